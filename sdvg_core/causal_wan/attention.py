@@ -1,0 +1,84 @@
+"""What the causal forward needs done to tensors that are not a module's: casts, attention, rotary positions.
+
+An adapter may bring its own `Ops` (another attention kernel, a host's casting rules); `TorchOps` is plain torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+ROPE_BASE = 10000.0
+
+
+class Ops(Protocol):
+    """Injected operations. `dtype`: that of activations and of the K/V cache."""
+
+    dtype: torch.dtype
+
+    def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
+        """Return a bare parameter in the dtype and on the device of `like`."""
+        ...
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend without a mask: q `b l n d`, k and v `b m n d`, result `b l (n d)`."""
+        ...
+
+    def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Any:
+        """Return the rotary table of `grid` = (t, h, w) tokens whose first latent frame is at position `first`."""
+        ...
+
+    def rotate(self, x: Tensor, rope: Any) -> Tensor:
+        """Turn `b l n d` by the table."""
+        ...
+
+
+class TorchOps:
+    """The operations in plain torch; rotary positions in float32 at least."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
+        """Return `parameter` in the dtype and on the device of `like`."""
+        return parameter.to(like.device, like.dtype)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend with torch's scaled dot product attention."""
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def rope(
+        self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines, each `l 1 (d/2)` float32."""
+        angles = rope_angles(tree.dim // tree.num_heads, first, grid, device)[:, None]
+        return angles.cos().float(), angles.sin().float()
+
+    def rotate(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
+        """Turn each adjacent pair of channels by its angle, in float32."""
+        cos, sin = rope
+        even, odd = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
+        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
+        return turned.flatten(-2).to(x.dtype)
+
+
+def rope_angles(head_dim: int, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
+    """Return the rotary angles of a grid of tokens, `(t h w) (d/2)`, float64.
+
+    The channel pairs are split between time, height and width, time taking what does not divide by three;
+    64 pairs are split 22, 21, 21. Positions in time start at `first`, in height and width at 0.
+    """
+    side = 2 * (head_dim // 6)
+    starts = (first, 0, 0)
+    parts = []
+    for axis, width in enumerate((head_dim - 2 * side, side, side)):
+        exponents = torch.arange(0, width, 2, dtype=torch.float64, device=device) / width
+        positions = torch.arange(grid[axis], dtype=torch.float64, device=device) + starts[axis]
+        shape = [1, 1, 1, -1]
+        shape[axis] = grid[axis]
+        parts.append(torch.outer(positions, ROPE_BASE**-exponents).view(shape).expand(*grid, -1))
+    return torch.cat(parts, dim=-1).flatten(0, 2)

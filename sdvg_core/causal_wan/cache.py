@@ -1,0 +1,60 @@
+"""Keys and values of self-attention, in slots of one latent frame each.
+
+Where a frame is written is an argument, never a hidden pointer. So every denoising step of a block overwrites what
+the step before it wrote, and a rejected block leaves nothing behind that a later one could see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one forward pass stands: its first frame's rotary position, its slots, and how many slots it sees.
+
+    The pass writes its frames into `slots` and attends to slots 0 to `visible`, its own included.
+    """
+
+    position: int
+    slots: tuple[int, ...]
+    visible: int
+
+
+class KVCache:
+    """One buffer of keys and one of values per layer, `b l n d`, each allocated once for `frames` slots."""
+
+    def __init__(self, tree: Any, frames: int, frame_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
+        shape = (1, frames * frame_tokens, tree.num_heads, tree.dim // tree.num_heads)
+        self._frame_tokens = frame_tokens
+        self._layers = tuple(
+            (torch.empty(shape, dtype=dtype, device=device), torch.empty(shape, dtype=dtype, device=device))
+            for _ in tree.blocks
+        )
+
+    def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
+        """Put the keys and values of consecutive frames, `b l n d`, into their slots."""
+        for first, last, offset in _runs(slots):
+            here = slice(first * self._frame_tokens, last * self._frame_tokens)
+            there = slice(offset * self._frame_tokens, (offset + last - first) * self._frame_tokens)
+            for buffer, new in zip(self._layers[layer], (k, v), strict=True):
+                buffer[:, here].copy_(new[:, there])
+
+    def read(self, layer: int, visible: int) -> tuple[Tensor, Tensor]:
+        """Return views of the keys and values in slots 0 to `visible` (exclusive)."""
+        k, v = self._layers[layer]
+        return k[:, : visible * self._frame_tokens], v[:, : visible * self._frame_tokens]
+
+
+def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (first slot, slot after the last, offset in `slots`) of every run of neighbours."""
+    begin = 0
+    for i in range(1, len(slots) + 1):
+        if i == len(slots) or slots[i] != slots[i - 1] + 1:
+            yield slots[begin], slots[i - 1] + 1, begin
+            begin = i

@@ -1,0 +1,138 @@
+"""The causal Wan 2.1 forward pass, written over any module tree with the checkpoint's own names.
+
+Modules are called and their weights never read, so the tree may be ours or a host's, with LoRA, quantised or
+offloaded layers. Nothing in here waits for the device. Letters: b batch, t latent frames, s tokens of a frame,
+l = t s tokens, d width.
+Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forcing's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .attention import Ops
+from .cache import KVCache, Place
+
+TextKV = tuple[tuple[Tensor, Tensor], ...]
+"""Keys and values of cross-attention, `b m n d`, for every layer."""
+
+
+def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
+    """Return how many tokens latents of (t, h, w) make along each axis. All sizes come from here."""
+    t, h, w = (n // p for n, p in zip(latents, tree.patch_size, strict=True))
+    return t, h, w
+
+
+def project_text(tree: Any, embedding: Tensor, ops: Ops) -> TextKV:
+    """Return every layer's cross-attention keys and values of a prompt embedding `b m c`; once per prompt."""
+    text = tree.text_embedding(embedding.to(ops.dtype))
+    heads = (tree.num_heads, -1)
+    return tuple(
+        (
+            block.cross_attn.norm_k(block.cross_attn.k(text)).unflatten(-1, heads),
+            block.cross_attn.v(text).unflatten(-1, heads),
+        )
+        for block in tree.blocks
+    )
+
+
+def denoise_pass(
+    tree: Any, x: Tensor, timestep: float, text: TextKV, cache: KVCache, place: Place, rope: Any, ops: Ops
+) -> Tensor:
+    """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); writes the block's K/V."""
+    h, e, e6 = _embed(tree, x, timestep, ops)
+    for layer, block in enumerate(tree.blocks):
+        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops)
+    head = tree.head
+    shift, scale = (ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)
+    h = head.head(torch.addcmul(shift, head.norm(h), 1 + scale))
+    return _unpatchify(tree, h.flatten(1, 2), token_grid(tree, x.shape[2:]))
+
+
+def context_pass(tree: Any, x: Tensor, text: TextKV, cache: KVCache, place: Place, rope: Any, ops: Ops) -> None:
+    """Write the K/V of clean latents `x` (`b c t h w`, timestep 0); all after the last layer's K/V is skipped."""
+    h, _, e6 = _embed(tree, x, 0.0, ops)
+    last = len(tree.blocks) - 1
+    for layer, block in enumerate(tree.blocks[:-1]):
+        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops)
+    block = tree.blocks[last]
+    shift, scale, *_ = _modulation(block, e6, h, ops)
+    _write_kv(block.self_attn, _modulated(block.norm1, h, shift, scale), cache, last, place, rope, ops)
+
+
+def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
+    """Return tokens `b t s d` and the time embedding `b t d`, and its projection `b t 6 d`."""
+    tokens = tree.patch_embedding(x.float()).to(ops.dtype)  # b d t h w
+    h = tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
+    times = torch.full(h.shape[:2], timestep, dtype=torch.float64, device=x.device)
+    e = tree.time_embedding(_sinusoid(times, tree.freq_dim).to(ops.dtype))
+    return h, e, tree.time_projection(e).unflatten(-1, (6, -1))
+
+
+def _sinusoid(times: Tensor, width: int) -> Tensor:
+    """Return cosines, then sines, of each time at `width / 2` frequencies; float64."""
+    half = width // 2
+    steps = torch.arange(half, dtype=torch.float64, device=times.device) / half
+    angles = times[..., None] * torch.exp(-math.log(10000.0) * steps)
+    return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+def _layer(
+    block: Any,
+    h: Tensor,
+    e6: Tensor,
+    text: tuple[Tensor, Tensor],
+    cache: KVCache,
+    layer: int,
+    place: Place,
+    rope: Any,
+    ops: Ops,
+) -> Tensor:
+    shift1, scale1, gate1, shift2, scale2, gate2 = _modulation(block, e6, h, ops)
+    seen = _modulated(block.norm1, h, shift1, scale1)
+    h = torch.addcmul(h, _self_attention(block.self_attn, seen, cache, layer, place, rope, ops), gate1)
+    h = h + _cross_attention(block.cross_attn, block.norm3(h), text, ops)
+    return torch.addcmul(h, block.ffn(_modulated(block.norm2, h, shift2, scale2)), gate2)
+
+
+def _modulation(block: Any, e6: Tensor, h: Tensor, ops: Ops) -> tuple[Tensor, ...]:
+    """Return the six `b t 1 d` shifts, scales and gates of a layer."""
+    return (ops.cast(block.modulation, h)[:, None] + e6).chunk(6, dim=2)
+
+
+def _modulated(norm: Any, h: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    return torch.addcmul(shift, norm(h), 1 + scale)
+
+
+def _self_attention(attn: Any, h: Tensor, cache: KVCache, layer: int, place: Place, rope: Any, ops: Ops) -> Tensor:
+    q = attn.norm_q(attn.q(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
+    _write_kv(attn, h, cache, layer, place, rope, ops)
+    out: Tensor = attn.o(ops.attention(ops.rotate(q, rope), *cache.read(layer, place.visible)))
+    return out.view(h.shape)
+
+
+def _write_kv(attn: Any, h: Tensor, cache: KVCache, layer: int, place: Place, rope: Any, ops: Ops) -> None:
+    """Keys are kept turned by their position, values as they are."""
+    k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
+    v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
+    cache.write(layer, place.slots, ops.rotate(k, rope), v)
+
+
+def _cross_attention(attn: Any, h: Tensor, text: tuple[Tensor, Tensor], ops: Ops) -> Tensor:
+    """Attend to all text tokens, the empty ones too: the models were trained without a mask."""
+    q = attn.norm_q(attn.q(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
+    out: Tensor = attn.o(ops.attention(q, *text))
+    return out.view(h.shape)
+
+
+def _unpatchify(tree: Any, h: Tensor, grid: tuple[int, int, int]) -> Tensor:
+    """Return `b l (patch c)` as latents `b c t h w`; the channel is the fastest of a token's values."""
+    t, height, width = grid
+    pt, ph, pw = tree.patch_size
+    h = h.view(h.shape[0], t, height, width, pt, ph, pw, -1)
+    return h.permute(0, 7, 1, 4, 2, 5, 3, 6).reshape(h.shape[0], -1, t * pt, height * ph, width * pw)

@@ -1,0 +1,103 @@
+"""A causal Wan model as a block generator: a few denoising steps over the context of the history."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..history import History
+from ..schedule import Schedule, predict_clean, renoise
+from ..types import Condition, Generated, NoiseSource, Span, Work
+from .attention import Ops
+from .context import ContextPolicy, Model
+from .forward import TextKV, denoise_pass, project_text, token_grid
+
+REMEMBERED_PROMPTS = 2
+
+
+def _go_on(kind: str) -> None:
+    """The default for `before_pass`: nothing to report and nothing to stop for."""
+
+
+class CausalWanGenerator:
+    """Makes blocks with a causal Wan 2.1 tree. What it keeps between calls is a memo of its arguments.
+
+    `context`: the policy, which belongs to this generator alone. `before_pass`: called with "context" or
+    "denoise" before every forward pass; whatever it raises leaves the generator usable.
+    """
+
+    def __init__(
+        self,
+        tree: Any,
+        *,
+        name: str,
+        ops: Ops,
+        context: ContextPolicy,
+        schedule: Schedule,
+        block_frames: int = 3,
+        device: str | torch.device = "cpu",
+        before_pass: Callable[[str], None] = _go_on,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.name = name
+        self.block_frames = block_frames
+        self.timesteps = tuple(step.timestep for step in schedule)
+        self._schedule, self._context, self._clock = schedule, context, clock
+        self._texts: tuple[tuple[Condition, TextKV], ...] = ()
+        self._model = Model(
+            tree=tree, ops=ops, device=torch.device(device), text_of=self._text_of, before_pass=before_pass
+        )
+
+    @property
+    def anchor_horizon(self) -> int:
+        """How many of the newest latent frames' pixels the context policy may ask for."""
+        return self._context.anchor_horizon
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        """Make the block at `span` after `history`, going on from the `given` clean estimates if there are any."""
+        began = self._clock()
+        device = self._model.device
+        x = noise.draw(span, 0).to(device)
+        prepared = self._context.prepare(self._model, history, span, condition, (x.shape[-2], x.shape[-1]))
+        context_seconds = self._clock() - began
+        tree, ops, place = self._model.tree, self._model.ops, prepared.place
+        rope = ops.rope(tree, place.position, token_grid(tree, x.shape[2:]), device)
+        text = self._text_of(condition)
+
+        predictions = [clean.to(device) for clean in given]
+        for number in range(len(given), len(self._schedule)):
+            step = self._schedule[number]
+            if predictions:
+                x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
+            self._model.before_pass("denoise")
+            velocity = denoise_pass(tree, x, step.timestep, text, prepared.cache, place, rope, ops)
+            predictions.append(predict_clean(x, velocity, step.sigma))
+        work = Work(
+            denoising_passes=len(self._schedule) - len(given),
+            context_passes=prepared.passes,
+            encodes=prepared.encodes,
+            context_seconds=context_seconds,
+        )
+        return Generated(tuple(predictions), work)
+
+    def _text_of(self, condition: Condition) -> TextKV:
+        """Return a prompt's cross-attention K/V, computed once as long as the prompt is in use."""
+        for known, text in self._texts:
+            if known is condition:
+                return text
+        embedding = condition.embedding.to(self._model.device)
+        text = project_text(self._model.tree, embedding, self._model.ops)
+        self._texts = ((condition, text), *self._texts)[:REMEMBERED_PROMPTS]
+        return text

@@ -1,0 +1,99 @@
+"""The module tree of a Wan 2.1 transformer, under the names of its checkpoints. The forward lives elsewhere.
+
+Attributes are named as in ComfyUI's own Wan model, so that the functions of the forward run over either tree.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .config import WanConfig
+
+
+class PatchEmbedding(nn.Conv3d):
+    """The convolution that makes tokens; it takes latents of any float dtype and answers in its own."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Embed `b c t h w`."""
+        return super().forward(input.to(self.weight.dtype))
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square norm over the last axis, with statistics in float32 whatever the input's dtype."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise, cast back to the input's dtype, then weigh."""
+        wide = x.float()
+        normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
+        return normed.to(x.dtype) * self.weight
+
+
+class Attention(nn.Module):
+    """The projections of one attention. q and k are normed over the full width, before it is split into heads."""
+
+    def __init__(self, config: WanConfig) -> None:
+        super().__init__()
+        self.dim, self.num_heads, self.head_dim = config.dim, config.num_heads, config.head_dim
+        self.q = nn.Linear(config.dim, config.dim)
+        self.k = nn.Linear(config.dim, config.dim)
+        self.v = nn.Linear(config.dim, config.dim)
+        self.o = nn.Linear(config.dim, config.dim)
+        self.norm_q = RMSNorm(config.dim, config.eps)
+        self.norm_k = RMSNorm(config.dim, config.eps)
+
+
+class WanBlock(nn.Module):
+    """One transformer block. `norm3` belongs to the cross-attention, though it comes second."""
+
+    def __init__(self, config: WanConfig) -> None:
+        super().__init__()
+        dim, eps = config.dim, config.eps
+        self.norm1 = nn.LayerNorm(dim, eps, elementwise_affine=False)
+        self.self_attn = Attention(config)
+        self.norm3 = nn.LayerNorm(dim, eps)
+        self.cross_attn = Attention(config)
+        self.norm2 = nn.LayerNorm(dim, eps, elementwise_affine=False)
+        self.ffn = nn.Sequential(
+            nn.Linear(dim, config.ffn_dim), nn.GELU(approximate="tanh"), nn.Linear(config.ffn_dim, dim)
+        )
+        self.modulation = nn.Parameter(torch.zeros(1, 6, dim))
+
+
+class WanHead(nn.Module):
+    """From tokens to the values of a patch, `out_dim` fastest."""
+
+    def __init__(self, config: WanConfig) -> None:
+        super().__init__()
+        t, h, w = config.patch_size
+        self.norm = nn.LayerNorm(config.dim, config.eps, elementwise_affine=False)
+        self.head = nn.Linear(config.dim, t * h * w * config.out_dim)
+        self.modulation = nn.Parameter(torch.zeros(1, 2, config.dim))
+
+
+class WanTree(nn.Module):
+    """All modules of one transformer; it has no forward of its own."""
+
+    def __init__(self, config: WanConfig) -> None:
+        super().__init__()
+        dim = config.dim
+        self.dim, self.num_heads, self.head_dim = dim, config.num_heads, config.head_dim
+        self.num_layers, self.ffn_dim = config.num_layers, config.ffn_dim
+        self.in_dim, self.out_dim, self.patch_size = config.in_dim, config.out_dim, config.patch_size
+        self.text_dim, self.text_len, self.freq_dim = config.text_dim, config.text_len, config.freq_dim
+        self.eps = config.eps
+        self.patch_embedding = PatchEmbedding(
+            config.in_dim, dim, kernel_size=config.patch_size, stride=config.patch_size
+        )
+        self.text_embedding = nn.Sequential(
+            nn.Linear(config.text_dim, dim), nn.GELU(approximate="tanh"), nn.Linear(dim, dim)
+        )
+        self.time_embedding = nn.Sequential(nn.Linear(config.freq_dim, dim), nn.SiLU(), nn.Linear(dim, dim))
+        self.time_projection = nn.Sequential(nn.SiLU(), nn.Linear(dim, 6 * dim))
+        self.blocks = nn.ModuleList(WanBlock(config) for _ in range(config.num_layers))
+        self.head = WanHead(config)

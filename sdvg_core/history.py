@@ -1,0 +1,97 @@
+"""What has been committed so far, as a value. Accepting is `history.commit(block)`; rejecting is not doing it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .types import Block, VideoCodec
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """The committed blocks, and the pixel frames that context needs.
+
+    `anchors`: the last pixel frame `b 1 c h w` shown by each of the newest latent frames, oldest first; at most
+    `horizon` of them are kept, so a long clip holds no more pixels than a short one.
+    """
+
+    blocks: tuple[Block, ...] = ()
+    anchors: tuple[Tensor, ...] = ()
+    horizon: int = 0
+
+    @property
+    def frames(self) -> int:
+        """Committed latent frames."""
+        return self.blocks[-1].span.stop if self.blocks else 0
+
+    def commit(self, block: Block, anchors: tuple[Tensor, ...] = ()) -> History:
+        """Return the history with `block` at its end; `anchors` has one pixel frame per latent frame of it.
+
+        Raises `ValueError` if the block does not begin where the history ends.
+        """
+        if block.span.start != self.frames or block.latents.shape[2] != block.span.frames:
+            raise ValueError(
+                f"expected a block from latent frame {self.frames}, but got {block.latents.shape[2]} frames for "
+                f"{block.span}; commit blocks in order"
+            )
+        kept = (self.anchors + anchors)[-self.horizon :] if self.horizon else ()
+        return replace(self, blocks=(*self.blocks, block), anchors=kept)
+
+    def latents(self, first: int, last: int) -> Tensor:
+        """Return latent frames `first` to `last` (exclusive), `b c t h w`."""
+        parts = [
+            b.latents[:, :, max(first - b.span.start, 0) : last - b.span.start]
+            for b in self.blocks
+            if b.span.start < last and b.span.stop > first
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+    def anchor(self, frame: int) -> Tensor:
+        """Return the last pixel frame that latent frame `frame` shows, `b 1 c h w` in [0, 1].
+
+        Raises `ValueError` if it is older than the horizon, which means the horizon was set too short.
+        """
+        back = self.frames - frame
+        if not 0 < back <= len(self.anchors):
+            raise ValueError(
+                f"expected the pixels of latent frame {frame}, but only those of the newest {len(self.anchors)} of "
+                f"{self.frames} frames are kept; start the history with a horizon of at least {back}"
+            )
+        return self.anchors[-back]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """A history together with the decoder's state at its end: all that a next block depends on."""
+
+    history: History = field(default_factory=History)
+    decode_state: Any = None
+
+    def commit(self, block: Block, frames: Tensor | None, decode_state: Any, temporal_stride: int) -> Timeline:
+        """Return the timeline with `block` and its pixel frames `b f c h w` at the end.
+
+        `frames` is None where nobody will ask for pixels.
+        """
+        anchors = () if frames is None else last_frames(frames, block.span.frames, temporal_stride)
+        return Timeline(self.history.commit(block, anchors), decode_state)
+
+
+def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:
+    """Return the last pixel frame of each latent frame of a block, copied, so that the block can be freed."""
+    newest = frames.shape[1] - 1
+    backs = reversed(range(latent_frames))
+    return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
+
+
+def timeline_from_latents(blocks: tuple[Block, ...], codec: VideoCodec, horizon: int) -> tuple[Timeline, Tensor]:
+    """Return the timeline that ends with `blocks`, decoded from the start, and its frames `b f c h w`."""
+    timeline, shown = Timeline(History(horizon=horizon)), []
+    for block in blocks:
+        frames, state = codec.decode(block.latents, timeline.decode_state)
+        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
+        shown.append(frames)
+    return timeline, torch.cat(shown, dim=1)

@@ -1,0 +1,92 @@
+"""What is written down about each block: the decision, its evidence, and what it cost. Counters only, no rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+from torch import Tensor
+
+from .router import Decision
+from .types import Block, Span, Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """Seconds a block spent in each part; `draft` and `target` exclude `context`."""
+
+    draft: float = 0.0
+    decode: float = 0.0
+    score: float = 0.0
+    target: float = 0.0
+    context: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All parts together."""
+        return float(sum(getattr(self, f.name) for f in fields(self)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockRecord:
+    """One block of the run's log.
+
+    `pixel_frames`: how many it shows. `draft`, `target`: the work of each model on this block, None where it did
+    none; a draft that was not accepted was thrown away. `decodes`: how often the block was decoded to be shown.
+    """
+
+    span: Span
+    pixel_frames: int
+    prompt: str
+    decision: Decision
+    draft: Work | None
+    target: Work | None
+    decodes: int
+    seconds: Seconds
+
+    @property
+    def author(self) -> str:
+        """Whose latents were committed."""
+        return "drafter" if self.decision.accepted else "target"
+
+
+class Stopwatch:
+    """Adds up the seconds of one block by part, and how often each part ran."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.spent: dict[str, float] = {}
+        self.times: dict[str, int] = {}
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Count the time inside as `name`."""
+        began = self._clock()
+        yield
+        self.spent[name] = self.spent.get(name, 0.0) + self._clock() - began
+        self.times[name] = self.times.get(name, 0) + 1
+
+
+def record_block(
+    block: Block,
+    frames: Tensor,
+    decision: Decision,
+    draft: Work | None,
+    target: Work | None,
+    watch: Stopwatch,
+) -> BlockRecord:
+    """Return the record of a committed block that shows `frames` (`b f c h w`)."""
+    works = {"draft": draft, "target": target}
+    within = {name: work.context_seconds for name, work in works.items() if work}
+    spent = {name: seconds - within.get(name, 0.0) for name, seconds in watch.spent.items()}
+    return BlockRecord(
+        span=block.span,
+        pixel_frames=frames.shape[1],
+        prompt=block.condition.text,
+        decision=decision,
+        decodes=watch.times["decode"],
+        draft=draft,
+        target=target,
+        seconds=Seconds(**spent, context=sum(within.values())),
+    )

@@ -1,0 +1,195 @@
+"""Tiny models and doubles with known behaviour, shared by the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.history import History, Timeline
+from sdvg_core.noise import KeyedNoise
+from sdvg_core.router import RouterConfig
+from sdvg_core.schedule import get_schedule
+from sdvg_core.spans import plan_spans
+from sdvg_core.speculate import DrafterContext, Emitted, Engine, speculate
+from sdvg_core.types import Condition
+
+CONFIG = WanConfig(
+    dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4
+)
+SIZE = (4, 4)
+POLICIES = ("recompute", "incremental")
+CONTEXTS = ("committed", "own")
+
+
+def generator_of(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_tree(seed: int, config: WanConfig = CONFIG) -> WanTree:
+    """A tree whose every weight matters: what it makes depends on context, prompt, position and timestep."""
+    tree, g = WanTree(config), generator_of(seed)
+    with torch.no_grad():
+        for name, p in tree.named_parameters():
+            fan_in = max(p[0].numel(), 1) if p.ndim > 1 else 1
+            scale = 0.3 if p.ndim == 1 or "modulation" in name else 1.4 / fan_in**0.5
+            p.copy_(
+                torch.randn(p.shape, generator=g) * scale + (1.0 if "norm" in name and "weight" in name else 0.0)
+            )
+    return tree.requires_grad_(False).eval()
+
+
+class EchoCodec:
+    """A codec double: four pixel frames a latent frame, one for the clip's first; each also shows the two before.
+
+    The state holds the two latest latent frames, so decoding from a wrong state cannot go unseen.
+    """
+
+    latent_channels = CONFIG.in_dim
+    temporal_stride = 4
+    spatial_stride = 2
+
+    def __init__(self) -> None:
+        self.decodes = 0
+        self.encodes = 0
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        self.decodes += 1
+        shown = []
+        for x in latents.unbind(2):
+            first = state is None
+            older, old = state if state else (torch.zeros_like(x), torch.zeros_like(x))
+            for i in range(1 if first else 4):
+                mixed = x + 0.5 * old - 0.25 * older + 0.1 * i
+                shown.append(torch.sigmoid(F.interpolate(mixed[:, :3], scale_factor=2.0, mode="nearest")))
+            state = (old, x)
+        return torch.stack(shown, dim=1), state
+
+    def encode(self, frames: Tensor) -> Tensor:
+        self.encodes += 1
+        small = F.avg_pool2d(frames[:, ::4].flatten(0, 1), 2).unflatten(0, (frames.shape[0], -1))
+        return torch.cat((small, small.mean(2, keepdim=True)), dim=2).transpose(1, 2) * 4 - 2
+
+
+@dataclass
+class BrightScorer:
+    """A scorer double: a frame's score is its mean brightness, moved to spread around zero."""
+
+    scale: float = 40.0
+    calls: int = 0
+    prompts: list[str] = field(default_factory=list)
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        self.calls += 1
+        self.prompts.append(prompt)
+        return (frames[0].flatten(1).mean(1) - 0.5).float() * self.scale
+
+    def describe(self) -> Mapping[str, Any]:
+        return {"name": "brightness", "notes": ()}
+
+
+class CountingGenerator(CausalWanGenerator):
+    """The real generator, which also writes down what it was asked for."""
+
+    calls: tuple[tuple[int, int], ...] = ()
+
+    def generate(self, history: History, span: Any, *args: Any, **kwargs: Any) -> Any:
+        self.calls = (*self.calls, (span.index, history.frames))
+        return super().generate(history, span, *args, **kwargs)
+
+
+def make_generator(
+    seed: int,
+    codec: EchoCodec,
+    policy: str = "recompute",
+    *,
+    name: str = "model",
+    window: int = 9,
+    sink: int = 3,
+    frames: int = 3,
+    schedule: str = "1000,625",
+    encoder: AnchorEncoder | None = None,
+    before_pass: Callable[[str], None] | None = None,
+    tree: WanTree | None = None,
+) -> CountingGenerator:
+    context: ContextPolicy
+    if policy == "recompute":
+        context = Recompute(encode_anchor=encoder or AnchorEncoder(codec.encode), frames=frames)
+    else:
+        context = Incremental(window=window, sink=sink)
+    extra = {"before_pass": before_pass} if before_pass else {}
+    return CountingGenerator(
+        tree or random_tree(seed),
+        name=name,
+        ops=TorchOps(torch.float32),
+        context=context,
+        schedule=get_schedule(schedule),
+        **extra,
+    )
+
+
+def make_engine(policy: str = "recompute", **options: Any) -> Engine:
+    """A drafter and a target with different weights, and the doubles."""
+    codec = EchoCodec()
+    encoder = AnchorEncoder(codec.encode)
+    drafter = make_generator(1, codec, policy, name="drafter", encoder=encoder, **options)
+    target = make_generator(2, codec, policy, name="target", encoder=encoder, **options)
+    return Engine(drafter=drafter, target=target, codec=codec, scorer=BrightScorer())
+
+
+def condition(seed: int = 5, text: str = "a red ball") -> Condition:
+    embedding = torch.randn(1, CONFIG.text_len, CONFIG.text_dim, generator=generator_of(seed))
+    return Condition(embedding, text, text)
+
+
+def make_noise(seed: int = 42) -> KeyedNoise:
+    return KeyedNoise(seed=seed, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1])
+
+
+PROMPT = condition()
+
+
+def run(
+    engine: Engine,
+    router: RouterConfig,
+    *,
+    blocks: int = 9,
+    seed: int = 42,
+    drafter_context: DrafterContext = "committed",
+    condition_of: Callable[[int], Condition] = lambda _: PROMPT,
+    start: Timeline | None = None,
+) -> list[Emitted]:
+    first = start.history.frames if start else 0
+    spans = plan_spans(blocks, engine.target.block_frames, first)
+    return list(
+        speculate(
+            engine,
+            router,
+            spans,
+            make_noise(seed),
+            condition_of,
+            drafter_context=drafter_context,
+            start=start,
+        )
+    )
+
+
+def latents_of(emitted: Sequence[Emitted]) -> Tensor:
+    return torch.cat([e.block.latents for e in emitted], dim=2)
+
+
+def frames_of(emitted: Sequence[Emitted]) -> Tensor:
+    return torch.cat([e.frames for e in emitted], dim=1)
+
+
+def scripted(pattern: str, **options: Any) -> RouterConfig:
+    return RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern), **options)
