@@ -54,6 +54,9 @@ class WeightFile(Mapping[str, Tensor]):
     def __getitem__(self, name: str) -> Tensor:
         return self.read(self.names[name])
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.names  # what Mapping inherits would read the tensor to find out
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
 
@@ -117,11 +120,8 @@ def _open_safetensors(path: Path) -> WeightFile:
     try:
         handle: Any = safe_open(str(path), framework="pt", device="cpu")
         slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118 - not a dict
-    except (SafetensorError, OSError, ValueError, OverflowError) as error:
-        raise BadInput(
-            f"expected a whole safetensors file, but {path.name} cannot be read ({_first_line(error)}); "
-            "fetch it again"
-        ) from error
+    except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
+        raise BadInput(_unreadable("safetensors", path, error)) from error
     if not slices:
         raise BadInput(f"expected named tensors in {path.name}, but it holds none; give a checkpoint")
     info = {name: _safetensors_info(name, part) for name, part in slices.items()}
@@ -208,9 +208,7 @@ def _open_pickle(path: Path) -> WeightFile:
     except pickle.UnpicklingError as error:
         raise BadInput(_refused_pickle(path, str(error))) from error
     except Exception as error:  # a damaged pickle is a damaged program: it can fail in any way
-        raise BadInput(
-            f"expected a whole PyTorch file, but {path.name} cannot be read ({_first_line(error)}); fetch it again"
-        ) from error
+        raise BadInput(_unreadable("PyTorch", path, error)) from error
     inner, tensors = _find_tensors(path, content)
     info = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
     layout = f"PyTorch pickle, {inner}" if inner else "PyTorch pickle"
@@ -223,6 +221,13 @@ def _refused_pickle(path: Path, message: str) -> str:
     reason = _first_line(message.rpartition("WeightsUnpickler error:")[2])
     what = f"it wants to run {wanted.group(1)}" if wanted else f"it does not read as one ({reason})"
     return f"expected a pickle of tensors alone, but {path.name} was refused: {what}; use a .safetensors copy"
+
+
+def _unreadable(container: str, path: Path, error: Exception) -> str:
+    # A private mapping counts as memory where the system does not promise more of it than there is.
+    short = "unable to mmap" in str(error)
+    cure = "use a smaller version of the file, or add swap" if short else "fetch it again"
+    return f"expected a whole {container} file, but {path.name} cannot be read ({_first_line(error)}); {cure}"
 
 
 def _first_line(error: object) -> str:
@@ -248,9 +253,7 @@ def _find_tensors(path: Path, content: object) -> tuple[str, dict[str, Tensor]]:
                 f"expected one model in {path.name}, but it holds {', '.join(sorted(dicts)[:6])}; "
                 f"save the one to use under one of {', '.join(INNER_DICTS)}"
             )
-    raise BadInput(
-        f"expected named tensors in {path.name}, but found {type(content).__name__}; give a checkpoint"
-    )
+    raise BadInput(f"expected named tensors in {path.name}, but found {type(content).__name__}; give a checkpoint")
 
 
 def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:

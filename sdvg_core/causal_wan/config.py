@@ -48,9 +48,7 @@ class WanConfig:
         ):
             _check_count(name, getattr(self, name))
         if not isinstance(self.patch_size, tuple) or len(self.patch_size) != 3:
-            raise BadInput(
-                f"expected three numbers as patch_size, but got {self.patch_size!r}; correct the config"
-            )
+            raise BadInput(f"expected three numbers as patch_size, but got {self.patch_size!r}; correct the config")
         for size in self.patch_size:
             _check_count("patch_size", size)
         if not isinstance(self.eps, float) or not 0 < self.eps < 1:
@@ -83,9 +81,7 @@ class WanConfig:
 
 def _check_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadInput(
-            f"expected a whole number of at least 1 as {name}, but got {value!r}; correct the config"
-        )
+        raise BadInput(f"expected a whole number of at least 1 as {name}, but got {value!r}; correct the config")
 
 
 def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import BadInput
 from ..history import History
 from ..schedule import Schedule, predict_clean, renoise
 from ..types import Condition, Generated, NoiseSource, Span, Work
@@ -45,6 +46,7 @@ class CausalWanGenerator:
     ) -> None:
         self.name = name
         self.block_frames = block_frames
+        self.latent_channels = int(tree.out_dim)
         self.timesteps = tuple(step.timestep for step in schedule)
         self._schedule, self._context, self._clock = schedule, context, clock
         self._texts: tuple[tuple[Condition, TextKV], ...] = ()
@@ -98,6 +100,11 @@ class CausalWanGenerator:
             if known is condition:
                 return text
         embedding = condition.embedding.to(self._model.device)
+        if embedding.shape[-1] != self._model.tree.text_dim:
+            raise BadInput(
+                f"expected text embeddings of {self._model.tree.text_dim} channels for the {self.name}, but got "
+                f"{embedding.shape[-1]}; use the text encoder that belongs to it (UMT5-XXL for Wan 2.1)"
+            )
         text = project_text(self._model.tree, embedding, self._model.ops)
         self._texts = ((condition, text), *self._texts)[:REMEMBERED_PROMPTS]
         return text

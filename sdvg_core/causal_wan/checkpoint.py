@@ -1,0 +1,187 @@
+"""Read a Wan 2.1 checkpoint, in any of the layouts it is published in, into our own module tree.
+
+`open_wan` finds out everything that names and shapes tell and refuses what cannot be used, before any weight is
+read. `load_wan` then builds the tree on the meta device and brings the tensors in one by one, so there is never a
+second copy of the model: what is kept on the CPU in its stored dtype stays memory-mapped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..weights import WeightFile, open_weights
+from .config import WanConfig, detect_config, wan_shapes
+from .modules import WanTree
+from .names import KeyStyle, is_rotary, key_styles
+from .quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
+from .refusals import check_channels, check_no_additions, check_tensors, refuse_foreign, refuse_several
+
+COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WanCheckpoint:
+    """A checkpoint that can be loaded; none of its weights has been read.
+
+    `weights`: its tensors in Wan names. `dtype`: what it computes in unless told otherwise. `unused`: names, as in
+    the file, of the tensors that are not the transformer's.
+    """
+
+    weights: WeightFile
+    config: WanConfig
+    key_style: str
+    quantisation: Quantisation
+    dtype: torch.dtype
+    unused: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadedWan:
+    """A transformer ready for use, and what was found in its file.
+
+    `layout`, `key_style`, `quantisation`: in words. `dtype`: of its parameters; fp8 weights are cast to it on use.
+    `source`: the file's name. `unused`: names of tensors that were not needed.
+    """
+
+    tree: WanTree
+    config: WanConfig
+    dtype: torch.dtype
+    layout: str
+    key_style: str
+    quantisation: str
+    source: str
+    unused: tuple[str, ...]
+
+
+def load_wan(
+    path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
+) -> LoadedWan:
+    """Load a checkpoint onto a device.
+
+    `dtype`: bfloat16, float16 or float32; None for the one most of the file is in, or bfloat16 if that is fp8.
+    Weights of linear layers in fp8 stay fp8. Raises `BadInput` if the file is none that can be used.
+    """
+    if dtype is not None and dtype not in COMPUTE_DTYPES:
+        raise BadInput(f"expected bfloat16, float16 or float32 to compute in, but got {dtype}; choose one of them")
+    found = open_wan(path)
+    dtype = dtype or found.dtype
+    return LoadedWan(
+        tree=_build(found, torch.device(device), dtype),
+        config=found.config,
+        dtype=dtype,
+        layout=found.weights.layout,
+        key_style=found.key_style,
+        quantisation=found.quantisation.label,
+        source=found.weights.path.name,
+        unused=found.unused,
+    )
+
+
+def open_wan(path: str | Path) -> WanCheckpoint:
+    """Find out what a checkpoint is. Raises `BadInput` if it is none that can be loaded."""
+    return inspect_weights(open_weights(path))
+
+
+def inspect_weights(file: WeightFile) -> WanCheckpoint:
+    """Find out what an opened checkpoint is. Raises `BadInput` if it is none that can be loaded."""
+    name = file.path.name
+    style = _only_style(file)
+    weights = file.renamed(style.wan_name)
+    check_no_additions(name, weights)
+    config = detect_config(weights.info, _metadata(file, style))
+    check_channels(name, config)
+    if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
+        raise BadInput(f"expected {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
+    expected = wan_shapes(config)
+    quantisation = find_quantisation(weights, expected, style.wan_name)
+    check_tensors(name, weights.info, expected)
+    return WanCheckpoint(
+        weights=weights,
+        config=config,
+        key_style=str(style),
+        quantisation=quantisation,
+        dtype=_compute_dtype(weights, expected),
+        unused=_unused(file, style, {*expected, *quantisation.side}),
+    )
+
+
+def _only_style(file: WeightFile) -> KeyStyle:
+    styles = key_styles(file)
+    if not styles:
+        raise refuse_foreign(file.path.name, file)
+    if len(styles) > 1:
+        raise refuse_several(file.path.name, styles)
+    return styles[0]
+
+
+def _metadata(file: WeightFile, style: KeyStyle) -> Mapping[str, str]:
+    """Return the file's metadata; a diffusers folder states the number of heads in the config.json beside it."""
+    beside = file.path.parent / "config.json"
+    if not style.diffusers or "config" in file.metadata or not beside.is_file():
+        return file.metadata
+    try:
+        stated = json.loads(beside.read_bytes())
+        sizes = {"num_heads": stated["num_attention_heads"], "eps": stated["eps"]}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadInput(
+            f"expected num_attention_heads and eps in the {beside.name} beside {file.path.name}, "
+            "but they cannot be read; fetch the folder again"
+        ) from error
+    return {**file.metadata, "config": json.dumps({"transformer": sizes})}
+
+
+def _compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) -> torch.dtype:
+    """Return the dtype that most numbers are stored in; fp8 counts as bfloat16, in which Wan was trained."""
+    numbers: Counter[torch.dtype] = Counter()
+    for name, shape in expected.items():
+        numbers[weights.info[name].dtype] += torch.Size(shape).numel()
+    most = numbers.most_common(1)[0][0]
+    if most in FP8:
+        return torch.bfloat16
+    return most if most in COMPUTE_DTYPES else torch.float32
+
+
+def _unused(file: WeightFile, style: KeyStyle, needed: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name))
+
+
+def _build(found: WanCheckpoint, device: torch.device, dtype: torch.dtype) -> WanTree:
+    with torch.device("meta"):
+        tree = WanTree(found.config)
+    kept = {
+        f"{layer}.weight"
+        for layer, module in tree.named_modules()
+        if isinstance(module, nn.Linear) and found.weights.info[f"{layer}.weight"].dtype in FP8
+    }
+    for name in wan_shapes(found.config):
+        if name not in kept:
+            owner, _, leaf = name.rpartition(".")
+            value = nn.Parameter(_read(found, name, device, dtype), requires_grad=False)
+            tree.get_submodule(owner).register_parameter(leaf, value)
+    for name in kept:
+        layer = name.removesuffix(".weight")
+        parent, _, leaf = layer.rpartition(".")
+        bias = tree.get_parameter(f"{layer}.bias")
+        linear = Fp8Linear(found.weights[name].to(device), _scale(found, name, device), bias)
+        tree.get_submodule(parent).register_module(leaf, linear)
+    return tree.eval()
+
+
+def _read(found: WanCheckpoint, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
+    tensor = found.weights[name]
+    if tensor.dtype in FP8:
+        return dequantized(tensor.to(device), _scale(found, name, device), dtype)
+    return tensor.to(device=device, dtype=dtype)
+
+
+def _scale(found: WanCheckpoint, name: str, device: torch.device) -> Tensor | None:
+    scale = found.quantisation.scales.get(name)
+    return None if scale is None else found.weights[scale].to(device)

@@ -1,0 +1,92 @@
+"""The names that Wan 2.1 checkpoints give their tensors, brought to one: the names of the original files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# What training wraps around a module leaves a part in the middle of its names.
+WRAPPERS = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "module"}
+PREFIXES = ("model.diffusion_model.", "diffusion_model.", "model.", "")
+# Every Wan transformer has these, and no other part of a Wan pipeline has one of them.
+WAN_TELLTALES = ("head.modulation", "blocks.0.self_attn.norm_q.weight", "time_projection.1.weight")
+DIFFUSERS_TELLTALES = ("condition_embedder.time_proj.weight", "blocks.0.attn1.norm_q.weight")
+# Rotary tables follow from the sizes; some exports carry them all the same.
+ROTARY = {"freqs", "freqs_cos", "freqs_sin", "rope", "rotary_emb"}
+
+# Where diffusers' WanTransformer3DModel says otherwise. Its norm2 is the original's norm3.
+DIFFUSERS_PARTS = (
+    ("condition_embedder.time_embedder.linear_1", "time_embedding.0"),
+    ("condition_embedder.time_embedder.linear_2", "time_embedding.2"),
+    ("condition_embedder.time_proj", "time_projection.1"),
+    ("condition_embedder.text_embedder.linear_1", "text_embedding.0"),
+    ("condition_embedder.text_embedder.linear_2", "text_embedding.2"),
+    ("condition_embedder.image_embedder", "img_emb"),
+    ("attn1", "self_attn"),
+    ("attn2", "cross_attn"),
+    ("to_q", "q"),
+    ("to_k", "k"),
+    ("to_v", "v"),
+    ("to_out.0", "o"),
+    ("norm2", "norm3"),
+    ("ffn.net.0.proj", "ffn.0"),
+    ("ffn.net.2", "ffn.2"),
+    ("proj_out", "head.head"),
+    ("scale_shift_table", "modulation"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyStyle:
+    """How a file names its tensors: behind which prefix, with or without wrappers, in whose words."""
+
+    prefix: str
+    wrapped: bool
+    diffusers: bool
+
+    def __str__(self) -> str:
+        words = "diffusers names" if self.diffusers else "Wan names"
+        under = f" under {self.prefix.removesuffix('.')}" if self.prefix else ""
+        return f"{words}{under}, training wrappers removed" if self.wrapped else words + under
+
+    def wan_name(self, name: str) -> str | None:
+        """Return the name in the original files; None for a rotary table or what is no part of the model."""
+        name = unwrapped(name)
+        if not name.startswith(self.prefix):
+            return None
+        name = name.removeprefix(self.prefix)
+        if is_rotary(name):
+            return None
+        return _from_diffusers(name) if self.diffusers else name
+
+
+def key_styles(names: Iterable[str]) -> list[KeyStyle]:
+    """Return every style in which a Wan transformer is found among the names; one file can hold several."""
+    given = list(names)
+    plain = {unwrapped(name) for name in given}
+    wrapped = not plain.issuperset(given)
+    return [
+        KeyStyle(prefix=prefix, wrapped=wrapped, diffusers=diffusers)
+        for diffusers, telltales in ((False, WAN_TELLTALES), (True, DIFFUSERS_TELLTALES))
+        for prefix in PREFIXES
+        if any(prefix + telltale in plain for telltale in telltales)
+    ]
+
+
+def unwrapped(name: str) -> str:
+    """Return the name without the parts that FSDP, compilation and data parallelism put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def is_rotary(name: str) -> bool:
+    """Whether the name is one of a table of rotary angles."""
+    return not ROTARY.isdisjoint(name.split("."))
+
+
+def _from_diffusers(name: str) -> str:
+    if name == "scale_shift_table":
+        return "head.modulation"
+    padded = f".{name}."
+    for theirs, ours in DIFFUSERS_PARTS:
+        padded = padded.replace(f".{theirs}.", f".{ours}.")
+    return padded[1:-1]

@@ -1,0 +1,120 @@
+"""How each published causal checkpoint is meant to be run. Its file cannot tell: it looks like any Wan 2.1."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInput
+from .config import WAN_1_3B, WAN_14B, WanConfig
+
+POLICIES = ("recompute", "incremental")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """Settings of one family of checkpoints. All counts are latent frames.
+
+    `schedule`: the name of a denoising schedule. `policy`: how context enters, `recompute` (the newest
+    `context_frames` are passed again before each block) or `incremental` (a growing cache of at most `window`
+    frames, the current block and the first `sink` frames, which never leave, included). Settings of the other
+    policy are there for those who switch. `source`: where the checkpoint and these values come from; `licence`:
+    of the weights. Raises `BadInput` for values that contradict each other.
+    """
+
+    name: str
+    block_frames: int = 3
+    schedule: str = "four-step"
+    policy: str = "recompute"
+    context_frames: int = 3
+    window: int = 21
+    sink: int = 0
+    source: str = ""
+    licence: str = ""
+
+    def __post_init__(self) -> None:
+        for name, least in (("block_frames", 1), ("context_frames", 1), ("window", 1), ("sink", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise BadInput(
+                    f"expected a whole number of at least {least} as {name}, but got {value!r}; choose another"
+                )
+        if self.policy not in POLICIES:
+            raise BadInput(
+                f"expected {' or '.join(POLICIES)} as policy, but got {self.policy!r}; choose one of them"
+            )
+        if self.window < self.sink + self.block_frames:
+            raise BadInput(
+                f"expected a window of at least {self.sink + self.block_frames} latent frames, the sink and one "
+                f"block, but got {self.window}; widen the window"
+            )
+        if not self.schedule:
+            raise BadInput("expected the name of a schedule, but got an empty one; try four-step")
+
+    def replace(self, **changes: Any) -> Preset:
+        """Return this preset with other values. Raises `BadInput` for unknown names and impossible values."""
+        known = [f.name for f in dataclasses.fields(self)]
+        unknown = sorted(set(changes) - set(known))
+        if unknown:
+            raise BadInput(f"expected settings among {', '.join(known)}, but got {unknown[0]}; correct the name")
+        return dataclasses.replace(self, **changes)
+
+
+PRESETS: Mapping[str, Preset] = {
+    preset.name: preset
+    for preset in (
+        Preset(
+            name="self-forcing-1.3b",
+            source="gdhe17/Self-Forcing, self_forcing_dmd.pt (its generator_ema)",
+            licence="Apache-2.0 for the code and the base model; check the card of the weights",
+        ),
+        Preset(
+            name="krea-14b",
+            window=6,
+            source="krea/krea-realtime-video, krea-realtime-video-14b.safetensors",
+            licence="CC-BY-NC-SA-4.0: not for commercial use",
+        ),
+        Preset(
+            name="causal-forcing",
+            policy="incremental",
+            source="Causal-Forcing, block-wise",
+            licence="Apache-2.0; check the card of the weights",
+        ),
+        Preset(
+            name="longlive",
+            policy="incremental",
+            window=12,
+            sink=3,
+            source="LongLive, base with its LoRA merged",
+            licence="Apache-2.0 since November 2025, non-commercial before; check the card of the weights",
+        ),
+        Preset(name="custom"),
+    )
+}
+
+
+def get_preset(name: str) -> Preset:
+    """Return a preset by its name; `custom` is a start for `replace`. Raises `BadInput` with the list of names."""
+    if name not in PRESETS:
+        raise BadInput(f"expected a preset among {', '.join(PRESETS)}, but got {name!r}; choose one of them")
+    return PRESETS[name]
+
+
+def guess_preset(config: WanConfig) -> Preset:
+    """Return the preset that is likely meant by a checkpoint of this size; only the size can be seen in a file.
+
+    Raises `BadInput` for a size that no preset is for.
+    """
+    sizes = {
+        (WAN_1_3B.dim, WAN_1_3B.num_layers): "self-forcing-1.3b",
+        (WAN_14B.dim, WAN_14B.num_layers): "krea-14b",
+    }
+    name = sizes.get((config.dim, config.num_layers))
+    if name is None:
+        raise BadInput(
+            f"expected a model of 1.3B or 14B to choose a preset by, but this one is {config.size} "
+            f"({config.num_layers} blocks of width {config.dim}); name the preset, for instance custom"
+        )
+    return PRESETS[name]

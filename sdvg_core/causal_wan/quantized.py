@@ -1,0 +1,172 @@
+"""fp8 weights: how files store them, and a linear layer that keeps them so and casts them up on use.
+
+Three forms are read: plain fp8 without scales; scaled, old form (`scaled_fp8`, `X.scale_weight`, `X.scale_input`);
+scaled, new form (`X.weight_scale`, `X.input_scale`, and `X.comfy_quant` or the metadata key
+`_quantization_metadata` naming the format). Input scales serve fp8 arithmetic, which is not done here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..errors import BadInput
+from ..weights import WeightFile
+
+FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+FORMATS = ("float8_e4m3fn", "float8_e5m2")
+SCALES = ("scale_weight", "weight_scale")
+SIDE = (*SCALES, "scale_input", "input_scale", "comfy_quant")
+QUANTISATION_KEY = "_quantization_metadata"
+BETTER_FILE = "use the bf16, fp16 or fp8 version of the file"
+
+
+class Fp8Linear(nn.Module):
+    """A linear layer whose weight stays fp8 in memory and is cast to the input's dtype, times its scale, on use.
+
+    `weight`: `(rows, columns)` fp8. `scale`: float32, one number or one per row, or None. `bias`: `(rows,)`.
+    """
+
+    weight: Tensor
+    scale: Tensor | None
+
+    def __init__(self, weight: Tensor, scale: Tensor | None, bias: nn.Parameter) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.register_buffer("weight", weight)
+        self.register_buffer("scale", None if scale is None else scale.float())
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return `x @ weight.T * scale + bias` in the dtype of `x`."""
+        return F.linear(x, dequantized(self.weight, self.scale, x.dtype), self.bias.to(x.dtype))
+
+
+def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """Return an fp8 tensor in `dtype`, times its scale (one number, or one for each entry of the first axis)."""
+    if scale is None:
+        return weight.to(dtype)
+    # A copy even if the dtype is the same, for the next line writes into it. The scale keeps its float32 and gets
+    # axes: a tensor without any would be rounded to the weight's dtype before the product instead of after it.
+    wide = weight.to(dtype, copy=True)
+    return wide.mul_(scale.float().reshape(-1, *(1,) * (weight.ndim - 1)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantisation:
+    """What of a file is fp8.
+
+    `label`: in words, "none" if nothing is. `scales`: name of a weight -> name of its scale. `side`: names of the
+    tensors that describe the quantisation and are no weights.
+    """
+
+    label: str
+    scales: Mapping[str, str] = field(default_factory=dict)
+    side: frozenset[str] = frozenset()
+
+
+def find_quantisation(
+    weights: WeightFile, expected: Collection[str], rename: Callable[[str], str | None]
+) -> Quantisation:
+    """Find out how the tensors of a file (in Wan names) are quantised.
+
+    `expected`: the names of the transformer's tensors. `rename`: the file's names -> Wan names, for its metadata.
+    Raises `BadInput` naming the format if it is none of ours.
+    """
+    formats = _stated_formats(weights, rename)
+    _check_formats(formats)
+    _check_dtypes(weights, expected)
+    side = frozenset(n for n in weights if n == "scaled_fp8" or n.rpartition(".")[2] in SIDE)
+    scales = _find_scales(weights, expected, side)
+    for layer in formats:
+        if f"{layer}.weight" in expected and f"{layer}.weight" not in scales:
+            raise BadInput(f"expected a scale for the quantised {layer}, but there is none; fetch the file again")
+    return Quantisation(label=_label(weights, expected, scales), scales=scales, side=side)
+
+
+def _label(weights: WeightFile, expected: Collection[str], scales: Mapping[str, str]) -> str:
+    if scales:
+        old = next(iter(scales.values())).endswith(".scale_weight")
+        return f"fp8 scaled, {'old' if old else 'new'} form"
+    plain = any(name in weights and weights.info[name].dtype in FP8 for name in expected)
+    return "fp8 plain" if plain else "none"
+
+
+def _find_scales(weights: WeightFile, expected: Collection[str], side: Collection[str]) -> dict[str, str]:
+    scales: dict[str, str] = {}
+    for name in sorted(side):
+        layer, _, kind = name.rpartition(".")
+        weight = f"{layer}.weight"
+        if kind in SCALES and weight in expected and weight in weights:
+            _check_scale(weights, name, weight)
+            scales[weight] = name
+    return scales
+
+
+def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
+    info, scaled = weights.info[name], weights.info[weight]
+    if scaled.dtype not in FP8:
+        raise BadInput(
+            f"expected {weight} in fp8, for it has a scale, but it is stored as {_word(scaled.dtype)}; "
+            f"{BETTER_FILE}"
+        )
+    if not info.dtype.is_floating_point or info.dtype in FP8:
+        raise BadInput(f"expected a scale in float32, but {name} is stored as {_word(info.dtype)}; {BETTER_FILE}")
+    rows = scaled.shape[0]
+    if math.prod(info.shape) != 1 and info.shape not in ((rows,), (rows, 1)):
+        raise BadInput(
+            f"expected one scale for {weight} or one for each of its {rows} rows, but {name} has the shape "
+            f"{info.shape}, as block-wise formats have; {BETTER_FILE}"
+        )
+
+
+def _check_dtypes(weights: WeightFile, expected: Collection[str]) -> None:
+    for name in expected:
+        if name in weights and not weights.info[name].dtype.is_floating_point:
+            raise BadInput(
+                f"expected weights in bf16, fp16, fp32 or fp8, but {name} is stored as "
+                f"{_word(weights.info[name].dtype)}, a quantisation that is not read here; {BETTER_FILE}"
+            )
+
+
+def _check_formats(formats: Mapping[str, object]) -> None:
+    for layer, name in formats.items():
+        if name not in FORMATS:
+            raise BadInput(
+                f"expected weights quantised as {' or '.join(FORMATS)}, but {layer} is {name}; {BETTER_FILE}"
+            )
+
+
+def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) -> dict[str, object]:
+    """Return layer -> format as the file states it, tensor by tensor or in its metadata."""
+    formats: dict[str, object] = {}
+    for name in weights:
+        layer = name.removesuffix(".comfy_quant")
+        if layer != name:
+            formats[layer] = _json(bytes(weights[name].flatten().tolist()), name).get("format")
+    if QUANTISATION_KEY in weights.metadata:
+        layers = _json(weights.metadata[QUANTISATION_KEY], QUANTISATION_KEY).get("layers")
+        for name, stated in layers.items() if isinstance(layers, dict) else ():
+            formats[rename(name) or name] = stated.get("format") if isinstance(stated, dict) else stated
+    return formats
+
+
+def _json(text: str | bytes, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"expected JSON in {where}, but it is not ({error}); fetch the file again") from error
+    if not isinstance(value, dict):
+        raise BadInput(f"expected a JSON object in {where}, but found {value!r}; fetch the file again")
+    return value
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,98 @@
+"""The sentences for checkpoints that are no causal Wan 2.1 text-to-video transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from ..errors import BadInput
+from ..weights import TensorInfo
+from .config import WanConfig
+from .kinds import LORA, UNKNOWN, is_lora, other_kind
+
+GIVE_T2V = "give a Wan 2.1 text-to-video checkpoint of the causal family (Self-Forcing, Krea Realtime, ...)"
+
+# First part of a name -> the model that has it.
+ADDITIONS = {
+    "img_emb": "an image-to-video model",
+    "vace_patch_embedding": "a VACE model",
+    "vace_blocks": "a VACE model",
+    "control_adapter": "a camera-control model",
+    "ref_conv": "a reference-image (Fun control) model",
+    "casual_audio_encoder": "a speech-to-video model",
+    "audio_proj": "an audio-driven model",
+    "face_adapter": "an Animate model",
+    "patch_embedding_mask": "a pose-control model",
+    "patch_embedding_pose": "a pose-control model",
+    "patch_embedding_global": "a WanDancer model",
+}
+INPUT_CHANNELS = {
+    36: "an image-to-video model (36 input channels)",
+    48: "Wan 2.2 5B (48 latent channels), which has a VAE of its own",
+}
+
+
+def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
+    """Return the error for a file in which no Wan transformer was found."""
+    kind = other_kind(names)
+    if kind == LORA:
+        return _unmerged(file, names)
+    what = f"holds {_few(names)}" if kind == UNKNOWN else f"holds the weights of another part, {kind}"
+    return BadInput(f"expected a Wan 2.1 transformer, but {file} {what}; {GIVE_T2V}")
+
+
+def refuse_several(file: str, styles: Iterable[object]) -> BadInput:
+    """Return the error for a file with more than one transformer."""
+    return BadInput(
+        f"expected one Wan 2.1 transformer, but {file} holds several ({', '.join(map(str, styles))}); "
+        "save the one to use into a file of its own"
+    )
+
+
+def check_no_additions(file: str, names: Iterable[str]) -> None:
+    """Refuse adapters and the variants of Wan that take more than text."""
+    names = list(names)
+    if any(is_lora(name) for name in names):
+        raise _unmerged(file, names)
+    for name in names:
+        addition = ADDITIONS.get(name.split(".")[0])
+        if addition or name.endswith((".k_img.weight", ".add_k_proj.weight")):
+            addition = addition or ADDITIONS["img_emb"]
+            raise BadInput(f"expected a text-to-video model, but {file} is {addition} (it has {name}); {GIVE_T2V}")
+
+
+def check_channels(file: str, config: WanConfig) -> None:
+    """Refuse models that do not map Wan 2.1's latents to latents of the same kind."""
+    if config.in_dim != 16:
+        other = INPUT_CHANNELS.get(config.in_dim, f"a model with {config.in_dim} input channels")
+        raise BadInput(f"expected a text-to-video model with 16 input channels, but {file} is {other}; {GIVE_T2V}")
+    if config.out_dim != 16:
+        raise BadInput(f"expected 16 output channels, but {file} has {config.out_dim}; {GIVE_T2V}")
+
+
+def check_tensors(file: str, info: Mapping[str, TensorInfo], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse missing tensors and wrong shapes."""
+    missing = [name for name in expected if name not in info]
+    if missing:
+        raise BadInput(
+            f"expected the {len(expected)} tensors of a Wan 2.1 transformer, but {file} lacks {len(missing)} "
+            f"of them ({_few(missing)}); fetch it again, or use the file as its authors published it"
+        )
+    for name, shape in expected.items():
+        if info[name].shape != shape:
+            raise BadInput(
+                f"expected {name} with the shape {shape}, but in {file} it has {info[name].shape}; "
+                "use the file as its authors published it"
+            )
+
+
+def _unmerged(file: str, names: Collection[str]) -> BadInput:
+    adapters = [name for name in names if is_lora(name)]
+    return BadInput(
+        f"expected a whole model, but {file} holds a LoRA ({len(adapters)} tensors such as {adapters[0]}); "
+        "merge it into its base model, or load the base model and put the LoRA on top of it"
+    )
+
+
+def _few(names: Collection[str]) -> str:
+    first = sorted(names)[:3]
+    return ", ".join(first) + (", ..." if len(names) > len(first) else "")

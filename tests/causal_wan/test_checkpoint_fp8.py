@@ -1,0 +1,205 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from wan_files import TINY, random_state, save
+
+from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.causal_wan.quantized import Fp8Linear
+from sdvg_core.errors import BadInput
+
+FP8 = torch.float8_e4m3fn
+LINEARS = [n for n, t in random_state().items() if t.ndim == 2 and n.startswith("blocks.")]
+LAYERS = [n.removesuffix(".weight") for n in LINEARS]
+
+
+def scale_of(layer: str, rows: int = 1) -> torch.Tensor:
+    """A scale of its own for each layer, and no power of two, so that rounding it shows."""
+    return 0.0123 + 0.0007 * LAYERS.index(layer) + 0.0001 * torch.arange(rows, dtype=torch.float32)
+
+
+def fp8_state(fp8=FP8):
+    state = random_state(dtype=torch.bfloat16)
+    return {n: t.to(fp8) if n in LINEARS else t for n, t in state.items()}
+
+
+def old_form(rows=None, fp8=FP8):
+    state = fp8_state(fp8)
+    scales = {f"{x}.scale_weight": scale_of(x)[0] for x in LAYERS}
+    inputs = {f"{x}.scale_input": torch.tensor(0.5) for x in LAYERS[::2]}
+    return {**state, **scales, **inputs, "scaled_fp8": torch.zeros(2, dtype=fp8)}
+
+
+def new_form(extra=None):
+    state = fp8_state()
+    for layer in LAYERS:
+        stated = json.dumps({"format": "float8_e4m3fn", "full_precision_matrix_mult": True, **(extra or {})})
+        state[f"{layer}.weight_scale"] = scale_of(layer)[0]
+        state[f"{layer}.input_scale"] = torch.tensor(0.5)
+        state[f"{layer}.comfy_quant"] = torch.tensor(list(stated.encode()), dtype=torch.uint8)
+    return state
+
+
+def metadata_form():
+    state = {n: t for n, t in new_form().items() if not n.endswith(".comfy_quant")}
+    layers = {f"model.{layer}": {"format": "float8_e4m3fn"} for layer in LAYERS}
+    return state, {"_quantization_metadata": json.dumps({"layers": layers})}
+
+
+def row_form():
+    state = fp8_state()
+    for n, layer in zip(LINEARS, LAYERS, strict=True):
+        state[f"{layer}.weight_scale"] = scale_of(layer, state[n].shape[0])[:, None]
+    return state
+
+
+def assert_layers_compute(tree, scale, *, dtype=torch.float32):
+    """Each layer is compared with what its own stored weight and its own scale make in float32."""
+    state = fp8_state()
+    g = torch.Generator().manual_seed(3)
+    for layer in LAYERS:
+        module = tree.get_submodule(layer)
+        assert isinstance(module, Fp8Linear)
+        assert module.weight.dtype == FP8
+        weight = (state[f"{layer}.weight"].float() * scale(layer)).to(dtype)
+        x = torch.randn(5, weight.shape[1], generator=g).to(dtype)
+        wanted = F.linear(x, weight, state[f"{layer}.bias"].to(dtype))
+        assert torch.equal(module(x), wanted), layer
+
+
+@pytest.mark.parametrize(
+    "state, metadata, label",
+    [
+        (old_form(), None, "fp8 scaled, old form"),
+        (new_form(), None, "fp8 scaled, new form"),
+        (*metadata_form(), "fp8 scaled, new form"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_scaled_layer_is_its_stored_weight_times_its_own_scale(tmp_path, state, metadata, label, dtype):
+    """Catches a scale that is dropped, taken from another layer, or rounded to the compute dtype first."""
+    state = {f"model.{n}": t for n, t in state.items()}
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", state, metadata), dtype=dtype)
+    assert loaded.quantisation == label
+    assert loaded.unused == ()
+    assert_layers_compute(loaded.tree, lambda x: scale_of(x), dtype=dtype)
+
+
+def test_a_scale_for_every_row_is_applied_row_by_row(tmp_path):
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", row_form()), dtype=torch.float32)
+    rows = {n.removesuffix(".weight"): t.shape[0] for n, t in fp8_state().items() if n in LINEARS}
+    assert_layers_compute(loaded.tree, lambda x: scale_of(x, rows[x])[:, None])
+
+
+def test_plain_fp8_is_cast_up_on_use(tmp_path):
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", fp8_state()))
+    assert loaded.quantisation == "fp8 plain"
+    assert_layers_compute(loaded.tree, lambda x: 1.0)
+
+
+def test_in_a_file_that_is_fp8_throughout_only_linear_weights_stay_fp8(tmp_path):
+    state = {n: t.to(FP8) for n, t in random_state().items()}
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", state))
+    assert loaded.dtype == torch.bfloat16
+    assert {p.dtype for p in loaded.tree.parameters()} == {torch.bfloat16}
+    linears = [m for m in loaded.tree.modules() if isinstance(m, Fp8Linear)]
+    assert len(linears) == sum(t.ndim == 2 for t in state.values())
+    assert torch.equal(loaded.tree.patch_embedding.weight, state["patch_embedding.weight"].to(torch.bfloat16))
+    assert torch.equal(loaded.tree.head.modulation, state["head.modulation"].to(torch.bfloat16))
+
+
+def test_a_scaled_weight_that_is_no_linear_layer_is_cast_up_with_its_scale(tmp_path):
+    state = {**old_form(), "patch_embedding.scale_weight": torch.tensor(0.037)}
+    state["patch_embedding.weight"] = state["patch_embedding.weight"].to(FP8)
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", state), dtype=torch.float32)
+    assert torch.equal(loaded.tree.patch_embedding.weight, state["patch_embedding.weight"].float() * 0.037)
+
+
+def test_e5m2_weights_are_read_too(tmp_path):
+    loaded = load_wan(save(tmp_path / "fp8.safetensors", old_form(fp8=torch.float8_e5m2)), dtype=torch.float32)
+    layer, weight = LAYERS[3], fp8_state(torch.float8_e5m2)[LINEARS[3]]
+    x = torch.randn(2, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    module = loaded.tree.get_submodule(layer)
+    assert torch.equal(module(x), F.linear(x, weight.float() * scale_of(layer), module.bias))
+
+
+@pytest.mark.parametrize("asked", [torch.float32, torch.float16])
+def test_asking_for_a_dtype_leaves_fp8_weights_as_they_are(tmp_path, asked):
+    tree = load_wan(save(tmp_path / "fp8.safetensors", old_form()), dtype=asked).tree
+    assert {p.dtype for p in tree.parameters()} == {asked}
+    assert tree.blocks[0].ffn[0].weight.dtype == FP8
+
+
+def test_a_layer_gives_the_same_twice_even_after_it_was_cast_to_its_inputs_dtype():
+    """Catches scaling in place a weight that needed no cast and so was no copy."""
+    g = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(4, 6, generator=g).to(FP8), nn.Parameter(torch.randn(4, generator=g))
+    layer = Fp8Linear(weight, torch.tensor(0.3), bias).to(torch.float32)
+    x = torch.randn(3, 6, generator=g)
+    assert torch.equal(layer(x), layer(x))
+
+
+def refusal(tmp_path, state, metadata=None) -> str:
+    with pytest.raises(BadInput) as caught:
+        load_wan(save(tmp_path / "q.safetensors", state, metadata))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["nvfp4", "mxfp8", "int8_tensorwise", None, 7])
+def test_an_unknown_format_is_refused_by_its_name(tmp_path, form):
+    assert f"is {form};" in refusal(tmp_path, new_form({"format": form}))
+
+
+def test_an_unknown_format_in_the_metadata_is_refused_by_its_name(tmp_path):
+    state, _ = metadata_form()
+    stated = {"_quantization_metadata": json.dumps({"layers": {LAYERS[0]: {"format": "nvfp4"}}})}
+    assert "nvfp4" in refusal(tmp_path, state, stated)
+
+
+@pytest.mark.parametrize("stored", [torch.int8, torch.uint8])
+def test_integers_as_weights_are_refused_by_their_dtype(tmp_path, stored):
+    """Even though their shape is right: cast to float they would be noise."""
+    state = random_state()
+    state[LINEARS[0]] = torch.zeros(state[LINEARS[0]].shape, dtype=stored)
+    message = refusal(tmp_path, state)
+    assert str(stored).removeprefix("torch.") in message
+    assert LINEARS[0] in message
+
+
+def test_a_packed_weight_is_refused_by_its_dtype_and_not_by_its_shape(tmp_path):
+    state = random_state()
+    rows, columns = state[LINEARS[0]].shape
+    state[LINEARS[0]] = torch.zeros(rows, columns // 2, dtype=torch.uint8)
+    assert "uint8" in refusal(tmp_path, state)
+
+
+def test_scales_per_block_are_refused(tmp_path):
+    state = fp8_state()
+    state[f"{LAYERS[0]}.weight_scale"] = torch.ones(128, 4)
+    assert "block-wise" in refusal(tmp_path, state)
+
+
+def test_a_scale_for_a_weight_that_is_not_fp8_is_refused(tmp_path):
+    """Dropping it would give another model; so would multiplying a weight that was scaled already."""
+    state = random_state(dtype=torch.bfloat16)
+    state[f"{LAYERS[0]}.scale_weight"] = torch.tensor(0.5)
+    assert "stored as bfloat16" in refusal(tmp_path, state)
+
+
+def test_a_quantised_layer_without_its_scale_is_refused(tmp_path):
+    state = new_form()
+    del state[f"{LAYERS[0]}.weight_scale"]
+    assert f"expected a scale for the quantised {LAYERS[0]}" in refusal(tmp_path, state)
+
+
+@pytest.mark.parametrize("text", [b"{", b"[1]", b"\xff\xff"])
+def test_a_damaged_format_note_is_refused(tmp_path, text):
+    state = new_form()
+    state[f"{LAYERS[0]}.comfy_quant"] = torch.tensor(list(text), dtype=torch.uint8)
+    assert "comfy_quant" in refusal(tmp_path, state)
+
+
+def test_tiny_has_the_layers_these_tests_speak_of():
+    assert len(LAYERS) == TINY.num_layers * 10

@@ -1,0 +1,194 @@
+import json
+
+import pytest
+import torch
+from wan_files import NARROW, TINY, prefixed, random_state, save
+
+from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.errors import BadInput
+
+ONE = torch.ones(1)
+
+
+def refusal(path) -> str:
+    with pytest.raises(BadInput) as caught:
+        load_wan(path)
+    message = str(caught.value)
+    assert message.startswith("expected ")
+    assert ", but " in message
+    assert "; " in message
+    return message
+
+
+def refusal_of(tmp_path, state, metadata=None) -> str:
+    return refusal(save(tmp_path / "given.safetensors", state, metadata))
+
+
+def sized(**changes) -> dict[str, torch.Tensor]:
+    sizes = {"dim": 128, "ffn_dim": 48, "num_layers": 1, "num_heads": 1, "text_dim": 8, "freq_dim": 16}
+    return random_state(WanConfig(**{**sizes, **changes}))
+
+
+@pytest.mark.parametrize(
+    "channels, words",
+    [(36, "image-to-video"), (48, "Wan 2.2 5B"), (32, "32 input channels"), (4, "4 input channels")],
+)
+def test_other_input_channels_are_refused_by_what_they_mean(tmp_path, channels, words):
+    assert words in refusal_of(tmp_path, sized(in_dim=channels))
+
+
+def test_other_output_channels_are_refused(tmp_path):
+    assert "48" in refusal_of(tmp_path, sized(out_dim=48))
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("img_emb.proj.0.bias", "image-to-video"),
+        ("blocks.0.cross_attn.k_img.weight", "image-to-video"),
+        ("vace_patch_embedding.weight", "VACE"),
+        ("vace_blocks.0.after_proj.weight", "VACE"),
+        ("control_adapter.conv.weight", "camera-control"),
+        ("ref_conv.weight", "Fun control"),
+        ("patch_embedding_pose.weight", "pose-control"),
+        ("face_adapter.fuser_blocks.0.k_norm.weight", "Animate"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "model.diffusion_model."])
+def test_models_that_take_more_than_text_are_refused_by_kind(tmp_path, name, words, prefix):
+    message = refusal_of(tmp_path, prefixed({**random_state(), name: ONE}, prefix))
+    assert words in message
+    assert "given.safetensors" in message
+
+
+def test_an_image_to_video_model_in_diffusers_names_is_refused(tmp_path):
+    diffusers = pytest.importorskip("diffusers")
+    torch.manual_seed(0)
+    diffusers.WanTransformer3DModel(
+        num_attention_heads=2,
+        attention_head_dim=12,
+        text_dim=8,
+        freq_dim=16,
+        ffn_dim=32,
+        num_layers=1,
+        image_dim=8,
+        added_kv_proj_dim=24,
+    ).save_pretrained(tmp_path)
+    assert "image-to-video" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "names, words",
+    [
+        (["decoder.middle.0.residual.0.gamma"], "Wan 2.1 VAE"),
+        (["decoder.mid_block.resnets.0.norm1.gamma"], "Wan 2.1 VAE"),
+        (["encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight"], "UMT5"),
+        (["blip.visual_encoder.cls_token", "mlp.layers.0.weight"], "ImageReward"),
+        (["c", "a", "d", "b"], "given.safetensors holds a, b, c, ...;"),
+    ],
+)
+def test_a_file_that_is_no_wan_transformer_is_refused_by_what_it_is(tmp_path, names, words):
+    assert words in refusal_of(tmp_path, {name: ONE for name in names})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "diffusion_model.blocks.0.self_attn.q.lora_A.weight",
+        "lora_unet_blocks_0_ffn_0.lora_down.weight",
+        "transformer.blocks.0.attn1.to_q.lora.up.weight",
+        "blocks.0.self_attn.q.lora_B.default.weight",
+    ],
+)
+@pytest.mark.parametrize("base", [{}, random_state()], ids=["alone", "beside its base"])
+def test_a_lora_is_refused_alone_and_beside_its_base(tmp_path, name, base):
+    """Beside its base it would be passed over as unused, and the base alone loaded without a word."""
+    message = refusal_of(tmp_path, {**base, name: ONE})
+    assert "merge it" in message
+    assert name in message
+
+
+def test_missing_tensors_are_counted_and_the_first_are_named(tmp_path):
+    state = {n: t for n, t in random_state().items() if ".ffn.2." not in n}
+    message = refusal_of(tmp_path, state)
+    assert "lacks 4 of them" in message
+    assert "blocks.0.ffn.2.bias, blocks.0.ffn.2.weight, blocks.1.ffn.2.bias, ..." in message
+
+
+def test_a_missing_block_is_no_shorter_model(tmp_path):
+    """Catches counting blocks up to the first gap."""
+    state = {n: t for n, t in sized(num_layers=3).items() if not n.startswith("blocks.1.")}
+    assert "block 1 of the checkpoint is missing" in refusal_of(tmp_path, state)
+
+
+@pytest.mark.parametrize("name", ["head.modulation", "patch_embedding.weight", "text_embedding.0.weight"])
+def test_a_missing_tensor_that_tells_the_size_is_named(tmp_path, name):
+    state = random_state()
+    del state[name]
+    assert name in refusal_of(tmp_path, state)
+
+
+@pytest.mark.parametrize("name", ["blocks.1.self_attn.k.weight", "head.head.bias", "blocks.0.modulation"])
+def test_a_wrong_shape_is_named(tmp_path, name):
+    state = random_state()
+    state[name] = torch.zeros(3, 3)
+    message = refusal_of(tmp_path, state)
+    assert name in message
+    assert "(3, 3)" in message
+
+
+def test_a_width_that_is_no_multiple_of_a_head_asks_for_the_number_of_heads(tmp_path):
+    assert "num_heads" in refusal_of(tmp_path, random_state(NARROW))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "{",
+        "[]",
+        '{"transformer": 3}',
+        json.dumps({"transformer": {"num_heads": 0}}),
+        json.dumps({"transformer": {"num_heads": "4"}}),
+        json.dumps({"transformer": {"num_heads": 7}}),
+        json.dumps({"transformer": {"num_heads": True}}),
+        json.dumps({"transformer": {"dim": 256}}),
+        json.dumps({"transformer": {"patch_size": 2}}),
+        json.dumps({"transformer": {"patch_size": [1, 2]}}),
+        json.dumps({"transformer": {"eps": "small"}}),
+        json.dumps({"transformer": {"eps": -1.0}}),
+    ],
+)
+def test_metadata_that_cannot_be_is_refused(tmp_path, config):
+    refusal_of(tmp_path, random_state(), {"config": config})
+
+
+def test_a_number_of_blocks_that_only_the_metadata_claims_is_refused_before_they_are_looked_for(tmp_path):
+    """The names to look for would fill the memory."""
+    config = json.dumps({"transformer": {"num_layers": 10_000}})
+    assert "lacks most of them" in refusal_of(tmp_path, random_state(), {"config": config})
+
+
+def test_two_transformers_in_one_file_are_refused(tmp_path):
+    state = {**random_state(), **prefixed(random_state(), "model.")}
+    assert "holds several (Wan names under model, Wan names)" in refusal_of(tmp_path, state)
+
+
+def test_two_tensors_of_one_meaning_are_refused(tmp_path):
+    state = {**random_state(), "_orig_mod.head.head.bias": torch.zeros(64)}
+    assert "two of them mean head.head.bias" in refusal_of(tmp_path, state)
+
+
+def test_a_number_of_blocks_that_cannot_be_is_refused_at_once(tmp_path):
+    state = {**random_state(), "blocks.99999.modulation": ONE, f"blocks.{'9' * 5000}.modulation": ONE}
+    assert "block 2 of the checkpoint is missing" in refusal_of(tmp_path, state)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    assert "nothing" in refusal(tmp_path / "none.safetensors")
+
+
+def test_a_dtype_that_cannot_be_computed_in_is_refused(tmp_path):
+    path = save(tmp_path / "w.safetensors", random_state(TINY))
+    with pytest.raises(BadInput, match=r"got torch\.int8"):
+        load_wan(path, dtype=torch.int8)

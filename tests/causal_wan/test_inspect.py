@@ -1,0 +1,83 @@
+import json
+import sys
+
+import pytest
+import torch
+from wan_files import NARROW, NARROW_METADATA, random_state, save, save_hollow
+
+from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
+from sdvg_core.causal_wan.inspect import inspect_file
+from sdvg_core.errors import BadInput
+
+ONE = torch.ones(1)
+
+
+def test_a_transformer_is_described_and_would_load(tmp_path):
+    path = save(tmp_path / "wan.safetensors", {**random_state(NARROW), "other": ONE.half()}, NARROW_METADATA)
+    found = inspect_file(path)
+    assert (found.kind, found.would_load, found.reason) == ("causal Wan 2.1 transformer", True, "")
+    assert found.config == NARROW
+    assert found.size == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
+    assert found.parameters == NARROW.parameters + 1
+    assert found.dtypes == {"float32": len(wan_shapes(NARROW)), "float16": 1}
+    assert (found.layout, found.key_style, found.quantisation) == ("safetensors", "Wan names", "none")
+    assert (found.preset, found.unused) == (None, ("other",))
+    assert "same names and shapes as plain Wan 2.1" in found.notes[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file with holes: this one is 2.8 GB long")
+def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
+    config, preset = WAN_1_3B, "self-forcing-1.3b"
+    found = inspect_file(save_hollow(tmp_path / "wan.safetensors", config))
+    assert (found.would_load, found.config, found.preset) == (True, config, preset)
+    assert found.size == "1.3B: 30 blocks, width 1536, 12 heads"
+
+
+@pytest.mark.parametrize(
+    "names, kind",
+    [
+        (["decoder.middle.0.residual.0.gamma"], "Wan 2.1 VAE"),
+        (["decoder.mid_block.resnets.0.norm1.gamma"], "Wan 2.1 VAE"),
+        (
+            ["decoder.upsamples.0.upsamples.0.residual.0.gamma", "decoder.middle.0.residual.0.gamma"],
+            "Wan 2.2 VAE",
+        ),
+        (
+            ["token_embedding.weight", "blocks.0.attn.q.weight", "blocks.1.pos_embedding.embedding.weight"],
+            "UMT5 text encoder",
+        ),
+        (["encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight"], "UMT5 text encoder"),
+        (["encoder.block.0.layer.0.SelfAttention.q.weight"], "T5 text encoder"),
+        (["blip.visual_encoder.cls_token", "mlp.layers.0.weight"], "ImageReward"),
+        (["blocks.0.self_attn.q.lora_A.weight"], "LoRA"),
+        (["weight"], "unknown"),
+    ],
+)
+def test_other_files_are_recognised_by_a_few_names(tmp_path, names, kind):
+    found = inspect_file(save(tmp_path / "other.safetensors", {name: ONE for name in names}))
+    assert found.kind == kind
+    assert not found.would_load
+    assert found.reason.startswith("expected ")
+    assert (found.config, found.preset, found.notes) == (None, None, ())
+
+
+def test_a_wan_transformer_that_would_not_load_is_called_another_kind(tmp_path):
+    found = inspect_file(save(tmp_path / "i2v.safetensors", {**random_state(), "img_emb.proj.0.bias": ONE}))
+    assert (found.kind, found.would_load) == ("Wan transformer of another kind", False)
+    assert "image-to-video" in found.reason
+
+
+def test_the_findings_are_json_and_text(tmp_path):
+    for extra in ({}, {"vace_blocks.0.x": ONE}):
+        found = inspect_file(save(tmp_path / "wan.safetensors", {**random_state(), **extra}))
+        assert json.loads(json.dumps(found.as_dict()))["kind"] == found.kind
+        text = str(found)
+        assert f"kind         {found.kind}" in text
+        assert ("would load   yes" in text) == found.would_load
+        assert found.reason in text
+
+
+def test_a_file_that_is_no_checkpoint_at_all_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(BadInput, match=r"notes\.txt is none of them"):
+        inspect_file(tmp_path / "notes.txt")

@@ -1,0 +1,82 @@
+import dataclasses
+
+import pytest
+from wan_files import TINY
+
+from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
+from sdvg_core.causal_wan.presets import PRESETS, get_preset, guess_preset
+from sdvg_core.errors import BadInput
+from sdvg_core.schedule import get_schedule
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("self-forcing-1.3b", (3, "recompute", 3, 21, 0)),
+        ("krea-14b", (3, "recompute", 3, 6, 0)),
+        ("causal-forcing", (3, "incremental", 3, 21, 0)),
+        ("longlive", (3, "incremental", 3, 12, 3)),
+        ("custom", (3, "recompute", 3, 21, 0)),
+    ],
+)
+def test_a_preset_is_what_its_authors_say(name, values):
+    p = get_preset(name)
+    assert (p.block_frames, p.policy, p.context_frames, p.window, p.sink) == values
+    assert (p.name, p.schedule) == (name, "four-step")
+
+
+def test_every_preset_names_a_schedule_that_exists():
+    for preset in PRESETS.values():
+        assert len(get_schedule(preset.schedule)) == 4
+
+
+def test_every_published_checkpoint_states_its_source_and_licence():
+    assert all(p.source and p.licence for p in PRESETS.values() if p.name != "custom")
+    assert "not for commercial use" in get_preset("krea-14b").licence
+
+
+def test_an_unknown_preset_is_refused_with_the_list_of_names():
+    with pytest.raises(
+        BadInput, match=r"self-forcing-1\.3b, krea-14b, causal-forcing, longlive, custom, but got 'kera'"
+    ):
+        get_preset("kera")
+
+
+def test_the_size_suggests_the_preset():
+    assert guess_preset(WAN_1_3B).name == "self-forcing-1.3b"
+    assert guess_preset(WAN_14B).name == "krea-14b"
+
+
+@pytest.mark.parametrize("config", [TINY, dataclasses.replace(WAN_1_3B, num_layers=29)])
+def test_no_preset_is_guessed_for_a_size_of_its_own(config: WanConfig):
+    with pytest.raises(BadInput, match="name the preset"):
+        guess_preset(config)
+
+
+def test_replace_leaves_the_original_alone():
+    longer = get_preset("longlive").replace(window=24)
+    assert (longer.window, get_preset("longlive").window) == (24, 12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"block_frames": 0},
+        {"block_frames": True},
+        {"context_frames": 0},
+        {"sink": -1},
+        {"window": 5},  # sink 3 and a block of 3 do not fit
+        {"sink": 10},
+        {"policy": "rolling"},
+        {"schedule": ""},
+        {"window": 12.0},
+        {"wndow": 12},
+    ],
+)
+def test_values_that_cannot_be_are_refused(change):
+    with pytest.raises(BadInput, match=r"expected .*, but got .*; "):
+        get_preset("longlive").replace(**change)
+
+
+def test_a_window_that_holds_just_the_sink_and_one_block_is_accepted():
+    assert get_preset("longlive").replace(window=6).window == 6
