@@ -1,0 +1,149 @@
+"""The Wan 2.1 VAE as a codec whose decode state is a value.
+
+The layers are diffusers' `AutoencoderKLWan`, called here one latent frame at a time: its own `decode` clears the
+feature cache at both ends, so a stream could never be resumed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..weights import open_weights
+from .wan_vae_sizes import WanVaeSizes, check_complete, latent_statistics, read_sizes, with_diffusers_names
+
+# One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
+# into the tensors, so a shallow copy is a whole snapshot, and a rejected draft costs no copy of the state.
+DecodeState = tuple[Any, ...]
+
+
+class WanCodec:
+    """Pixels from Wan 2.1 latents and back; a `VideoCodec`.
+
+    Latents may come in any dtype and on any device; the work is done in the VAE's own. What returns is float32
+    on the VAE's device.
+    """
+
+    def __init__(
+        self,
+        vae: nn.Module,
+        *,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        temporal_stride: int,
+        spatial_stride: int,
+    ) -> None:
+        self.latent_channels = len(mean)
+        self.temporal_stride = temporal_stride
+        self.spatial_stride = spatial_stride
+        self._vae: Any = vae
+        weight = next(vae.parameters())
+        self.device, self.dtype = weight.device, weight.dtype
+        self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
+        self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
+
+    @torch.inference_mode()
+    def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
+        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the state that follows.
+
+        The first latent frame of a clip is one pixel frame, each later one `temporal_stride` of them. `state` is
+        left as it was. Every latent frame passes alone, so how a clip is cut into calls changes no bit of it.
+        """
+        self._check_latents(latents)
+        z = (latents.to(self.device, torch.float32) * self._std + self._mean).to(self.dtype)
+        cache = _empty_cache(self._vae.decoder) if state is None else list(state)
+        pieces = []
+        for frame in z.chunk(z.shape[2], dim=2):
+            # Contiguous, so that the layers see the same strides however many frames came along.
+            x = self._vae.post_quant_conv(frame.contiguous())
+            pieces.append(self._vae.decoder(x, feat_cache=cache, feat_idx=[0]))
+        video = torch.cat(pieces, dim=2).float().clamp(-1, 1)
+        return rearrange((video + 1) / 2, "b c f h w -> b f c h w"), tuple(cache)
+
+    @torch.inference_mode()
+    def encode(self, frames: Tensor) -> Tensor:
+        """Encode a clip of 1 + `temporal_stride` * k pixel frames, `b f c h w` in [0, 1], into `b c t h w`.
+
+        The latents are the posterior's mean, normalised. Raises `BadInput` if the clip's size does not fit.
+        """
+        self._check_frames(frames)
+        video = rearrange(frames.to(self.device, torch.float32), "b f c h w -> b c f h w")
+        video = (video * 2 - 1).to(self.dtype)
+        cache = _empty_cache(self._vae.encoder)
+        pieces = [video[:, :, :1], *video[:, :, 1:].split(self.temporal_stride, dim=2)]
+        moments = [
+            self._vae.encoder(piece, feat_cache=cache, feat_idx=[0]) for piece in pieces if piece.shape[2] > 0
+        ]
+        mean: Tensor = self._vae.quant_conv(torch.cat(moments, dim=2)).chunk(2, dim=1)[0]
+        return (mean.float() - self._mean) / self._std
+
+    def _check_latents(self, latents: Tensor) -> None:
+        if latents.ndim != 5 or latents.shape[1] != self.latent_channels or latents.shape[2] < 1:
+            raise BadInput(
+                f"expected latents b c t h w with {self.latent_channels} channels and at least one latent frame, "
+                f"but got {tuple(latents.shape)}; use latents of the model this VAE belongs to"
+            )
+
+    def _check_frames(self, frames: Tensor) -> None:
+        if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % self.temporal_stride != 1:
+            raise BadInput(
+                f"expected 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
+                f"{tuple(frames.shape)}; cut the clip to such a length"
+            )
+        if frames.shape[3] % self.spatial_stride or frames.shape[4] % self.spatial_stride:
+            raise BadInput(
+                f"expected height and width in multiples of {self.spatial_stride}, but got "
+                f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
+            )
+
+
+def _empty_cache(half: nn.Module) -> list[Any]:
+    # 1x1 shortcuts keep nothing, so a few places stay unused.
+    return [None] * sum(isinstance(module, nn.Conv3d) for module in half.modules())
+
+
+def load_wan_vae(
+    path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+) -> WanCodec:
+    """Load the Wan 2.1 VAE, with the original release's names or diffusers', as a file or a diffusers folder.
+
+    Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
+    """
+    path = Path(path)
+    file = with_diffusers_names(open_weights(path / "vae" if (path / "vae").is_dir() else path))
+    sizes = read_sizes(file)
+    mean, std = latent_statistics(file, sizes.latent_channels)
+    vae = _build_on_meta(sizes)
+    wanted = vae.state_dict()
+    check_complete(file, wanted)
+    vae.load_state_dict({name: file[name].to(device, dtype) for name in wanted}, assign=True)
+    return WanCodec(
+        vae, mean=mean, std=std, temporal_stride=sizes.temporal_stride, spatial_stride=sizes.spatial_stride
+    )
+
+
+def _build_on_meta(sizes: WanVaeSizes) -> nn.Module:
+    try:
+        from diffusers import AutoencoderKLWan
+    except ImportError as error:
+        raise BadInput(
+            "expected the diffusers package for the Wan VAE, but it is not installed; "
+            "pip install 'sdvg[standalone]'"
+        ) from error
+    with torch.device("meta"):
+        vae: nn.Module = AutoencoderKLWan(
+            base_dim=sizes.encoder_base,
+            decoder_base_dim=sizes.decoder_base,
+            z_dim=sizes.latent_channels,
+            dim_mult=list(sizes.multipliers),
+            num_res_blocks=sizes.res_blocks,
+            temperal_downsample=list(sizes.temporal_downsample),
+            scale_factor_temporal=sizes.temporal_stride,
+            scale_factor_spatial=sizes.spatial_stride,
+        )
+    return vae.eval().requires_grad_(False)

@@ -1,0 +1,7 @@
+"""From a prompt to the text embedding Wan 2.1 is conditioned on."""
+
+from .prompt import clean_prompt
+from .umt5 import TextEncoder, load_umt5
+from .umt5_weights import umt5_to_comfy
+
+__all__ = ["TextEncoder", "clean_prompt", "load_umt5", "umt5_to_comfy"]

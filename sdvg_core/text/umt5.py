@@ -1,0 +1,132 @@
+"""The UMT5 text encoder of Wan 2.1: a prompt becomes one vector per token.
+
+The layers are transformers' `UMT5EncoderModel`; tiny and full-size encoders come through the same code.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import BadInput
+from ..weights import WeightFile, open_weights
+from .prompt import clean_prompt
+from .tokenizer import ADVICE as TOKENIZER_ADVICE
+from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from_bytes
+from .umt5_weights import (
+    SPIECE,
+    TABLE,
+    TABLE_COPY,
+    Umt5Sizes,
+    check_complete,
+    read_sizes,
+    read_weight,
+    with_hf_names,
+)
+
+WAN_TEXT_LEN = 512
+# UMT5 rounds its vocabulary up and adds unused entries (384 in all); a greater gap is another model's tokenizer.
+SPARE_ROWS = 512
+
+
+class TextEncoder:
+    """Turns prompts into text embeddings."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, text_len: int = WAN_TEXT_LEN) -> None:
+        self.text_len = text_len
+        self._tokenizer = tokenizer
+        self._model: Any = model
+        self._device = next(model.parameters()).device
+
+    @torch.inference_mode()
+    def encode(self, prompt: str) -> Tensor:
+        """Return the embedding of a prompt, `(1, text_len, channels)`, zero after the prompt's end.
+
+        A prompt of more tokens is cut, with a warning in the log. Raises `BadInput` if the prompt is empty.
+        """
+        ids = self._tokenizer.ids(clean_prompt(prompt), self.text_len)
+        tokens = torch.zeros(1, self.text_len, dtype=torch.long, device=self._device)
+        tokens[0, : len(ids)] = torch.tensor(ids, device=self._device)
+        real = torch.arange(self.text_len, device=self._device)[None] < len(ids)
+        # Padding goes through the layers, masked: attention over fewer rows would round differently.
+        hidden: Tensor = self._model(input_ids=tokens, attention_mask=real.long()).last_hidden_state
+        return hidden.masked_fill(~real[..., None], 0)
+
+
+def load_umt5(
+    path: str | Path,
+    *,
+    tokenizer: str | Path | None = None,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.bfloat16,
+    text_len: int = WAN_TEXT_LEN,
+) -> TextEncoder:
+    """Load the UMT5 encoder from ComfyUI's file, the original release's, or a diffusers folder.
+
+    `tokenizer`: a file or folder; without it the one inside the weights is used, or one found beside them.
+    `dtype`: what the encoder computes in; fp8 and fp16 files are brought to it while they are read.
+    Raises `BadInput` if a file is missing, unreadable, incomplete or another model's, or if `dtype` is float16.
+    """
+    if dtype not in (torch.bfloat16, torch.float32):
+        raise BadInput(
+            f"expected bfloat16 or float32, but got {dtype}, in which UMT5 overflows; choose one of the two"
+        )
+    path = Path(path)
+    stored = open_weights(path / "text_encoder" if (path / "text_encoder").is_dir() else path)
+    file = with_hf_names(stored)
+    sizes = read_sizes(file)
+    words = _find_words(stored, tokenizer, path)
+    _check_vocabulary(words, sizes, stored)
+    return TextEncoder(_load_model(file, sizes, torch.device(device), dtype), words, text_len=text_len)
+
+
+def _find_words(stored: WeightFile, given: str | Path | None, path: Path) -> Tokenizer:
+    if given is not None:
+        return load_tokenizer(given)
+    if SPIECE in stored:
+        return tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
+    found = find_tokenizer(path)
+    if found is None:
+        raise BadInput(f"expected a tokenizer in or beside {path}, but there is none; {TOKENIZER_ADVICE}")
+    return load_tokenizer(found)
+
+
+def _check_vocabulary(words: Tokenizer, sizes: Umt5Sizes, stored: WeightFile) -> None:
+    if not sizes.vocabulary - SPARE_ROWS <= words.size <= sizes.vocabulary:
+        raise BadInput(
+            f"expected the tokenizer of {stored.path.name}, whose vocabulary has {sizes.vocabulary} entries, "
+            f"but this one has {words.size}; {TOKENIZER_ADVICE}"
+        )
+
+
+def _load_model(file: WeightFile, sizes: Umt5Sizes, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    model = _build_on_meta(sizes)
+    wanted = model.state_dict()
+    wanted.pop(TABLE_COPY, None)
+    check_complete(file, wanted)
+    # One tensor at a time, so nothing but the finished weights stays in memory.
+    weights = {name: read_weight(file, name, device, dtype) for name in wanted}
+    weights[TABLE_COPY] = weights[TABLE]
+    model.load_state_dict(weights, assign=True)
+    return model
+
+
+def _build_on_meta(sizes: Umt5Sizes) -> nn.Module:
+    from transformers import UMT5Config, UMT5EncoderModel
+
+    config = UMT5Config(
+        vocab_size=sizes.vocabulary,
+        d_model=sizes.width,
+        d_kv=sizes.head_width,
+        d_ff=sizes.ff_width,
+        num_layers=sizes.layers,
+        num_heads=sizes.heads,
+        relative_attention_num_buckets=sizes.buckets,
+        feed_forward_proj="gated-gelu",
+    )
+    with torch.device("meta"):
+        model: nn.Module = UMT5EncoderModel(config)
+    return model.eval().requires_grad_(False)

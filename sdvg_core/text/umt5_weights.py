@@ -1,0 +1,157 @@
+"""Read UMT5 encoder weights: three ways to name them, sizes off the shapes, fp8 with scales brought back.
+
+Names: Hugging Face's (ComfyUI's too), and the original Wan release's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from ..weights import WeightFile
+
+ADVICE = (
+    "give models_t5_umt5-xxl-enc-bf16.pth, umt5_xxl_fp16.safetensors, umt5_xxl_fp8_e4m3fn_scaled.safetensors "
+    "or a Wan 2.1 diffusers folder"
+)
+SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
+TABLE = "shared.weight"  # token id -> vector
+TABLE_COPY = "encoder.embed_tokens.weight"
+# Parts of a checkpoint that are not the encoder, and marks that say what the tensors say themselves.
+SKIPPED = ("decoder.", "lm_head.", SPIECE, "scaled_fp8")
+# A layer's scale, and what only matters to those who compute in fp8.
+SCALES = ("scale_weight", "weight_scale")
+FP8_EXTRAS = ("scale_input", "input_scale", "comfy_quant")
+
+# original -> Hugging Face
+_TOP = {"token_embedding": "shared", "norm": "encoder.final_layer_norm"}
+_BLOCK = {
+    "norm1": "layer.0.layer_norm",
+    "attn.q": "layer.0.SelfAttention.q",
+    "attn.k": "layer.0.SelfAttention.k",
+    "attn.v": "layer.0.SelfAttention.v",
+    "attn.o": "layer.0.SelfAttention.o",
+    "pos_embedding.embedding": "layer.0.SelfAttention.relative_attention_bias",
+    "norm2": "layer.1.layer_norm",
+    "ffn.gate.0": "layer.1.DenseReluDense.wi_0",
+    "ffn.fc1": "layer.1.DenseReluDense.wi_1",
+    "ffn.fc2": "layer.1.DenseReluDense.wo",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Umt5Sizes:
+    """What it takes to build the encoder."""
+
+    vocabulary: int
+    width: int
+    ff_width: int
+    layers: int
+    heads: int
+    head_width: int
+    buckets: int
+
+
+def with_hf_names(file: WeightFile) -> WeightFile:
+    """Return the encoder's tensors under Hugging Face's names; whatever else the file holds is left out."""
+    has_table = TABLE in file or "token_embedding.weight" in file
+
+    def rename(name: str) -> str | None:
+        if name.startswith(SKIPPED) or name.endswith(FP8_EXTRAS):
+            return None
+        if name == TABLE_COPY:
+            return None if has_table else TABLE
+        return _from_original(name)
+
+    return file.renamed(rename)
+
+
+def _from_original(name: str) -> str:
+    layer, _, leaf = name.rpartition(".")
+    block = re.fullmatch(r"blocks\.(\d+)\.(.+)", layer)
+    if block and block.group(2) in _BLOCK:
+        return f"encoder.block.{block.group(1)}.{_BLOCK[block.group(2)]}.{leaf}"
+    return f"{_TOP[layer]}.{leaf}" if layer in _TOP else name
+
+
+def read_sizes(file: WeightFile) -> Umt5Sizes:
+    """Read the sizes off weights with Hugging Face's names. Raises `BadInput` if they are not UMT5's."""
+    layers = _count_layers(file)
+    if TABLE not in file or layers == 0:
+        raise BadInput(f"expected the UMT5 text encoder, but {file.path.name} is not one; {ADVICE}")
+    bias = "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
+    if layers > 1 and not any(bias.format(n) in file for n in range(1, layers)):
+        raise BadInput(
+            f"expected UMT5, which has a position bias in every layer, but {file.path.name} is a T5, "
+            f"which has one; {ADVICE}"
+        )
+    vocabulary, width = _shape(file, TABLE)
+    buckets, heads = _shape(file, bias.format(0))
+    return Umt5Sizes(
+        vocabulary=vocabulary,
+        width=width,
+        ff_width=_shape(file, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight")[0],
+        layers=layers,
+        heads=heads,
+        head_width=_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads,
+        buckets=buckets,
+    )
+
+
+def _count_layers(file: WeightFile) -> int:
+    blocks = (re.match(r"encoder\.block\.(\d+)\.", name) for name in file)
+    return max((int(block.group(1)) + 1 for block in blocks if block), default=0)
+
+
+def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
+    if name not in file.info or len(file.info[name].shape) != 2:
+        raise BadInput(f"expected the whole UMT5 text encoder, but {file.path.name} lacks {name}; {ADVICE}")
+    return file.info[name].shape
+
+
+def check_complete(file: WeightFile, wanted: Mapping[str, Tensor]) -> None:
+    """Raise `BadInput` unless the file holds every wanted tensor, in the wanted shape, and nothing else."""
+    weights = [name for name in file if not name.endswith(SCALES)]
+    missing = [name for name in wanted if name not in file]
+    surplus = [name for name in weights if name not in wanted]
+    reshaped = [name for name in wanted if name in file and file.info[name].shape != tuple(wanted[name].shape)]
+    for trouble, names in (
+        ("lacks", missing),
+        ("has the unknown", surplus),
+        ("has another shape for", reshaped),
+    ):
+        if names:
+            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            raise BadInput(f"expected the UMT5 text encoder whole, but {file.path.name} {trouble} {some}; {ADVICE}")
+
+
+def read_weight(file: WeightFile, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Read one weight, bringing scaled fp8 back to its values. Raises `BadInput` for any other quantisation."""
+    weight = file[name].to(device)
+    if not weight.is_floating_point():
+        raise _unknown_quantisation(file, name)
+    layer = name.rpartition(".")[0]
+    scale = next((file[f"{layer}.{kind}"] for kind in SCALES if f"{layer}.{kind}" in file), None)
+    if scale is None:
+        return weight.to(dtype)
+    if scale.numel() != 1 or not scale.is_floating_point():
+        raise _unknown_quantisation(file, name)
+    return (weight.float() * scale.to(device, torch.float32)).to(dtype)
+
+
+def _unknown_quantisation(file: WeightFile, name: str) -> BadInput:
+    return BadInput(
+        f"expected bf16, fp16, fp32 or fp8 with one scale per layer, but {file.path.name} quantises {name} "
+        f"otherwise; {ADVICE}"
+    )
+
+
+def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:
+    """Return `UMT5EncoderModel` weights as ComfyUI's text encoder files hold them, with their tokenizer inside."""
+    kept = {name: tensor for name, tensor in weights.items() if name != TABLE_COPY}
+    return {**kept, SPIECE: torch.frombuffer(bytearray(spiece), dtype=torch.uint8)}

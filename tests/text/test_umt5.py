@@ -1,0 +1,300 @@
+import io
+import logging
+import re
+
+import pytest
+import sentencepiece
+import tokenizers
+import torch
+from safetensors.torch import save_file
+from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
+
+from sdvg_core.errors import BadInput
+from sdvg_core.text import clean_prompt, load_umt5, umt5_to_comfy
+from sdvg_core.text.tokenizer import load_tokenizer
+
+torch.set_num_threads(1)
+
+LINES = [
+    "a small boat crosses the calm lake at dawn",
+    "the red kite climbs over the harbour wall",
+    "rain falls on the empty street while lamps glow",
+    "two dogs run along the beach and chase a ball",
+    "she reads a letter by the window, snow falls outside",
+    "quick steps, slow waves, bright light",
+]
+LONG = " ".join(LINES * 20)
+PROMPTS = {
+    "short": "a red boat",
+    "long": LONG,
+    "unknown pieces": "a boat named Ωmega 7",
+    "spaces": "  the  calm\tlake\n at dawn ",
+    "entities": "dogs &amp;amp; a kite",
+}
+ROWS = 96
+
+
+# --- the reference: transformers, used the ordinary way
+
+
+def train_spiece(size=64):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=model,
+        vocab_size=size,
+        normalization_rule_name="identity",
+        pad_id=0,
+        eos_id=1,
+        unk_id=2,
+        bos_id=-1,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def tokenizer_json(spiece):
+    """The same vocabulary as `tokenizer.json`, with the template that appends the end token."""
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece)
+    vocabulary = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(pieces.get_piece_size())]
+    fast = tokenizers.Tokenizer(tokenizers.models.Unigram(vocabulary, unk_id=2))
+    fast.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    fast.post_processor = tokenizers.processors.TemplateProcessing(
+        single="$A </s>", special_tokens=[("</s>", fast.token_to_id("</s>"))]
+    )
+    return fast.to_str()
+
+
+@pytest.fixture(scope="module")
+def spiece():
+    return train_spiece()
+
+
+@pytest.fixture(scope="module")
+def words(spiece, tmp_path_factory):
+    """A folder with both kinds of tokenizer file."""
+    folder = tmp_path_factory.mktemp("words")
+    (folder / "spiece.model").write_bytes(spiece)
+    (folder / "tokenizer.json").write_text(tokenizer_json(spiece), encoding="utf-8")
+    return folder
+
+
+def make_model(**sizes):
+    config = UMT5Config(
+        **{"vocab_size": ROWS, "d_model": 24, "d_kv": 4, "d_ff": 40, "num_layers": 3, "num_heads": 2} | sizes
+    )
+    model = UMT5EncoderModel(config).eval().requires_grad_(False)
+    draw = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.copy_(0.3 * torch.randn(parameter.shape, generator=draw))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def released(model, words, tmp_path_factory):
+    """A diffusers folder, weights in shards."""
+    folder = tmp_path_factory.mktemp("released")
+    model.save_pretrained(folder / "text_encoder", max_shard_size="20KB")
+    (folder / "tokenizer").mkdir()
+    (folder / "tokenizer" / "tokenizer.json").write_bytes((words / "tokenizer.json").read_bytes())
+    return folder
+
+
+def reference_ids(words, prompt):
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(words / "tokenizer.json"), pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+    cleaned = re.sub(r"\s+", " ", prompt.replace("&amp;amp;", "&")).strip()
+    return tokenizer(cleaned, padding="max_length", max_length=512, truncation=True, return_tensors="pt")
+
+
+@torch.inference_mode()
+def reference_embedding(model, words, prompt):
+    given = reference_ids(words, prompt)
+    hidden = model(input_ids=given.input_ids, attention_mask=given.attention_mask).last_hidden_state
+    length = int(given.attention_mask.sum())
+    hidden[:, length:] = 0
+    return hidden
+
+
+# --- parity
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+@pytest.mark.parametrize("file", ["tokenizer.json", "spiece.model"])
+def test_ids_are_those_of_the_transformers_tokenizer(words, file, prompt):
+    ids = load_tokenizer(words / file).ids(clean_prompt(prompt), 512)
+    expected = reference_ids(words, prompt)
+    assert ids == expected.input_ids[expected.attention_mask.bool()].tolist()
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+def test_the_embedding_is_transformers_with_zeros_after_the_end(model, words, released, prompt):
+    embedding = load_umt5(released, dtype=torch.float32).encode(prompt)
+    assert embedding.shape == (1, 512, 24)
+    assert torch.equal(embedding, reference_embedding(model, words, prompt))
+
+
+def test_in_bfloat16_too(model, words, released):
+    halved = UMT5EncoderModel.from_pretrained(released / "text_encoder").to(torch.bfloat16).eval()
+    embedding = load_umt5(released).encode("the calm lake")
+    assert embedding.dtype == torch.bfloat16
+    assert torch.equal(embedding, reference_embedding(halved, words, "the calm lake"))
+
+
+def test_rows_are_zero_exactly_from_the_prompts_end(words, released):
+    prompt = "two dogs run"
+    length = len(load_tokenizer(words).ids(prompt, 512))
+    embedding = load_umt5(released).encode(prompt)[0]
+    assert (embedding[:length].abs().sum(dim=1) > 0).all()
+    assert not embedding[length:].any()
+
+
+def test_a_prompt_of_too_many_tokens_is_cut_but_still_ends(words, released, caplog):
+    """Catches a cut that takes the end token with it."""
+    tokenizer = load_tokenizer(words)
+    whole = tokenizer.split(LONG)
+    assert len(whole) > 600
+    with caplog.at_level(logging.WARNING):
+        ids = tokenizer.ids(LONG, 512)
+    assert (len(ids), ids[:511], ids[511]) == (512, whole[:511], tokenizer.end)
+    assert f"{len(whole) + 1} tokens" in caplog.text
+    assert load_umt5(released).encode(LONG)[0, 511].any()
+
+
+def test_a_prompt_that_just_fits_is_not_cut(words, caplog):
+    tokenizer = load_tokenizer(words)
+    ids = tokenizer.ids("a red boat", 512)
+    assert tokenizer.ids("a red boat", len(ids)) == ids
+    assert not caplog.records
+
+
+def test_the_text_length_is_a_parameter(model, words, released):
+    embedding = load_umt5(released, dtype=torch.float32, text_len=16).encode("a red boat")
+    assert embedding.shape == (1, 16, 24)
+    assert torch.allclose(embedding, reference_embedding(model, words, "a red boat")[:, :16], atol=1e-6)
+
+
+def test_an_empty_prompt_is_refused(released):
+    with pytest.raises(BadInput, match="describe what the video should show"):
+        load_umt5(released).encode(" &nbsp; ")
+
+
+# --- weights as published
+
+
+def to_original(weights):
+    """Hugging Face's names as the original release has them."""
+    moves = [
+        (r"^shared", "token_embedding"),
+        (r"^encoder\.final_layer_norm", "norm"),
+        (r"^encoder\.block\.(\d+)\.", r"blocks.\1."),
+        (r"layer\.0\.layer_norm", "norm1"),
+        (r"layer\.1\.layer_norm", "norm2"),
+        (r"layer\.0\.SelfAttention\.relative_attention_bias", "pos_embedding.embedding"),
+        (r"layer\.0\.SelfAttention\.", "attn."),
+        (r"layer\.1\.DenseReluDense\.wi_0", "ffn.gate.0"),
+        (r"layer\.1\.DenseReluDense\.wi_1", "ffn.fc1"),
+        (r"layer\.1\.DenseReluDense\.wo", "ffn.fc2"),
+    ]
+    renamed = {}
+    for name, tensor in weights.items():
+        for old, new in moves:
+            name = re.sub(old, new, name)
+        renamed[name] = tensor
+    return renamed
+
+
+def own_weights(model):
+    return {name: t.clone() for name, t in model.state_dict().items() if name != "encoder.embed_tokens.weight"}
+
+
+def as_comfy(model, folder, spiece):
+    path = folder / "umt5_xxl.safetensors"
+    save_file(umt5_to_comfy(model.state_dict(), spiece), path)
+    return path
+
+
+def as_original(model, folder, spiece):
+    path = folder / "models_t5_umt5-xxl-enc.pth"
+    torch.save(to_original(own_weights(model)), path)
+    (folder / "google" / "umt5-xxl").mkdir(parents=True)
+    (folder / "google" / "umt5-xxl" / "spiece.model").write_bytes(spiece)
+    return path
+
+
+def as_whole_umt5(model, folder, spiece):
+    """A checkpoint of encoder and decoder, which names the token table as the encoder's."""
+    path = folder / "model.safetensors"
+    weights = own_weights(model)
+    weights["encoder.embed_tokens.weight"] = weights.pop("shared.weight")
+    save_file({**weights, "decoder.final_layer_norm.weight": torch.ones(24), "lm_head.weight": torch.ones(2)}, path)
+    (folder / "spiece.model").write_bytes(spiece)
+    return path
+
+
+@pytest.mark.parametrize("layout", [as_comfy, as_original, as_whole_umt5], ids=lambda layout: layout.__name__)
+def test_every_published_layout_holds_the_same_encoder(model, words, spiece, tmp_path, layout):
+    encoder = load_umt5(layout(model, tmp_path, spiece), dtype=torch.float32)
+    assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
+
+
+def quantise(weights, scale_name):
+    """The file as ComfyUI quantises it, and the weights it stands for."""
+    stored, meant = {}, {}
+    for name, tensor in weights.items():
+        layer = name.rpartition(".")[0]
+        if layer.endswith((".q", ".k", ".v", ".o", "wi_0", "wi_1", "wo")):
+            scale = tensor.abs().max() / 448
+            stored[name] = (tensor / scale).to(torch.float8_e4m3fn)
+            meant[name] = stored[name].float() * scale
+            stored[f"{layer}.{scale_name}"] = scale
+        else:
+            stored[name] = meant[name] = tensor
+    return stored, meant
+
+
+@pytest.mark.parametrize(
+    "scale_name, extras",
+    [
+        ("scale_weight", {"scaled_fp8": torch.zeros(2, dtype=torch.float8_e4m3fn)}),
+        (
+            "weight_scale",
+            {
+                "encoder.block.0.layer.0.SelfAttention.q.input_scale": torch.ones(()),
+                "encoder.block.0.layer.0.SelfAttention.q.comfy_quant": torch.zeros(4, dtype=torch.uint8),
+            },
+        ),
+    ],
+)
+def test_scaled_fp8_is_brought_back_to_its_values(model, words, tmp_path, scale_name, extras):
+    stored, meant = quantise(own_weights(model), scale_name)
+    save_file({**stored, **extras}, tmp_path / "fp8.safetensors")
+    twin = make_model()
+    twin.load_state_dict(meant, strict=False)
+    encoder = load_umt5(tmp_path / "fp8.safetensors", tokenizer=words, dtype=torch.float32)
+    embedding = encoder.encode("a red boat")
+    assert torch.equal(embedding, reference_embedding(twin, words, "a red boat"))
+    assert not torch.equal(embedding, reference_embedding(model, words, "a red boat"))
+
+
+def test_fp8_without_scales_and_original_names_is_cast_up(model, words, tmp_path):
+    stored = {name: t.to(torch.float8_e4m3fn) for name, t in own_weights(model).items()}
+    save_file(to_original(stored), tmp_path / "fp8.safetensors")
+    twin = make_model()
+    twin.load_state_dict({name: t.float() for name, t in stored.items()}, strict=False)
+    embedding = load_umt5(tmp_path / "fp8.safetensors", tokenizer=words, dtype=torch.float32).encode("a kite")
+    assert torch.equal(embedding, reference_embedding(twin, words, "a kite"))
+
+
+def test_other_sizes_come_from_the_shapes(words, spiece, tmp_path):
+    """More heads times head width than channels, one layer, fewer buckets."""
+    model = make_model(d_model=8, d_kv=6, d_ff=12, num_layers=1, num_heads=4, relative_attention_num_buckets=8)
+    encoder = load_umt5(as_comfy(model, tmp_path, spiece), dtype=torch.float32)
+    assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
