@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from .errors import BadInput
 from .history import Timeline
-from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Span, VideoCodec
+from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Span, VideoCodec, Work
 
 
 def generate(
@@ -59,21 +60,29 @@ class OwnDrafts:
         self._newest: tuple[Span, Tensor] | None = None
 
     def draft(self, span: Span) -> Generated:
-        """Make the draft at `span`, and before it every earlier one that was never asked for."""
+        """Make the draft at `span`, and before it every earlier one that was never asked for.
+
+        The work of those is counted in with its own.
+        """
+        caught_up = Work()
         for earlier in self._spans:
             if self._timeline.history.frames <= earlier.start < span.start:
-                self._timeline = self._commit(earlier)
+                if self._newest is None or self._newest[0] != earlier:
+                    caught_up += self._make(earlier).work
+                self._commit_newest()
+        made = self._make(span)
+        return replace(made, work=caught_up + made.work)
+
+    def _make(self, span: Span) -> Generated:
         made = generate(self._drafter, self._timeline, span, self._noise, self._condition_of(span.index))
         self._newest = (span, made.latents)
         return made
 
-    def _commit(self, span: Span) -> Timeline:
-        condition = self._condition_of(span.index)
-        if self._newest and self._newest[0] == span:
-            latents = self._newest[1]
-        else:
-            latents = generate(self._drafter, self._timeline, span, self._noise, condition).latents
+    def _commit_newest(self) -> None:
+        assert self._newest is not None
+        span, latents = self._newest
         frames = state = None
         if self._drafter.anchor_horizon:
             frames, state = self._codec.decode(latents, self._timeline.decode_state)
-        return self._timeline.commit(Block(span, latents, condition), frames, state, self._codec.temporal_stride)
+        block = Block(span, latents, self._condition_of(span.index))
+        self._timeline = self._timeline.commit(block, frames, state, self._codec.temporal_stride)

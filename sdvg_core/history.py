@@ -87,11 +87,13 @@ def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tup
     return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
 
 
-def timeline_from_latents(blocks: tuple[Block, ...], codec: VideoCodec, horizon: int) -> tuple[Timeline, Tensor]:
-    """Return the timeline that ends with `blocks`, decoded from the start, and its frames `b f c h w`."""
+def timeline_from_latents(
+    blocks: tuple[Block, ...], codec: VideoCodec, horizon: int
+) -> tuple[Timeline, Tensor | None]:
+    """Return the timeline that ends with `blocks`, decoded from the start, and its frames `b f c h w` if any."""
     timeline, shown = Timeline(History(horizon=horizon)), []
     for block in blocks:
         frames, state = codec.decode(block.latents, timeline.decode_state)
         timeline = timeline.commit(block, frames, state, codec.temporal_stride)
         shown.append(frames)
-    return timeline, torch.cat(shown, dim=1)
+    return timeline, torch.cat(shown, dim=1) if shown else None

@@ -123,7 +123,13 @@ def speculate(
 
 def check_fit(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
     """Raise `BadInput` unless the models, the router and the spans fit one another."""
-    drafter, target = engine.drafter, engine.target
+    drafter, target, codec = engine.drafter, engine.target, engine.codec
+    for model in (drafter, target):
+        if model.latent_channels != codec.latent_channels:
+            raise BadInput(
+                f"expected models that share the VAE's {codec.latent_channels} latent channels, but the "
+                f"{model.name} has {model.latent_channels}; load drafter, target and VAE of one family"
+            )
     if drafter.block_frames != target.block_frames:
         raise BadInput(
             f"expected drafter and target to make blocks of the same size, but they make {drafter.block_frames} "

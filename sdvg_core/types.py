@@ -66,6 +66,14 @@ class Work:
     encodes: int = 0
     context_seconds: float = 0.0
 
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.denoising_passes + other.denoising_passes,
+            self.context_passes + other.context_passes,
+            self.encodes + other.encodes,
+            self.context_seconds + other.context_seconds,
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
@@ -102,6 +110,11 @@ class BlockGenerator(Protocol):
     @property
     def block_frames(self) -> int:
         """Latent frames per block."""
+        ...
+
+    @property
+    def latent_channels(self) -> int:
+        """Channels of its latents."""
         ...
 
     @property

@@ -1,0 +1,233 @@
+"""From files to the parts of a run. Everything is checked before the first weight is read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .causal_wan.attention import TorchOps
+from .causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
+from .causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from .causal_wan.generator import CausalWanGenerator
+from .causal_wan.presets import Preset, get_preset, guess_preset
+from .decoders import WanCodec, load_wan_vae
+from .errors import BadInput
+from .model_files import ModelFiles
+from .schedule import get_schedule
+from .scorers.image_reward import ImageRewardScorer, load_image_reward
+from .scorers.preprocess import Crop
+from .speculate import Engine
+from .text import load_umt5
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How one transformer is run: a preset, and what replaces its values (None keeps them)."""
+
+    preset: str = AUTO
+    policy: Literal["recompute", "incremental"] | None = None
+    block_frames: int | None = None
+    context_frames: int | None = None
+    window: int | None = None
+    sink: int | None = None
+
+    def resolve(self, found: WanCheckpoint) -> Preset:
+        """Return the preset for a checkpoint. Raises `BadInput` if it is unknown or contradicts itself."""
+        base = guess_preset(found.config) if self.preset == AUTO else get_preset(self.preset)
+        names = ("policy", "block_frames", "context_frames", "window", "sink")
+        changes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return base.replace(**changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Where and how the models run.
+
+    `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
+    the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None the presets'.
+    """
+
+    drafter: ModelOptions = field(default_factory=ModelOptions)
+    target: ModelOptions = field(default_factory=ModelOptions)
+    schedule: str | None = None
+    device: str = "cpu"
+    side_device: str | None = None
+    dtype: str | None = None
+    vae_dtype: str = "float32"
+    text_dtype: str = "bfloat16"
+    reward_dtype: str = "float32"
+    crop: Crop = "center"
+
+    @property
+    def beside(self) -> torch.device:
+        """The device of text encoder, VAE and scorer."""
+        return check_device(self.side_device or self.device)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Checked:
+    """Two transformers that can be loaded and fit one another; nothing of them is in memory yet."""
+
+    drafter: WanCheckpoint
+    target: WanCheckpoint
+    drafter_preset: Preset
+    target_preset: Preset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Loaded:
+    """The parts of a run, and what the report says of them."""
+
+    engine: Engine
+    codec: WanCodec
+    scorer: ImageRewardScorer
+    patch: int
+    settings: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def check_device(name: str) -> torch.device:
+    """Return a device by its name. Raises `BadInput` if there is none such here."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise BadInput(
+            f"expected a device of this machine, but {name!r} is none ({str(error).splitlines()[0][:120]}); "
+            "use cpu, or cuda on a machine with an NVIDIA GPU and its build of torch"
+        ) from error
+    return device
+
+
+def device_clock(device: torch.device) -> Callable[[], float]:
+    """Return a clock in seconds that waits for the device, so that work is booked where it was done."""
+    if device.type != "cuda":
+        return time.perf_counter
+
+    def synchronised() -> float:
+        torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    return synchronised
+
+
+def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
+    """See from the files' headers that both transformers can be loaded and fit one another.
+
+    Raises `BadInput` if not.
+    """
+    drafter, target = open_wan(files.drafter), open_wan(files.target)
+    for what in ("in_dim", "text_dim", "patch_size"):
+        small, large = getattr(drafter.config, what), getattr(target.config, what)
+        if small != large:
+            names = {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}
+            raise BadInput(
+                f"expected two models with the same {names[what]}, but {files.drafter.name} (drafter) has {small} "
+                f"and {files.target.name} (target) has {large}; load two models that share one VAE and text encoder"
+            )
+    presets = options.drafter.resolve(drafter), options.target.resolve(target)
+    if options.schedule is not None:
+        get_schedule(options.schedule)
+        presets = replace(presets[0], schedule=options.schedule), replace(presets[1], schedule=options.schedule)
+    return Checked(drafter=drafter, target=target, drafter_preset=presets[0], target_preset=presets[1])
+
+
+def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
+    """Return the embedding `(1, 512, c)` of every text; the encoder is in memory only while this runs."""
+    encoder = load_umt5(
+        files.text_encoder,
+        tokenizer=files.tokenizer,
+        device=options.beside,
+        dtype=_dtype(options.text_dtype),
+    )
+    device = check_device(options.device)
+    return {text: encoder.encode(text).to(device) for text in dict.fromkeys(texts)}
+
+
+def load_engine(
+    files: ModelFiles,
+    options: LoadOptions,
+    checked: Checked,
+    before_pass: Callable[[str], None],
+) -> Loaded:
+    """Load VAE, scorer, drafter and target. `before_pass` is called before every forward pass with its kind."""
+    codec = load_wan_vae(files.vae, device=options.beside, dtype=_dtype(options.vae_dtype))
+    scorer = load_image_reward(
+        files.reward,
+        vocabulary=files.vocabulary,
+        device=options.beside,
+        dtype=_dtype(options.reward_dtype),
+        crop=options.crop,
+    )
+    device = check_device(options.device)
+    clock, encoder = device_clock(device), AnchorEncoder(codec.encode)
+
+    def build(name: str, path: Any, preset: Preset) -> CausalWanGenerator:
+        wan = load_wan(path, device=device, dtype=_dtype(options.dtype) if options.dtype else None)
+        return CausalWanGenerator(
+            wan.tree,
+            name=name,
+            ops=TorchOps(wan.dtype),
+            context=_policy(preset, encoder),
+            schedule=get_schedule(preset.schedule),
+            block_frames=preset.block_frames,
+            device=device,
+            before_pass=before_pass,
+            clock=clock,
+        )
+
+    drafter = build("drafter", files.drafter, checked.drafter_preset)
+    target = build("target", files.target, checked.target_preset)
+    described = scorer.describe()
+    notes = described.pop("notes")
+    settings = {
+        "drafter": _describe(checked.drafter, checked.drafter_preset, options.dtype),
+        "target": _describe(checked.target, checked.target_preset, options.dtype),
+        "vae": {"file": files.vae.name, "dtype": options.vae_dtype},
+        "text_encoder": {"file": files.text_encoder.name, "dtype": options.text_dtype},
+        "scorer": described,
+        "device": options.device,
+        "side_device": options.side_device or options.device,
+    }
+    engine = Engine(drafter=drafter, target=target, codec=codec, scorer=scorer)
+    patch = checked.target.config.patch_size[1]
+    return Loaded(engine=engine, codec=codec, scorer=scorer, patch=patch, settings=settings, notes=tuple(notes))
+
+
+def _policy(preset: Preset, encoder: AnchorEncoder) -> ContextPolicy:
+    if preset.policy == "recompute":
+        return Recompute(encode_anchor=encoder, frames=preset.context_frames)
+    return Incremental(window=preset.window, sink=preset.sink)
+
+
+def _describe(found: WanCheckpoint, preset: Preset, dtype: str | None) -> dict[str, Any]:
+    policy = (
+        {"context_frames": preset.context_frames}
+        if preset.policy == "recompute"
+        else {"window": preset.window, "sink": preset.sink}
+    )
+    return {
+        "file": found.weights.path.name,
+        "size": found.config.size,
+        "preset": preset.name,
+        "block_frames": preset.block_frames,
+        "schedule": [step.timestep for step in get_schedule(preset.schedule)],
+        "policy": preset.policy,
+        **policy,
+        "dtype": dtype or str(found.dtype).removeprefix("torch."),
+        "quantisation": found.quantisation.label,
+    }
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise BadInput(f"expected a dtype among {', '.join(DTYPES)}, but got {name!r}; choose one of them")
+    return DTYPES[name]

@@ -1,0 +1,97 @@
+"""The files a run needs: what they are called in the wild, where they come from, and which of them are here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """Where the models of a run are.
+
+    `tokenizer` and `vocabulary` are looked for beside their models if not given.
+    """
+
+    drafter: Path
+    target: Path
+    vae: Path
+    text_encoder: Path
+    reward: Path
+    tokenizer: Path | None = None
+    vocabulary: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownFile:
+    """A part of the real pair: its usual names (the first is the one to get), folder, source and size in GB."""
+
+    role: str
+    folder: str
+    names: tuple[str, ...]
+    source: str
+    gigabytes: float
+
+
+# The folders are those of a ComfyUI installation, so its `models` folder serves as it is.
+KNOWN_FILES = (
+    KnownFile(
+        role="drafter",
+        folder="diffusion_models",
+        names=("self_forcing_dmd.pt", "self_forcing_dmd.safetensors", "self_forcing_sid.pt"),
+        source="gdhe17/Self-Forcing on the Hugging Face Hub, checkpoints/self_forcing_dmd.pt",
+        gigabytes=5.7,
+    ),
+    KnownFile(
+        role="target",
+        folder="diffusion_models",
+        names=("krea-realtime-video-14b.safetensors",),
+        source="krea/krea-realtime-video on the Hugging Face Hub (CC-BY-NC-SA-4.0: not for commercial use)",
+        gigabytes=28.6,
+    ),
+    KnownFile(
+        role="vae",
+        folder="vae",
+        names=("wan_2.1_vae.safetensors", "Wan2.1_VAE.pth", "Wan2_1_VAE_bf16.safetensors"),
+        source="Comfy-Org/Wan_2.1_ComfyUI_repackaged on the Hugging Face Hub, split_files/vae",
+        gigabytes=0.25,
+    ),
+    KnownFile(
+        role="text_encoder",
+        folder="text_encoders",
+        names=(
+            "umt5_xxl_fp16.safetensors",
+            "umt5_xxl_fp8_e4m3fn_scaled.safetensors",
+            "models_t5_umt5-xxl-enc-bf16.pth",
+            "umt5-xxl-enc-bf16.safetensors",
+        ),
+        source="Comfy-Org/Wan_2.1_ComfyUI_repackaged on the Hugging Face Hub, split_files/text_encoders",
+        gigabytes=11.4,
+    ),
+    KnownFile(
+        role="reward",
+        folder="image_reward",
+        names=("ImageReward.pt", "ImageReward.safetensors"),
+        source="zai-org/ImageReward on the Hugging Face Hub, ImageReward.pt (not the whole repository)",
+        gigabytes=1.79,
+    ),
+    KnownFile(
+        role="vocabulary",
+        folder="image_reward",
+        names=("vocab.txt", "bert-base-uncased/vocab.txt", "bert/vocab.txt"),
+        source="google-bert/bert-base-uncased on the Hugging Face Hub, vocab.txt",
+        gigabytes=0.0002,
+    ),
+)
+
+
+def find_models(folder: Path) -> Mapping[str, Path | None]:
+    """Return the path of every known role found in a models folder, in its own subfolder or at the top."""
+    return {known.role: _first_there(folder, known) for known in KNOWN_FILES}
+
+
+def _first_there(folder: Path, known: KnownFile) -> Path | None:
+    places = (folder / known.folder, folder)
+    candidates = (place / name for place in places for name in known.names)
+    return next((path for path in candidates if path.is_file()), None)

@@ -1,0 +1,1 @@
+"""The embedded model set, small enough to try everything on any machine."""
