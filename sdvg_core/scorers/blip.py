@@ -1,0 +1,168 @@
+"""ImageReward's network on transformers' BLIP classes.
+
+Two towers and a head: a ViT reads the image, a BERT with cross-attention reads the prompt while looking at
+the image, and a linear head turns its first token into the reward.
+Source: ImageReward (arXiv 2304.05977); the numbers are those of its published code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..weights import WeightFile
+from .shapes import HEAD, TEXT, VISION, ImageRewardConfig, used_shapes
+
+# The head's output over the training set; rewards are standardised with them.
+REWARD_MEAN = 0.16717362830052426
+REWARD_STD = 1.0333394966054072
+
+VISION_EPS = 1e-6
+TEXT_EPS = 1e-12
+
+VISION_NAMES = {
+    "cls_token": "embeddings.class_embedding",
+    "pos_embed": "embeddings.position_embedding",
+    "patch_embed.proj": "embeddings.patch_embedding",
+    "blocks": "encoder.layers",
+    "norm1": "layer_norm1",
+    "norm2": "layer_norm2",
+    "attn.qkv": "self_attn.qkv",
+    "attn.proj": "self_attn.projection",
+    "norm": "post_layernorm",
+}
+
+
+class RewardModel(nn.Module):
+    """The reward of an image for a prompt. The head is float32 whatever the towers are."""
+
+    def __init__(self, vision: nn.Module, text: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.vision = vision
+        self.text = text
+        self.head = head
+
+    def forward(self, ids: Tensor, mask: Tensor, squares: Tensor) -> Tensor:
+        """Return float32 rewards `(b,)`.
+
+        `ids`, `mask`: `(1, l)`, shared by all images; `squares`: `b c h w`, normalised.
+        """
+        images = self.vision(pixel_values=squares, return_dict=True).last_hidden_state
+        batch = len(images)
+        # is_decoder=False: without it the prompt would be read causally.
+        read = self.text(
+            input_ids=ids.expand(batch, -1),
+            attention_mask=mask.expand(batch, -1),
+            encoder_hidden_states=images,
+            is_decoder=False,
+            return_dict=True,
+        ).last_hidden_state
+        rewards: Tensor = self.head(read[:, 0].float())
+        return (rewards[:, 0] - REWARD_MEAN) / REWARD_STD
+
+
+def build_model(
+    file: WeightFile, config: ImageRewardConfig, device: torch.device, dtype: torch.dtype
+) -> RewardModel:
+    """Build the network with the file's weights, moved to the device one by one. `dtype`: of both towers."""
+    with torch.device("meta"):
+        model = RewardModel(_vision_tower(config), _text_tower(config), _head(config))
+    weights = {}
+    for name in used_shapes(config):
+        kept = torch.float32 if name.startswith(HEAD) else dtype
+        weights[module_name(name)] = file[name].to(device, kept)
+    model.load_state_dict(weights, assign=True)
+    _rebuild_position_ids(model.text, config.positions, device)
+    return model.requires_grad_(False).eval()
+
+
+def module_name(name: str) -> str:
+    """Return a checkpoint name as `RewardModel` has it."""
+    if name.startswith(HEAD):
+        return name.replace(HEAD, "head.", 1)
+    if name.startswith(TEXT):
+        return name.replace(TEXT, "text.", 1)
+    return f"vision.{_vision_name(name.removeprefix(VISION))}"
+
+
+def _vision_name(name: str) -> str:
+    if name in VISION_NAMES:
+        return VISION_NAMES[name]
+    stem, leaf = name.rsplit(".", 1)
+    if stem.startswith("blocks."):
+        blocks, number, part = stem.split(".", 2)
+        stem = f"{VISION_NAMES[blocks]}.{number}.{VISION_NAMES.get(part, part)}"
+    return f"{VISION_NAMES.get(stem, stem)}.{leaf}"
+
+
+# transformers is imported only when a scorer is built: it takes seconds, and its BLIP does not import at all
+# beside a broken torchvision, which is no reason for everything else to fail.
+def _vision_tower(config: ImageRewardConfig) -> nn.Module:
+    from transformers import BlipVisionConfig, BlipVisionModel
+
+    tower: nn.Module = BlipVisionModel(
+        BlipVisionConfig(
+            hidden_size=config.vision_width,
+            intermediate_size=config.vision_mlp,
+            num_hidden_layers=config.vision_layers,
+            num_attention_heads=config.vision_heads,
+            image_size=config.image_size,
+            patch_size=config.patch_size,
+            hidden_act="gelu",
+            layer_norm_eps=VISION_EPS,
+            attn_implementation="eager",
+        )
+    )
+    return tower
+
+
+def _text_tower(config: ImageRewardConfig) -> nn.Module:
+    from transformers import BlipTextConfig
+    from transformers.models.blip.modeling_blip_text import BlipTextModel
+
+    tower: nn.Module = BlipTextModel(
+        BlipTextConfig(
+            vocab_size=config.vocabulary,
+            hidden_size=config.text_width,
+            encoder_hidden_size=config.vision_width,
+            intermediate_size=config.text_mlp,
+            num_hidden_layers=config.text_layers,
+            num_attention_heads=config.text_heads,
+            max_position_embeddings=config.positions,
+            hidden_act="gelu",
+            layer_norm_eps=TEXT_EPS,
+            is_decoder=True,  # the layers get cross-attention
+            use_cache=False,
+            attn_implementation="eager",
+            # Not used here, and the defaults lie outside a small vocabulary.
+            bos_token_id=None,
+            eos_token_id=None,
+        ),
+        add_pooling_layer=False,
+    )
+    return tower
+
+
+def _head(config: ImageRewardConfig) -> nn.Module:
+    # Between these layers the original has dropout and nothing else.
+    head = nn.Sequential()
+    inputs = config.text_width
+    for number, outputs in config.head:
+        head.add_module(str(number), nn.Linear(inputs, outputs))
+        inputs = outputs
+    return head
+
+
+def _rebuild_position_ids(text: Any, positions: int, device: torch.device) -> None:
+    """Fill the one buffer that no checkpoint holds; built on the meta device, it is empty."""
+    text.embeddings.position_ids = torch.arange(positions, device=device)[None]
+    left = [name for name, tensor in _tensors(text) if tensor.is_meta]
+    assert not left, f"transformers made buffers that we do not fill: {left}"
+
+
+def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
+    yield from module.named_parameters()
+    yield from module.named_buffers()

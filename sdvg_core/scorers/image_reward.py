@@ -1,0 +1,129 @@
+"""ImageReward as a scorer: how well a pixel frame shows what the prompt says, and how good it looks.
+
+Made from the published weights without the `image-reward` package, and equal to it (tests/golden).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from ..weights import open_weights
+from .blip import RewardModel, build_model
+from .preprocess import Crop, check_crop, preprocess
+from .shapes import ImageRewardConfig, read_config
+from .tokenizer import MAX_TOKENS, PromptTokenizer, find_vocabulary, load_tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ImageRewardScorer:
+    """Scores frames with ImageReward; implements `types.Scorer`.
+
+    `file`: the name of the weights' file. `model` may be moved between devices; scoring follows it.
+    """
+
+    file: str
+    model: RewardModel
+    tokenizer: PromptTokenizer
+    config: ImageRewardConfig
+    dtype: torch.dtype
+    crop: Crop
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    @torch.inference_mode()
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Return `(f,)` float32 scores on the CPU of frames `b f c h w` in [0, 1] with b = 1, in one batch.
+
+        A frame with a pixel that is not finite scores NaN. With tiles, a frame scores as its worst tile.
+        """
+        if frames.ndim != 5 or frames.shape[0] != 1 or frames.shape[2] != 3:
+            raise ValueError(f"expected frames (1, f, 3, h, w), but got {tuple(frames.shape)}; pass one RGB clip")
+        clip = frames[0].to(self.device)
+        squares = preprocess(clip, self.config.image_size, self.crop)
+        ids, mask = (t.to(self.device) for t in self.tokenizer.encode(prompt))
+        rewards: Tensor = self.model(ids, mask, squares.flatten(0, 1)).unflatten(0, squares.shape[:2])
+        # A crop may have cut the broken pixels away, and clamping hides an infinite one.
+        broken = ~clip.isfinite().flatten(1).all(dim=1)
+        return rewards.amin(dim=1).masked_fill(broken, torch.nan).cpu()
+
+    def reads(self, prompt: str) -> str:
+        """Return the beginning of the prompt that is scored; the whole prompt if it fits into 35 tokens."""
+        return self.tokenizer.reads(prompt)
+
+    def prompt_notes(self, prompt: str) -> tuple[str, ...]:
+        """Return what a reader of scores under this prompt must know; nothing if all of it is read."""
+        read = self.reads(prompt)
+        if read == prompt:
+            return ()
+        return (f'ImageReward reads only the first {MAX_TOKENS} tokens of this prompt, up to "...{read[-24:]}".',)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the settings for the report. Notes on a prompt are in `prompt_notes`."""
+        return {
+            "name": "ImageReward",
+            "file": self.file,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "device": str(self.device),
+            "crop": self.crop,
+            "image_size": self.config.image_size,
+            "prompt_tokens": MAX_TOKENS,
+            "notes": _crop_notes(self.crop),
+        }
+
+
+def load_image_reward(
+    path: str | Path,
+    *,
+    vocabulary: str | Path | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    crop: Crop = "center",
+) -> ImageRewardScorer:
+    """Load ImageReward from `ImageReward.pt` or a safetensors copy.
+
+    `vocabulary`: bert-base-uncased's `vocab.txt` or its folder; by default looked for beside the weights.
+    `dtype`: float32 or float16, of the towers. `crop`: `center` is the reference; see `preprocess`.
+    Raises `BadInput` for a file that is not a whole ImageReward, and for a vocabulary that is not its own.
+    """
+    check_crop(crop)
+    _check_dtype(dtype)
+    file = open_weights(path)
+    config = read_config(file)
+    tokenizer = load_tokenizer(find_vocabulary(file.path, vocabulary))
+    if tokenizer.size != config.vocabulary:
+        raise BadInput(
+            f"expected a vocabulary of {config.vocabulary - 2} tokens for {file.path.name}, but it has "
+            f"{tokenizer.size - 2}; take vocab.txt of google-bert/bert-base-uncased"
+        )
+    return ImageRewardScorer(
+        file=file.path.name,
+        model=build_model(file, config, torch.device(device), dtype),
+        tokenizer=tokenizer,
+        config=config,
+        dtype=dtype,
+        crop=crop,
+    )
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    if dtype == torch.bfloat16:
+        raise BadInput(
+            "expected float32 or float16 for ImageReward, but got bfloat16, which moves scores by 0.04; use float16"
+        )
+    if dtype not in (torch.float32, torch.float16):
+        raise BadInput(f"expected float32 or float16 for ImageReward, but got {dtype}; use float32")
+
+
+def _crop_notes(crop: Crop) -> tuple[str, ...]:
+    if crop == "center":
+        return ()
+    return (f"The crop {crop!r} is not ImageReward's own: tau must be recalibrated for it.",)

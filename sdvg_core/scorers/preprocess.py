@@ -1,0 +1,110 @@
+"""Pixel frames to what ImageReward's image tower reads, pixel for pixel as Pillow would make it.
+
+The reference goes through 8-bit images, and those conventions are worth more in the score than the choice
+of resampler: truncation to 8 bits, width before height, rounding after each pass. All of it runs in int32 and
+float32 on the frames' device.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+
+Crop = Literal["center", "squash", "tiles"]
+
+# CLIP's normalisation, in units of [0, 1].
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+
+# Pillow's resampling weights are whole numbers of 1 / 2^22.
+PRECISION = 22
+ONE = 1 << PRECISION
+
+
+def check_crop(crop: str) -> None:
+    """Raise `BadInput` unless it is a crop we know."""
+    if crop not in get_args(Crop):
+        raise BadInput(f"expected the crop to be one of {', '.join(get_args(Crop))}, but got {crop!r}; choose one")
+
+
+def preprocess(frames: Tensor, size: int, crop: Crop) -> Tensor:
+    """Make normalised squares `f k c size size` of frames `f c h w` in [0, 1], in float32.
+
+    k squares a frame. `center`: the middle of the frame, as the reference does. `squash`: the whole frame,
+    distorted. `tiles`: both ends of the long side and the middle; up to 3:1 they cover the frame.
+    """
+    squares = cut_squares(to_bytes(frames), size, crop) / 255
+    mean = torch.tensor(MEAN, device=frames.device).view(3, 1, 1)
+    std = torch.tensor(STD, device=frames.device).view(3, 1, 1)
+    return (squares - mean) / std
+
+
+def to_bytes(frames: Tensor) -> Tensor:
+    """Quantise [0, 1] to 0..255, int32, by truncation, as images are made elsewhere; NaN becomes 0."""
+    return (frames.float() * 255).nan_to_num(0.0).clamp(0, 255).int()
+
+
+def cut_squares(pixels: Tensor, size: int, crop: Crop) -> Tensor:
+    """Resize and crop int32 pixels `f c h w` to `f k c size size`."""
+    h, w = pixels.shape[-2:]
+    if crop == "squash":
+        return resize(pixels, size, size)[:, None]
+    short = min(h, w)
+    pixels = resize(pixels, int(size * h / short), int(size * w / short))
+    places = [_middle(pixels, size)]
+    if crop == "tiles":
+        places = _along_the_long_side(pixels, size)
+    return torch.stack([pixels[..., y : y + size, x : x + size] for y, x in places], dim=1)
+
+
+def resize(pixels: Tensor, height: int, width: int) -> Tensor:
+    """Resize int32 pixels `... h w` as Pillow's bicubic does: width first, 8 bits after each pass."""
+    return _resize_height(_resize_height(pixels.mT, width).mT, height)
+
+
+def _resize_height(pixels: Tensor, height: int) -> Tensor:
+    # In integers the sums are exact, so every device agrees with Pillow on every pixel.
+    rows, weights = _bicubic_taps(pixels.shape[-2], height)
+    rows, weights = rows.to(pixels.device), weights.to(pixels.device)
+    pixels = pixels.contiguous()
+    total = pixels.new_full((*pixels.shape[:-2], height, pixels.shape[-1]), ONE // 2)
+    for row, weight in zip(rows, weights, strict=True):
+        total += pixels.index_select(-2, row) * weight[:, None]
+    return (total >> PRECISION).clamp(0, 255)
+
+
+def _bicubic_taps(source: int, target: int) -> tuple[Tensor, Tensor]:
+    """Return which source pixels make each target pixel, `(taps, target)`, and their weights times ONE.
+
+    The kernel is stretched when shrinking (antialiasing) and cut off, not mirrored, at the edges.
+    """
+    stretch = max(source / target, 1.0)
+    centre = (torch.arange(target, dtype=torch.float64) + 0.5) * (source / target)
+    first = (centre - 2 * stretch + 0.5).int().clamp(min=0)
+    stop = (centre + 2 * stretch + 0.5).int().clamp(max=source)
+    places = first + torch.arange(int((stop - first).max()))[:, None]
+    weights = _bicubic((places - centre + 0.5) / stretch) * (places < stop)
+    weights = weights / weights.sum(dim=0)
+    return places.clamp(max=source - 1), (weights * ONE + 0.5 * weights.sign()).int()
+
+
+def _bicubic(x: Tensor) -> Tensor:
+    """Keys' cubic convolution kernel with a = -1/2."""
+    x = x.abs()
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+
+def _middle(pixels: Tensor, size: int) -> tuple[int, int]:
+    h, w = pixels.shape[-2:]
+    return round((h - size) / 2), round((w - size) / 2)
+
+
+def _along_the_long_side(pixels: Tensor, size: int) -> list[tuple[int, int]]:
+    h, w = pixels.shape[-2:]
+    return sorted({(0, 0), _middle(pixels, size), (h - size, w - size)})

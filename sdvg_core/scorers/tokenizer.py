@@ -1,0 +1,97 @@
+"""Prompts to token ids as ImageReward reads them: bert-base-uncased word pieces, at most 35 tokens.
+
+Built from `vocab.txt` alone, so that no release of transformers can change what a prompt means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import BertProcessing
+from torch import Tensor
+
+from ..errors import BadInput
+
+MAX_TOKENS = 35
+REQUIRED = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
+# BLIP appends these to the vocabulary. ImageReward never writes them, but a prompt that spells one means it.
+APPENDED = ("[DEC]", "[ENC]")
+PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptTokenizer:
+    """Word pieces of a prompt.
+
+    `tokenizer`: truncates to 35 tokens, [CLS] and [SEP] among them. `size`: rows the embedding must have.
+    """
+
+    tokenizer: Tokenizer
+    size: int
+
+    def encode(self, prompt: str) -> tuple[Tensor, Tensor]:
+        """Return token ids and mask (1 for a token, 0 for padding), each `(1, 35)` int64."""
+        ids = self.tokenizer.encode(prompt).ids
+        padding = [0] * (MAX_TOKENS - len(ids))
+        pad = self.tokenizer.token_to_id("[PAD]")
+        return torch.tensor([ids + [pad for _ in padding]]), torch.tensor([[1] * len(ids) + padding])
+
+    def reads(self, prompt: str) -> str:
+        """Return the beginning of the prompt that fits into 35 tokens: all of it, if it fits."""
+        encoding = self.tokenizer.encode(prompt)
+        if not encoding.overflowing:
+            return prompt
+        return prompt[: max(end for _, end in encoding.offsets)]
+
+
+def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
+    """Build the tokenizer from a `vocab.txt`, one token a line. Raises `BadInput` if it is no such file."""
+    try:
+        lines = vocabulary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"expected a vocabulary as UTF-8 text, but {vocabulary.name} cannot be read ({error}); fetch it again"
+        ) from error
+    ids = {token.rstrip("\r"): number for number, token in enumerate(lines)}
+    missing = [token for token in REQUIRED if token not in ids]
+    if missing:
+        raise BadInput(
+            f"expected the vocabulary of bert-base-uncased, one token a line, but {vocabulary.name} lacks "
+            f"{', '.join(missing)}; take vocab.txt of google-bert/bert-base-uncased"
+        )
+    tokenizer = _word_pieces(ids)
+    return PromptTokenizer(tokenizer, tokenizer.get_vocab_size(with_added_tokens=True))
+
+
+def _word_pieces(ids: dict[str, int]) -> Tokenizer:
+    tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    tokenizer.add_special_tokens([token for token in (*REQUIRED, "[MASK]") if token in ids])
+    tokenizer.add_special_tokens(list(APPENDED))
+    tokenizer.enable_truncation(MAX_TOKENS)
+    return tokenizer
+
+
+def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
+    """Return the `vocab.txt` to use: the given file, or the one in the given folder or beside the weights.
+
+    Raises `BadInput` naming the places if there is none.
+    """
+    if given is not None and Path(given).is_file():
+        return Path(given)
+    folder = weights.parent if given is None else Path(given)
+    for place in PLACES:
+        if (folder / place).is_file():
+            return folder / place
+    raise BadInput(
+        f"expected the vocabulary ImageReward reads prompts with, but none of {', '.join(PLACES)} is in "
+        f"{folder}; put vocab.txt of google-bert/bert-base-uncased (Hugging Face Hub) there"
+    )

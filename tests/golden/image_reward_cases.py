@@ -1,0 +1,134 @@
+"""The cases of the ImageReward golden: sizes, random weights, a vocabulary and prompts.
+
+Imported by the script that makes the golden through the original package, and by the test that compares with
+it. Needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from synthetic_frames import Pixels, synthetic_frames
+
+SEED = 20
+REAL_VOCABULARY = 30522
+
+WORDS = """
+an and at the is on in of over old low red sun fox run fall slow wide shot light floor hall
+gold hill tower town rain roof snow dusk while say twice then leave facade naive cafe creme
+"""
+
+# Arguments of `ImageRewardConfig`; what is not said is as published. `narrow` has heads that are not 64 wide.
+CASES: Mapping[str, Mapping[str, int]] = {
+    "tiny": {
+        "image_size": 48,
+        "patch_size": 8,
+        "vision_width": 192,
+        "vision_layers": 3,
+        "vision_mlp": 256,
+        "vision_heads": 3,
+        "positions": 64,
+        "text_width": 128,
+        "text_layers": 2,
+        "text_mlp": 256,
+        "text_heads": 2,
+    },
+    "narrow": {
+        "image_size": 64,
+        "patch_size": 16,
+        "vision_width": 40,
+        "vision_layers": 2,
+        "vision_mlp": 96,
+        "vision_heads": 5,
+        "positions": 40,
+        "text_width": 48,
+        "text_layers": 2,
+        "text_mlp": 80,
+        "text_heads": 4,
+    },
+    "full": {},
+}
+
+PROMPTS = (
+    "A red fox runs over the snow, slowly.",
+    "TOWERS and Hills at dusk: the sun is low (golden light)",
+    "",
+    "Café façade, naïve crème brûlée",
+    "猫 on a roof 🙂 in the rain 東京",
+    "an old [MASK] says [ENC] twice [SEP] and then [DEC] leaves",
+    "x" * 101 + " fox " + "y" * 100,
+    "a wide and slow shot of the golden hills and towers over the old town while the red sun falls low and the"
+    " rain runs over the roof and the fox runs over the snow and the light leaves the floor of the old hall",
+)
+
+BLOCKS = {"landscape": (3, 480, 832), "portrait": (2, 832, 480)}
+
+
+def block_frames(block: str) -> Pixels:
+    """Return the frames `f c h w` of one of `BLOCKS`."""
+    return synthetic_frames(*BLOCKS[block])
+
+
+def vocabulary(case: str) -> list[str]:
+    """Return the tokens of the case's `vocab.txt`; in the full case, filled up to the published number."""
+    tokens = list(_tokens())
+    if case == "full":
+        tokens += [f"[unused{i}]" for i in range(REAL_VOCABULARY - len(tokens))]
+    return tokens
+
+
+def _tokens() -> Iterable[str]:
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    yield from ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    yield from "0123456789.,:;!?()[]'\"-猫東"
+    yield from letters
+    yield from (f"##{letter}" for letter in letters)
+    yield from WORDS.split()
+    yield from ("##ly", "##en", "##ed", "##ing", "##lee")
+
+
+def random_weights(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, NDArray[np.float32]]:
+    """Return a weight for every name, each from a stream of its own: the order of names does not matter."""
+    return {name: random_weight(name, shape) for name, shape in shapes.items()}
+
+
+def random_weight(name: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Draw one weight, scaled so that image, prompt and mask all show in the score.
+
+    Embeddings are small, as in BERT and in ViT: the epsilon of the first norm counts. Attention is sharp.
+    """
+    stream = np.random.Generator(np.random.PCG64([SEED, zlib.crc32(name.encode())]))
+    draw = stream.standard_normal(shape, dtype=np.float32)
+    if ".weight" in name and len(shape) == 1:
+        return 1 + np.float32(0.1) * draw
+    return draw * np.float32(_scale(name, shape))
+
+
+def _scale(name: str, shape: tuple[int, ...]) -> float:
+    if "embed" in name or "cls_token" in name:
+        # The sum over a patch is larger than one pixel by the root of the patch's size.
+        return 0.01 / math.sqrt(math.prod(shape[1:])) if "proj.weight" in name else 0.01
+    if name.endswith(".bias"):
+        return 0.05
+    sharpened = {
+        ".query": 1.7,
+        ".key": 1.7,
+        ".attention.self.value": 2.0,
+        ".crossattention.output.dense": 0.4,
+        ".qkv": 1.5,
+    }
+    gain = next((g for part, g in sharpened.items() if part in name), 1.0)
+    return gain / math.sqrt(math.prod(shape[1:]))
+
+
+def fingerprint(weights: Mapping[str, Any]) -> int:
+    """Return a checksum of the beginning of every weight, to tell changed weights from a changed scorer."""
+    mark = 0
+    for name in sorted(weights):
+        mark = zlib.crc32(weights[name].ravel()[:64].tobytes(), mark)
+    return mark

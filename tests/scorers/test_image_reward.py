@@ -1,0 +1,288 @@
+"""The ImageReward scorer as the router meets it, and the files it accepts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from image_reward_cases import vocabulary
+from reward_files import case_config, case_state, write_case, write_vocabulary
+from safetensors.torch import save_file
+from synthetic_frames import synthetic_frames
+from torch import Tensor
+
+from sdvg_core.errors import BadInput
+from sdvg_core.scorers import ImageRewardConfig, ImageRewardScorer, image_reward_shapes, load_image_reward
+from sdvg_core.scorers.shapes import read_config
+from sdvg_core.types import Scorer
+from sdvg_core.weights import open_weights
+
+PROMPT = "a red fox runs over the snow"
+LONG = " ".join(["the red fox runs over the old town"] * 6)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_case(tmp_path_factory.mktemp("tiny"), "tiny")
+
+
+@pytest.fixture(scope="module")
+def scorer(weights: Path) -> ImageRewardScorer:
+    return load_image_reward(weights)
+
+
+def clip(frames: int = 4, h: int = 60, w: int = 104) -> Tensor:
+    return torch.from_numpy(synthetic_frames(frames, h, w))[None]
+
+
+def rewrite(folder: Path, state: dict[str, Tensor], metadata: dict[str, str] | None = None) -> Path:
+    write_vocabulary(folder / "vocab.txt", vocabulary("tiny"))
+    save_file(state, folder / "changed.safetensors", metadata=metadata)
+    return folder / "changed.safetensors"
+
+
+# --- scoring
+
+
+def test_it_scores_every_frame_in_float32_on_the_cpu(scorer: ImageRewardScorer) -> None:
+    contract: Scorer = scorer
+    scores = contract.score(clip(5), PROMPT)
+    assert scores.shape == (5,)
+    assert scores.dtype == torch.float32
+    assert scores.device.type == "cpu"
+    assert scores.isfinite().all()
+
+
+def test_a_block_is_one_batch(scorer: ImageRewardScorer) -> None:
+    batches: list[int] = []
+    hook = scorer.model.vision.register_forward_pre_hook(
+        lambda _, __, kwargs: batches.append(len(kwargs["pixel_values"])), with_kwargs=True
+    )
+    scorer.score(clip(5), PROMPT)
+    hook.remove()
+    assert batches == [5]
+
+
+def test_a_frame_scores_the_same_alone_and_in_a_block(scorer: ImageRewardScorer) -> None:
+    """Catches frames or tiles that mix when the batch is laid out."""
+    frames = clip(4)
+    alone = torch.cat([scorer.score(frames[:, i : i + 1], PROMPT) for i in range(4)])
+    torch.testing.assert_close(scorer.score(frames, PROMPT), alone, atol=1e-5, rtol=0)
+
+
+def test_scoring_changes_neither_the_frames_nor_the_random_state(scorer: ImageRewardScorer) -> None:
+    frames = clip()
+    before, state = frames.clone(), torch.get_rng_state()
+    first = scorer.score(frames, PROMPT)
+    assert torch.equal(frames, before)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(scorer.score(frames, PROMPT), first)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("column", [0, 52], ids=["outside the crop", "inside the crop"])
+def test_a_frame_with_a_pixel_that_is_not_finite_scores_nan_and_no_other_does(
+    value: float, column: int, scorer: ImageRewardScorer
+) -> None:
+    frames = clip(3)
+    good = scorer.score(frames, PROMPT)
+    frames[0, 1, 2, 30, column] = value
+    scores = scorer.score(frames, PROMPT)
+    assert scores[1].isnan()
+    assert torch.equal(scores[[0, 2]], good[[0, 2]])
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 8, 8), (2, 3, 3, 8, 8), (1, 3, 8, 8, 3)])
+def test_frames_of_another_layout_are_refused(shape: tuple[int, ...], scorer: ImageRewardScorer) -> None:
+    with pytest.raises(ValueError, match=r"\(1, f, 3, h, w\)"):
+        scorer.score(torch.zeros(shape), PROMPT)
+
+
+def test_with_tiles_a_frame_scores_as_its_worst_tile(weights: Path, scorer: ImageRewardScorer) -> None:
+    frames = clip(3, 60, 120)
+    tiles = [scorer.score(frames[..., x : x + 60], PROMPT) for x in (0, 30, 60)]
+    got = load_image_reward(weights, crop="tiles").score(frames, PROMPT)
+    # Resized alone, a tile lacks its neighbours at the seam: a pixel's width of difference.
+    torch.testing.assert_close(got, torch.stack(tiles).amin(dim=0), atol=0.02, rtol=0)
+
+
+# --- what it says about itself
+
+
+def test_it_describes_itself_in_json_without_a_folder(scorer: ImageRewardScorer) -> None:
+    assert json.loads(json.dumps(scorer.describe())) == {
+        "name": "ImageReward",
+        "file": "tiny.safetensors",
+        "dtype": "float32",
+        "device": "cpu",
+        "crop": "center",
+        "image_size": 48,
+        "prompt_tokens": 35,
+        "notes": [],
+    }
+
+
+@pytest.mark.parametrize("crop", ["squash", "tiles"])
+def test_another_crop_says_that_tau_must_be_recalibrated(crop: str, weights: Path) -> None:
+    (note,) = load_image_reward(weights, crop=crop).describe()["notes"]
+    assert crop in note
+    assert "recalibrated" in note
+
+
+def test_only_a_prompt_that_is_cut_has_a_note(scorer: ImageRewardScorer) -> None:
+    assert scorer.prompt_notes(PROMPT) == ()
+    assert scorer.reads(PROMPT) == PROMPT
+    (note,) = scorer.prompt_notes(LONG)
+    assert "first 35 tokens" in note
+    assert scorer.reads(LONG)[-24:] in note
+
+
+def test_what_is_not_read_does_not_change_the_score(scorer: ImageRewardScorer) -> None:
+    frames = clip(2)
+    assert torch.equal(scorer.score(frames, LONG), scorer.score(frames, scorer.reads(LONG)))
+
+
+# --- the files it accepts
+
+
+def test_the_published_shapes_are_624_weights_of_447_million_numbers() -> None:
+    shapes = image_reward_shapes()
+    assert len(shapes) == 624
+    assert sum(torch.Size(s).numel() for s in shapes.values()) == 446_665_953
+
+
+def test_a_pickle_and_a_safetensors_copy_score_the_same(weights: Path, scorer: ImageRewardScorer) -> None:
+    pickle = write_case(weights.parent, "tiny", ".pt")
+    assert torch.equal(load_image_reward(pickle).score(clip(), PROMPT), scorer.score(clip(), PROMPT))
+
+
+def test_every_size_is_read_from_the_file(weights: Path, scorer: ImageRewardScorer) -> None:
+    assert scorer.config == case_config("tiny")
+
+
+def test_heads_that_are_not_64_wide_are_read_from_the_metadata(tmp_path: Path) -> None:
+    assert load_image_reward(write_case(tmp_path, "narrow")).config == case_config("narrow")
+
+
+def test_without_metadata_heads_are_64_wide(tmp_path: Path) -> None:
+    config = load_image_reward(rewrite(tmp_path, case_state("tiny"))).config
+    assert (config.vision_heads, config.text_heads) == (3, 2)
+
+
+def test_what_the_score_does_not_need_may_be_missing_or_there(tmp_path: Path, scorer: ImageRewardScorer) -> None:
+    state = {k: v for k, v in case_state("tiny").items() if "vision_proj" not in k and "text_proj" not in k}
+    state["blip.text_encoder.embeddings.position_ids"] = torch.zeros(1, 64, dtype=torch.long)
+    scores = load_image_reward(rewrite(tmp_path, state)).score(clip(), PROMPT)
+    assert torch.equal(scores, scorer.score(clip(), PROMPT))
+
+
+def test_the_towers_take_the_dtype_and_the_head_stays_float32(weights: Path) -> None:
+    model = load_image_reward(weights, dtype=torch.float16).model
+    towers = [p.dtype for part in (model.vision, model.text) for p in part.parameters()]
+    assert set(towers) == {torch.float16}
+    assert {p.dtype for p in model.head.parameters()} == {torch.float32}
+    assert not any(p.requires_grad for p in model.parameters())
+    assert not model.training
+
+
+def test_weights_stored_in_half_precision_are_run_in_float32(tmp_path: Path, scorer: ImageRewardScorer) -> None:
+    path = rewrite(tmp_path, {k: v.half() for k, v in case_state("tiny").items()})
+    halved = load_image_reward(path)
+    assert {p.dtype for p in halved.model.parameters()} == {torch.float32}
+    torch.testing.assert_close(halved.score(clip(), PROMPT), scorer.score(clip(), PROMPT), atol=0.02, rtol=0)
+
+
+# --- what it refuses
+
+
+@pytest.mark.parametrize("name", ["mlp.layers.7.bias", "blip.visual_encoder.blocks.1.attn.qkv.weight"])
+def test_a_missing_weight_is_refused_by_name(name: str, tmp_path: Path) -> None:
+    """The original package loads such a file without a word, and scores with noise in its place."""
+    state = case_state("tiny")
+    del state[name]
+    with pytest.raises(BadInput, match=f"lacks {name}; fetch it again"):
+        load_image_reward(rewrite(tmp_path, state))
+
+
+@pytest.mark.parametrize("missing", sorted(image_reward_shapes(case_config("tiny"))))
+def test_no_used_weight_may_be_missing(missing: str, weights: Path) -> None:
+    file = open_weights(weights).renamed(lambda name: None if name == missing else name)
+    if missing.startswith(("blip.vision_proj", "blip.text_proj")):
+        assert read_config(file) == case_config("tiny")
+    else:
+        with pytest.raises(BadInput):
+            read_config(file)
+
+
+def test_many_missing_weights_are_counted(tmp_path: Path) -> None:
+    state = {k: v for k, v in case_state("tiny").items() if "crossattention" not in k}
+    with pytest.raises(BadInput, match=r"layer\.0\.crossattention.* and 17 more"):
+        load_image_reward(rewrite(tmp_path, state))
+
+
+def test_a_file_that_is_not_image_reward_is_refused_with_what_it_holds(tmp_path: Path) -> None:
+    path = rewrite(tmp_path, {"blocks.0.self_attn.q.weight": torch.zeros(2, 2)})
+    with pytest.raises(BadInput, match=r"expected ImageReward.*holds blocks\.0\.self_attn\.q\.weight; give"):
+        load_image_reward(path)
+
+
+def test_a_weight_of_another_shape_is_refused(tmp_path: Path) -> None:
+    state = case_state("tiny") | {"blip.visual_encoder.norm.weight": torch.zeros(7)}
+    with pytest.raises(BadInput, match=r"norm\.weight of shape \(192,\).*has \(7,\)"):
+        load_image_reward(rewrite(tmp_path, state))
+
+
+def test_a_grid_of_patches_that_is_not_square_is_refused(tmp_path: Path) -> None:
+    state = case_state("tiny") | {"blip.visual_encoder.pos_embed": torch.zeros(1, 40, 192)}
+    with pytest.raises(BadInput, match="pos_embed of shape"):
+        load_image_reward(rewrite(tmp_path, state))
+
+
+def test_quantised_weights_are_refused(tmp_path: Path) -> None:
+    state = {k: v.to(torch.float8_e4m3fn) if v.ndim == 2 else v for k, v in case_state("tiny").items()}
+    with pytest.raises(BadInput, match=r"float8_e4m3fn.*not quantised"):
+        load_image_reward(rewrite(tmp_path, state))
+
+
+def test_a_vocabulary_of_another_model_is_refused(weights: Path, tmp_path: Path) -> None:
+    """The ids would be in range and mean other words."""
+    other = write_vocabulary(tmp_path / "vocab.txt", vocabulary("tiny")[:-3])
+    with pytest.raises(BadInput, match=r"vocabulary of \d+ tokens for tiny\.safetensors, but it has \d+"):
+        load_image_reward(weights, vocabulary=other)
+
+
+@pytest.mark.parametrize("dtype, why", [(torch.bfloat16, "moves scores"), (torch.int8, "float32 or float16")])
+def test_another_dtype_is_refused(dtype: torch.dtype, why: str, weights: Path) -> None:
+    with pytest.raises(BadInput, match=why):
+        load_image_reward(weights, dtype=dtype)
+
+
+def test_an_unknown_crop_is_refused_before_the_file_is_opened(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="crop"):
+        load_image_reward(tmp_path / "none.pt", crop="whole")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "metadata, message",
+    [
+        ({"config": "{"}, "JSON"),
+        ({"config": '{"image_reward": {"vision_heads": "3"}}'}, "whole numbers"),
+        ({"config": '{"image_reward": {"vision_heads": 5}}'}, "divides the width 192"),
+    ],
+)
+def test_wrong_metadata_is_refused(metadata: dict[str, str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        load_image_reward(rewrite(tmp_path, case_state("tiny"), metadata))
+
+
+def test_narrow_towers_without_metadata_are_refused_with_what_to_add(tmp_path: Path) -> None:
+    save_file(case_state("narrow"), tmp_path / "narrow.safetensors")
+    with pytest.raises(BadInput, match="vision_heads"):
+        load_image_reward(tmp_path / "narrow.safetensors")
+
+
+def test_positions_for_fewer_than_35_tokens_are_refused() -> None:
+    with pytest.raises(BadInput, match="35 tokens"):
+        ImageRewardConfig(positions=34)

@@ -1,0 +1,108 @@
+"""Preprocessing against Pillow, and what each crop sees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from synthetic_frames import synthetic_frames
+from torch import Tensor
+
+from sdvg_core import errors
+from sdvg_core.scorers import preprocess
+
+
+def to_images(frames: Tensor) -> list[Image.Image]:
+    pixels = (255 * frames.numpy()).clip(0, 255).astype(np.uint8)
+    return [Image.fromarray(np.ascontiguousarray(p.transpose(1, 2, 0))) for p in pixels]
+
+
+def pillow(frames: Tensor, height: int, width: int) -> Tensor:
+    resized = [image.resize((width, height), Image.Resampling.BICUBIC) for image in to_images(frames)]
+    return torch.stack([torch.from_numpy(np.array(image)).permute(2, 0, 1) for image in resized]).int()
+
+
+def frame(h: int, w: int) -> Tensor:
+    return torch.from_numpy(synthetic_frames(1, h, w))
+
+
+@pytest.mark.parametrize(
+    "source, target",
+    [
+        ((480, 832), (224, 388)),
+        ((832, 480), (388, 224)),
+        ((480, 832), (224, 224)),
+        ((720, 1280), (224, 398)),
+        ((101, 57), (48, 27)),
+        ((37, 51), (64, 88)),
+        ((100, 90), (224, 90)),
+        ((64, 64), (64, 64)),
+    ],
+)
+def test_resizing_equals_pillow_on_every_pixel(source: tuple[int, int], target: tuple[int, int]) -> None:
+    image = frame(*source)
+    assert torch.equal(preprocess.resize(preprocess.to_bytes(image), *target), pillow(image, *target))
+
+
+def test_resizing_equals_pillow_on_noise_and_hard_edges() -> None:
+    """Overshoot at the edges leaves 0..255 and must be cut after each pass, not once."""
+    noise = torch.rand(1, 3, 120, 200, generator=torch.Generator().manual_seed(3)).round()
+    assert torch.equal(preprocess.resize(preprocess.to_bytes(noise), 48, 80), pillow(noise, 48, 80))
+
+
+def test_quantising_truncates_and_clips() -> None:
+    values = torch.tensor([-0.5, 0.0, 0.999 / 255, 1 / 255, 254.99 / 255, 1.0, 3.0, torch.nan, torch.inf])
+    assert preprocess.to_bytes(values).tolist() == [0, 0, 0, 1, 254, 255, 255, 0, 255]
+
+
+def test_every_8_bit_value_survives_quantising() -> None:
+    assert preprocess.to_bytes(torch.arange(256) / 255).tolist() == list(range(256))
+
+
+def test_half_precision_frames_are_quantised_in_float32() -> None:
+    """255 * x in float16 would round values near 255 up."""
+    assert preprocess.to_bytes(torch.tensor([0.9995], dtype=torch.float16)).item() == 254
+
+
+@pytest.mark.parametrize("h, w", [(480, 832), (832, 480)])
+@pytest.mark.parametrize("crop, squares", [("center", 1), ("squash", 1), ("tiles", 3)])
+def test_every_crop_gives_normalised_squares(h: int, w: int, crop: preprocess.Crop, squares: int) -> None:
+    out = preprocess.preprocess(frame(h, w), 32, crop)
+    assert out.shape == (1, squares, 3, 32, 32)
+    assert out.dtype == torch.float32
+    low, high = -1.8, 2.2  # what black and white become
+    assert low < out.min() < out.max() < high
+
+
+def test_the_tiles_of_a_square_frame_are_one() -> None:
+    assert preprocess.preprocess(frame(64, 64), 32, "tiles").shape == (1, 1, 3, 32, 32)
+
+
+def test_the_centre_crop_does_not_see_the_sides() -> None:
+    image = torch.zeros(1, 3, 48, 96)
+    image[..., :20] = 1
+    image[..., 76:] = 1
+    squares = preprocess.cut_squares(preprocess.to_bytes(image), 48, "center")
+    assert squares.max() == 0
+
+
+@pytest.mark.parametrize("turn", [False, True], ids=["landscape", "portrait"])
+def test_tiles_are_both_ends_and_the_middle(turn: bool) -> None:
+    image = torch.linspace(0, 1, 96).expand(1, 3, 48, 96)
+    tiles = preprocess.cut_squares(preprocess.to_bytes(image.mT if turn else image), 48, "tiles")
+    tiles = tiles.mT if turn else tiles
+    starts = tiles[0, :, 0, 0, 0] / 255
+    assert torch.allclose(starts.float(), torch.tensor([0, 24 / 95, 48 / 95]), atol=0.01)
+
+
+def test_squash_sees_the_whole_frame() -> None:
+    image = torch.linspace(0, 1, 96).expand(1, 3, 48, 96)
+    row = preprocess.cut_squares(preprocess.to_bytes(image), 48, "squash")[0, 0, 0, 0]
+    assert row[0] < 3
+    assert row[-1] > 251
+
+
+def test_an_unknown_crop_is_refused_with_the_choices() -> None:
+    with pytest.raises(errors.BadInput, match="one of center, squash, tiles"):
+        preprocess.check_crop("centre")
