@@ -1,22 +1,25 @@
-"""Say what a file of weights is, and whether it would load as a causal Wan 2.1 transformer, without loading it."""
+"""Say what a file of weights is, and whether the part of a run that it is would load, without loading it."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
-from ..weights import WeightFile, open_weights
-from .checkpoint import inspect_weights
-from .config import WanConfig
-from .kinds import OTHER_WAN, TRANSFORMER, UNKNOWN, other_kind
-from .names import key_styles
-from .presets import guess_preset
+from .causal_wan.checkpoint import inspect_weights
+from .causal_wan.config import WanConfig
+from .causal_wan.kinds import IMAGE_REWARD, OTHER_WAN, TEXT_ENCODER, TRANSFORMER, UNKNOWN, VAE, other_kind
+from .causal_wan.names import key_styles
+from .causal_wan.presets import guess_preset
+from .decoders.wan_vae import open_wan_vae
+from .errors import BadInput
+from .scorers.shapes import read_config
+from .text.umt5 import open_umt5
+from .weights import WeightFile, open_weights
 
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
@@ -86,10 +89,14 @@ def inspect_file(path: str | Path) -> Inspection:
         "parameters": sum(math.prod(info.shape) for info in file.info.values()),
         "dtypes": _dtypes(file),
     }
+    kind = _kind(file)
     try:
+        if kind in OTHER_PARTS:
+            OTHER_PARTS[kind](file)
+            return Inspection(kind=kind, would_load=True, **common)
         found = inspect_weights(file)
     except BadInput as refusal:
-        return Inspection(kind=_kind(file), would_load=False, reason=str(refusal), **common)
+        return Inspection(kind=kind, would_load=False, reason=str(refusal), **common)
     config = found.config
     return Inspection(
         kind=TRANSFORMER,
@@ -103,6 +110,14 @@ def inspect_file(path: str | Path) -> Inspection:
         notes=(INDISTINGUISHABLE,),
         **common,
     )
+
+
+# What each of the other parts' own loaders check before they read a weight.
+OTHER_PARTS: Mapping[str, Callable[[WeightFile], object]] = {
+    VAE: lambda file: open_wan_vae(file.path),
+    TEXT_ENCODER: lambda file: open_umt5(file.path),
+    IMAGE_REWARD: read_config,
+}
 
 
 def _kind(file: WeightFile) -> str:

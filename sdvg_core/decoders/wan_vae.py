@@ -14,7 +14,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..weights import open_weights
+from ..weights import WeightFile, open_weights
 from .wan_vae_sizes import WanVaeSizes, check_complete, latent_statistics, read_sizes, with_diffusers_names
 
 # One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
@@ -114,17 +114,26 @@ def load_wan_vae(
 
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
-    path = Path(path)
-    file = with_diffusers_names(open_weights(path / "vae" if (path / "vae").is_dir() else path))
-    sizes = read_sizes(file)
+    file, sizes, vae = open_wan_vae(path)
     mean, std = latent_statistics(file, sizes.latent_channels)
-    vae = _build_on_meta(sizes)
-    wanted = vae.state_dict()
-    check_complete(file, wanted)
-    vae.load_state_dict({name: file[name].to(device, dtype) for name in wanted}, assign=True)
+    weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
+    vae.load_state_dict(weights, assign=True)
     return WanCodec(
         vae, mean=mean, std=std, temporal_stride=sizes.temporal_stride, spatial_stride=sizes.spatial_stride
     )
+
+
+def open_wan_vae(path: str | Path) -> tuple[WeightFile, WanVaeSizes, nn.Module]:
+    """Return the VAE's tensors in diffusers' names, its sizes, and the module they belong in, still empty.
+
+    Raises `BadInput` if it could not be loaded.
+    """
+    path = Path(path)
+    file = with_diffusers_names(open_weights(path / "vae" if (path / "vae").is_dir() else path))
+    sizes = read_sizes(file)
+    vae = _build_on_meta(sizes)
+    check_complete(file, vae.state_dict())
+    return file, sizes, vae
 
 
 def _build_on_meta(sizes: WanVaeSizes) -> nn.Module:

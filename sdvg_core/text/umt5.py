@@ -74,13 +74,25 @@ def load_umt5(
         raise BadInput(
             f"expected bfloat16 or float32, but got {dtype}, in which UMT5 overflows; choose one of the two"
         )
+    stored, sizes, model = open_umt5(path)
+    words = _find_words(stored, tokenizer, Path(path))
+    _check_vocabulary(words, sizes, stored)
+    _read_weights(model, with_hf_names(stored), torch.device(device), dtype)
+    return TextEncoder(model, words, text_len=text_len)
+
+
+def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
+    """Return the file, the encoder's sizes, and the module its tensors belong in, still empty.
+
+    Raises `BadInput` if the encoder could not be loaded; whether there is a tokenizer is not looked at.
+    """
     path = Path(path)
     stored = open_weights(path / "text_encoder" if (path / "text_encoder").is_dir() else path)
     file = with_hf_names(stored)
     sizes = read_sizes(file)
-    words = _find_words(stored, tokenizer, path)
-    _check_vocabulary(words, sizes, stored)
-    return TextEncoder(_load_model(file, sizes, torch.device(device), dtype), words, text_len=text_len)
+    model = _build_on_meta(sizes)
+    check_complete(file, _wanted(model))
+    return stored, sizes, model
 
 
 def _find_words(stored: WeightFile, given: str | Path | None, path: Path) -> Tokenizer:
@@ -102,16 +114,17 @@ def _check_vocabulary(words: Tokenizer, sizes: Umt5Sizes, stored: WeightFile) ->
         )
 
 
-def _load_model(file: WeightFile, sizes: Umt5Sizes, device: torch.device, dtype: torch.dtype) -> nn.Module:
-    model = _build_on_meta(sizes)
+def _wanted(model: nn.Module) -> dict[str, Tensor]:
     wanted = model.state_dict()
     wanted.pop(TABLE_COPY, None)
-    check_complete(file, wanted)
+    return wanted
+
+
+def _read_weights(model: nn.Module, file: WeightFile, device: torch.device, dtype: torch.dtype) -> None:
     # One tensor at a time, so nothing but the finished weights stays in memory.
-    weights = {name: read_weight(file, name, device, dtype) for name in wanted}
+    weights = {name: read_weight(file, name, device, dtype) for name in _wanted(model)}
     weights[TABLE_COPY] = weights[TABLE]
     model.load_state_dict(weights, assign=True)
-    return model
 
 
 def _build_on_meta(sizes: Umt5Sizes) -> nn.Module:

@@ -6,8 +6,9 @@ import torch
 from wan_files import NARROW, NARROW_METADATA, random_state, save, save_hollow
 
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
-from sdvg_core.causal_wan.inspect import inspect_file
 from sdvg_core.errors import BadInput
+from sdvg_core.inspection import inspect_file
+from sdvg_core.pocket.random_set import write_random_set
 
 ONE = torch.ones(1)
 
@@ -59,6 +60,18 @@ def test_other_files_are_recognised_by_a_few_names(tmp_path, names, kind):
     assert not found.would_load
     assert found.reason.startswith("expected ")
     assert (found.config, found.preset, found.notes) == (None, None, ())
+
+
+def test_the_other_parts_of_a_run_would_load_too(tmp_path):
+    files = write_random_set(tmp_path)
+    for path, kind in (
+        (files.drafter, "causal Wan 2.1 transformer"),
+        (files.vae, "Wan 2.1 VAE"),
+        (files.text_encoder, "UMT5 text encoder"),
+        (files.reward, "ImageReward"),
+    ):
+        found = inspect_file(path)
+        assert (found.kind, found.would_load, found.reason) == (kind, True, "")
 
 
 def test_a_wan_transformer_that_would_not_load_is_called_another_kind(tmp_path):

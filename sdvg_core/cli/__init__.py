@@ -1,0 +1,45 @@
+"""The command line: exit code 0 on success, 2 for bad usage or bad input with one sentence on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from .. import __version__
+from ..errors import BadInput
+from . import demo, doctor, generate, inspect
+
+COMMANDS = (demo, generate, inspect, doctor)
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the sentence and leave with exit code 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code."""
+    parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
+    parser.add_argument("--version", action="version", version=f"sdvg {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        summary = (command.__doc__ or "").strip().splitlines()[0]
+        own = commands.add_parser(name, help=summary, description=command.__doc__)
+        command.add_arguments(own)
+        own.set_defaults(run=command.run)
+    options = parser.parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except BadInput as error:
+        print(f"sdvg: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("sdvg: interrupted; no output was written", file=sys.stderr)
+        return INTERRUPTED

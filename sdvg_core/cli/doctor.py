@@ -1,0 +1,117 @@
+"""Say what is installed, which devices and model files there are, what is missing and where to get it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..errors import BadInput
+from ..inspection import inspect_file
+from ..model_files import KNOWN_FILES, find_models
+
+NEEDED = (
+    "torch",
+    "transformers",
+    "safetensors",
+    "einops",
+    "numpy",
+    "Pillow",
+    "av",
+    "tqdm",
+    "tokenizers",
+    "sentencepiece",
+)
+STANDALONE = ("diffusers", "matplotlib", "ftfy")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--models", type=Path, default=Path("models"), help="folder of models (default ./models)")
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the findings. Missing files are findings, not errors."""
+    findings = examine(options.models)
+    print(json.dumps(findings, indent=2) if options.json else "\n".join(describe(findings)))
+    return 0
+
+
+def examine(models: Path) -> dict[str, Any]:
+    """Return versions, devices, and each model file with what it is or where to get it."""
+    found = find_models(models)
+    return {
+        "sdvg": __version__,
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in (*NEEDED, *STANDALONE)},
+        "devices": _devices(),
+        "models_folder": str(models),
+        "models": {known.role: _examine_file(found[known.role], known.role) for known in KNOWN_FILES},
+    }
+
+
+def _examine_file(path: Path | None, role: str) -> dict[str, Any]:
+    known = next(k for k in KNOWN_FILES if k.role == role)
+    if path is None:
+        return {"found": False, "wanted": known.names[0], "source": known.source, "gigabytes": known.gigabytes}
+    result: dict[str, Any] = {"found": True, "path": str(path)}
+    if role == "vocabulary":
+        return result
+    try:
+        found = inspect_file(path)
+    except BadInput as error:
+        return {**result, "would_load": False, "reason": str(error)}
+    return {**result, "kind": found.kind, "would_load": found.would_load, "reason": found.reason}
+
+
+def _devices() -> list[dict[str, Any]]:
+    devices: list[dict[str, Any]] = [{"name": "cpu", "what": platform.processor() or platform.machine()}]
+    for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        free, total = torch.cuda.mem_get_info(i)
+        devices.append(
+            {
+                "name": f"cuda:{i}",
+                "what": torch.cuda.get_device_name(i),
+                "free_gb": free / 1e9,
+                "total_gb": total / 1e9,
+            }
+        )
+    return devices
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def describe(findings: dict[str, Any]) -> list[str]:
+    """Return the findings as lines of text."""
+    lines = [f"sdvg {findings['sdvg']}, Python {findings['python']}", "", "Packages"]
+    lines += [f"  {name:14} {found or 'MISSING'}" for name, found in findings["packages"].items()]
+    lines += ["", "Devices"]
+    for device in findings["devices"]:
+        memory = f", {device['free_gb']:.1f} of {device['total_gb']:.1f} GB free" if "free_gb" in device else ""
+        lines.append(f"  {device['name']:8} {device['what']}{memory}")
+    if len(findings["devices"]) == 1:
+        lines.append("  no CUDA device: demo, inspect and doctor work; the real pair would take hours a video")
+    lines += ["", f"Models in {findings['models_folder']}"]
+    for role, model in findings["models"].items():
+        lines.append(f"  {role:14} {_model_line(model)}")
+    return lines
+
+
+def _model_line(model: dict[str, Any]) -> str:
+    if not model["found"]:
+        return f"MISSING: get {model['wanted']} ({model['gigabytes']:g} GB) from {model['source']}"
+    if model.get("would_load", True):
+        return f"found {model['path']}"
+    return f"UNUSABLE {model['path']}: {model['reason']}"

@@ -1,0 +1,22 @@
+"""Say what a checkpoint is, whether it would load, and why not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from ..inspection import inspect_file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("file", type=Path, help="a file of weights, an index of shards, or a folder with either")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what the file is. A file that would not load is still a successful inspection."""
+    found = inspect_file(options.file)
+    print(json.dumps(found.as_dict(), indent=2) if options.json else found)
+    return 0
