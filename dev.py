@@ -5,7 +5,8 @@
     python3 dev.py test --all    the same with the heavy cases, as CI runs it
 
 Each command makes its own environment beside this file (.venv-demo, .venv-test) from the versions in
-constraints.txt, and uses it again next time. Further options of `demo` go to `python -m sdvg_core demo`, those of `test` to pytest.
+constraints.txt, and uses it again next time. Further options of `demo` go to `python -m sdvg_core demo`, those of
+`test` to pytest.
 """
 
 from __future__ import annotations

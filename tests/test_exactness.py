@@ -6,6 +6,7 @@ Planted mistakes and the test that turned red (style guide, section 6) are named
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -197,3 +198,26 @@ def test_an_interrupt_inside_a_pass_leaves_the_generator_usable(policy):
         with pytest.raises(KeyboardInterrupt):
             run(engine, scripted("raarar"), blocks=6)
         assert torch.equal(latents_of(run(engine, scripted("raarar"), blocks=6)), wanted)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_generator_answers_for_any_history_in_any_order(policy):
+    """Another history of the same length, of a greater one, of a shorter one, and the same under another prompt."""
+    g = torch.Generator().manual_seed(3)
+
+    def history_of(blocks: int, prompt) -> History:
+        history = History(horizon=3)
+        for span in plan_spans(blocks, 3):
+            latents = torch.randn(1, 4, 3, 4, 4, generator=g)
+            history = commit(history, Block(span, latents, prompt), torch.rand(1, 9, 3, 8, 8, generator=g))
+        return history
+
+    one, other = history_of(4, PROMPT), history_of(4, PROMPT)
+    prompted = History(horizon=3)
+    for block in one.blocks:
+        prompted = commit(prompted, replace(block, condition=condition(8)), torch.rand(1, 9, 3, 8, 8, generator=g))
+    busy = make_engine(policy).target
+    for history in (one, other, history_of(6, PROMPT), history_of(2, PROMPT), one, prompted, one):
+        span = plan_spans(1, 3, history.frames)[0]
+        fresh = make_engine(policy).target.generate(history, span, make_noise(), PROMPT).latents
+        assert torch.equal(busy.generate(history, span, make_noise(), PROMPT).latents, fresh)

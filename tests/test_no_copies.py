@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from sdvg_core.history import History
+from sdvg_core.noise import KeyedNoise
 from sdvg_core.spans import plan_spans
 from sdvg_core.types import Block
 
@@ -58,3 +59,51 @@ def test_the_watch_sees_a_copy_of_a_cache():
     with LargestCopy() as copies:
         torch.cat((torch.zeros(1, 1000), torch.zeros(1, 1)), 1)
     assert copies.bytes == 4004
+
+
+WAITS = ("_local_scalar_dense", "is_nonzero", "nonzero", "item", "equal", "masked_select", "unique")
+
+
+class Waits(TorchDispatchMode):
+    """Notes every operation whose result the host must wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(func.name() == f"aten::{name}" for name in WAITS):
+            self.seen.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+def test_generating_a_block_never_waits_for_the_device(policy):
+    """Catches: cache positions kept in tensors and read with `.item()`, one wait per layer and step."""
+    generator = make_generator(1, EchoCodec(), policy, schedule="four-step")
+    block = Block(plan_spans(1, 3)[0], torch.zeros(1, 4, 3, *SIZE), PROMPT)
+    history = History(horizon=3).commit(block, (torch.zeros(1, 1, 3, 8, 8),) * 3)
+    with Waits() as waits:
+        generator.generate(history, plan_spans(1, 3, start=3)[0], make_noise(), PROMPT)
+    assert waits.seen == []
+
+
+def test_the_watch_sees_a_wait():
+    with Waits() as waits:
+        torch.ones(1).sum().item()
+    assert waits.seen == ["aten::_local_scalar_dense"]
+
+
+@pytest.mark.parametrize("size", [(2, 2), (4, 6), (6, 10), (10, 4)])
+@pytest.mark.parametrize("block_frames", [1, 2, 3, 4])
+def test_any_size_and_any_block_length_runs(size, block_frames):
+    """Catches: a token count or a block length written into the code."""
+    noise = KeyedNoise(seed=0, channels=4, height=size[0], width=size[1])
+    for policy in ("recompute", "incremental"):
+        generator = make_generator(1, EchoCodec(), policy, window=9, sink=2)
+        history = History(horizon=3)
+        for span in plan_spans(4, block_frames):
+            latents = generator.generate(history, span, noise, PROMPT).latents
+            assert latents.shape == (1, 4, block_frames, *size)
+            anchors = tuple(torch.zeros(1, 1, 3, 2 * size[0], 2 * size[1]) for _ in range(block_frames))
+            history = history.commit(Block(span, latents, PROMPT), anchors)
