@@ -23,7 +23,7 @@ from .outputs import LATENTS, PICTURE, REPORT, VIDEO, Staging
 from .picture import route_picture
 from .prompts import Conditions
 from .records import BlockRecord
-from .report import RunReport
+from .report import RunReport, predict_target_only
 from .router import RouterConfig
 from .spans import plan_spans, spans_of_clip
 from .speculate import DrafterContext, speculate
@@ -129,6 +129,7 @@ def render(
             on_block(emitted.record)
 
     history = timeline.history
+    target_only = predict_target_only(records) or (None, None)
     save_latents(
         staging.path(LATENTS),
         history.latents(0, history.frames),
@@ -140,6 +141,8 @@ def render(
         blocks=tuple(records),
         fps=request.fps,
         notes=(*loaded.notes, *_prompt_notes(loaded, condition_of)),
+        target_only_seconds=target_only[0],
+        target_only_source=target_only[1],
     )
     staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
     route_picture(report).save(staging.path(PICTURE), format="PNG")

@@ -199,6 +199,26 @@ class RunReport:
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def predict_target_only(blocks: Iterable[BlockRecord]) -> tuple[float, str] | None:
+    """Return the seconds the target alone would need for these blocks, and how that is known.
+
+    It is the mean cost of the blocks it did make (denoising, context, one decode), times their number. Block 0 has
+    no context and is left out where there are others. None if the target made no block.
+    """
+    records = tuple(blocks)
+    made = [record for record in records if record.target]
+    typical = [record for record in made if record.span.start > 0] or made
+    if not typical:
+        return None
+    mean = math.fsum(_target_seconds(record) for record in typical) / len(typical)
+    return mean * len(records), f"predicted from {len(typical)} of the blocks that the target made in this run"
+
+
+def _target_seconds(record: BlockRecord) -> float:
+    context = record.target.context_seconds if record.target else 0.0
+    return record.seconds.target + context + record.seconds.decode / record.decodes
+
+
 def pooled_acceptance(reports: Iterable[RunReport]) -> Tally:
     """Return the tally of many runs together, so that its rates weigh every block alike."""
     sums: Counter[str] = Counter()

@@ -19,6 +19,7 @@ import sdvg_core
 from sdvg_core.cli import main
 from sdvg_core.model_files import ModelFiles
 from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.progress import RouteBar
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report.schema.json").read_text())
 OUTPUTS = ["latents.safetensors", "report.json", "route.png", "video.mp4"]
@@ -320,6 +321,21 @@ def test_bad_usage_is_one_sentence_with_exit_code_2(capsys):
             main(arguments)
         assert stop.value.code == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_an_interrupt_leaves_nothing_behind(base, tmp_path, capsys, monkeypatch):
+    """Ctrl-C after two blocks: no half-written file, no folder, no traceback."""
+    honest = RouteBar.block
+
+    def block(self, record):
+        honest(self, record)
+        if record.span.index == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RouteBar, "block", block)
+    assert generate(base, tmp_path / "out", "--prompt", "x", "--blocks", "4") == 130
+    assert "interrupted; no output was written" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 # --- the other commands

@@ -14,10 +14,11 @@ from sample_reports import SECONDS, of_every_reason, record, report, route
 
 import sdvg_core.report
 from sdvg_core.errors import BadInput
-from sdvg_core.records import Seconds
-from sdvg_core.report import RunReport, pooled_acceptance, read_report, report_from_dict
+from sdvg_core.records import BlockRecord, Seconds
+from sdvg_core.report import RunReport, pooled_acceptance, predict_target_only, read_report, report_from_dict
 from sdvg_core.router import Decision, Reason, RouterConfig, parse_script
 from sdvg_core.summary import summarise
+from sdvg_core.types import Span, Work
 
 SCHEMA = json.loads(Path(sdvg_core.report.__file__).with_name("report.schema.json").read_text(encoding="utf-8"))
 
@@ -121,6 +122,33 @@ def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts() -> None:
 
 def test_speed_up_is_unknown_without_target_only_seconds() -> None:
     assert report(of_every_reason()).speed_up is None
+
+
+def test_target_only_is_predicted_from_the_blocks_the_target_made() -> None:
+    """Block 0 has no context and is left out where there are others; of two decodes one was the draft's."""
+
+    def made(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
+        work = Work(context_seconds=context)
+        seconds = Seconds(target=target, decode=decode, context=context)
+        reason = Reason.FORCED if index == 0 else Reason.FELL_SHORT
+        return BlockRecord(
+            span=Span(index, 3 * index, 3),
+            pixel_frames=12,
+            prompt="",
+            decision=Decision(accepted=False, reason=reason),
+            draft=None,
+            target=work,
+            decodes=decodes,
+            seconds=seconds,
+        )
+
+    first, other = made(0, 9.0, 0.0, 1.0, 1), made(1, 4.0, 0.5, 3.0, 2)
+    kept = record(Decision(accepted=True, reason=Reason.REACHED), 2)
+    seconds, source = predict_target_only([first, other, kept])
+    assert seconds == pytest.approx(3 * (4.0 + 0.5 + 1.5))
+    assert "from 1 of the blocks" in source
+    assert predict_target_only([first, kept])[0] == pytest.approx(2 * 10.0)
+    assert predict_target_only([kept]) is None
 
 
 def test_worst_block_passes_over_scores_that_are_not_finite() -> None:
