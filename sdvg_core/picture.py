@@ -59,7 +59,9 @@ def _panels(blocks: tuple[BlockRecord, ...], header: float) -> tuple[Any, Any]:
     width = LEFT + min(max(NARROWEST, COLUMN * len(blocks)), WIDEST) + RIGHT
     rows = (STRIP, SCORES if any(record.decision.scored for record in blocks) else NO_SCORES, TIMES)
     height = header + sum(rows) + BOTTOM
-    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    # Half a pixel more, or a size such as 9.7 inches is cut to 969 pixels where it is not rounded.
+    size = (width + 0.5 / DPI, height + 0.5 / DPI)
+    figure = Figure(figsize=size, dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     panels = figure.subplots(3, 1, sharex=True, height_ratios=rows)
     figure.subplots_adjust(
