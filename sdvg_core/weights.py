@@ -272,3 +272,21 @@ def _is_whole(tensor: Tensor) -> bool:
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         return False
     return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
+def check_complete(file: WeightFile, wanted: Mapping[str, Tensor], what: str, advice: str) -> None:
+    """Raise `BadInput` unless the file holds every wanted tensor, in the wanted shape, and nothing else.
+
+    `what`: the model the file should be, in words; `advice`: where a right one is to be had.
+    """
+    troubles = {
+        "lacks": [name for name in wanted if name not in file],
+        "has the unknown": [name for name in file if name not in wanted],
+        "has another shape for": [
+            name for name in wanted if name in file and file.info[name].shape != tuple(wanted[name].shape)
+        ],
+    }
+    for trouble, names in troubles.items():
+        if names:
+            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            raise BadInput(f"expected the {what} whole, but {file.path.name} {trouble} {some}; {advice}")

@@ -1,10 +1,11 @@
-"""What the causal forward needs done to tensors that are not a module's: casts, attention, rotary positions.
+"""What the causal forward needs done to tensors that are not a module's: casts, attention, time and place.
 
 An adapter may bring its own `Ops` (another attention kernel, a host's casting rules); `TorchOps` is plain torch.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 ROPE_BASE = 10000.0
+TIME_BASE = 10000.0
 
 
 class Ops(Protocol):
@@ -25,6 +27,10 @@ class Ops(Protocol):
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend without a mask: q `b l n d`, k and v `b m n d`, result `b l (n d)`."""
+        ...
+
+    def sinusoid(self, times: Tensor, width: int) -> Tensor:
+        """Return cosines, then sines, of each time (0 to 1000, float64) at `width / 2` frequencies."""
         ...
 
     def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Any:
@@ -50,6 +56,13 @@ class TorchOps:
         """Attend with torch's scaled dot product attention."""
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+
+    def sinusoid(self, times: Tensor, width: int) -> Tensor:
+        """Return cosines, then sines, of each time; float64."""
+        half = width // 2
+        steps = torch.arange(half, dtype=torch.float64, device=times.device) / half
+        angles = times[..., None] * torch.exp(-math.log(TIME_BASE) * steps)
+        return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
     def rope(
         self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device

@@ -8,7 +8,6 @@ Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forci
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,16 +69,8 @@ def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Ten
     tokens = tree.patch_embedding(x.float()).to(ops.dtype)  # b d t h w
     h = tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
     times = torch.full(h.shape[:2], timestep, dtype=torch.float64, device=x.device)
-    e = tree.time_embedding(_sinusoid(times, tree.freq_dim).to(ops.dtype))
+    e = tree.time_embedding(ops.sinusoid(times, tree.freq_dim).to(ops.dtype))
     return h, e, tree.time_projection(e).unflatten(-1, (6, -1))
-
-
-def _sinusoid(times: Tensor, width: int) -> Tensor:
-    """Return cosines, then sines, of each time at `width / 2` frequencies; float64."""
-    half = width // 2
-    steps = torch.arange(half, dtype=torch.float64, device=times.device) / half
-    angles = times[..., None] * torch.exp(-math.log(10000.0) * steps)
-    return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
 def _layer(

@@ -14,8 +14,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..weights import WeightFile, open_weights
-from .wan_vae_sizes import WanVaeSizes, check_complete, latent_statistics, read_sizes, with_diffusers_names
+from ..weights import WeightFile, check_complete, open_weights
+from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, with_diffusers_names
 
 # One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
 # into the tensors, so a shallow copy is a whole snapshot, and a rejected draft costs no copy of the state.
@@ -132,7 +132,7 @@ def open_wan_vae(path: str | Path) -> tuple[WeightFile, WanVaeSizes, nn.Module]:
     file = with_diffusers_names(open_weights(path / "vae" if (path / "vae").is_dir() else path))
     sizes = read_sizes(file)
     vae = _build_on_meta(sizes)
-    check_complete(file, vae.state_dict())
+    check_complete(file, vae.state_dict(), "Wan 2.1 VAE", ADVICE)
     return file, sizes, vae
 
 

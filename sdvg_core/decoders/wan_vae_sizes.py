@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from ..errors import BadInput
 from ..weights import WeightFile
@@ -111,21 +108,6 @@ def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
     if name not in file.info:
         raise BadInput(f"expected the whole Wan 2.1 VAE, but {file.path.name} lacks {name}; {ADVICE}")
     return file.info[name].shape
-
-
-def check_complete(file: WeightFile, wanted: Mapping[str, torch.Tensor]) -> None:
-    """Raise `BadInput` unless the file holds every wanted tensor, in the wanted shape, and nothing else."""
-    missing = [name for name in wanted if name not in file.info]
-    surplus = [name for name in file.info if name not in wanted]
-    reshaped = [n for n in wanted if n in file.info and file.info[n].shape != tuple(wanted[n].shape)]
-    for trouble, names in (
-        ("lacks", missing),
-        ("has the unknown", surplus),
-        ("has another shape for", reshaped),
-    ):
-        if names:
-            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise BadInput(f"expected the Wan 2.1 VAE whole, but {file.path.name} {trouble} {some}; {ADVICE}")
 
 
 def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

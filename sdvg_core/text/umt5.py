@@ -12,16 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..weights import WeightFile, open_weights
+from ..weights import WeightFile, check_complete, open_weights
 from .prompt import clean_prompt
 from .tokenizer import ADVICE as TOKENIZER_ADVICE
 from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from_bytes
 from .umt5_weights import (
+    ADVICE,
+    SCALES,
     SPIECE,
     TABLE,
     TABLE_COPY,
     Umt5Sizes,
-    check_complete,
     read_sizes,
     read_weight,
     with_hf_names,
@@ -91,7 +92,8 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
     file = with_hf_names(stored)
     sizes = read_sizes(file)
     model = _build_on_meta(sizes)
-    check_complete(file, _wanted(model))
+    plain = file.renamed(lambda name: None if name.endswith(SCALES) else name)
+    check_complete(plain, _wanted(model), "UMT5 text encoder", ADVICE)
     return stored, sizes, model
 
 

@@ -114,22 +114,6 @@ def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
     return file.info[name].shape
 
 
-def check_complete(file: WeightFile, wanted: Mapping[str, Tensor]) -> None:
-    """Raise `BadInput` unless the file holds every wanted tensor, in the wanted shape, and nothing else."""
-    weights = [name for name in file if not name.endswith(SCALES)]
-    missing = [name for name in wanted if name not in file]
-    surplus = [name for name in weights if name not in wanted]
-    reshaped = [name for name in wanted if name in file and file.info[name].shape != tuple(wanted[name].shape)]
-    for trouble, names in (
-        ("lacks", missing),
-        ("has the unknown", surplus),
-        ("has another shape for", reshaped),
-    ):
-        if names:
-            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise BadInput(f"expected the UMT5 text encoder whole, but {file.path.name} {trouble} {some}; {ADVICE}")
-
-
 def read_weight(file: WeightFile, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Read one weight, bringing scaled fp8 back to its values. Raises `BadInput` for any other quantisation."""
     weight = file[name].to(device)
