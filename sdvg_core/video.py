@@ -31,7 +31,7 @@ RED, BLUE = 0.2126, 0.0722
 class Mp4Writer:
     """Writes H.264 video, yuv420p, CRF 18, BT.709.
 
-    The same frames give the same bytes, from 64 pixels a side up; at 32, 12 encodes of 150 came out otherwise.
+    Now and then x264 writes other bytes for the same frames (benchmarks/LOG.md); what is exact are the latents.
     Use it in a `with` block. If that is left by an exception, the file is closed but of no use: write to a staged
     path (`outputs.staged_outputs`), which is then removed. Any suffix will do.
     """
