@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import __version__
+from .environment import versions_on
 from .errors import BadInput
 from .history import Timeline, timeline_from_latents
 from .images import read_image
@@ -137,7 +135,7 @@ def render(
     )
     report = RunReport(
         settings=_settings(loaded, request, beginning, first),
-        versions=_versions(loaded.settings["device"]),
+        versions=versions_on(loaded.settings["device"]),
         blocks=tuple(records),
         fps=request.fps,
         notes=(*loaded.notes, *_prompt_notes(loaded, condition_of)),
@@ -178,20 +176,6 @@ def _settings(loaded: Loaded, request: VideoRequest, beginning: Beginning, first
         "continue_from": request.continue_from and request.continue_from.name,
         "start_image": request.start_image and request.start_image.name,
     }
-
-
-def _versions(device: str) -> dict[str, str]:
-    packages = {name: _version(name) for name in ("torch", "transformers", "diffusers", "safetensors")}
-    on = torch.device(device)
-    name = torch.cuda.get_device_name(on) if on.type == "cuda" else platform.processor() or platform.machine()
-    return {"sdvg": __version__, "python": platform.python_version(), **packages, "device": f"{device}: {name}"}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def _prompt_notes(loaded: Loaded, conditions: Conditions) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from .. import __version__
+from ..environment import package_version, processor
 from ..errors import BadInput
 from ..inspection import inspect_file
 from ..model_files import KNOWN_FILES, find_models
@@ -50,7 +50,7 @@ def examine(models: Path) -> dict[str, Any]:
     return {
         "sdvg": __version__,
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in (*NEEDED, *STANDALONE)},
+        "packages": {name: package_version(name) for name in (*NEEDED, *STANDALONE)},
         "devices": _devices(),
         "models_folder": str(models),
         "models": {known.role: _examine_file(found[known.role], known.role) for known in KNOWN_FILES},
@@ -72,7 +72,7 @@ def _examine_file(path: Path | None, role: str) -> dict[str, Any]:
 
 
 def _devices() -> list[dict[str, Any]]:
-    devices: list[dict[str, Any]] = [{"name": "cpu", "what": platform.processor() or platform.machine()}]
+    devices: list[dict[str, Any]] = [{"name": "cpu", "what": processor()}]
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         free, total = torch.cuda.mem_get_info(i)
         devices.append(
@@ -84,13 +84,6 @@ def _devices() -> list[dict[str, Any]]:
             }
         )
     return devices
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def describe(findings: dict[str, Any]) -> list[str]:
