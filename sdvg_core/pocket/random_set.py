@@ -7,6 +7,7 @@ ones and go through the same loaders, so everything around the weights can be tr
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -70,7 +71,9 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
     stale = {name: torch.zeros_like(w) for name, w in drafter.items()}
     torch.save({"generator": stale, "generator_ema": drafter}, files.drafter)
     target = {f"model.{name}": w for name, w in random.fill(wan_shapes(TARGET)).items()}
-    save_file(target, files.target)
+    # ComfyUI takes a text width other than 4096 only from here.
+    sizes = json.dumps({"transformer": {"text_dim": TEXT_WIDTH}})
+    save_file(target, files.target, {"config": sizes})
     save_file(wan_vae_to_original(random.fill(_vae_shapes())), files.vae)
     words = _sentencepiece_model()
     save_file(umt5_to_comfy(random.fill(_text_shapes(len(words))), words), files.text_encoder)

@@ -1,0 +1,33 @@
+"""The ComfyUI nodes. Everything that knows ComfyUI lives under this folder; the method is in `sdvg_core`."""
+
+from __future__ import annotations
+
+from comfy_api.latest import ComfyExtension, io
+
+from .folders import register_reward_folder
+from .loaders import DrafterLoader, TargetLoader
+from .pocket import PocketModels
+from .prompts import PromptSchedule
+from .report import RouteReport
+from .router import QualityRouter
+from .sampler import SpeculativeSampler
+
+
+class SDVGExtension(ComfyExtension):
+    """What ComfyUI asks a pack for."""
+
+    async def on_load(self) -> None:
+        """Make the folder of reward models known."""
+        register_reward_folder()
+
+    async def get_node_list(self) -> list[type[io.ComfyNode]]:
+        """Return the nodes."""
+        return [
+            DrafterLoader,
+            TargetLoader,
+            QualityRouter,
+            PromptSchedule,
+            SpeculativeSampler,
+            RouteReport,
+            PocketModels,
+        ]

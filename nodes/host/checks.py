@@ -1,0 +1,102 @@
+"""What is wired in, looked at before anything is loaded: refused in a sentence, or noted if part of it has no effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from comfy.ldm.wan.model import WanModel
+from comfy.model_patcher import ModelPatcher
+
+from ...sdvg_core.causal_wan.refusals import ADDITIONS, GIVE_T2V, INPUT_CHANNELS
+from ...sdvg_core.errors import BadInput
+
+LATENT_CHANNELS = 16
+# The plain model, and the same weights under ComfyUI's own causal forward (which ours does not call).
+CLASSES = ("WanModel", "CausalWanModel")
+
+HONOURED = ("transformer_options", "optimized_attention_override")
+# Where a patch is kept in a MODEL's options -> what the artist knows it as.
+OPTIONS = {
+    "patches": "a patch of its attention or blocks",
+    "patches_replace": "a replacement of its blocks",
+    "wrappers": "a wrapper around the sampler's calls (compilation, caching, context windows)",
+    "callbacks": "a callback of the sampler",
+    "rope_options": "scaled or shifted rotary positions",
+    "context_handler": "context windows",
+    "model_function_wrapper": "a wrapper around the model's call",
+    "denoise_mask_function": "a denoising mask function",
+    "sampler_cfg_function": "a guidance function",
+    "sampler_pre_cfg_function": "a guidance function",
+    "sampler_post_cfg_function": "a guidance function",
+    "sampler_calc_cond_batch_function": "a guidance function",
+}
+
+
+def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
+    """Return notes on what of a MODEL has no effect here. `role`: "drafter" or "target".
+
+    Raises `BadInput` unless it is a Wan 2.1 text-to-video model.
+    """
+    found = describe_foreign(patcher)
+    if found:
+        raise BadInput(f"expected a Wan 2.1 text-to-video model as the {role}, but got {found}; {GIVE_T2V}")
+    return tuple(
+        f"the {role} carries {what}, which has no effect on block-by-block sampling"
+        for what in dict.fromkeys(_ineffective(patcher))
+    )
+
+
+def describe_foreign(patcher: ModelPatcher) -> str | None:
+    """Return in words what a MODEL is, or None if it is a Wan 2.1 text-to-video model."""
+    base = getattr(patcher, "model", None)
+    tree = getattr(base, "diffusion_model", None)
+    if tree is None:
+        return f"a {type(patcher).__name__}, which holds no diffusion model"
+    if not isinstance(tree, WanModel):
+        return f"a model of another family ({type(base).__name__})"
+    for module, what in ADDITIONS.items():
+        if getattr(tree, module, None) is not None:
+            return what
+    if tree.in_dim != LATENT_CHANNELS or tree.out_dim != LATENT_CHANNELS:
+        return INPUT_CHANNELS.get(tree.in_dim, f"a Wan model with {tree.in_dim} input channels")
+    if tree.model_type != "t2v" or type(tree).__name__ not in CLASSES:
+        return f"a Wan model of another kind ({type(tree).__name__}, {tree.model_type})"
+    return None
+
+
+def check_pair(drafter: ModelPatcher, target: ModelPatcher) -> None:
+    """Raise `BadInput` unless two MODELs that `check_model` let pass can work on one video."""
+    if drafter.model is target.model:
+        raise BadInput(
+            "expected two models, but drafter and target are one loaded model (perhaps with different LoRAs), and "
+            "ComfyUI can keep the LoRAs of only one of them in effect; load the file twice, one loader for each"
+        )
+    small, large = drafter.model.diffusion_model, target.model.diffusion_model
+    for field, words in (("text_dim", "text channels"), ("patch_size", "patches")):
+        if getattr(small, field) != getattr(large, field):
+            raise BadInput(
+                f"expected two models with the same {words}, but the drafter has {getattr(small, field)} and the "
+                f"target {getattr(large, field)}; load two models that share one text encoder and VAE"
+            )
+
+
+def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
+    options: Mapping[str, Any] = patcher.model_options
+    for name, value in (*options.items(), *options.get("transformer_options", {}).items()):
+        # Nested dictionaries are left behind empty by patches that were taken off again.
+        if name not in HONOURED and _filled(value):
+            yield OPTIONS.get(name, f"the option {name}")
+    if _filled(patcher.wrappers):
+        yield OPTIONS["wrappers"]
+    if patcher.hook_patches:
+        yield "hooks (scheduled LoRAs)"
+    if "model_sampling" in patcher.object_patches:
+        yield "a sampling shift (the schedule states its noise levels itself)"
+
+
+def _filled(value: Any) -> bool:
+    """Whether there is anything in nested dictionaries and lists."""
+    if isinstance(value, Mapping):
+        return any(_filled(part) for part in value.values())
+    return bool(value)

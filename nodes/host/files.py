@@ -1,0 +1,65 @@
+"""A checkpoint file as a MODEL: through ComfyUI's own loader where it takes the file, unwrapped by us where not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import comfy.sd
+import torch
+
+from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
+from ...sdvg_core.causal_wan.config import WanConfig
+from ...sdvg_core.errors import BadInput
+
+# Widget value -> model options, as ComfyUI's own loader has them.
+WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
+    "default": {},
+    "fp8_e4m3fn": {"dtype": torch.float8_e4m3fn},
+    "fp8_e4m3fn_fast": {"dtype": torch.float8_e4m3fn, "fp8_optimizations": True},
+}
+
+# Styles of naming that ComfyUI's own loader takes; it also knows what to do with scaled fp8 there.
+HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
+
+
+def load_model(path: str, weight_dtype: str) -> Any:
+    """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model."""
+    found = open_wan(path)
+    options = dict(WEIGHT_DTYPES[weight_dtype])
+    if found.weights.path.suffix == ".safetensors" and _taken_by_host(found):
+        return comfy.sd.load_diffusion_model(path, model_options=options)
+    model = comfy.sd.load_diffusion_model_state_dict(_state_dict(found), options, **_unusual_sizes(found.config))
+    if model is None:
+        raise BadInput(
+            f"expected a Wan 2.1 checkpoint, but ComfyUI does not recognise {found.weights.path.name}; "
+            "use the file as its authors published it"
+        )
+    return model
+
+
+def _taken_by_host(found: WanCheckpoint) -> bool:
+    return found.key_style in HOST_STYLES
+
+
+def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
+    """Return the metadata that states what ComfyUI cannot see in shapes; nothing for the published sizes.
+
+    ComfyUI before 0.17 takes no metadata here, and needs none for those.
+    """
+    usual = WanConfig(
+        dim=config.dim, ffn_dim=config.ffn_dim, num_layers=config.num_layers, num_heads=config.dim // 128
+    )
+    names = ("num_heads", "text_dim", "freq_dim")
+    stated = {n: getattr(config, n) for n in names if getattr(config, n) != getattr(usual, n)}
+    return {"metadata": {"config": json.dumps({"transformer": stated})}} if stated else {}
+
+
+def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
+    if found.quantisation.label != "none" and found.quantisation.side:
+        raise BadInput(
+            f"expected scaled fp8 weights as safetensors, but {found.weights.path.name} is {found.weights.layout}; "
+            "convert it, or use the unquantised checkpoint"
+        )
+    return {name: found.weights[name] for name in found.weights}

@@ -1,0 +1,103 @@
+"""A ComfyUI MODEL as a block generator: our causal forward over the modules that ComfyUI loaded.
+
+Modules are called and their weights never read, so LoRA, fp8, GGUF, offloaded and paged weights work as ComfyUI
+makes them work. Latents stay in the model's normalised space; only a node's LATENT sockets are in the VAE's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import comfy.model_management
+import torch
+from comfy.ldm.flux.math import apply_rope1
+from comfy.ldm.modules.attention import optimized_attention
+from comfy.ldm.wan.model import sinusoidal_embedding_1d
+from comfy.model_patcher import ModelPatcher
+from torch import Tensor
+
+from ...sdvg_core.causal_wan.context import ContextPolicy
+from ...sdvg_core.causal_wan.generator import CausalWanGenerator
+from ...sdvg_core.schedule import Schedule
+from ...sdvg_core.types import Generated
+
+
+class ComfyOps:
+    """The forward's operations as ComfyUI does them: its casts, its attention kernel, its rotary positions.
+
+    `options`: the MODEL's transformer options; of these an attention override is honoured.
+    """
+
+    def __init__(self, dtype: torch.dtype, options: Mapping[str, Any]) -> None:
+        self.dtype = dtype
+        self._options = dict(options)
+
+    def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
+        """Return `parameter` in the dtype and on the device of `like`."""
+        return comfy.model_management.cast_to(parameter, dtype=like.dtype, device=like.device)
+
+    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """Attend with the kernel that ComfyUI or the MODEL chose."""
+        q, k, v, heads = q.flatten(2), k.flatten(2), v.flatten(2), q.shape[2]
+        return optimized_attention(q, k, v, heads=heads, transformer_options=self._options)
+
+    def sinusoid(self, times: Tensor, width: int) -> Tensor:
+        """Return cosines, then sines, of each time; float32, as ComfyUI embeds it."""
+        return sinusoidal_embedding_1d(width, times.flatten()).unflatten(0, times.shape)
+
+    def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
+        """Return ComfyUI's rotary table. In a half-precision dtype, positions past 256 would run together."""
+        sizes = (tokens * patch for tokens, patch in zip(grid, tree.patch_size, strict=True))
+        return tree.rope_encode(*sizes, t_start=first, device=device, dtype=torch.float32)
+
+    def rotate(self, x: Tensor, rope: Tensor) -> Tensor:
+        """Turn `b l n d` by the table."""
+        return apply_rope1(x, rope)
+
+
+class ComfyGenerator(CausalWanGenerator):
+    """A block generator over a loaded MODEL, which makes its CUDA device the current one while it works.
+
+    Some of ComfyUI's kernels run on the current device, and two models may live on two.
+    """
+
+    def generate(self, *args: Any, **kwargs: Any) -> Generated:
+        """Make a block, as `CausalWanGenerator.generate` does."""
+        device = self._model.device
+        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+            return super().generate(*args, **kwargs)
+
+
+def comfy_generator(
+    patcher: ModelPatcher,
+    *,
+    name: str,
+    context: ContextPolicy,
+    schedule: Schedule,
+    block_frames: int,
+    before_pass: Callable[[str], None],
+    clock: Callable[[], float] = time.perf_counter,
+) -> ComfyGenerator:
+    """Return a generator over a MODEL that `check_model` let pass. It loads nothing: see `residency`."""
+    return ComfyGenerator(
+        patcher.model.diffusion_model,
+        name=name,
+        ops=ComfyOps(compute_dtype(patcher), patcher.model_options.get("transformer_options", {})),
+        context=context,
+        schedule=schedule,
+        block_frames=block_frames,
+        device=patcher.load_device,
+        before_pass=before_pass,
+        clock=clock,
+    )
+
+
+def compute_dtype(patcher: ModelPatcher) -> torch.dtype:
+    """Return the dtype of activations and K/V, also of a MODEL that is not loaded yet.
+
+    A patch of the MODEL may choose it (Select Model Device does); it shows on the model only after loading.
+    """
+    return patcher.get_model_object("manual_cast_dtype") or patcher.model.get_dtype()

@@ -1,0 +1,60 @@
+"""What an artist sees while a video is made: the bar, the newest frame, a sentence, and the strip's events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import comfy.model_management as mm
+import comfy.utils
+from PIL import Image
+from server import PromptServer
+from torch import Tensor
+
+from ...sdvg_core.fates import fate_of
+from ...sdvg_core.progress import block_line
+from ...sdvg_core.records import BlockRecord
+
+PREVIEW_SIZE = 512
+EVENT = "sdvg.block"
+
+
+class NodeProgress:
+    """Reports one run on its node, and stops it where ComfyUI asks for that."""
+
+    def __init__(self, node_id: str | None, blocks: int, steps: int) -> None:
+        self._node_id, self._blocks = node_id, blocks
+        # A block takes at most a draft's steps and a remake's; the bar jumps over those that were not needed.
+        self._steps_per_block = 2 * steps
+        self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
+        self._done = 0
+        self._passes = 0
+
+    def before_pass(self, kind: str) -> None:
+        """Stop if the user interrupts; else count a denoising step. Called before every forward pass."""
+        mm.throw_exception_if_processing_interrupted()
+        if kind == "denoise":
+            self._passes += 1
+            self._bar.update_absolute(self._done * self._steps_per_block + min(self._passes, self._steps_per_block))
+
+    def block(self, record: BlockRecord, frames: Tensor) -> None:
+        """Show a finished block: its last frame of `b f c h w`, the sentence, and the strip's next square."""
+        self._done, self._passes = self._done + 1, 0
+        picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
+        self._bar.update_absolute(self._done * self._steps_per_block, preview=("JPEG", picture, PREVIEW_SIZE))
+        line = block_line(record, self._done, self._blocks)
+        server = getattr(PromptServer, "instance", None)
+        if server is None or self._node_id is None:
+            return
+        server.send_progress_text(line, self._node_id)
+        server.send_sync(EVENT, self._event(record, line), server.client_id)
+
+    def _event(self, record: BlockRecord, line: str) -> dict[str, Any]:
+        return {
+            "node": self._node_id,
+            "number": self._done,
+            "of": self._blocks,
+            "fate": fate_of(record).name.lower(),
+            "score": record.decision.score,
+            "seconds": record.seconds.total,
+            "text": line,
+        }

@@ -1,0 +1,261 @@
+"""One run of the sampler node: from what is wired in to frames, latents and report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import comfy.model_management as mm
+import comfy.utils
+import comfyui_version
+import torch
+from torch import Tensor
+
+from ...sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
+from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.environment import versions_on
+from ...sdvg_core.errors import BadInput
+from ...sdvg_core.history import timeline_from_latents
+from ...sdvg_core.loading import device_clock
+from ...sdvg_core.noise import KeyedNoise
+from ...sdvg_core.prompts import Conditions
+from ...sdvg_core.records import BlockRecord
+from ...sdvg_core.report import RunReport, predict_target_only
+from ...sdvg_core.schedule import get_schedule
+from ...sdvg_core.spans import plan_spans, spans_of_clip
+from ...sdvg_core.speculate import Engine, speculate
+from ...sdvg_core.types import Block, Condition
+from ..sockets import PromptEntry, RouterValue
+from .checks import check_model, check_pair
+from .conditioning import read_embedding
+from .model import comfy_generator
+from .presets import preset_of
+from .progress import NodeProgress
+from .vae import ComfyCodec, check_vae
+
+FPS = 16.0  # what Wan 2.1 was trained at; the video's own rate is set where it is saved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Job:
+    """What is wired into the sampler, as it came."""
+
+    drafter: Any
+    target: Any
+    vae: Any
+    router: RouterValue
+    prompts: tuple[PromptEntry, ...]
+    width: int
+    height: int
+    blocks: int
+    seed: int
+    schedule: str | None
+    drafter_context: str
+    continue_from: dict[str, Any] | None
+    start_image: Tensor | None
+    node_id: str | None
+
+
+def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
+    """Make the video: frames `f h w c` in [0, 1], a LATENT, and the report.
+
+    Raises `BadInput` for anything wired in that cannot be used, before a model is loaded.
+    """
+    notes = (*check_model(job.drafter, "drafter"), *check_model(job.target, "target"))
+    check_pair(job.drafter, job.target)
+    check_vae(job.vae)
+    check_size(job)
+    drafter, target = _presets(job)
+    conditions = _conditions(job)
+    codec = ComfyCodec(job.vae)
+    progress = NodeProgress(job.node_id, job.blocks, len(get_schedule(target.schedule)))
+    clock = device_clock(job.target.load_device)
+    encoder = AnchorEncoder(codec.encode)
+
+    def build(patcher: Any, name: str, preset: Preset) -> Any:
+        context = (
+            Recompute(encode_anchor=encoder, frames=preset.context_frames)
+            if preset.policy == "recompute"
+            else Incremental(window=preset.window, sink=preset.sink)
+        )
+        return comfy_generator(
+            patcher,
+            name=name,
+            context=context,
+            schedule=get_schedule(preset.schedule),
+            block_frames=preset.block_frames,
+            before_pass=progress.before_pass,
+            clock=clock,
+        )
+
+    engine = Engine(
+        drafter=build(job.drafter, "drafter", drafter),
+        target=build(job.target, "target", target),
+        codec=codec,
+        scorer=job.router.scorer or NoScorer(),
+    )
+    with residency(job, drafter, target):
+        given = _given(job, codec)
+        frames, latents, records = _make(job, engine, conditions, given, target.block_frames, progress, clock)
+    target_only = predict_target_only(records) or (None, None)
+    report = RunReport(
+        settings=_settings(job, drafter, target),
+        versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
+        blocks=tuple(records),
+        fps=FPS,
+        notes=(*notes, *_scorer_notes(job, conditions)),
+        target_only_seconds=target_only[0],
+        target_only_source=target_only[1],
+    )
+    samples = job.target.model.process_latent_out(latents)
+    return frames, {"samples": samples.cpu()}, report
+
+
+class NoScorer:
+    """Stands where the policy never looks."""
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Never called by a policy that needs no scores."""
+        raise BadInput("expected a reward model for this policy, but none is wired in; choose a reward_file")
+
+    def describe(self) -> dict[str, Any]:
+        """Return an empty description."""
+        return {"name": "none", "notes": ()}
+
+
+def check_size(job: Job) -> None:
+    """Raise `BadInput` unless width and height fit the VAE and the patches, and the clip to go on from."""
+    for name, size in (("width", job.width), ("height", job.height)):
+        if size % 16:
+            lower = max(size // 16, 1) * 16
+            raise BadInput(f"expected {name} as a multiple of 16, but got {size}; use {lower} or {lower + 16}")
+    if job.continue_from is None:
+        return
+    if job.start_image is not None:
+        raise BadInput("expected a clip to go on from or a start image, but both are wired in; remove one")
+    shape = tuple(job.continue_from["samples"].shape)
+    wanted = (job.height // 8, job.width // 8)
+    if len(shape) != 5 or shape[0] != 1 or shape[1] != ComfyCodec.latent_channels or shape[3:] != wanted:
+        raise BadInput(
+            f"expected a video LATENT of one clip, 1 x 16 x frames x {wanted[0]} x {wanted[1]}, to go on from, but got "
+            f"{' x '.join(map(str, shape))}; wire in the sampler's own latent, and set the size it was made in"
+        )
+
+
+def _presets(job: Job) -> tuple[Preset, Preset]:
+    presets = preset_of(job.drafter), preset_of(job.target)
+    if job.schedule is None:
+        return presets
+    return replace(presets[0], schedule=job.schedule), replace(presets[1], schedule=job.schedule)
+
+
+def _conditions(job: Job) -> Conditions:
+    channels = job.target.model.diffusion_model.text_dim
+    entries = []
+    for entry in job.prompts:
+        if not entry.text.strip() and job.router.scorer is not None:
+            raise BadInput("expected the prompt as text for the scorer, but it is empty; wire the string in")
+        embedding = read_embedding(entry.conditioning, channels)
+        entries.append((entry.from_block, Condition(embedding, entry.text, entry.text)))
+    return Conditions(tuple(entries))
+
+
+def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
+    """Return the latents before the first new block, normalised, or None."""
+    if job.continue_from is not None:
+        return job.target.model.process_latent_in(job.continue_from["samples"].float())
+    if job.start_image is None:
+        return None
+    image = job.start_image[:1, :, :, :3].movedim(-1, 1)
+    fitted = comfy.utils.common_upscale(image, job.width, job.height, "lanczos", "center")
+    return codec.encode(fitted[:, None])
+
+
+def _make(
+    job: Job,
+    engine: Engine,
+    conditions: Conditions,
+    given: Tensor | None,
+    block_frames: int,
+    progress: NodeProgress,
+    clock: Callable[[], float],
+) -> tuple[Tensor, Tensor, list[BlockRecord]]:
+    """Run the loop; return frames `f h w c`, latents `b c t h w` and the records."""
+    spans = spans_of_clip(given.shape[2], block_frames) if given is not None else ()
+    blocks = tuple(Block(s, given[:, :, s.start : s.stop], conditions(s.index)) for s in spans)
+    timeline, shown = timeline_from_latents(blocks, engine.codec, engine.horizon)
+    noise = KeyedNoise(seed=job.seed, channels=16, height=job.height // 8, width=job.width // 8)
+    frames = [] if shown is None else [shown.cpu()]
+    records = []
+    for emitted in speculate(
+        engine,
+        job.router.config,
+        plan_spans(job.blocks, block_frames, timeline.history.frames),
+        noise,
+        conditions,
+        drafter_context=job.drafter_context,
+        start=timeline,
+        clock=clock,
+    ):
+        progress.block(emitted.record, emitted.frames)
+        frames.append(emitted.frames.cpu())
+        records.append(emitted.record)
+        timeline = emitted.timeline
+    video = torch.cat(frames, dim=1)[0].movedim(1, -1).contiguous()
+    return video, timeline.history.latents(0, timeline.history.frames), records
+
+
+def _settings(job: Job, drafter: Preset, target: Preset) -> dict[str, Any]:
+    router = asdict(job.router.config)
+    router["script"] = "".join("a" if keep else "r" for keep in job.router.config.script)
+    scorer = dict(job.router.scorer.describe()) if job.router.scorer else {"name": "none"}
+    scorer.pop("notes", None)
+    return {
+        "drafter": _model_settings(job.drafter, drafter),
+        "target": _model_settings(job.target, target),
+        "scorer": scorer,
+        "router": router,
+        "seed": job.seed,
+        "blocks": job.blocks,
+        "width": job.width,
+        "height": job.height,
+        "drafter_context": job.drafter_context,
+        "device": str(job.target.load_device),
+        "side_device": str(job.vae.device),
+    }
+
+
+def _model_settings(patcher: Any, preset: Preset) -> dict[str, Any]:
+    names = ("block_frames", "schedule", "policy", "context_frames", "window", "sink")
+    return {
+        "preset": preset.name,
+        **{name: getattr(preset, name) for name in names},
+        "loras_and_patches": len(patcher.patches),
+        "bytes": patcher.model_size(),
+    }
+
+
+def _scorer_notes(job: Job, conditions: Conditions) -> tuple[str, ...]:
+    if job.router.scorer is None:
+        return ()
+    scorer = job.router.scorer.scorer
+    texts = dict.fromkeys(condition.gate_text for _, condition in conditions.entries)
+    return (*scorer.describe()["notes"], *(note for text in texts for note in scorer.prompt_notes(text)))
+
+
+@contextmanager
+def residency(job: Job, drafter: Preset, target: Preset) -> Iterator[None]:
+    """Bring all models in at once, and give back what the run held, however it ends."""
+    patchers = [job.vae.patcher, job.target, job.drafter]
+    if job.router.scorer is not None:
+        patchers.insert(0, job.router.scorer.patcher)
+    mm.load_models_gpu(patchers)
+    for patcher in patchers[-2:]:
+        patcher.pre_run()
+    try:
+        yield
+    finally:
+        for patcher in patchers[-2:]:
+            patcher.cleanup()

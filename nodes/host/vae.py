@@ -1,0 +1,141 @@
+"""A ComfyUI VAE as a codec whose decode state is a value.
+
+ComfyUI's own `decode` starts over at every call. Here its decoder is called with a feature cache that is handed in
+and handed back, so a rejected draft costs a list copy and nothing else.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from comfy.latent_formats import Wan21
+from comfy.ldm.wan.vae import CausalConv3d, WanVAE
+from comfy.sd import VAE
+from einops import rearrange
+from torch import Tensor
+
+from ...sdvg_core.errors import BadInput
+
+# One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
+# The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.
+DecodeState = tuple[Any, ...]
+
+LATENT_CHANNELS = 16
+RGB = 3
+LOAD_WAN_VAE = "load wan_2.1_vae.safetensors with Load VAE"
+
+
+def check_vae(vae: VAE) -> None:
+    """Raise `BadInput` unless a VAE is Wan 2.1's."""
+    vae.throw_exception_if_invalid()
+    model = vae.first_stage_model
+    family = type(model).__module__
+    if isinstance(model, WanVAE) and vae.latent_channels == LATENT_CHANNELS and _shows_rgb(model):
+        return
+    if isinstance(model, WanVAE):
+        found = "a variant of it that does not turn RGB into RGB"
+    elif family.endswith("wan.vae2_2"):
+        found = f"Wan 2.2's, which has {vae.latent_channels} latent channels"
+    elif family.endswith("taehv"):
+        found = "a tiny preview VAE (TAEHV), whose frames the scorer was not made for"
+    else:
+        found = f"a VAE of another family ({type(model).__name__})"
+    raise BadInput(f"expected the VAE of Wan 2.1, but got {found}; {LOAD_WAN_VAE}")
+
+
+def _shows_rgb(model: WanVAE) -> bool:
+    return model.encoder.conv1.in_channels == model.decoder.head[-1].out_channels == RGB
+
+
+class ComfyCodec:
+    """Pixels from Wan 2.1 latents and back over a VAE that `check_vae` let pass; a `VideoCodec`.
+
+    The work is done in the VAE's dtype and on its device, where ComfyUI must have put it: see `residency`. What
+    returns is float32 on that device.
+    """
+
+    latent_channels = LATENT_CHANNELS
+    temporal_stride = 4
+    spatial_stride = 8
+
+    def __init__(self, vae: VAE) -> None:
+        self._vae = vae
+        self._format = Wan21()
+
+    @torch.inference_mode()
+    def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
+        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the state that follows; `state` stays as it was.
+
+        The first latent frame of a clip is one pixel frame, each later one four of them. Every latent frame passes
+        alone, so how a clip is cut into calls changes no bit of it; ComfyUI's own decode passes them in pairs.
+        """
+        self._check_latents(latents)
+        model, device = self._vae.first_stage_model, self._vae.device
+        with _current(device):
+            z = self._format.process_out(latents.to(device, torch.float32)).to(self._vae.vae_dtype)
+            cache = list(state or _empty_cache(model.decoder))
+            shown: list[Tensor] = []
+            for frame in z.split(1, dim=2):
+                # Contiguous, so that the layers see the same strides however many frames came along.
+                shown += _decode_frame(model.decoder, model.conv2(frame.contiguous()), cache)
+            video = self._vae.process_output(torch.cat(shown, dim=2).to(torch.float32, copy=True))
+        return rearrange(video, "b c f h w -> b f c h w"), tuple(cache)
+
+    @torch.inference_mode()
+    def encode(self, frames: Tensor) -> Tensor:
+        """Encode a clip of 1 + 4 k pixel frames, `b f c h w` in [0, 1], into normalised latents `b c t h w`."""
+        self._check_frames(frames)
+        model, device = self._vae.first_stage_model, self._vae.device
+        with _current(device):
+            video = rearrange(frames.to(device, torch.float32), "b f c h w -> b c f h w")
+            latents = model.encode(self._vae.process_input(video).to(self._vae.vae_dtype))
+            return self._format.process_in(latents.to(torch.float32))
+
+    def _check_latents(self, latents: Tensor) -> None:
+        if latents.ndim != 5 or latents.shape[1] != LATENT_CHANNELS or latents.shape[2] < 1:
+            raise BadInput(
+                f"expected latents b c t h w with {LATENT_CHANNELS} channels and at least one latent frame, but got "
+                f"{tuple(latents.shape)}; use latents of a Wan 2.1 model"
+            )
+
+    def _check_frames(self, frames: Tensor) -> None:
+        if frames.ndim != 5 or frames.shape[2] != RGB or frames.shape[1] % self.temporal_stride != 1:
+            raise BadInput(
+                f"expected 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
+                f"{tuple(frames.shape)}; cut the clip to such a length"
+            )
+        if frames.shape[3] % self.spatial_stride or frames.shape[4] % self.spatial_stride:
+            raise BadInput(
+                f"expected height and width in multiples of {self.spatial_stride}, but got "
+                f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
+            )
+
+
+def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
+    """Decode one latent frame into pieces of pixels `b c f h w`, and bring the cache forward.
+
+    ComfyUI never decodes a lone frame but a clip's first, and its layers keep frames of the newest call only. So
+    those before the first doubling in time, which see one frame a call, are given back the frame before it.
+    """
+    # These layers work at the latents' own size. Holding on to the others' entries would cost a second cache.
+    old = [entry if _of_size(entry, x) else None for entry in cache]
+    out = decoder(x, feat_cache=cache, feat_idx=[0])
+    for i, (before, after) in enumerate(zip(old, cache, strict=True)):
+        if before is not None and after.shape[2] == 1:
+            cache[i] = torch.cat((before[:, :, -1:], after), dim=2)
+    # Before ComfyUI 0.18 the decoder returned a tensor, since then a list of them.
+    return out if isinstance(out, list) else [out]
+
+
+def _of_size(entry: Any, x: Tensor) -> bool:
+    return torch.is_tensor(entry) and entry.shape[-2:] == x.shape[-2:]
+
+
+def _empty_cache(decoder: Any) -> DecodeState:
+    return (None,) * sum(isinstance(module, CausalConv3d) for module in decoder.modules())
+
+
+def _current(device: torch.device) -> Any:
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

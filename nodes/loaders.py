@@ -1,0 +1,94 @@
+"""SDVG Drafter Loader and SDVG Target Loader: any published causal Wan 2.1 checkpoint as an ordinary MODEL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import folder_paths
+from comfy_api.latest import io
+
+from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
+from ..sdvg_core.loading import AUTO
+from .host.files import WEIGHT_DTYPES, load_model
+from .host.presets import attach_preset
+from .sockets import CATEGORY
+
+
+def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
+    return io.Schema(
+        node_id=node_id,
+        display_name=display_name,
+        category=CATEGORY,
+        description=f"Loads the {role}. LoRA loaders and device nodes go between this and the sampler as usual.",
+        search_aliases=["Self-Forcing", "Krea", "causal Wan"],
+        inputs=[
+            io.Combo.Input(
+                "file",
+                options=folder_paths.get_filename_list("diffusion_models"),
+                tooltip="From models/diffusion_models. Training checkpoints (.pt with generator_ema) load as they are.",
+            ),
+            io.Combo.Input(
+                "weight_dtype",
+                options=list(WEIGHT_DTYPES),
+                default="default",
+                advanced=True,
+                tooltip="fp8 halves the memory of the weights at some cost in quality.",
+            ),
+            io.DynamicCombo.Input(
+                "preset",
+                tooltip="How the checkpoint is meant to be run; its file cannot tell. 'auto' goes by its size.",
+                options=[io.DynamicCombo.Option(name, []) for name in (AUTO, *PRESETS) if name != "custom"]
+                + [io.DynamicCombo.Option("custom", _custom_inputs())],
+            ),
+        ],
+        outputs=[io.Model.Output(display_name=role)],
+    )
+
+
+def _custom_inputs() -> list[Any]:
+    def count(name: str, default: int, least: int, tooltip: str) -> Any:
+        return io.Int.Input(name, default=default, min=least, max=256, tooltip=f"{tooltip} In latent frames.")
+
+    return [
+        count("block_frames", 3, 1, "Size of a block."),
+        io.Combo.Input(
+            "policy",
+            options=["recompute", "incremental"],
+            tooltip="How a block sees what came before: the newest frames passed anew, or a growing cache.",
+        ),
+        count("context_frames", 3, 1, "For 'recompute': how much is passed anew."),
+        count("window", 21, 1, "For 'incremental': how much is kept, the block being made included."),
+        count("sink", 0, 0, "For 'incremental': first frames that are never dropped."),
+    ]
+
+
+def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
+    """Return the preset of the widgets; None for auto, which is found out when the model is used."""
+    name = widgets["preset"]
+    if name == AUTO:
+        return None
+    return get_preset(name).replace(**{key: value for key, value in widgets.items() if key != "preset"})
+
+
+class DrafterLoader(io.ComfyNode):
+    """Loads the small model."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Declare inputs and outputs."""
+        return _schema("SDVGDrafterLoader", "SDVG Drafter Loader", "drafter")
+
+    @classmethod
+    def execute(cls, file, weight_dtype, preset) -> io.NodeOutput:
+        """Load it and note how it is to be run."""
+        path = folder_paths.get_full_path_or_raise("diffusion_models", file)
+        return io.NodeOutput(attach_preset(load_model(path, weight_dtype), chosen_preset(preset)))
+
+
+class TargetLoader(DrafterLoader):
+    """Loads the large model."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Declare inputs and outputs."""
+        return _schema("SDVGTargetLoader", "SDVG Target Loader", "target")

@@ -1,0 +1,36 @@
+"""SDVG Route Report: the picture of a run and its record as text, on the node and as outputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from comfy_api.latest import io, ui
+
+from ..sdvg_core.picture import route_picture
+from ..sdvg_core.summary import summarise
+from .sockets import CATEGORY, Report
+
+
+class RouteReport(io.ComfyNode):
+    """Shows which blocks were kept and why."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Declare inputs and outputs."""
+        return io.Schema(
+            node_id="SDVGRouteReport",
+            display_name="SDVG Route Report",
+            category=CATEGORY,
+            description="A picture of the route and the whole record as JSON.",
+            is_output_node=True,
+            inputs=[Report.Input("report", tooltip="From the Speculative AR Sampler.")],
+            outputs=[io.Image.Output(display_name="picture"), io.String.Output(display_name="json")],
+        )
+
+    @classmethod
+    def execute(cls, report) -> io.NodeOutput:
+        """Draw the picture and write the JSON."""
+        picture = np.asarray(route_picture(report).convert("RGB"), dtype=np.float32) / 255
+        image = torch.from_numpy(picture)[None]
+        shown = {**ui.PreviewImage(image, cls=cls).as_dict(), **ui.PreviewText(summarise(report)).as_dict()}
+        return io.NodeOutput(image, report.to_json(), ui=shown)

@@ -1,0 +1,167 @@
+"""SDVG Quality Router: who makes a block, and by what score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import folder_paths
+from comfy_api.latest import io
+
+from ..sdvg_core.errors import BadInput
+from ..sdvg_core.model_files import KNOWN_FILES
+from ..sdvg_core.router import RouterConfig, parse_script
+from .folders import CATEGORY as REWARD_FOLDER
+from .folders import reward_files
+from .host.scorer import load_host_scorer
+from .sockets import CATEGORY, RewardModel, Router, RouterValue
+
+NONE = "none"
+NEEDS_SCORES = ("reward", "percentile", "scripted")
+
+
+class QualityRouter(io.ComfyNode):
+    """Turns the settings into a router; loads the reward model if the policy looks at scores."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Declare inputs and outputs; a policy's own widgets appear only with it."""
+        return io.Schema(
+            node_id="SDVGQualityRouter",
+            display_name="SDVG Quality Router",
+            category=CATEGORY,
+            description="Decides which drafted blocks stay: ImageReward scores every frame, and the worst one decides.",
+            search_aliases=["ImageReward", "gate", "tau"],
+            inputs=[
+                io.Combo.Input(
+                    "reward_file",
+                    options=[*reward_files(), NONE],
+                    tooltip="ImageReward.pt or a safetensors copy, in models/image_reward, with vocab.txt beside it. "
+                    "'none' if a scorer is wired in, or for a policy that never looks.",
+                ),
+                _policy_input(),
+                io.Boolean.Input(
+                    "force_first",
+                    default=True,
+                    tooltip="The target makes block 0, whatever the policy. Most of the target's quality comes from it.",
+                ),
+                io.Int.Input(
+                    "bail_out",
+                    default=0,
+                    min=0,
+                    max=64,
+                    advanced=True,
+                    tooltip="After so many rejections in a row the target makes the rest without drafts. 0: never.",
+                ),
+                io.Int.Input(
+                    "repair_step",
+                    default=0,
+                    min=0,
+                    max=16,
+                    advanced=True,
+                    tooltip="On rejection the target goes on after so many of the draft's steps instead of from noise. "
+                    "Faster, closer to the draft. 0: from noise.",
+                ),
+                io.Combo.Input(
+                    "crop",
+                    options=["center", "squash", "tiles"],
+                    default="center",
+                    advanced=True,
+                    tooltip="What the scorer sees of a frame. 'center' is ImageReward's own; others need another tau.",
+                ),
+                io.Combo.Input(
+                    "device",
+                    options=["default", "cpu"],
+                    default="default",
+                    advanced=True,
+                    tooltip="Where the scorer runs. It takes about 1.8 GB in float32.",
+                ),
+                io.Combo.Input(
+                    "dtype",
+                    options=["float32", "float16"],
+                    default="float32",
+                    advanced=True,
+                    tooltip="float16 halves the scorer's memory; scores move by about 0.005.",
+                ),
+                RewardModel.Input(
+                    "scorer", optional=True, tooltip="A scorer from elsewhere, instead of reward_file."
+                ),
+            ],
+            outputs=[Router.Output(display_name="router")],
+        )
+
+    @classmethod
+    def execute(
+        cls, reward_file, policy, force_first, bail_out, repair_step, crop, device, dtype, scorer=None
+    ) -> io.NodeOutput:
+        """Build the router."""
+        config = router_config(policy, force_first=force_first, bail_out=bail_out, repair_step=repair_step)
+        if config.policy not in NEEDS_SCORES:
+            return io.NodeOutput(RouterValue(config, None))
+        return io.NodeOutput(
+            RouterValue(config, scorer or _load(reward_file, crop=crop, device=device, dtype=dtype))
+        )
+
+
+def _policy_input() -> Any:
+    tau = io.Float.Input(
+        "tau",
+        default=-0.7,
+        min=-3.0,
+        max=3.0,
+        step=0.05,
+        display_mode=io.NumberDisplay.slider,
+        tooltip="A draft stays if its score reaches tau. Lower is faster, higher is closer to the target; the paper's "
+        "range is -0.7 (careful) to -2.5 (keeps everything).",
+    )
+    aggregation = io.Combo.Input(
+        "aggregation",
+        options=["min", "mean", "quantile"],
+        default="min",
+        tooltip="How a block's frame scores become one: the worst frame (the paper's), the mean, or a quantile.",
+    )
+    quantile = io.Float.Input(
+        "quantile", default=0.1, min=0.0, max=1.0, step=0.05, tooltip="For 'quantile': 0 is the worst frame."
+    )
+    rate = io.Float.Input("rate", default=0.7, min=0.0, max=1.0, step=0.05, tooltip="Chance that a draft stays.")
+    seed = io.Int.Input("seed", default=0, min=0, max=2**31, tooltip="Of the coin, not of the video.")
+    share = io.Float.Input(
+        "draft_share",
+        default=0.72,
+        min=0.0,
+        max=1.0,
+        step=0.01,
+        tooltip="Share of all blocks that should be drafts; the threshold follows the scores of this run.",
+    )
+    script = io.String.Input("script", default="raaaaaaaa", tooltip="One letter per block: a accepts, r rejects.")
+    return io.DynamicCombo.Input(
+        "policy",
+        tooltip="Who makes a block. 'reward' is the paper's; the others are what it is compared with.",
+        options=[
+            io.DynamicCombo.Option("reward", [tau, aggregation, quantile]),
+            io.DynamicCombo.Option("percentile", [share]),
+            io.DynamicCombo.Option("anchor-only", []),
+            io.DynamicCombo.Option("random", [rate, seed]),
+            io.DynamicCombo.Option("always-draft", []),
+            io.DynamicCombo.Option("always-target", []),
+            io.DynamicCombo.Option("scripted", [script]),
+        ],
+    )
+
+
+def router_config(policy: dict[str, Any], **modifiers: Any) -> RouterConfig:
+    """Return the router's settings from the policy's widgets."""
+    settings = {**policy, **modifiers}
+    if "script" in settings:
+        settings["script"] = parse_script(settings["script"])
+    return RouterConfig(**settings)
+
+
+def _load(reward_file: str, **options: Any) -> Any:
+    if reward_file == NONE:
+        known = {k.role: k for k in KNOWN_FILES}
+        raise BadInput(
+            f"expected a reward model for this policy, but none is chosen; put {known['reward'].names[0]} from "
+            f"{known['reward'].source} and vocab.txt from {known['vocabulary'].source} into models/image_reward, "
+            "or choose the policy anchor-only, which needs none"
+        )
+    return load_host_scorer(folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file), **options)

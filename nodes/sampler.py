@@ -1,0 +1,124 @@
+"""SDVG Speculative AR Sampler: the node that makes the video."""
+
+from __future__ import annotations
+
+from comfy_api.latest import io
+
+from ..sdvg_core.schedule import SCHEDULES
+from .host.run import Job, run_job
+from .sockets import CATEGORY, PromptEntry, Prompts, Report, Router
+
+PRESET_SCHEDULE = "preset"
+
+
+class SpeculativeSampler(io.ComfyNode):
+    """Drafts each block, routes it by its worst frame, and has the target remake what falls short."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Declare inputs and outputs."""
+        return io.Schema(
+            node_id="SDVGSpeculativeSampler",
+            display_name="SDVG Speculative AR Sampler",
+            category=CATEGORY,
+            description="Makes a video block by block: the drafter proposes, the router decides, the target remakes.",
+            search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
+            hidden=[io.Hidden.unique_id],
+            inputs=[
+                io.Model.Input("drafter", tooltip="The small model, from the Drafter Loader or any loader."),
+                io.Model.Input("target", tooltip="The large model. Load it with a loader of its own."),
+                io.Conditioning.Input("positive", tooltip="The prompt, encoded by umt5-xxl (CLIP type wan)."),
+                io.Vae.Input("vae", tooltip="The VAE of Wan 2.1."),
+                Router.Input("router", tooltip="From the Quality Router."),
+                io.String.Input(
+                    "prompt",
+                    multiline=True,
+                    tooltip="The prompt as text, which the scorer reads. Wire in the string that the text encoder got; "
+                    "only its first 35 tokens count.",
+                ),
+                io.Int.Input(
+                    "width", default=832, min=16, max=4096, step=16, tooltip="In pixels, a multiple of 16."
+                ),
+                io.Int.Input(
+                    "height", default=480, min=16, max=4096, step=16, tooltip="In pixels, a multiple of 16."
+                ),
+                io.Int.Input(
+                    "blocks",
+                    default=9,
+                    min=1,
+                    max=4096,
+                    tooltip="Nine blocks of three latent frames are 105 frames: the first shows 9, each other 12.",
+                ),
+                io.Int.Input(
+                    "seed",
+                    default=42,
+                    min=0,
+                    max=2**64 - 1,
+                    control_after_generate=True,
+                    tooltip="The same seed makes the same video; another tau changes it only from the first block "
+                    "that is decided otherwise.",
+                ),
+                io.Combo.Input(
+                    "schedule",
+                    options=[PRESET_SCHEDULE, *SCHEDULES],
+                    default=PRESET_SCHEDULE,
+                    advanced=True,
+                    tooltip="Denoising steps. 'reference5' adds the pass at timestep 0 that the authors' code runs.",
+                ),
+                io.Combo.Input(
+                    "drafter_context",
+                    options=["committed", "own"],
+                    default="committed",
+                    advanced=True,
+                    tooltip="Whose blocks the drafter goes on from: the video's, or its own drafts (the paper's text).",
+                ),
+                io.Latent.Input("continue_from", optional=True, tooltip="A clip to go on from, in this size."),
+                io.Image.Input(
+                    "start_image", optional=True, tooltip="A picture to begin with; it is the first frame."
+                ),
+                Prompts.Input("prompt_schedule", optional=True, tooltip="Prompts that take over at later blocks."),
+            ],
+            outputs=[
+                io.Image.Output(display_name="frames"),
+                io.Latent.Output(display_name="latent"),
+                Report.Output(display_name="report"),
+            ],
+        )
+
+    @classmethod
+    def execute(
+        cls,
+        drafter,
+        target,
+        positive,
+        vae,
+        router,
+        prompt,
+        width,
+        height,
+        blocks,
+        seed,
+        schedule,
+        drafter_context,
+        continue_from=None,
+        start_image=None,
+        prompt_schedule=(),
+    ) -> io.NodeOutput:
+        """Make the video."""
+        job = Job(
+            drafter=drafter,
+            target=target,
+            vae=vae,
+            router=router,
+            prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
+            width=width,
+            height=height,
+            blocks=blocks,
+            seed=seed,
+            schedule=None if schedule == PRESET_SCHEDULE else schedule,
+            drafter_context=drafter_context,
+            continue_from=continue_from,
+            start_image=start_image,
+            node_id=cls.hidden.unique_id,
+        )
+        return io.NodeOutput(*run_job(job))

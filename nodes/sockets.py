@@ -1,0 +1,37 @@
+"""The pack's own socket types, and the values that travel over them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..sdvg_core.router import RouterConfig
+
+Router = io.Custom("SDVG_ROUTER")
+Report = io.Custom("SDVG_REPORT")
+Prompts = io.Custom("SDVG_PROMPTS")
+RewardModel = io.Custom("SDVG_SCORER")
+
+CATEGORY = "SDVG"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouterValue:
+    """What the Quality Router hands on: its settings, and the scorer if they need one.
+
+    `scorer`: a `HostScorer`, or None for policies that never look.
+    """
+
+    config: RouterConfig
+    scorer: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PromptEntry:
+    """One entry of a prompt schedule: the block from which it holds, its conditioning and its text."""
+
+    from_block: int
+    conditioning: Any
+    text: str

@@ -1,0 +1,113 @@
+"""Runs ComfyUI inside the test process, on the CPU, and loads the pack as ComfyUI does, under the name `sdvg_pack`.
+
+Only `pytest -m comfyui tests/comfyui` does so; any other run leaves this folder alone. Two things must not meet in
+one process: ComfyUI's `nodes.py` with our `nodes`, and its modules with the tests that prove we do without them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+PACK = "sdvg_pack"
+
+
+def find_comfyui() -> Path | None:
+    """Return the checkout: COMFYUI_PATH, where comfy-cli installs, or the one whose custom_nodes we lie in."""
+    stated = os.environ.get("COMFYUI_PATH")
+    places = [Path(stated)] if stated else [Path.home() / "comfy" / "ComfyUI", ROOT.parents[1]]
+    return next((place for place in places if (place / "comfy" / "sd.py").is_file()), None)
+
+
+def start_comfyui() -> str | None:
+    """Import ComfyUI and the pack. Returns why that cannot be, or None."""
+    checkout = find_comfyui()
+    if checkout is None:
+        return "no checkout of ComfyUI (COMFYUI_PATH, ~/comfy/ComfyUI, or two folders up): see README.md here"
+    # The repository's root would make `import nodes` find ours.
+    sys.path[:] = [str(checkout), *(place for place in sys.path if Path(place or ".").resolve() != ROOT)]
+    arguments, sys.argv = sys.argv, ["comfy", "--cpu"]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            define_missing_ops()
+            import comfy.options
+
+            comfy.options.enable_args_parsing()
+            import comfy.sd
+    except ImportError as error:
+        return f"ComfyUI's requirements are not installed in this Python ({error}): see README.md here"
+    finally:
+        sys.argv = arguments
+    load_pack()
+    return None
+
+
+def define_missing_ops() -> None:
+    """Define the two ops that a torchvision built for CUDA lacks on a machine without it."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return
+    for library in Path(spec.origin).parent.glob("_C.*"):
+        try:
+            torch.ops.load_library(library)
+        except OSError:
+            break
+        return
+    for name in ("nms", "qnms"):
+        signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        torch.library.define(f"torchvision::{name}", signature)
+
+
+def load_pack() -> None:
+    """Execute the pack's `__init__.py` under a name that is not its folder's, as ComfyUI's loader does."""
+    spec = importlib.util.spec_from_file_location(
+        PACK, ROOT / "__init__.py", submodule_search_locations=[str(ROOT)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[PACK] = module
+    spec.loader.exec_module(module)
+
+
+class Absent(pytest.Module):
+    """A test file that is skipped as a whole, without being imported."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        pytest.skip(self.config.stash[REASON] or "")
+
+
+REASON: pytest.StashKey[str | None] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start ComfyUI if these tests are asked for by their mark."""
+    if asked_for(config):
+        config.stash[REASON] = start_comfyui()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave this folder alone otherwise."""
+    return None if asked_for(config) or not collection_path.is_relative_to(HERE) else True
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Put an empty file in the place of one that could not be imported."""
+    missing = module_path.is_relative_to(HERE) and parent.config.stash.get(REASON, None)
+    return Absent.from_parent(parent, path=module_path) if missing else None
+
+
+def asked_for(config: pytest.Config) -> bool:
+    """Whether the run's marker expression names ours, and not to leave it out."""
+    return re.search(r"(?<!not )\bcomfyui\b", config.option.markexpr) is not None

@@ -1,0 +1,99 @@
+"""Make the environment of the ComfyUI tests: ComfyUI's requirements, this project's, and one torch for both.
+
+    python3 tests/comfyui/make_environment.py ENVIRONMENT COMFYUI
+
+ENVIRONMENT is a folder to make, COMFYUI a checkout of ComfyUI, which stays as it is. The environment gets the
+Python that runs this file, and the torch of constraints.txt. README.md beside this file says more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+import venv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CONSTRAINTS = ROOT / "constraints.txt"
+# The releases that go with the torch of constraints.txt. They are named here because ComfyUI asks for any version,
+# and the newest torchvision would bring another torch with it.
+COMPANIONS = ("torchvision==0.28.0", "torchaudio==2.11.0")
+PROBE = """
+import json, sysconfig, torch
+print(json.dumps([torch.__version__, torch.version.cuda is not None, sysconfig.get_path("platlib")]))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """What an environment holds: its torch, whether that was built for CUDA, and its folder of packages."""
+
+    torch: str
+    cuda: bool
+    packages: Path
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Check the two folders, then make the environment."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("environment", type=Path, help="folder to make; must be new or empty")
+    parser.add_argument("comfyui", type=Path, help="checkout of ComfyUI")
+    options = parser.parse_args(arguments)
+    folder, checkout = options.environment, options.comfyui
+    if not all((checkout / name).is_file() for name in ("comfyui_version.py", "requirements.txt")):
+        parser.error(f"expected a checkout of ComfyUI, but {checkout} is none; pass the folder of its main.py")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        parser.error(f"expected a new or empty folder, but {folder} is neither; delete it or name another")
+    make_environment(folder.resolve(), checkout / "requirements.txt")
+
+
+def make_environment(folder: Path, requirements: Path) -> None:
+    """Install torch, its companions without their dependencies, and then everything else around them."""
+    venv.create(folder, with_pip=True)
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    pip_install(python, "--constraint", str(CONSTRAINTS), "torch")
+    pip_install(python, "--no-deps", *COMPANIONS)
+    before = look_at(python)
+    if not before.cuda:
+        make_torchaudio_pure(before.packages)
+    install_the_rest(python, requirements, torch=before.torch)
+    after = look_at(python)
+    if after != before:
+        raise RuntimeError(f"expected torch to stay as it was, {before}, but pip made it {after}; report this")
+
+
+def install_the_rest(python: Path, requirements: Path, *, torch: str) -> None:
+    """Install what ComfyUI and this project require; nothing of it may replace `torch` or its companions."""
+    with tempfile.TemporaryDirectory() as scratch:
+        pins = Path(scratch) / "pins.txt"
+        pins.write_text("\n".join((f"torch=={torch}", *COMPANIONS)), encoding="ascii")
+        limits = ("--constraint", str(CONSTRAINTS), "--constraint", str(pins))
+        pip_install(python, *limits, "--requirement", str(requirements), "--editable", f"{ROOT}[dev]")
+
+
+def make_torchaudio_pure(packages: Path) -> None:
+    """Remove torchaudio's compiled libraries: they need CUDA to load, and without them it runs as pure Python."""
+    for library in (packages / "torchaudio" / "lib").glob("*.so"):
+        library.unlink()
+
+
+def look_at(python: Path) -> Installed:
+    """Ask the environment what it holds."""
+    answer = subprocess.run([python, "-c", PROBE], check=True, stdout=subprocess.PIPE, text=True)
+    torch, cuda, packages = json.loads(answer.stdout)
+    return Installed(torch=torch, cuda=cuda, packages=Path(packages))
+
+
+def pip_install(python: Path, *arguments: str) -> None:
+    """Run `pip install` in the environment; pip says itself what went wrong."""
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    subprocess.run([*pip, *arguments], check=True)
+
+
+if __name__ == "__main__":
+    main()
