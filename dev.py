@@ -1,83 +1,127 @@
-"""The two commands of the README, for a machine with Python 3.10 to 3.13 and nothing else.
+"""The commands of the README, for a machine with Python 3.10 to 3.13 and nothing else.
 
     python3 dev.py demo          make a video with the embedded models
     python3 dev.py test          lint, types and the test suite
-    python3 dev.py test --all    the same with the heavy cases, as CI runs it
+    python3 dev.py comfyui       the tests of the nodes in a real ComfyUI, if there is a checkout
+    python3 dev.py test --all    all of it, with the heavy cases, as CI runs it
 
-Each command makes its own environment beside this file (.venv-demo, .venv-test) from the versions in
-constraints.txt, and uses it again next time. Further options of `demo` go to `python -m sdvg_core demo`, those of
-`test` to pytest.
+Each makes its own environment beside this file (.venv-demo, .venv-test, .venv-comfyui) from the versions in
+constraints.txt, and uses it again next time. ComfyUI is looked for at COMFYUI_PATH, ~/comfy/ComfyUI and two folders
+up. Further options of `demo` go to `python -m sdvg_core demo`, those of the others to pytest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 OLDEST, NEWEST = (3, 10), (3, 13)
 EXTRAS = {"demo": "standalone", "test": "dev"}
+COMFYUI_TESTS = "tests/comfyui"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two commands."""
-    if not arguments or arguments[0] not in EXTRAS:
+    """Run one of the commands."""
+    commands = {"demo": demo, "test": test, "comfyui": comfyui}
+    if not arguments or arguments[0] not in commands:
         print(__doc__)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         print(f"expected Python 3.10 to 3.13, but this is {sys.version.split()[0]}; call dev.py with one of those")
         return 2
-    command, *rest = arguments
-    python = make_environment(command)
-    return demo(python, rest) if command == "demo" else test(python, rest)
+    return commands[arguments[0]](arguments[1:])
 
 
-def make_environment(command: str) -> str:
-    """Return the environment's Python; install what it lacks or what has changed since it was made."""
-    folder = ROOT / f".venv-{command}"
-    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    recipe = (ROOT / "constraints.txt").read_bytes() + (ROOT / "pyproject.toml").read_bytes()
-    wanted, stamp = hashlib.sha256(recipe).hexdigest(), folder / "made-from"
-    if not (stamp.is_file() and stamp.read_text(encoding="ascii") == wanted):
-        print(f"Making an environment in {folder.name} (about 2 GB, a minute or a few) ...", flush=True)
-        venv.create(folder, with_pip=True, clear=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        limits = ["--constraint", str(ROOT / "constraints.txt")]
-        # torch comes first and alone, so that nothing else can choose another build of it.
-        subprocess.run([*install, *limits, "torch"], check=True)
-        subprocess.run([*install, *limits, "--editable", f"{ROOT}[{EXTRAS[command]}]"], check=True)
-        stamp.write_text(wanted, encoding="ascii")
-    return str(python)
-
-
-def demo(python: str, options: Sequence[str]) -> int:
+def demo(options: Sequence[str]) -> int:
     """Make the demo video."""
-    return subprocess.run([python, "-m", "sdvg_core", "demo", *options], check=False).returncode
+    return run(environment("demo", install_extra), "-m", "sdvg_core", "demo", *options)
 
 
-def test(python: str, options: Sequence[str]) -> int:
-    """Lint, check types, run the tests; stop at the first that fails."""
-    marks = ["-m", "not comfyui and not gpu"] if "--all" in options else []
+def test(options: Sequence[str]) -> int:
+    """Lint, check types, run the tests; stop at the first step that fails."""
+    everything = "--all" in options
     rest = [option for option in options if option != "--all"]
-    workers = ["-n", str(min(os.cpu_count() or 1, 4))]
+    marks = ["-m", "not comfyui and not gpu"] if everything else []
+    python = environment("test", install_extra)
     steps = (
         ["-m", "ruff", "check", "."],
         ["-m", "ruff", "format", "--check", "."],
         ["-m", "mypy"],
         ["benchmarks/loop_overhead.py", "--runs", "5"],
-        ["-m", "pytest", *workers, *marks, *rest],
+        ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), *marks, *rest],
     )
     for step in steps:
-        print("$ python", *step, flush=True)
-        code = subprocess.run([python, *step], cwd=ROOT, check=False).returncode
+        code = run(python, *step)
         if code:
             return code
-    return 0
+    return comfyui([]) if everything else 0
+
+
+def comfyui(options: Sequence[str]) -> int:
+    """Run the tests of the nodes, in a process and an environment of their own."""
+    checkout = find_comfyui()
+    if checkout is None:
+        files = len(list((ROOT / COMFYUI_TESTS).glob("test_*.py")))
+        print(
+            f"Skipped: the {files} files of {COMFYUI_TESTS}, for there is no checkout of ComfyUI (see its README.md)"
+        )
+        return 0
+
+    def install(folder: Path, python: Path) -> None:
+        script = ROOT / COMFYUI_TESTS / "make_environment.py"
+        subprocess.run([sys.executable, script, folder, checkout], check=True, stdout=subprocess.DEVNULL)
+
+    python = environment("comfyui", install, checkout / "requirements.txt")
+    os.environ["COMFYUI_PATH"] = str(checkout)
+    return run(python, "-m", "pytest", "-q", "-rs", "-m", "comfyui", *(options or [COMFYUI_TESTS]))
+
+
+def find_comfyui() -> Path | None:
+    """Return a checkout of ComfyUI, where the tests themselves look for it."""
+    stated = os.environ.get("COMFYUI_PATH")
+    places = [Path(stated)] if stated else [Path.home() / "comfy" / "ComfyUI", ROOT.parents[1]]
+    return next((place for place in places if (place / "comfy" / "sd.py").is_file()), None)
+
+
+def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path) -> str:
+    """Return an environment's Python; make it anew if what it was made from has changed since."""
+    folder = ROOT / f".venv-{name}"
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    sources = (ROOT / "constraints.txt", ROOT / "pyproject.toml", *recipe)
+    wanted = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    stamp = folder / "made-from"
+    if not (stamp.is_file() and stamp.read_text(encoding="ascii") == wanted):
+        print(f"Making an environment in {folder.name} (about 2 GB, a minute or a few) ...", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        install(folder, python)
+        stamp.write_text(wanted, encoding="ascii")
+    return str(python)
+
+
+def install_extra(folder: Path, python: Path) -> None:
+    """Install this project with what a command needs."""
+    venv.create(folder, with_pip=True)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    limits = ["--constraint", str(ROOT / "constraints.txt")]
+    # torch comes first and alone, so that nothing else can choose another build of it.
+    subprocess.run([*install, *limits, "torch"], check=True)
+    extra = EXTRAS[folder.name.removeprefix(".venv-")]
+    subprocess.run([*install, *limits, "--editable", f"{ROOT}[{extra}]"], check=True)
+
+
+def run(python: str, *arguments: str) -> int:
+    """Run the environment's Python; `demo` writes into the folder it was called from."""
+    if arguments[1:2] != ("sdvg_core",):
+        os.chdir(ROOT)
+        print("$ python", *arguments, flush=True)
+    return subprocess.run([python, *arguments], check=False).returncode
 
 
 if __name__ == "__main__":

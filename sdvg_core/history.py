@@ -42,13 +42,14 @@ class History:
         return replace(self, blocks=(*self.blocks, block), anchors=kept)
 
     def latents(self, first: int, last: int) -> Tensor:
-        """Return latent frames `first` to `last` (exclusive), `b c t h w`."""
+        """Return latent frames `first` to `last` (exclusive), `b c t h w`, on the device of the newest of them."""
         parts = [
             b.latents[:, :, max(first - b.span.start, 0) : last - b.span.start]
             for b in self.blocks
             if b.span.start < last and b.span.stop > first
         ]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        # Drafter and target may live on two devices, and a clip to go on from comes from the host.
+        return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[-1]) for part in parts], dim=2)
 
     def anchor(self, frame: int) -> Tensor:
         """Return the last pixel frame that latent frame `frame` shows, `b 1 c h w` in [0, 1].

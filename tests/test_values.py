@@ -166,6 +166,14 @@ def test_blocks_are_committed_in_order():
         History().commit(Block(Span(0, 0, 2), block(0, 0).latents, PROMPT))
 
 
+def test_blocks_of_several_devices_and_dtypes_are_joined_on_that_of_the_newest():
+    """Catches: a drafter and a target on two GPUs, or a clip that was loaded to go on from."""
+    first = block(0, 0)
+    newest = Block(Span(1, 3, 3), torch.empty(1, 4, 3, 4, 4, device="meta", dtype=torch.float16), PROMPT)
+    joined = History().commit(first).commit(newest).latents(0, 6)
+    assert (joined.device.type, joined.dtype, joined.shape[2]) == ("meta", torch.float16, 6)
+
+
 def test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame():
     """Latent frame j > 0 shows pixel frames 4j - 3 to 4j; latent frame 0 shows pixel frame 0."""
     codec = EchoCodec()
