@@ -69,9 +69,7 @@ def comfyui(options: Sequence[str]) -> int:
     checkout = find_comfyui()
     if checkout is None:
         files = len(list((ROOT / COMFYUI_TESTS).glob("test_*.py")))
-        print(
-            f"Skipped: the {files} files of {COMFYUI_TESTS}, for there is no checkout of ComfyUI (see its README.md)"
-        )
+        print(f"Skipped: {files} files of {COMFYUI_TESTS}, for want of a checkout of ComfyUI (see README.md there)")
         return 0
 
     def install(folder: Path, python: Path) -> None:

@@ -6,15 +6,16 @@ Blocks are counted from 1 here, as everywhere people read, and from 0 in the rep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
-import numpy as np
 from PIL import Image
 
-from .errors import BadInput
+from .canvas import FAINT, INK, WHITE, Canvas
 from .fates import COLOURS, LETTERS, Fate, fate_of
-from .picture_scores import FAINT, INK, ROOM_FOR_TEXT, draw_scores, explain, number_of
+from .picture_panel import ROOM_FOR_TEXT, Panel, draw_axis, explain, number_blocks, number_of, swatch
+from .picture_scores import draw_scores
 from .record_json import SECONDS
 from .records import BlockRecord
 from .report import RunReport
@@ -22,87 +23,50 @@ from .summary import acceptance, fates
 
 # Green is the drafter's work here too, and orange-red the target's.
 PART_COLOURS = dict(zip(SECONDS, ("#009E73", "#56B4E9", "#F0E442", "#D55E00", "#999999"), strict=True))
-DPI = 100
-# Inches.
-COLUMN, NARROWEST, WIDEST = 0.5, 6.0, 16.0
-LEFT, RIGHT, BOTTOM, LINE = 0.75, 2.95, 0.6, 0.24
-STRIP, SCORES, NO_SCORES, TIMES = 0.4, 3.4, 0.8, 1.6
+# Pixels.
+COLUMN, NARROWEST, WIDEST = 50, 600, 1600
+LEFT, RIGHT, HEADER, LINE, BOTTOM = 75, 295, 100, 24, 60
+STRIP, SCORES, NO_SCORES, TIMES, BETWEEN = 36, 320, 60, 148, 18
 FEWEST_COLUMNS = 5
 PROMPT_LINES = 3
-# Of a letter, for each point of its size.
-LETTER_WIDTH = 0.0084
 
 
 def route_picture(report: RunReport) -> Image.Image:
-    """Return the picture of a run's route, RGB; the more blocks, the wider, up to a limit.
-
-    Raises `BadInput` where matplotlib is not installed.
-    """
-    prompts = _prompt_lines(report.blocks)
-    figure, (strip, scores, seconds) = _panels(report.blocks, header=1.0 + LINE * len(prompts))
-    _draw_header(figure, report, prompts)
-    _draw_strip(strip, report.blocks)
-    draw_scores(scores, report.blocks)
-    _draw_seconds(seconds, report)
-    figure.canvas.draw()
-    return Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3].copy())
+    """Return the picture of a run's route, RGB; the more blocks, the wider, up to a limit."""
+    blocks, prompts = report.blocks, _prompt_lines(report.blocks)
+    strip, scores, seconds = _panels(blocks, top=HEADER + LINE * len(prompts))
+    canvas = Canvas(int(strip.right) + RIGHT, int(seconds.bottom) + BOTTOM)
+    _draw_header(canvas, report, prompts)
+    _draw_strip(canvas, strip, blocks)
+    draw_scores(canvas, scores, blocks)
+    _draw_seconds(canvas, seconds, blocks)
+    number_blocks(canvas, seconds, number_of(blocks[-1]))
+    return canvas.finished()
 
 
-def _panels(blocks: tuple[BlockRecord, ...], header: float) -> tuple[Any, Any]:
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise BadInput(
-            "expected matplotlib for a picture of the route, but it is not installed; run: pip install matplotlib"
-        ) from error
-    width = LEFT + min(max(NARROWEST, COLUMN * len(blocks)), WIDEST) + RIGHT
-    rows = (STRIP, SCORES if any(record.decision.scored for record in blocks) else NO_SCORES, TIMES)
-    height = header + sum(rows) + BOTTOM
-    # Half a pixel more, or a size such as 9.7 inches is cut to 969 pixels where it is not rounded.
-    size = (width + 0.5 / DPI, height + 0.5 / DPI)
-    figure = Figure(figsize=size, dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(3, 1, sharex=True, height_ratios=rows)
-    figure.subplots_adjust(
-        left=LEFT / width, right=1 - RIGHT / width, top=1 - header / height, bottom=BOTTOM / height, hspace=0.1
-    )
-    first, last = number_of(blocks[0]), number_of(blocks[-1])
-    for panel in panels:
-        panel.set_xlim(first - 0.5, max(last, first + FEWEST_COLUMNS - 1) + 0.5)
-        panel.spines[["top", "right", "bottom"]].set_visible(False)
-        panel.tick_params(labelsize=9, colors=INK, bottom=False)
-        if len(blocks) <= ROOM_FOR_TEXT:
-            panel.set_xticks(range(first, last + 1))
-    panels[-1].set_xlabel("block", fontsize=9, color=INK)
-    return figure, panels
+def _panels(blocks: Sequence[BlockRecord], top: int) -> list[Panel]:
+    first, columns = number_of(blocks[0]), max(len(blocks), FEWEST_COLUMNS)
+    right = LEFT + min(max(NARROWEST, COLUMN * len(blocks)), WIDEST)
+    panels = []
+    for height in (STRIP, SCORES if any(record.decision.scored for record in blocks) else NO_SCORES, TIMES):
+        panels.append(Panel(left=LEFT, right=right, top=top, bottom=top + height, first=first, columns=columns))
+        top += height + BETWEEN
+    return panels
 
 
-def _draw_header(figure: Any, report: RunReport, prompts: list[str]) -> None:
-    width, height = figure.get_size_inches()
+def _draw_header(canvas: Canvas, report: RunReport, prompts: Sequence[str]) -> None:
     time = f"{report.seconds.total:.1f} s"
     if report.speed_up:
         time += f", {report.speed_up:.2f}x as fast as target-only ({report.target_only_source})"
     first = fates(report)
-    lines = [(first[0].upper() + first[1:], 13, INK), (acceptance(report), 10, INK), (time, 10, INK)]
-    lines += [(prompt, 9, FAINT) for prompt in prompts]
+    lines = [(first[0].upper() + first[1:], 20, INK), (acceptance(report), 15, INK), (time, 15, INK)]
+    lines += [(prompt, 14, FAINT) for prompt in prompts]
     for i, (text, size, colour) in enumerate(lines):
-        top = 1 - (0.28 + LINE * i) / height
-        letters = int((width - 0.4) / (LETTER_WIDTH * size))
-        weight = "bold" if i == 0 else "normal"
-        figure.text(
-            0.2 / width,
-            top,
-            _drawable(shorten(text, letters)),
-            fontsize=size,
-            color=colour,
-            weight=weight,
-            va="center",
-            parse_math=False,
-        )
+        room = canvas.width - 40
+        canvas.text(20, 28 + LINE * i, text, size, colour, align=0.0, room=room, bold=i == 0)
 
 
-def _prompt_lines(blocks: tuple[BlockRecord, ...]) -> list[str]:
+def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
     """Return a line for each prompt of the run, as long as they are few."""
     scenes = [(prompt, next(group)) for prompt, group in groupby(blocks, key=lambda record: record.prompt)]
     if len(scenes) == 1:
@@ -113,59 +77,33 @@ def _prompt_lines(blocks: tuple[BlockRecord, ...]) -> list[str]:
     return [*lines[: PROMPT_LINES - 1], f"and {len(lines) - PROMPT_LINES + 1} more prompts"]
 
 
-def _draw_strip(panel: Any, blocks: tuple[BlockRecord, ...]) -> None:
-    room = len(blocks) <= ROOM_FOR_TEXT
+def _draw_strip(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+    roomy = len(blocks) <= ROOM_FOR_TEXT
+    half = (0.46 if roomy else 0.5) * panel.column
     for record in blocks:
-        fate = fate_of(record)
-        panel.bar(number_of(record), 1, width=0.92 if room else 1.0, color=COLOURS[fate])
-        if room:
-            colour = INK if fate in (Fate.DRAFTED_UNSEEN, Fate.TARGET_UNSEEN) else "white"
-            panel.text(
-                number_of(record), 0.48, LETTERS[fate], ha="center", va="center", color=colour, weight="bold"
-            )
-    panel.set_ylim(0, 1)
-    panel.set_yticks([])
-    panel.spines["left"].set_visible(False)
+        x, fate = panel.x(number_of(record)), fate_of(record)
+        canvas.box(x - half, panel.top, x + half, panel.bottom, COLOURS[fate])
+        if roomy:
+            colour = INK if fate in (Fate.DRAFTED_UNSEEN, Fate.TARGET_UNSEEN) else WHITE
+            canvas.text(x, (panel.top + panel.bottom) / 2, LETTERS[fate], 16, colour, bold=True)
     present = {fate_of(record) for record in blocks}
-    keys = [
-        _patch(COLOURS[fate], f"{LETTERS[fate]}  {fate.value}" if room else fate.value)
-        for fate in Fate
-        if fate in present
-    ]
-    explain(panel, keys, top=1.0)
+    keys = [(f"{LETTERS[fate]}  {fate.value}" if roomy else fate.value, fate) for fate in Fate if fate in present]
+    explain(canvas, panel, [(label, swatch(COLOURS[fate])) for label, fate in keys])
 
 
-def _draw_seconds(panel: Any, report: RunReport) -> None:
-    numbers = [number_of(record) for record in report.blocks]
-    foot = np.zeros(len(numbers))
-    keys = []
-    for part in SECONDS:
-        spent = np.array([getattr(record.seconds, part) for record in report.blocks])
-        if not spent.any():
-            continue
-        panel.bar(numbers, spent, bottom=foot, width=0.8, color=PART_COLOURS[part], linewidth=0)
-        foot = foot + spent
-        keys.append(_patch(PART_COLOURS[part], f"{part} {spent.sum():.1f} s"))
-    panel.set_ylim(0, max(1.05 * foot.max(), 1e-3))
-    panel.set_ylabel("seconds", fontsize=9, color=INK)
-    explain(panel, keys[::-1], top=1.0)
-
-
-def _patch(colour: str, label: str) -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(facecolor=colour, label=label)
-
-
-def shorten(text: str, letters: int) -> str:
-    """Return `text` on one line, cut to `letters` letters."""
-    line = " ".join(text.split())
-    return line if len(line) <= letters else line[: max(letters - 1, 0)] + "…"
-
-
-def _drawable(text: str) -> str:
-    """Return `text` with a box for each letter the font does not have, such as most of the world's."""
-    from matplotlib.font_manager import FontProperties, findfont, get_font
-
-    font = get_font(findfont(FontProperties()))
-    return "".join(letter if font.get_char_index(ord(letter)) else "□" for letter in text)
+def _draw_seconds(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+    longest = max(record.seconds.total for record in blocks)
+    panel = replace(panel, high=max(1.05 * longest, 1e-3))
+    for record in blocks:
+        x, foot = panel.x(number_of(record)), 0.0
+        for part, colour in PART_COLOURS.items():
+            top = foot + getattr(record.seconds, part)
+            canvas.box(x - 0.4 * panel.column, panel.y(top), x + 0.4 * panel.column, panel.y(foot), colour)
+            foot = top
+    draw_axis(canvas, panel, "seconds")
+    spent = {part: sum(getattr(record.seconds, part) for record in blocks) for part in SECONDS}
+    explain(
+        canvas,
+        panel,
+        [(f"{p} {spent[p]:.1f} s", swatch(PART_COLOURS[p])) for p in reversed(SECONDS) if spent[p]],
+    )

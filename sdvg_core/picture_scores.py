@@ -3,140 +3,123 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
 
-import numpy as np
-
+from .canvas import FAINT, INK, Canvas, dashes, tint
 from .fates import COLOURS, fate_of
+from .picture_panel import KEY_WIDTH, ROOM_FOR_TEXT, Mark, Panel, draw_axis, explain, number_of
 from .records import BlockRecord
 
-INK, FAINT = "#222222", "#777777"
-# Up to so many blocks, each has room for a letter and a number of its own.
-ROOM_FOR_TEXT = 32
-THRESHOLD = {"color": INK, "linewidth": 1.4, "linestyle": "--"}
-SCORE = {"color": INK, "linewidth": 2.5}
+# Radii, and how much larger the worst frame is than the others.
+FRAME, SMALL_FRAME, WORST = 2.6, 1.4, 1.6
+ARM = 4.0
+DASH, GAP = 7.0, 3.0
+NUMBER_SIZE, NUMBER_WIDTH = 12, 36
 
 
-def draw_scores(panel: Any, blocks: tuple[BlockRecord, ...]) -> None:
+def draw_scores(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     """Draw the scores of all blocks, each over its own column in the colour of its fate."""
-    scored = [record for record in blocks if record.decision.scored]
     for record in blocks:
-        number = number_of(record)
-        panel.axvspan(number - 0.5, number + 0.5, color=COLOURS[fate_of(record)], alpha=0.1, linewidth=0)
+        left, colour = _left_of(panel, record), tint(COLOURS[fate_of(record)], 0.1)
+        canvas.box(left, panel.top, left + panel.column, panel.bottom, colour)
     for before, record in pairwise(blocks):
         if record.prompt != before.prompt:
-            panel.axvline(number_of(record) - 0.5, color=FAINT, linewidth=1, linestyle=":")
+            x = _left_of(panel, record)
+            for top, bottom in dashes(panel.top, panel.bottom, 1.5, 2.0):
+                canvas.box(x - 0.5, top, x + 0.5, bottom, FAINT)
+    scored = [record for record in blocks if record.decision.scored]
     if not scored:
-        panel.text(
-            0.5, 0.5, "no block was scored", transform=panel.transAxes, ha="center", va="center", color=FAINT
-        )
-        panel.set_yticks([])
+        middle = ((panel.left + panel.right) / 2, (panel.top + panel.bottom) / 2)
+        canvas.text(*middle, "no block was scored", 15, FAINT)
         return
-    panel.set_ylabel("frame scores", fontsize=9, color=INK)
     low, high = score_range(scored)
-    panel.set_ylim(low, high)
+    panel = replace(panel, low=low, high=high)
+    _draw_thresholds(canvas, panel, blocks)
     for record in scored:
-        _draw_frames(panel, record, low, roomy=len(blocks) <= ROOM_FOR_TEXT)
-    explain(panel, _keys(scored, low, high), top=0.0, anchor="lower left")
+        _draw_frames(canvas, panel, record, roomy=len(blocks) <= ROOM_FOR_TEXT)
+    draw_axis(canvas, panel, "frame scores")
+    explain(canvas, panel, _keys(scored, low, high), at_bottom=True)
 
 
-def score_range(scored: list[BlockRecord]) -> tuple[float, float]:
+def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
     """Return the ends of the score axis: all finite scores, thresholds near them, and room for a number below."""
     scores = [s for record in scored for s in record.decision.frame_scores if math.isfinite(s)] or [0.0]
     low, high = min(scores), max(scores)
-    room = max(high - low, 1.0)
+    # A millionth, since adding 1 to a number beyond all measure leaves it as it is.
+    room = max(high - low, 1.0, 1e-6 * abs(high))
     thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
     return min([low, *thresholds]) - 0.12 * room, max([high, *thresholds]) + 0.06 * room
 
 
-def _thresholds(scored: list[BlockRecord]) -> list[float]:
+def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
     return [record.decision.threshold for record in scored if record.decision.threshold is not None]
 
 
-def _draw_frames(panel: Any, record: BlockRecord, low: float, roomy: bool) -> None:
-    decision, number = record.decision, number_of(record)
-    scores, worst = np.array(decision.frame_scores), decision.worst_frame
-    places = number - 0.4 + 0.8 * (np.arange(len(scores)) + 0.5) / len(scores)
-    finite = np.isfinite(scores)
-    colour, size = COLOURS[fate_of(record)], 3.8 if roomy else 2.0
-    panel.plot(places[finite], scores[finite], "o", markersize=size, color=colour, markeredgewidth=0, zorder=3)
-    if not finite.all():
-        broken = places[~finite]
-        panel.plot(broken, np.full(len(broken), low), "x", color=INK, clip_on=False, zorder=5)
-    if decision.threshold is not None and math.isfinite(decision.threshold):
-        panel.hlines(decision.threshold, number - 0.5, number + 0.5, zorder=2, **THRESHOLD)
-    if _aggregated(record):
-        panel.hlines(decision.score, number - 0.4, number + 0.4, zorder=2, **SCORE)
-    if worst is None or not finite[worst]:
+def _left_of(panel: Panel, record: BlockRecord) -> float:
+    return panel.x(number_of(record) - 0.5)
+
+
+def _draw_thresholds(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+    for threshold, alike in groupby(blocks, key=lambda record: record.decision.threshold):
+        records = list(alike)
+        if threshold is not None and panel.low <= threshold <= panel.high:
+            left = _left_of(panel, records[0])
+            _threshold(canvas, left, panel.y(threshold), panel.column * len(records))
+
+
+def _draw_frames(canvas: Canvas, panel: Panel, record: BlockRecord, roomy: bool) -> None:
+    scores, worst = record.decision.frame_scores, record.decision.worst_frame
+    number, colour, radius = number_of(record), COLOURS[fate_of(record)], FRAME if roomy else SMALL_FRAME
+    if (score := _block_score(record)) is not None:
+        _score(canvas, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
+    places = [panel.x(number - 0.4 + 0.8 * (i + 0.5) / len(scores)) for i in range(len(scores))]
+    for x, score in zip(places, scores, strict=True):
+        if math.isfinite(score):
+            canvas.dot(x, panel.y(score), radius, colour)
+        else:
+            canvas.cross(x, panel.bottom, ARM)
+    if worst is None or not math.isfinite(scores[worst]):
         return
-    edge = {"markeredgecolor": INK, "markeredgewidth": size / 3}
-    panel.plot(places[worst], scores[worst], "o", markersize=1.6 * size, color=colour, zorder=4, **edge)
+    x, y = places[worst], panel.y(scores[worst])
+    canvas.dot(x, y, WORST * radius, colour, edge=0.7 * radius)
     if roomy:
-        _write_number(panel, number, float(scores[worst]))
+        aside = max((panel.column - NUMBER_WIDTH) / 2, 0.0)
+        middle = min(max(x, panel.x(number) - aside), panel.x(number) + aside)
+        canvas.text(middle, y + 16, f"{scores[worst]:.2f}", NUMBER_SIZE, halo=True)
 
 
-def _write_number(panel: Any, number: int, score: float) -> None:
-    from matplotlib.patheffects import withStroke
-
-    panel.annotate(
-        f"{score:.2f}",
-        (number, score),
-        xytext=(0, -8),
-        textcoords="offset points",
-        ha="center",
-        va="top",
-        fontsize=8,
-        color=INK,
-        zorder=6,
-        path_effects=[withStroke(linewidth=2.5, foreground="white")],
-    )
+def _block_score(record: BlockRecord) -> float | None:
+    """Return the score the block was judged by, if that is not its worst frame's."""
+    return None if record.decision.score == min(record.decision.frame_scores) else record.decision.score
 
 
-def _aggregated(record: BlockRecord) -> bool:
-    """Whether the block was judged by something else than its worst frame."""
-    return record.decision.score is not None and record.decision.score != min(record.decision.frame_scores)
+def _threshold(canvas: Canvas, x: float, y: float, length: float) -> None:
+    for left, right in dashes(x, x + length, DASH, GAP):
+        canvas.box(left, y - 1, right, y + 1, INK)
 
 
-def _keys(scored: list[BlockRecord], low: float, high: float) -> list[Any]:
+def _score(canvas: Canvas, x: float, y: float, length: float) -> None:
+    canvas.box(x, y - 1.7, x + length, y + 1.7, INK)
+
+
+def _keys(scored: Sequence[BlockRecord], low: float, high: float) -> list[tuple[str, Mark]]:
     """Return what the legend explains: only what is there."""
-    keys = [
-        _key("a frame", marker="o", linestyle="", color=FAINT, markersize=4),
-        _key("the worst frame of its block", marker="o", linestyle="", color=FAINT, markeredgecolor=INK),
+    middle = KEY_WIDTH / 2
+    keys: list[tuple[str, Mark]] = [
+        ("a frame", lambda canvas, x, y: canvas.dot(x + middle, y, FRAME, FAINT)),
+        ("the worst frame of its block", lambda c, x, y: c.dot(x + middle, y, WORST * FRAME, FAINT, 0.7 * FRAME)),
     ]
     if not all(math.isfinite(score) for record in scored for score in record.decision.frame_scores):
-        keys.append(_key("a score that is not finite", marker="x", linestyle="", color=INK))
-    if any(_aggregated(record) for record in scored):
-        keys.append(_key("the score of the block", **SCORE))
-    thresholds = set(_thresholds(scored))
-    if len(thresholds) == 1:
-        value = thresholds.pop()
-        where = "" if low <= value <= high else ", outside"
-        keys.append(_key(f"threshold {value:.2f}{where}", **THRESHOLD))
-    elif thresholds:
-        keys.append(_key("threshold", **THRESHOLD))
+        keys.append(("a score that is not finite", lambda canvas, x, y: canvas.cross(x + middle, y, ARM)))
+    if any(_block_score(record) is not None for record in scored):
+        keys.append(("the score of the block", lambda canvas, x, y: _score(canvas, x, y, KEY_WIDTH)))
+    if thresholds := set(_thresholds(scored)):
+        label = "threshold" if len(thresholds) > 1 else _in_words(thresholds.pop(), low, high)
+        keys.append((label, lambda canvas, x, y: _threshold(canvas, x, y, KEY_WIDTH)))
     return keys
 
 
-def _key(label: str, **look: Any) -> Any:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], label=label, **look)
-
-
-def explain(panel: Any, keys: list[Any], top: float, anchor: str = "upper left") -> None:
-    """Put a legend to the right of a panel."""
-    panel.legend(
-        handles=keys,
-        loc=anchor,
-        bbox_to_anchor=(1.0, top),
-        frameon=False,
-        fontsize=8.5,
-        labelcolor=INK,
-        handlelength=1.4,
-    )
-
-
-def number_of(record: BlockRecord) -> int:
-    """Return the block's number as people count."""
-    return record.span.index + 1
+def _in_words(threshold: float, low: float, high: float) -> str:
+    return f"threshold {threshold:.2f}{'' if low <= threshold <= high else ', outside'}"

@@ -85,38 +85,38 @@ def speculate(
 
     for span in spans:
         condition, watch = condition_of(span.index), Stopwatch(clock)
-        draft = remake = None
+        draft = remake = winner = None
         decision = foresee(router, span.index, past)
 
         # 1. Draft, and decode as it would look after the committed blocks, unless the target is certain.
         if decision is None or decision.accepted:
             with watch.part("draft"):
-                made = own.draft(span) if own else generate(drafter, committed, span, noise, condition)
+                draft = own.draft(span) if own else generate(drafter, committed, span, noise, condition)
             with watch.part("decode"):
-                draft = Candidate(made, *codec.decode(made.latents, committed.decode_state))
+                winner = Candidate(draft, *codec.decode(draft.latents, committed.decode_state))
 
             # 2. Score every pixel frame, and route by the worst.
             if decision is None:
                 with watch.part("score"):
-                    scores = scorer.score(draft.frames, condition.gate_text)
+                    scores = scorer.score(winner.frames, condition.gate_text)
                 decision = decide(router, span.index, scores, past, len(spans))
 
         # 3. Not accepted: the target makes the block from the same noise and the same committed state.
         if not decision.accepted:
-            taken_over = draft.made.predictions[: router.repair_step] if draft else ()
+            winner = None  # so that the draft's frames and decoder state take no room beside the target
+            taken_over = draft.predictions[: router.repair_step] if draft else ()
             with watch.part("target"):
-                made = generate(target, committed, span, noise, condition, taken_over)
+                remake = generate(target, committed, span, noise, condition, taken_over)
             with watch.part("decode"):
-                remake = Candidate(made, *codec.decode(made.latents, committed.decode_state))
+                winner = Candidate(remake, *codec.decode(remake.latents, committed.decode_state))
 
         # 4. Commit whoever won.
-        winner = remake or draft
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
         block = Block(span, winner.made.latents, condition)
         committed = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
         past = (*past, decision)
-        works = (draft.made.work if draft else None, remake.made.work if remake else None)
+        works = (draft.work if draft else None, remake.work if remake else None)
         record = record_block(block, winner.frames, decision, *works, watch)
         yield Emitted(block, winner.frames, record, committed)
 

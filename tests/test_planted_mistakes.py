@@ -31,15 +31,15 @@ MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
         "speculate.py",
-        "remake = Candidate(made, *codec.decode(made.latents, committed.decode_state))",
-        "remake = Candidate(made, *codec.decode(made.latents, (draft or committed).decode_state))",
+        "winner = None  # so that",
+        "committed = Timeline(committed.history, (winner or committed).decode_state)  # so that",
         REPLAY,
     ),
     Mistake(
         "the draft is committed and the target's block emitted",
         "speculate.py",
         "committed = committed.commit(block, winner.frames",
-        "committed = committed.commit(Block(span, (draft or winner).made.latents, condition), winner.frames",
+        "committed = committed.commit(Block(span, (draft or winner.made).latents, condition), winner.frames",
         REPLAY,
     ),
     Mistake(
@@ -129,8 +129,8 @@ MISTAKES = [
     Mistake(
         "the target's cache is filled for every accepted block",
         "speculate.py",
-        "        winner = remake or draft\n",
-        "        winner = remake or draft\n        if remake is None:\n"
+        "        # 4. Commit whoever won.\n",
+        "        # 4. Commit whoever won.\n        if remake is None:\n"
         "            generate(target, committed, span, noise, condition)\n",
         "test_counts.py::test_an_accepted_tail_costs_the_target_no_pass",
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -30,10 +31,25 @@ from ...sdvg_core.types import Block, Condition
 from ..sockets import PromptEntry, RouterValue
 from .checks import check_model, check_pair
 from .conditioning import read_embedding
-from .model import comfy_generator
+from .model import comfy_generator, compute_dtype
 from .presets import preset_of
 from .progress import NodeProgress
+from .residency import (
+    Needs,
+    Weights,
+    describe_plan,
+    in_use,
+    is_out_of_memory,
+    load_together,
+    model_needs,
+    out_of_memory,
+    read_room,
+    vae_needs,
+    weights_of,
+)
 from .vae import ComfyCodec, check_vae
+
+logger = logging.getLogger(__name__)
 
 FPS = 16.0  # what Wan 2.1 was trained at; the video's own rate is set where it is saved
 
@@ -96,7 +112,10 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
         codec=codec,
         scorer=job.router.scorer or NoScorer(),
     )
-    with residency(job, drafter, target):
+    memory = memory_of(job, drafter, target)
+    for line in memory.plan:
+        logger.info("SDVG memory: %s", line)
+    with resident(memory):
         given = _given(job, codec)
         frames, latents, records = _make(job, engine, conditions, given, target.block_frames, progress, clock)
     target_only = predict_target_only(records) or (None, None)
@@ -105,7 +124,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
         versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
         blocks=tuple(records),
         fps=FPS,
-        notes=(*notes, *_scorer_notes(job, conditions)),
+        notes=(*notes, *memory.plan, *_scorer_notes(job, conditions)),
         target_only_seconds=target_only[0],
         target_only_source=target_only[1],
     )
@@ -245,17 +264,68 @@ def _scorer_notes(job: Job, conditions: Conditions) -> tuple[str, ...]:
     return (*scorer.describe()["notes"], *(note for text in texts for note in scorer.prompt_notes(text)))
 
 
-@contextmanager
-def residency(job: Job, drafter: Preset, target: Preset) -> Iterator[None]:
-    """Bring all models in at once, and give back what the run held, however it ends."""
-    patchers = [job.vae.patcher, job.target, job.drafter]
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Memory:
+    """What a run asks of ComfyUI's memory: its models, hottest last, and the bytes beside them on each device."""
+
+    patchers: tuple[Any, ...]
+    weights: tuple[Weights, ...]
+    needs: dict[torch.device, Needs]
+
+    @property
+    def plan(self) -> tuple[str, ...]:
+        """What will be resident, what will be copied, and whether it fits; one sentence each."""
+        lines = [
+            describe_plan(self.weights, needs, read_room(device), device) for device, needs in self.needs.items()
+        ]
+        return tuple(line for lines_of_device in lines for line in lines_of_device)
+
+
+def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
+    """Work out a run's memory from what is wired in; nothing is loaded."""
+    size = (job.height // 8, job.width // 8)
+    parts = [("VAE", job.vae.patcher), ("target", job.target), ("drafter", job.drafter)]
     if job.router.scorer is not None:
-        patchers.insert(0, job.router.scorer.patcher)
-    mm.load_models_gpu(patchers)
-    for patcher in patchers[-2:]:
-        patcher.pre_run()
+        parts.insert(0, ("scorer", job.router.scorer.patcher))
+    needs = {patcher.load_device: Needs() for _, patcher in parts}
+    for patcher, preset in ((job.drafter, drafter), (job.target, target)):
+        recompute = preset.policy == "recompute"
+        needs[patcher.load_device] += model_needs(
+            patcher.model.diffusion_model,
+            cache_frames=preset.context_frames + preset.block_frames if recompute else preset.window,
+            block_frames=preset.block_frames,
+            size=size,
+            dtype=compute_dtype(patcher),
+        )
+    needs[job.vae.patcher.load_device] += vae_needs(job.vae, block_frames=target.block_frames, size=size)
+    return Memory(
+        patchers=tuple(patcher for _, patcher in parts),
+        weights=tuple(weights_of(name, patcher) for name, patcher in parts),
+        needs=needs,
+    )
+
+
+@contextmanager
+def resident(memory: Memory) -> Iterator[None]:
+    """Bring all models in at once; give back what the run held, however it ends.
+
+    Raises `BadInput` with the numbers and what would help if a device's memory runs out.
+    """
     try:
-        yield
-    finally:
-        for patcher in patchers[-2:]:
-            patcher.cleanup()
+        load_together(memory.patchers, memory.needs)
+        with in_use(memory.patchers):
+            yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        refusal = _refusal(memory)
+    else:
+        return
+    # Outside the except block, so that the error no longer holds the tensors of the frames it went through.
+    mm.soft_empty_cache()
+    raise refusal
+
+
+def _refusal(memory: Memory) -> BadInput:
+    device = max(memory.needs, key=lambda d: memory.needs[d].total)
+    return out_of_memory(memory.weights, memory.needs[device], read_room(device), device)

@@ -14,7 +14,7 @@ from comfy.model_patcher import ModelPatcher
 from host_tiny import CONFIG, SIZE, generator_of, load_model, random_weights
 from sdvg_pack.nodes.host.checks import check_model, check_pair
 from sdvg_pack.nodes.host.conditioning import read_embedding
-from sdvg_pack.nodes.host.model import comfy_generator, compute_dtype
+from sdvg_pack.nodes.host.model import ComfyOps, comfy_generator, compute_dtype
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
@@ -146,6 +146,17 @@ def test_in_bf16_the_only_difference_is_that_our_latents_are_not_rounded(tmp_pat
     assert torch.equal(clip(over(patcher)), native)
 
 
+def test_rotary_positions_stay_apart_late_in_a_clip_in_bf16(tmp_path: Path) -> None:
+    """ComfyUI counts positions in the model's dtype, where 513 is 512."""
+    tree, grid, device = load_model(tmp_path).model.diffusion_model, (2, 1, 1), torch.device("cpu")
+    table = ComfyOps(torch.bfloat16, {}).rope(tree, 512, grid, device)
+    x = torch.randn(1, 2, 2, 32, generator=generator_of(1))
+    torch.testing.assert_close(
+        ComfyOps(torch.float32, {}).rotate(x, table),
+        TorchOps(torch.float32).rotate(x, TorchOps(torch.float32).rope(tree, 512, grid, device)),
+    )
+
+
 LORA_LAYERS = ("blocks.0.self_attn.q", "blocks.1.ffn.0", "blocks.2.cross_attn.v", "time_embedding.0", "head.head")
 
 
@@ -263,7 +274,9 @@ def test_a_conditioning_that_is_not_one_prompt_is_refused(conditioning: Any, sen
 
 def test_a_text_to_video_model_passes_plain_causal_or_with_lora(tmp_path: Path) -> None:
     plain, causal = load_model(tmp_path), load_model(tmp_path, causal=True)
-    assert check_model(plain, "drafter") == check_model(causal, "target") == check_model(with_lora(plain), "x") == ()
+    assert (
+        check_model(plain, "drafter") == check_model(causal, "target") == check_model(with_lora(plain), "x") == ()
+    )
     check_pair(plain, causal)
 
 
