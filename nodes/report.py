@@ -32,5 +32,11 @@ class RouteReport(io.ComfyNode):
         """Draw the picture and write the JSON."""
         picture = np.asarray(route_picture(report).convert("RGB"), dtype=np.float32) / 255
         image = torch.from_numpy(picture)[None]
-        shown = {**ui.PreviewImage(image, cls=cls).as_dict(), **ui.PreviewText(summarise(report)).as_dict()}
-        return io.NodeOutput(image, report.to_json(), ui=shown)
+        record = report.to_json()
+        # `sdvg_report` is for headless use: it stays in the prompt's history.
+        shown = {
+            **ui.PreviewImage(image, cls=cls).as_dict(),
+            "text": (summarise(report),),
+            "sdvg_report": (record,),
+        }
+        return io.NodeOutput(image, record, ui=shown)

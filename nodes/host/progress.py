@@ -42,11 +42,16 @@ class NodeProgress:
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block, preview=("JPEG", picture, PREVIEW_SIZE))
         line = block_line(record, self._done, self._blocks)
+        self.say(line)
         server = getattr(PromptServer, "instance", None)
-        if server is None or self._node_id is None:
-            return
-        server.send_progress_text(line, self._node_id)
-        server.send_sync(EVENT, self._event(record, line), server.client_id)
+        if server is not None and self._node_id is not None:
+            server.send_sync(EVENT, self._event(record, line), server.client_id)
+
+    def say(self, text: str) -> None:
+        """Show a line of text on the node."""
+        server = getattr(PromptServer, "instance", None)
+        if server is not None and self._node_id is not None:
+            server.send_progress_text(text, self._node_id)
 
     def _event(self, record: BlockRecord, line: str) -> dict[str, Any]:
         return {

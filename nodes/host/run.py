@@ -113,8 +113,10 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
         scorer=job.router.scorer or NoScorer(),
     )
     memory = memory_of(job, drafter, target)
-    for line in memory.plan:
+    plan = memory.plan
+    for line in plan:
         logger.info("SDVG memory: %s", line)
+    progress.say("\n".join(plan))
     with resident(memory):
         given = _given(job, codec)
         frames, latents, records = _make(job, engine, conditions, given, target.block_frames, progress, clock)
@@ -124,7 +126,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
         versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
         blocks=tuple(records),
         fps=FPS,
-        notes=(*notes, *memory.plan, *_scorer_notes(job, conditions)),
+        notes=(*notes, *plan, *_scorer_notes(job, conditions)),
         target_only_seconds=target_only[0],
         target_only_source=target_only[1],
     )

@@ -7,6 +7,7 @@ from diffusers import AutoencoderKLWan
 from safetensors.torch import save_file
 
 from sdvg_core.decoders import WanCodec, load_wan_vae, wan_vae_to_original
+from sdvg_core.decoders.wan_vae_shapes import wan_vae_shapes
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD, read_sizes
 from sdvg_core.errors import BadInput
 from sdvg_core.weights import TensorInfo, WeightFile
@@ -334,3 +335,10 @@ def test_a_file_that_is_not_the_whole_vae_is_refused_by_name(vae, tmp_path, word
     save_file(SPOILED[words](wan_vae_to_original(vae.state_dict())), path)
     with pytest.raises(BadInput, match=words):
         load_wan_vae(path)
+
+
+@pytest.mark.parametrize("base", [4, 8, 96])
+def test_the_stated_names_and_shapes_are_those_of_the_module(base):
+    with torch.device("meta"):
+        theirs = wan_vae_to_original(AutoencoderKLWan(base_dim=base).state_dict())
+    assert wan_vae_shapes(base) == {name: tuple(tensor.shape) for name, tensor in theirs.items()}
