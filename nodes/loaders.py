@@ -8,6 +8,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
+from ..sdvg_core.errors import BadInput
 from ..sdvg_core.loading import AUTO
 from .host.files import WEIGHT_DTYPES, load_model
 from .host.presets import attach_preset
@@ -62,8 +63,12 @@ def _custom_inputs() -> list[Any]:
     ]
 
 
-def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
+def chosen_preset(widgets: dict[str, Any] | None) -> Preset | None:
     """Return the preset of the widgets; None for auto, which is found out when the model is used."""
+    if widgets is None:  # ComfyUI gives none for an option it does not know
+        raise BadInput(
+            f"expected a preset among {', '.join((AUTO, *PRESETS))}, but the workflow names another; choose one of them"
+        )
     name = widgets["preset"]
     if name == AUTO:
         return None
@@ -79,7 +84,7 @@ class DrafterLoader(io.ComfyNode):
         return _schema("SDVGDrafterLoader", "SDVG Drafter Loader", "drafter")
 
     @classmethod
-    def execute(cls, file, weight_dtype, preset) -> io.NodeOutput:
+    def execute(cls, file, weight_dtype, preset=None) -> io.NodeOutput:
         """Load it and note how it is to be run."""
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         return io.NodeOutput(attach_preset(load_model(path, weight_dtype), chosen_preset(preset)))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.model_files import KNOWN_FILES
-from ..sdvg_core.router import RouterConfig, parse_script
+from ..sdvg_core.router import Policy, RouterConfig, parse_script
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
 from .host.scorer import load_host_scorer
@@ -91,7 +91,7 @@ class QualityRouter(io.ComfyNode):
 
     @classmethod
     def execute(
-        cls, reward_file, policy, force_first, bail_out, repair_step, crop, device, dtype, scorer=None
+        cls, reward_file, force_first, bail_out, repair_step, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
         config = router_config(policy, force_first=force_first, bail_out=bail_out, repair_step=repair_step)
@@ -148,8 +148,12 @@ def _policy_input() -> Any:
     )
 
 
-def router_config(policy: dict[str, Any], **modifiers: Any) -> RouterConfig:
-    """Return the router's settings from the policy's widgets."""
+def router_config(policy: dict[str, Any] | None, **modifiers: Any) -> RouterConfig:
+    """Return the router's settings from the policy's widgets; ComfyUI gives none for a policy it does not know."""
+    if policy is None:
+        raise BadInput(
+            f"expected a policy among {', '.join(get_args(Policy))}, but the workflow names another; choose one of them"
+        )
     settings = {**policy, **modifiers}
     if "script" in settings:
         settings["script"] = parse_script(settings["script"])

@@ -23,7 +23,7 @@ class SpeculativeSampler(io.ComfyNode):
             category=CATEGORY,
             description="Makes a video block by block: the drafter proposes, the router decides, the target remakes.",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
-            hidden=[io.Hidden.unique_id],
+            hidden=[io.Hidden.unique_id, io.Hidden.extra_pnginfo],
             inputs=[
                 io.Model.Input("drafter", tooltip="The small model, from the Drafter Loader or any loader."),
                 io.Model.Input("target", tooltip="The large model. Load it with a loader of its own."),
@@ -120,5 +120,6 @@ class SpeculativeSampler(io.ComfyNode):
             continue_from=continue_from,
             start_image=start_image,
             node_id=cls.hidden.unique_id,
+            workflow_id=((cls.hidden.extra_pnginfo or {}).get("workflow") or {}).get("id"),
         )
         return io.NodeOutput(*run_job(job))

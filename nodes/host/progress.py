@@ -21,8 +21,8 @@ EVENT = "sdvg.block"
 class NodeProgress:
     """Reports one run on its node, and stops it where ComfyUI asks for that."""
 
-    def __init__(self, node_id: str | None, blocks: int, steps: int) -> None:
-        self._node_id, self._blocks = node_id, blocks
+    def __init__(self, node_id: str | None, blocks: int, steps: int, *, workflow_id: str | None = None) -> None:
+        self._node_id, self._blocks, self._workflow_id = node_id, blocks, workflow_id
         # A block takes at most a draft's steps and a remake's; the bar jumps over those that were not needed.
         self._steps_per_block = 2 * steps
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
@@ -56,6 +56,7 @@ class NodeProgress:
     def _event(self, record: BlockRecord, line: str) -> dict[str, Any]:
         return {
             "node": self._node_id,
+            "workflow": self._workflow_id,
             "number": self._done,
             "of": self._blocks,
             "fate": fate_of(record).name.lower(),

@@ -72,6 +72,7 @@ class Job:
     continue_from: dict[str, Any] | None
     start_image: Tensor | None
     node_id: str | None
+    workflow_id: str | None
 
 
 def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
@@ -86,7 +87,9 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
     drafter, target = _presets(job)
     conditions = _conditions(job)
     codec = ComfyCodec(job.vae)
-    progress = NodeProgress(job.node_id, job.blocks, len(get_schedule(target.schedule)))
+    progress = NodeProgress(
+        job.node_id, job.blocks, len(get_schedule(target.schedule)), workflow_id=job.workflow_id
+    )
     clock = device_clock(job.target.load_device)
     encoder = AnchorEncoder(codec.encode)
 

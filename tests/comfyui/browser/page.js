@@ -1,0 +1,110 @@
+// A headless Chromium with ComfyUI open in it, and the workflow that is run there.
+//
+// Options, as JSON on the command line: `url`, `chromium` (its program), `profile` (a new folder); `vue`: the Nodes 2.0
+// renderer; `script`: the router's, else it goes by tau; `seed`; `locale`; `withoutStrip`: keep our JavaScript away.
+const { chromium } = require("playwright-core");
+
+const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+  "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const SAMPLER = "SDVGSpeculativeSampler";
+
+/** Open ComfyUI, call `use(page, options)`, and return what it returned with what went wrong meanwhile. */
+async function inPage(options, use) {
+  const context = await chromium.launchPersistentContext(options.profile, {
+    executablePath: options.chromium, headless: true, args: FLAGS, viewport: { width: 1400, height: 900 },
+  });
+  const seen = { errors: [], hosts: [] };
+  try {
+    const page = context.pages()[0] ?? (await context.newPage());
+    await watch(context, page, seen, options);
+    await open(page, options);
+    return { ...(await use(page, options)), ...seen };
+  } finally {
+    await context.close();
+  }
+}
+
+async function watch(context, page, seen, options) {
+  await context.route("**/*", (route) => {
+    const url = new URL(route.request().url());
+    if (options.withoutStrip && url.pathname.endsWith("/route_strip.js")) return route.abort();
+    if (["127.0.0.1", ""].includes(url.hostname)) return route.continue();
+    seen.hosts.push(url.hostname);
+    return route.abort();
+  });
+  page.on("pageerror", (error) => seen.errors.push(error.message));
+}
+
+async function open(page, options) {
+  await page.goto(options.url, { waitUntil: "domcontentloaded" });
+  const ready = (type) => window.app?.extensionManager && window.LiteGraph?.registered_node_types[type];
+  await page.waitForFunction(ready, SAMPLER, { timeout: 120000 });
+  await page.evaluate(async ({ vue, locale }) => {
+    const { setting } = window.app.extensionManager;
+    await setting.set("Comfy.TutorialCompleted", true);
+    await setting.set("Comfy.VueNodes.Enabled", Boolean(vue));
+    await setting.set("Comfy.Locale", locale ?? "en");
+    await setting.set("Comfy.Minimap.Visible", false);
+    await setting.set("Comfy.RightSidePanel.IsOpen", false);
+  }, options);
+  await page.waitForTimeout(500);
+  for (let i = 0; i < 2; i += 1) { // the dialogues of a first visit
+    await page.keyboard.press("Escape");
+    await page.waitForTimeout(400);
+  }
+}
+
+/** Make the workflow with the page's own means, and open it as a file would be opened. */
+async function build({ script, seed }) {
+  const { app, LiteGraph } = window;
+  app.graph.clear();
+  const place = (type, x, y, widgets = {}, size = undefined) => {
+    const node = LiteGraph.createNode(type);
+    app.graph.add(node);
+    node.pos = [x, y];
+    for (const [name, value] of Object.entries(widgets)) node.widgets.find((w) => w.name === name).value = value;
+    if (size) node.setSize(size);
+    return node;
+  };
+  const wire = (from, output, to, input) =>
+    from.connect(from.findOutputSlot(output), to, to.inputs.findIndex((i) => i.name === input));
+  const pocket = place("SDVGPocketModels", 20, 60, {}, [320, 280]);
+  const policy = script ? { policy: "scripted", "policy.script": script } : { "policy.tau": -0.7 };
+  const router = place("SDVGQualityRouter", 20, 420, policy, [320, 300]);
+  const settings = { width: 64, height: 64, seed, "control_after_generate": "fixed" };
+  const sampler = place("SDVGSpeculativeSampler", 380, 60, settings, [400, 800]);
+  const video = place("CreateVideo", 820, 60, { fps: 16 }, [280, 100]);
+  const save = place("SaveVideo", 820, 260, { filename_prefix: "sdvg/pocket" }, [280, 400]);
+  const report = place("SDVGRouteReport", 1140, 60, {}, [440, 420]);
+  for (const [output, node, input] of [
+    ["drafter", sampler, "drafter"], ["target", sampler, "target"], ["conditioning", sampler, "positive"],
+    ["vae", sampler, "vae"], ["scorer", router, "scorer"], ["prompt", sampler, "prompt"],
+  ]) wire(pocket, output, node, input);
+  wire(router, "router", sampler, "router");
+  wire(sampler, "frames", video, "images");
+  wire(video, "VIDEO", save, "video");
+  wire(sampler, "report", report, "report");
+  await app.loadGraphData(JSON.parse(JSON.stringify(app.graph.serialize())));
+}
+
+async function run(page) {
+  await page.evaluate(() => window.app.queuePrompt(0, 1));
+  const finished = () => {
+    const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
+    return Boolean(window.app.nodeOutputs[report.id]);
+  };
+  await page.waitForFunction(finished, null, { timeout: 120000 });
+}
+
+/** Run `use` with the options of the command line, and print what it returns. */
+function main(use) {
+  inPage(JSON.parse(process.argv[2]), use).then(
+    (result) => console.log(JSON.stringify(result)),
+    (error) => {
+      console.error(error);
+      process.exit(1);
+    },
+  );
+}
+
+module.exports = { build, main, run };

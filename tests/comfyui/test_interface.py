@@ -1,0 +1,219 @@
+"""What an artist sees in ComfyUI's page: the strip on the sampler, help pages, and the words in two languages.
+
+The page is a headless Chromium's. It needs a program `chromium` (or CHROMIUM), `node`, and the npm package
+playwright-core in NODE_PATH or ~/comfy/browser/node_modules; tests that need none of them run without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sdvg_pack.sdvg_core.fates import COLOURS, LETTERS, Fate
+from server import CNR, ROOT, Server, running_server
+
+pytestmark = pytest.mark.comfyui
+
+HERE = Path(__file__).resolve().parent
+NODES = (
+    "SDVGDrafterLoader",
+    "SDVGTargetLoader",
+    "SDVGQualityRouter",
+    "SDVGPromptSchedule",
+    "SDVGSpeculativeSampler",
+    "SDVGRouteReport",
+    "SDVGPocketModels",
+)
+LANGUAGES = ("en", "zh")
+SCRIPT = "raaraarar"
+ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")  # the browser wants a core too
+        with running_server(tmp_path_factory.mktemp("base")) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def schemas(server: Server) -> dict[str, Any]:
+    """What the server says of our nodes."""
+    every = server.ask("/object_info")
+    return {name: every[name] for name in NODES}
+
+
+# --- the strip --------------------------------------------------------------------------------------------------
+
+
+def browse(server: Server, folder: Path, **options: Any) -> dict[str, Any]:
+    """Run the small workflow in a page; returns what the page showed."""
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    modules = os.environ.get("NODE_PATH") or str(Path.home() / "comfy" / "browser" / "node_modules")
+    if chromium is None or shutil.which("node") is None or not (Path(modules) / "playwright-core").is_dir():
+        pytest.skip("needs chromium, node and playwright-core: see the top of this file")
+    options |= {
+        "url": f"http://127.0.0.1:{server.port}",
+        "chromium": chromium,
+        "profile": str(folder / "profile"),
+        "script": SCRIPT,
+    }
+    done = subprocess.run(
+        ["node", str(HERE / "browser" / "interface.js"), json.dumps(options)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NODE_PATH": modules},
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module", params=["canvas", "nodes 2.0"])
+def page(
+    request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What was seen in one of the two renderers. With one seed the second run would come from the cache."""
+    vue = request.param == "nodes 2.0"
+    return browse(server, tmp_path_factory.mktemp("page"), vue=vue, seed=2 if vue else 1)
+
+
+def test_a_run_fills_one_square_per_block_with_its_fate(page: dict[str, Any]) -> None:
+    assert page["loaded"]["squares"] == []
+    assert page["loaded"]["visible"]
+    assert [square["fate"] for square in page["done"]["squares"]] == ROUTE
+    assert page["done"]["visible"]
+
+
+def test_squares_have_the_letters_and_colours_of_the_report(page: dict[str, Any]) -> None:
+    for square in page["done"]["squares"]:
+        fate = Fate[square["fate"].upper()]
+        assert square["text"] == LETTERS[fate]
+        assert square["colour"] == "rgb({}, {}, {})".format(*bytes.fromhex(COLOURS[fate][1:]))
+        assert square["width"] >= 8
+
+
+def test_a_square_says_what_it_is_to_mouse_and_screen_reader(page: dict[str, Any]) -> None:
+    first, second, *_ = page["done"]["squares"]
+    assert re.fullmatch(r"Block 1 of 9 · forced · \d+\.\d s", first["title"])
+    assert re.fullmatch(r"Block 2 of 9 · kept · score -?\d+\.\d\d · \d+\.\d s", second["title"])
+    assert all(square["title"] == square["label"] for square in page["done"]["squares"])
+    assert re.fullmatch(r"1 forced5 kept3 remade\d+\.\d s", page["done"]["legend"])
+
+
+def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Fails if the widget lacks one of its two `serialize`."""
+    inputs = schemas["SDVGSpeculativeSampler"]["input"]
+    seed = 2 if page["done"]["saved"][4] == 2 else 1
+    assert page["done"]["saved"] == page["loaded"]["saved"]
+    assert page["done"]["saved"] == ["", 64, 64, 9, seed, "fixed", "preset", "committed"]
+    assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
+
+
+def test_news_of_nodes_that_are_not_here_changes_nothing(page: dict[str, Any]) -> None:
+    """Unknown ids, ids inside a node that is no subgraph, another node's id, and another workflow's sampler."""
+    assert page["strayed"] == ROUTE
+    assert page["errors"] == []
+
+
+def test_the_strip_comes_back_when_its_workflow_does(page: dict[str, Any]) -> None:
+    """After a step undone or a visit to another tab, both of which make all nodes anew."""
+    assert page["reopened"] == ROUTE
+    assert page["elsewhere"] == ["kept", None, None]
+
+
+def test_the_page_asks_no_other_host(page: dict[str, Any]) -> None:
+    assert page["hosts"] == []
+
+
+def test_without_our_javascript_the_run_works_and_the_line_of_text_shows(server: Server, tmp_path: Path) -> None:
+    page = browse(server, tmp_path, vue=False, seed=3, withoutStrip=True)
+    assert page["done"]["squares"] == []
+    assert page["done"]["lines"][-1].startswith("block 9/9: remade by the target")
+    assert page["errors"] == []
+
+
+def test_the_strip_knows_every_fate() -> None:
+    """Also those that the run above does not meet."""
+    source = (ROOT / "nodes" / "web" / "route_strip.js").read_text(encoding="utf-8")
+    known = re.findall(r'^  (\w+): \{ letter: "(.)", colour: "(#\w{6})"', source, re.MULTILINE)
+    assert known == [(fate.name.lower(), LETTERS[fate], COLOURS[fate]) for fate in Fate]
+
+
+# --- help pages -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("node", NODES)
+@pytest.mark.parametrize("page_of", ["{}.md", "{}/zh.md"])
+def test_a_help_page_is_served_with_its_pictures_and_names_every_input(
+    server: Server, schemas: dict[str, Any], node: str, page_of: str
+) -> None:
+    """Pictures lie where the help panel looks: relative to the folder of all pages, for translations too."""
+    folder = f"/extensions/{CNR}/docs"
+    text = server.raw(f"{folder}/{page_of.format(node)}").decode()
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert pictures
+    for picture in pictures:
+        assert server.raw(f"{folder}/{picture}").startswith(b"\x89PNG")
+    for name in inputs_of(schemas[node]["input"]):
+        assert re.search(rf"\b{name.split('.')[-1]}\b", text), f"{name} is not explained"
+
+
+# --- languages --------------------------------------------------------------------------------------------------
+
+
+def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return name -> tooltip of all inputs, those that belong to a choice included, as `policy.tau`."""
+    found: dict[str, str] = {}
+    for name, (kind, *rest) in {**spec.get("required", {}), **spec.get("optional", {})}.items():
+        found[prefix + name] = rest[0]["tooltip"]
+        if kind == "COMFY_DYNAMICCOMBO_V3":
+            for option in rest[0]["options"]:
+                found |= inputs_of(option["inputs"], f"{prefix}{name}.")
+    return found
+
+
+def english(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return what the English file must say of a node; the schema in Python is where it is written."""
+    inputs = inputs_of(schema["input"]).items()
+    return {
+        "display_name": schema["display_name"],
+        "description": schema["description"],
+        "inputs": {n.replace(".", "_"): {"name": n.split(".")[-1], "tooltip": tooltip} for n, tooltip in inputs},
+        "outputs": {str(i): {"name": name} for i, name in enumerate(schema["output_name"])},
+    }
+
+
+def shape(value: Any) -> Any:
+    return {key: shape(inner) for key, inner in value.items()} if isinstance(value, dict) else bool(value)
+
+
+def test_english_says_what_the_nodes_say(server: Server, schemas: dict[str, Any]) -> None:
+    """Fails if a tooltip was changed in the node alone: then change it in the file, and in the translations."""
+    served = server.ask("/i18n")["en"]["nodeDefs"]
+    assert {node: served[node] for node in NODES} == {node: english(schemas[node]) for node in NODES}
+
+
+def test_chinese_says_as_much_as_english(server: Server) -> None:
+    served = server.ask("/i18n")
+    en, zh = (served[language]["nodeDefs"] for language in LANGUAGES)
+    assert {node: shape(zh[node]) for node in NODES} == {node: shape(en[node]) for node in NODES}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_name_has_a_sign_that_means_something_to_the_page(server: Server, language: str) -> None:
+    """The page formats names and descriptions, and would take these for placeholders, links and plurals."""
+    for node in NODES:
+        words = server.ask("/i18n")[language]["nodeDefs"][node]
+        slots = [*words["inputs"].values(), *words["outputs"].values()]
+        for text in (words["display_name"], words["description"], *(slot["name"] for slot in slots)):
+            assert not set(text) & set("{}@|$"), text

@@ -1,0 +1,286 @@
+"""The shared workflows: as files, as the frontend and other programs read them, and run with tiny models.
+
+A tiny UMT5 cannot go through Load CLIP (ComfyUI knows the encoder by its 24 layers and full width). So before a
+run every CLIP Text Encode becomes an SDVG Pocket Models node, whose conditioning stands in, and Load CLIP is taken
+out; all else stays as in the file.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+from PIL import Image
+from sdvg_pack.sdvg_core.model_files import KNOWN_FILES
+from server import CNR, ROOT, Server, running_server, write_models
+
+pytestmark = pytest.mark.comfyui
+
+FOLDER = ROOT / "workflows"
+FILES = sorted(FOLDER.glob("*.json"))
+API_FILES = sorted((FOLDER / "api").glob("*.json"))
+TINY = {
+    "self_forcing_dmd.pt": "tiny_self_forcing.pt",
+    "krea-realtime-video-14b.safetensors": "tiny_krea.safetensors",
+    "wan_2.1_vae.safetensors": "tiny_wan_2.1_vae.safetensors",
+    "ImageReward.pt": "TinyImageReward.pt",
+}
+SMALL = {"width": 64, "height": 64, "blocks": 2}
+# Pixel frames: a block shows 12, a clip's first 9; a start image shows one and leaves 12 for every block.
+FRAMES = {"sdvg_continue_and_image": 1 + 4 * 12}
+TEXT_NODES = ("CLIPLoader", "SelectCLIPDevice")
+# ComfyUI's device nodes pass over a device that a machine lacks, but comfy-cli refuses to send its name.
+DEVICES = {"gpu:0": "default", "gpu:1": "default"}
+POCKET_CONDITIONING = 2
+GAP = 30  # pixels: a node's title stands above its position
+
+COMFY = shutil.which("comfy") or str(Path.home() / "comfy" / "cli" / "bin" / "comfy")
+needs_cli = pytest.mark.skipif(not Path(COMFY).is_file(), reason="comfy-cli is neither on PATH nor in ~/comfy/cli")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("comfyui")
+    write_models(folder / "models")
+    (folder / "input").mkdir()
+    Image.linear_gradient("L").convert("RGB").save(folder / "input" / "example.png")
+    with running_server(folder) as running:
+        yield running
+
+
+def load(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def names(node: dict[str, Any]) -> list[str]:
+    """Return the names of a node's widgets, in the order of its values."""
+    if node["type"] == "MarkdownNote":
+        return ["text"]
+    found = [slot["widget"]["name"] for slot in node["inputs"] if "widget" in slot]
+    if node["type"] == "LoadImage":
+        return [*found, "upload"] if "upload" not in found else found
+    # What becomes of a seed after a run is a widget of the frontend's own.
+    return [n for name in found for n in ((name, "after") if name == "seed" else (name,))]
+
+
+def with_tiny_models(workflow: dict[str, Any], renamed: dict[str, str] = TINY) -> dict[str, Any]:
+    """Return a workflow (UI form) with the tiny set's file names, small sizes, and the pocket's text encoder."""
+    workflow = copy.deepcopy(workflow)
+    gone = {node["id"] for node in workflow["nodes"] if node["type"] in TEXT_NODES}
+    workflow["nodes"] = [node for node in workflow["nodes"] if node["id"] not in gone]
+    workflow["links"] = [link for link in workflow["links"] if link[1] not in gone and link[3] not in gone]
+    for node in workflow["nodes"]:
+        if node["type"] == "CLIPTextEncode":
+            become_pocket(node, workflow["links"])
+        values = node.get("widgets_values") or []
+        node["widgets_values"] = [renamed.get(v, v) if isinstance(v, str) else v for v in values]
+        if node["type"] == "SDVGSpeculativeSampler":
+            node["widgets_values"] = [SMALL.get(n, v) for n, v in zip(names(node), values, strict=True)]
+    return workflow
+
+
+def become_pocket(node: dict[str, Any], links: list[list[Any]]) -> None:
+    """Turn a text encoder's node into Pocket Models; its text and whatever took its conditioning stay wired."""
+    [text] = [slot for slot in node["inputs"] if slot["name"] == "text"]
+    [conditioning] = node["outputs"]
+    for link in links:
+        if link[0] == text["link"]:
+            link[4] = 0
+        if link[1] == node["id"]:
+            link[2] = POCKET_CONDITIONING
+    slots = ("drafter", "MODEL"), ("target", "MODEL"), ("conditioning", "CONDITIONING")
+    rest = ("vae", "VAE"), ("scorer", "SDVG_SCORER"), ("prompt", "STRING")
+    node["type"] = node["properties"]["Node name for S&R"] = "SDVGPocketModels"
+    node["inputs"] = [{**text, "name": "prompt", "widget": {"name": "prompt"}}]
+    node["outputs"] = [{"name": name, "type": kind, "links": []} for name, kind in (*slots, *rest)]
+    node["outputs"][POCKET_CONDITIONING]["links"] = conditioning["links"]
+
+
+def api_with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
+    """Do the same to a workflow in API form."""
+    small = {}
+    for key, node in prompt.items():
+        inputs, kind = dict(node["inputs"]), node["class_type"]
+        if kind in TEXT_NODES:
+            continue
+        if kind == "CLIPTextEncode":
+            kind, inputs = "SDVGPocketModels", {"prompt": inputs["text"]}
+        if kind == "SDVGSpeculativeSampler":
+            source = prompt[inputs["positive"][0]]["class_type"]
+            slot = POCKET_CONDITIONING if source == "CLIPTextEncode" else inputs["positive"][1]
+            inputs |= {**SMALL, "positive": [inputs["positive"][0], slot]}
+        inputs = {name: TINY.get(v, v) if isinstance(v, str) else v for name, v in inputs.items()}
+        small[key] = {"class_type": kind, "inputs": inputs}
+    return small
+
+
+def count_frames(video: bytes) -> int:
+    with av.open(io.BytesIO(video)) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def comfy_run(server: Server, path: Path, *options: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """Run `comfy run`, with its settings in a folder of the test's own."""
+    where = ["--host", "127.0.0.1", "--port", str(server.port)]
+    command = [COMFY, "--skip-prompt", "run", "--workflow", str(path), *where, *options]
+    environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "DO_NOT_TRACK": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+
+def each(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=[path.stem for path in paths])
+
+
+@needs_cli
+@each(FILES)
+def test_a_workflow_as_it_is_shared_runs_through_comfy_cli(path: Path, server: Server, tmp_path: Path) -> None:
+    tiny = tmp_path / path.name
+    tiny.write_text(json.dumps(with_tiny_models(load(path), {**TINY, **DEVICES})), encoding="utf-8")
+    ran = comfy_run(server, tiny, "--wait", home=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    answer = json.loads(ran.stdout)
+    assert answer["ok"]
+    [video] = [url for url in answer["data"]["outputs"] if ".mp4" in url]
+    _, _, query = video.partition("/view")
+    assert count_frames(server.raw("/view" + query)) == FRAMES.get(path.stem, 9 + 12)
+
+
+@each(API_FILES)
+def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path: Path, server: Server) -> None:
+    prompt = api_with_tiny_models(load(path))
+    done = server.run(prompt)
+    assert done.status == "success", done.message("execution_error")
+    by_type = {prompt[key]["class_type"]: output for key, output in done.outputs.items()}
+    [video] = by_type["SaveVideo"]["images"]
+    assert count_frames(server.view(video)) == 9 + 12
+    record = json.loads(by_type["SDVGRouteReport"]["sdvg_report"][0])
+    assert record["settings"]["blocks"] == len(record["blocks"]) == SMALL["blocks"]
+
+
+def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(server: Server) -> None:
+    prompt = api_with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
+    [sampler] = [node for node in prompt.values() if node["class_type"] == "SDVGSpeculativeSampler"]
+    for role, kind in (("drafter", "Model"), ("target", "Model"), ("vae", "VAE")):
+        moved = {kind.lower(): sampler["inputs"][role], "device": "gpu:1"}
+        prompt[f"on {role}"] = {"class_type": f"Select{kind}Device", "inputs": moved}
+        sampler["inputs"][role] = [f"on {role}", 0]
+    assert server.run(prompt).status == "success"
+
+
+@needs_cli
+@each(API_FILES)
+def test_the_api_form_is_the_ui_form_converted(path: Path, server: Server, tmp_path: Path) -> None:
+    """Catches a change to a workflow's settings that its other form did not get."""
+    converted = comfy_run(server, FOLDER / path.name, "--print-prompt", home=tmp_path)
+    assert converted.returncode == 0, converted.stdout + converted.stderr
+    ui, api = json.loads(converted.stdout)["data"]["prompt"], load(path)
+    assert {k: (n["class_type"], n["inputs"]) for k, n in ui.items()} == {
+        k: (n["class_type"], n["inputs"]) for k, n in api.items()
+    }
+
+
+@each(FILES)
+def test_values_and_sockets_of_a_workflow_are_those_its_nodes_have(path: Path, server: Server) -> None:
+    """Catches a widget added to a node, or renamed, after the workflow was saved."""
+    known = server.ask("/object_info")
+    for node in load(path)["nodes"]:
+        if node["type"] == "MarkdownNote":
+            continue
+        schema = known[node["type"]]
+        assert [slot["name"] for slot in node["outputs"]] == schema["output_name"]
+        values = dict(zip(names(node), node["widgets_values"], strict=True))
+        declared = declared_inputs({**schema["input"]["required"], **schema["input"].get("optional", {})}, values)
+        assert {slot["name"] for slot in node["inputs"]} == set(declared)
+        assert {
+            slot["name"]: slot["type"] for slot in node["inputs"] if "widget" not in slot
+        }.items() <= declared.items()
+
+
+def declared_inputs(declared: dict[str, Any], values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return name -> type of a schema's inputs, with those of the chosen option of a DynamicCombo."""
+    inputs = {}
+    for name, (kind, *rest) in declared.items():
+        inputs[prefix + name] = kind if isinstance(kind, str) else "COMBO"
+        if kind == "COMFY_DYNAMICCOMBO_V3":
+            [chosen] = [o for o in rest[0]["options"] if o["key"] == values[prefix + name]]
+            inputs |= declared_inputs(chosen["inputs"]["required"], values, f"{prefix}{name}.")
+        if rest and rest[0].get("image_upload"):
+            inputs["upload"] = "IMAGEUPLOAD"
+    return inputs
+
+
+@each(FILES)
+def test_both_ends_of_every_link_know_it(path: Path) -> None:
+    workflow = load(path)
+    nodes = {node["id"]: node for node in workflow["nodes"]}
+    ends = {id_: (nodes[a]["outputs"][i], nodes[b]["inputs"][j]) for id_, a, i, b, j, _ in workflow["links"]}
+    for id_, (source, sink) in ends.items():
+        assert id_ in source["links"]
+        assert sink["link"] == id_
+        assert source["type"] == sink["type"]
+    assert workflow["last_node_id"] == max(nodes)
+    assert workflow["last_link_id"] == max(ends)
+
+
+@each(FILES)
+def test_nodes_lie_in_a_group_and_on_nothing_else(path: Path) -> None:
+    workflow = load(path)
+    boxes = [box(node["pos"], node["size"]) for node in workflow["nodes"]]
+    for i, (left, top, right, bottom) in enumerate(boxes):
+        for others in boxes[i + 1 :]:
+            assert right <= others[0] or others[2] <= left or bottom <= others[1] or others[3] <= top
+        groups = [group["bounding"] for group in workflow["groups"]]
+        around = [
+            g for g in groups if g[0] <= left and g[1] <= top and right <= g[0] + g[2] and bottom <= g[1] + g[3]
+        ]
+        assert len(around) == 1
+
+
+def box(pos: list[int], size: list[int]) -> tuple[int, int, int, int]:
+    return pos[0], pos[1] - GAP, pos[0] + size[0], pos[1] + size[1]
+
+
+@each(FILES)
+def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(path: Path) -> None:
+    for node in load(path)["nodes"]:
+        entries = node.get("properties", {}).get("models", [])
+        files = [v for v in node.get("widgets_values") or [] if str(v).endswith((".pt", ".safetensors"))]
+        assert [entry["name"] for entry in entries] == files
+        for entry in entries:
+            [known] = [k for k in KNOWN_FILES if entry["name"] in k.names]
+            repository = known.source.split()[0]
+            assert entry["directory"] == known.folder
+            assert entry["url"].startswith(f"https://huggingface.co/{repository}/resolve/main/")
+            assert entry["url"].endswith("/" + entry["name"])
+
+
+@each(FILES)
+def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path: Path, server: Server) -> None:
+    assert path.stem in server.ask("/workflow_templates")[CNR]
+    assert json.loads(server.raw(f"/api/workflow_templates/{CNR}/{path.name}")) == load(path)
+    picture = server.raw(f"/api/workflow_templates/{CNR}/{path.stem}.jpg")
+    assert len(picture) <= 60_000
+    with Image.open(io.BytesIO(picture)) as image:
+        assert image.format == "JPEG"
+        assert image.width >= 320
+
+
+def test_the_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(server: Server) -> None:
+    workflow = load(FOLDER / "sdvg_app.json")
+    nodes = {node["id"]: node for node in workflow["nodes"]}
+    app = workflow["extra"]["linearData"]
+    assert workflow["extra"]["linearMode"]
+    assert [name for _, name in app["inputs"]] == ["value", "policy.tau", "blocks", "seed"]
+    assert all(name in names(nodes[id_]) for id_, name in app["inputs"])
+    known = server.ask("/object_info")
+    assert [nodes[id_]["type"] for id_ in app["outputs"]] == ["SaveVideo", "SDVGRouteReport"]
+    assert all(known[nodes[id_]["type"]]["output_node"] for id_ in app["outputs"])
