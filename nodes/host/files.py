@@ -24,18 +24,25 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
 
 
-def load_model(path: str, weight_dtype: str) -> Any:
-    """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model."""
+def load_model(path: str, weight_dtype: str, **host_options: Any) -> Any:
+    """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
+
+    `host_options`: what ComfyUI adds when it loads a MODEL again itself, for another device.
+    """
     found = open_wan(path)
     options = dict(WEIGHT_DTYPES[weight_dtype])
     if found.weights.path.suffix == ".safetensors" and _taken_by_host(found):
-        return comfy.sd.load_diffusion_model(path, model_options=options)
-    model = comfy.sd.load_diffusion_model_state_dict(_state_dict(found), options, **_unusual_sizes(found.config))
+        return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
+    model = comfy.sd.load_diffusion_model_state_dict(
+        _state_dict(found), options, **_unusual_sizes(found.config), **host_options
+    )
     if model is None:
         raise BadInput(
             f"expected a Wan 2.1 checkpoint, but ComfyUI does not recognise {found.weights.path.name}; "
             "use the file as its authors published it"
         )
+    # Without this, ComfyUI's device nodes pass the MODEL on where it is.
+    model.cached_patcher_init = (load_model, (path, weight_dtype))
     return model
 
 

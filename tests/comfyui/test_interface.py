@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from running_server import CNR, ROOT, Server, running_server
 from sdvg_pack.sdvg_core.fates import COLOURS, LETTERS, Fate
-from server import CNR, ROOT, Server, running_server
 
 pytestmark = pytest.mark.comfyui
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,10 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
+from running_server import CHECKOUT, ENVIRONMENT, ROOT, Refused, Server, running_server, write_models
 from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_pack.sdvg_core.cli import main
-from server import CHECKOUT, ENVIRONMENT, ROOT, Refused, Server, running_server, write_models
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
@@ -86,6 +89,9 @@ def empty_clip(width: int, height: int) -> dict[str, Any]:
     return node("EmptyHunyuanLatentVideo", width=width, height=height, length=9, batch_size=1)
 
 
+PICTURE = node("EmptyLatentImage", width=64, height=64, batch_size=1)
+BOTH = node("ConditioningCombine", conditioning_1=[POCKET, 2], conditioning_2=[POCKET, 2])
+
 REFUSED_BEFORE = [
     ("tau above the slider", {"router__policy__tau": 5.0}, "Value 5.0 bigger than max of 3.0: policy.tau"),
     ("no blocks", {"sampler__blocks": 0}, "Value 0 smaller than min of 1: blocks"),
@@ -128,18 +134,12 @@ REFUSED_BY_US = [
     ),
     (
         "a picture's latent",
-        {
-            "extra": node("EmptyLatentImage", width=64, height=64, batch_size=1),
-            "sampler__continue_from": [EXTRA, 0],
-        },
+        {"extra": PICTURE, "sampler__continue_from": [EXTRA, 0]},
         "expected a video LATENT of one clip, 1 x 16 x frames x 8 x 8, to go on from, but got 1 x 4 x 8 x 8",
     ),
     (
         "two prompts combined",
-        {
-            "extra": node("ConditioningCombine", conditioning_1=[POCKET, 2], conditioning_2=[POCKET, 2]),
-            "sampler__positive": [EXTRA, 0],
-        },
+        {"extra": BOTH, "sampler__positive": [EXTRA, 0]},
         "expected the conditioning of one prompt, but got 2 entries",
     ),
     (
@@ -270,6 +270,22 @@ def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: P
     ours = latents_of(server, server.queue(pocket(blocks=4, sampler__seed=11)))
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     torch.testing.assert_close(Wan21().process_in(ours), theirs, atol=1e-4, rtol=0)
+
+
+def test_the_clients_of_the_documentation_work(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "workflows").symlink_to(ROOT / "workflows")
+    text = (ROOT / "docs" / "headless.md").read_text(encoding="utf-8")
+    fetch, follow = re.findall(
+        r"```python\n(.*?)```", text.replace("127.0.0.1:8188", f"127.0.0.1:{server.port}"), re.S
+    )
+    assert run_python(fetch, tmp_path).splitlines()[1].startswith("0 target the first block is always the target's")
+    assert (tmp_path / "clip.mp4").stat().st_size > 0
+    assert run_python(follow, tmp_path).splitlines()[-1] == "execution_success"
+
+
+def run_python(code: str, folder: Path) -> str:
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=120).stdout
 
 
 def test_the_pack_asks_for_nothing_that_comfyui_does_not_install() -> None:

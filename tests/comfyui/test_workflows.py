@@ -20,8 +20,8 @@ from typing import Any
 import av
 import pytest
 from PIL import Image
+from running_server import CNR, ROOT, Server, running_server, write_models
 from sdvg_pack.sdvg_core.model_files import KNOWN_FILES
-from server import CNR, ROOT, Server, running_server, write_models
 
 pytestmark = pytest.mark.comfyui
 
