@@ -164,8 +164,8 @@ def _load(reward_file: str, **options: Any) -> Any:
     if reward_file == NONE:
         known = {k.role: k for k in KNOWN_FILES}
         raise BadInput(
-            f"expected a reward model for this policy, but none is chosen; put {known['reward'].names[0]} from "
-            f"{known['reward'].source} and vocab.txt from {known['vocabulary'].source} into models/image_reward, "
-            "or choose the policy anchor-only, which needs none"
+            "expected a reward model for this policy, but none is chosen; put two files into models/image_reward, or "
+            f"choose the policy anchor-only, which needs none: 1. {known['reward'].source}; "
+            f"2. {known['vocabulary'].source}"
         )
     return load_host_scorer(folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file), **options)

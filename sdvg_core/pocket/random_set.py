@@ -33,7 +33,7 @@ WORDS = (
     "jumps from left right top bottom to over under on in at slowly quickly and then stops turns bounces behind "
     "another night day sky sea field wall video of wide shot camera light dark"
 )
-# With these the scores of random videos spread about as the original's do, and some drafts fall short of its tau.
+# Chosen so that some drafts of the demo reach the default tau and some fall short of it (a test holds that).
 HEAD_GAIN, HEAD_SHIFT = 4.0, 1.0
 
 REWARD = ImageRewardConfig(
