@@ -1,1 +1,1 @@
-"""The embedded model set, small enough to try everything on any machine."""
+"""A complete miniature of the system: a small world, its oracle, and a model set trained on it."""

@@ -1,0 +1,80 @@
+"""The oracle of the small world: how good a clip is, measured against the clip its prompt determines.
+
+A clip that runs a little early or late is not a bad picture, so each frame is held against the best moment within
+half a second of its own; how far off that moment is, is told apart from how good the picture is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .world import Scene, render_with_mask
+
+REACH = 8
+"""How many frames early or late a moment may be and still count as the same."""
+
+BEST = 40.0
+"""Decibels above which frames count as equal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What the oracle found in a clip of f pixel frames.
+
+    `quality`: (f,) decibels, higher is better: the PSNR against the best moment, things and ground weighing the
+    same. `lag`: (f,) frames by which the clip is ahead (positive) or behind. `temporal_error`: (f - 1,) how far
+    each change from frame to frame is from the true one, root mean square in levels of 255. `seams`: the frames
+    that begin a block.
+    """
+
+    quality: Tensor
+    lag: Tensor
+    temporal_error: Tensor
+    seams: tuple[int, ...]
+
+    @property
+    def seam_error(self) -> float:
+        """How much larger the temporal error is at block borders than elsewhere, in levels; 0 without a border."""
+        at_border = torch.zeros(len(self.temporal_error), dtype=torch.bool)
+        at_border[[seam - 1 for seam in self.seams]] = True
+        if not at_border.any() or at_border.all():
+            return 0.0
+        return float(self.temporal_error[at_border].mean() - self.temporal_error[~at_border].mean())
+
+
+def judge(frames: Tensor, scene: Scene, seams: Sequence[int] = ()) -> Verdict:
+    """Judge the whole clip of a scene, `f c h w` in [0, 1] from its first frame; `seams`: where blocks begin."""
+    count = len(frames)
+    truth, mask = render_with_mask(scene, torch.arange(-REACH, count + REACH, dtype=torch.float32).clamp(min=0))
+    errors = torch.stack([_error(frames, truth[i : i + count], mask[i : i + count]) for i in range(2 * REACH + 1)])
+    # Of moments that fit equally well, as while everything stands still, the nearest is meant.
+    nearest = torch.arange(-REACH, REACH + 1).abs().argsort(stable=True)
+    lag = nearest[errors[nearest].argmin(dim=0)]
+    due = torch.arange(count)
+    quality = (-10 * errors[lag, due].clamp(min=1e-12).log10()).clamp(max=BEST)
+    moments = due + lag
+    true_change = truth[(moments[:-1] + 1)] - truth[moments[:-1]]
+    change_error = (frames.diff(dim=0) - true_change).square().mean(dim=(1, 2, 3)).sqrt() * 255
+    return Verdict(quality, lag - REACH, change_error, tuple(seams))
+
+
+def still_quality(frames: Tensor, scene: Scene, length: int = 105) -> Tensor:
+    """Return (f,) decibels of each frame against the best moment of the whole clip, whenever that is.
+
+    What can be said of a single frame: what the reward model is trained to say.
+    """
+    truth, mask = render_with_mask(scene, torch.arange(length, dtype=torch.float32))
+    errors = torch.stack([_error(frame, truth, mask).min() for frame in frames])
+    return (-10 * errors.clamp(min=1e-12).log10()).clamp(max=BEST)
+
+
+def _error(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
+    """Return (f,) mean squared errors in which all things together weigh as much as the ground."""
+    error = (frames - truth).square().mean(dim=1, keepdim=True)
+    on_things = (error * mask).sum(dim=(1, 2, 3)) / mask.sum(dim=(1, 2, 3)).clamp(min=1)
+    on_ground = (error * (1 - mask)).sum(dim=(1, 2, 3)) / (1 - mask).sum(dim=(1, 2, 3)).clamp(min=1)
+    return (on_things + on_ground) / 2

@@ -1,0 +1,376 @@
+"""A small world: prompts that fully determine a clip, rendered exactly for any moment of it.
+
+One or two flat things on a lit ground; a thing that moves goes straight on and bounces off the edges. The place of
+everything is a closed formula of the time, so a clip can be rendered at any frame count, or at moments between the
+frames.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import random
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+
+SIZE = 64
+"""Height and width of the world in pixels, and of its pixels in the world: clips are 64 x 64."""
+
+RADII = {"small": 6.0, "big": 10.0}
+COLOURS = {
+    "red": (0.86, 0.13, 0.16),
+    "orange": (0.98, 0.55, 0.10),
+    "yellow": (0.98, 0.88, 0.20),
+    "green": (0.10, 0.72, 0.25),
+    "blue": (0.12, 0.30, 0.92),
+    "purple": (0.62, 0.18, 0.78),
+    "white": (0.98, 0.98, 0.98),
+    "black": (0.05, 0.05, 0.06),
+}
+SHAPES = ("ball", "box", "diamond", "ring", "cross")
+PACES = {"crawls": 0.3, "drifts": 0.6, "runs": 1.0}
+"""Pixels per frame along each axis of the direction."""
+
+DIRECTIONS = {
+    "right": (1, 0),
+    "left": (-1, 0),
+    "down": (0, 1),
+    "up": (0, -1),
+    "right and down": (1, 1),
+    "right and up": (1, -1),
+    "left and down": (-1, 1),
+    "left and up": (-1, -1),
+}
+PLACES = {
+    "left": (0.0, 0.5),
+    "right": (1.0, 0.5),
+    "top": (0.5, 0.0),
+    "bottom": (0.5, 1.0),
+    "middle": (0.5, 0.5),
+    "top left": (0.0, 0.0),
+    "top right": (1.0, 0.0),
+    "bottom left": (0.0, 1.0),
+    "bottom right": (1.0, 1.0),
+}
+"""Where a thing is between the edges it can touch, as fractions of (across, down)."""
+
+GROUNDS = {
+    "night": ((0.05, 0.06, 0.18), (0.16, 0.17, 0.36)),
+    "dusk": ((0.36, 0.22, 0.42), (0.90, 0.58, 0.44)),
+    "sea": ((0.20, 0.52, 0.66), (0.08, 0.32, 0.50)),
+    "sand": ((0.93, 0.84, 0.66), (0.78, 0.64, 0.44)),
+    "grass": ((0.52, 0.70, 0.38), (0.30, 0.50, 0.24)),
+    "snow": ((0.80, 0.86, 0.92), (0.94, 0.95, 0.97)),
+}
+"""Colours of the ground at the top and at the bottom of the picture."""
+
+TOO_CLOSE = {
+    ("blue", "night"),
+    ("black", "night"),
+    ("blue", "sea"),
+    ("green", "grass"),
+    ("white", "snow"),
+    ("yellow", "sand"),
+    ("orange", "dusk"),
+    ("purple", "dusk"),
+}
+"""Pairs of a thing and a ground that a person could hardly tell apart; such prompts are outside the grammar."""
+
+GRAMMAR = f"""\
+PROMPT    = MOVER [COMPANY] over GROUND
+MOVER     = a SIZE COLOUR SHAPE PACE DIRECTION from the PLACE
+COMPANY   = in front of STANDING | behind STANDING | beside MOVER
+STANDING  = a SIZE COLOUR SHAPE at the PLACE
+SIZE      = {" | ".join(RADII)}
+COLOUR    = {" | ".join(COLOURS)}
+SHAPE     = {" | ".join(SHAPES)}
+PACE      = {" | ".join(PACES)}
+DIRECTION = {" | ".join(DIRECTIONS)}
+PLACE     = {" | ".join(PLACES)}
+GROUND    = {" | ".join(GROUNDS)}"""
+
+RELATIONS = {"front": "in front of", "behind": "behind", "beside": "beside"}
+"""How the first thing is to the second, by the word that gives it away."""
+
+READ = 1000
+"""Characters of a prompt outside the grammar that are looked at to find the nearest one."""
+
+HELD_OUT_SHARE = 8
+"""One prompt in this many is held out of training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thing:
+    """Something flat in the world. `pace` is empty for one that stands still."""
+
+    size: str
+    colour: str
+    shape: str
+    place: str
+    pace: str = ""
+    direction: str = ""
+
+    @property
+    def text(self) -> str:
+        """The words for it."""
+        name = f"a {self.size} {self.colour} {self.shape}"
+        if not self.pace:
+            return f"{name} at the {self.place}"
+        return f"{name} {self.pace} {self.direction} from the {self.place}"
+
+    def centre(self, times: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where its middle is, in pixels (across, down), at `times` in frames."""
+        radius = RADII[self.size]
+        room = SIZE - 2 * radius
+        step = PACES[self.pace] if self.pace else 0.0
+        along = DIRECTIONS[self.direction] if self.pace else (0, 0)
+        across, down = (
+            radius + _bounce(start * room + way * step * times, room)
+            for start, way in zip(PLACES[self.place], along, strict=True)
+        )
+        return across, down
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a prompt says: a thing that moves, perhaps another one, and the ground.
+
+    `relation`: how the first is to the second, "in front of", "behind" or "beside"; empty if it is alone.
+    """
+
+    mover: Thing
+    ground: str
+    relation: str = ""
+    other: Thing | None = None
+
+    @property
+    def text(self) -> str:
+        """The prompt."""
+        company = f" {self.relation} {self.other.text}" if self.other else ""
+        return f"{self.mover.text}{company} over {self.ground}"
+
+    @property
+    def held_out(self) -> bool:
+        """Whether it is kept out of training: a property of its words alone."""
+        return hashlib.sha256(self.text.encode()).digest()[0] % HELD_OUT_SHARE == 0
+
+    @property
+    def things(self) -> tuple[Thing, ...]:
+        """Its things, the one farthest back first."""
+        if self.other is None:
+            return (self.mover,)
+        return (self.mover, self.other) if self.relation == "behind" else (self.other, self.mover)
+
+
+def render(scene: Scene, times: Tensor) -> Tensor:
+    """Return the frames at `times`, in frames from 0 and not only whole ones: `f c h w` in [0, 1], float32."""
+    return render_with_mask(scene, times)[0]
+
+
+def render_with_mask(scene: Scene, times: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the frames at `times`, `f c h w`, and how much of each pixel a thing covers, `f 1 h w`."""
+    rows = (torch.arange(SIZE, dtype=torch.float32) + 0.5) / SIZE
+    top, bottom = (torch.tensor(colour).view(3, 1, 1) for colour in GROUNDS[scene.ground])
+    ground = (top + (bottom - top) * rows.view(1, SIZE, 1)).expand(3, SIZE, SIZE)
+    frames = ground.expand(len(times), -1, -1, -1)
+    mask = torch.zeros(len(times), 1, SIZE, SIZE)
+    for thing in scene.things:
+        cover, shade = _draw(thing, times.float())
+        colour = torch.tensor(COLOURS[thing.colour]).view(1, 3, 1, 1) * shade
+        frames = frames + (colour - frames) * cover
+        mask = mask + (1 - mask) * cover
+    return frames.clamp(0, 1), mask
+
+
+def draw_scene(generator: random.Random, *, held_out: bool) -> Scene:
+    """Draw a scene of the training prompts or of those held out of them."""
+    while True:
+        scene = _draw_any(generator)
+        if scene.held_out == held_out and _clash(scene) is None:
+            return scene
+
+
+def held_out_prompts(count: int, seed: int = 0) -> tuple[str, ...]:
+    """Return `count` different prompts that no model of the set was trained on; the same for the same seed."""
+    generator = random.Random(seed)
+    found: dict[str, None] = {}
+    while len(found) < count:
+        found.setdefault(draw_scene(generator, held_out=True).text)
+    return tuple(found)
+
+
+def parse(prompt: str) -> Scene:
+    """Return what a prompt says. Raises `BadInput` with the grammar and the nearest prompt if it is outside it."""
+    words = " ".join(prompt.lower().split())
+    match = _PROMPT.fullmatch(words)
+    scene = _scene_of(match) if match else None
+    problem = _clash(scene) if scene else "is outside the grammar"
+    if scene and not problem:
+        return scene
+    raise BadInput(
+        f"expected a prompt of the pocket world, but {_shortened(prompt)!r} {problem}; "
+        f"the nearest one is {nearest(prompt).text!r}\n{GRAMMAR}"
+    )
+
+
+def nearest(prompt: str) -> Scene:
+    """Return a scene of the grammar that shares what can be understood of `prompt`."""
+    heard: list[str] = []
+    for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
+        close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
+        heard += [word] if word in _WORDS else close
+    link = next((i for i, word in enumerate(heard) if word in RELATIONS), len(heard))
+    mover, ground = _understood(heard[:link]), _first(GROUNDS, heard, "sand")
+    if not any(word in SHAPES for word in heard[link:]):
+        return _recoloured(Scene(mover, ground))
+    relation, other = RELATIONS[heard[link]], _understood(heard[link:])
+    if relation != "beside":
+        other = replace(other, pace="", direction="")
+    return _recoloured(Scene(mover, ground, relation, other))
+
+
+def _bounce(where: Tensor, room: float) -> Tensor:
+    """Fold a straight way into [0, room], as if it were thrown back at both ends."""
+    folded = where.remainder(2 * room)
+    return torch.minimum(folded, 2 * room - folded)
+
+
+def _draw(thing: Thing, times: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how much of each pixel it covers, `f 1 h w`, and how brightly it is lit there."""
+    axis = torch.arange(SIZE, dtype=torch.float32) + 0.5
+    across, down = thing.centre(times)
+    x = axis.view(1, 1, SIZE) - across.view(-1, 1, 1)
+    y = axis.view(1, SIZE, 1) - down.view(-1, 1, 1)
+    radius = RADII[thing.size]
+    cover = (0.5 - _distance(thing.shape, x, y, radius)).clamp(0, 1)
+    shade = 1 - 0.2 * ((x + y) / radius).clamp(-1, 1)
+    return cover[:, None], shade[:, None]
+
+
+def _distance(shape: str, x: Tensor, y: Tensor, radius: float) -> Tensor:
+    """Return the signed distance in pixels from the edge of a shape around (0, 0), negative inside."""
+    ax, ay = x.abs(), y.abs()
+    if shape == "ball":
+        return (x.square() + y.square()).sqrt() - radius
+    if shape == "box":
+        return torch.maximum(ax, ay) - 0.85 * radius
+    if shape == "diamond":
+        return (ax + ay - 1.15 * radius) / 2**0.5
+    if shape == "ring":
+        return ((x.square() + y.square()).sqrt() - 0.76 * radius).abs() - 0.24 * radius
+    arm = 0.32 * radius
+    return torch.minimum(torch.maximum(ax - radius, ay - arm), torch.maximum(ax - arm, ay - radius))
+
+
+def _draw_any(generator: random.Random) -> Scene:
+    mover = _draw_mover(generator)
+    relation = generator.choice(("", "", "", *RELATIONS.values()))
+    other = _draw_mover(generator) if relation else None
+    if other and relation != "beside":
+        other = replace(other, pace="", direction="")
+    return Scene(mover, generator.choice(tuple(GROUNDS)), relation, other)
+
+
+def _draw_mover(generator: random.Random) -> Thing:
+    size, colour, place, pace, direction = (
+        generator.choice(tuple(options)) for options in (RADII, COLOURS, PLACES, PACES, DIRECTIONS)
+    )
+    return Thing(size, colour, generator.choice(SHAPES), place, pace, direction)
+
+
+def _clash(scene: Scene) -> str | None:
+    """Return why a person could not see what the scene says, or None."""
+    for thing in scene.things:
+        if (thing.colour, scene.ground) in TOO_CLOSE:
+            return f"has a {thing.colour} {thing.shape} over {scene.ground}, which can hardly be seen"
+    if scene.other and scene.other.colour == scene.mover.colour:
+        return f"has two {scene.mover.colour} things, which can hardly be told apart"
+    return None
+
+
+def _recoloured(scene: Scene) -> Scene:
+    """Return the scene in the first colours in which everything in it can be seen, its own before all others."""
+    movers = [replace(scene.mover, colour=colour) for colour in (scene.mover.colour, *COLOURS)]
+    others = (
+        [scene.other and replace(scene.other, colour=c) for c in (scene.other.colour, *COLOURS)]
+        if scene.other
+        else [None]
+    )
+    candidates = (replace(scene, mover=mover, other=other) for mover in movers for other in others)
+    return next(candidate for candidate in candidates if _clash(candidate) is None)
+
+
+def _understood(words: Sequence[str]) -> Thing:
+    """Return the thing that some words speak of; what they leave out is made up."""
+    where = next((i for i, word in enumerate(words) if word in ("from", "at")), len(words))
+    return Thing(
+        _first(RADII, words, "big"),
+        _first(COLOURS, words, "red"),
+        _first(SHAPES, words, "ball"),
+        _longest(PLACES, words[where:], "left"),
+        _first(PACES, words, "drifts"),
+        _longest(DIRECTIONS, words[:where], "right"),
+    )
+
+
+def _first(options: Collection[str], words: Sequence[str], otherwise: str) -> str:
+    return next((word for word in words if word in options), otherwise)
+
+
+def _longest(options: Collection[str], words: Sequence[str], otherwise: str) -> str:
+    fitting = [option for option in options if set(option.split()) - {"and"} <= set(words)]
+    return max(fitting, key=len, default=otherwise)
+
+
+def _shortened(prompt: str, limit: int = 120) -> str:
+    return prompt if len(prompt) <= limit else prompt[: limit - 1] + "…"
+
+
+_WORDS = sorted(
+    {
+        word
+        for options in (RADII, COLOURS, SHAPES, PACES, DIRECTIONS, PLACES, GROUNDS, RELATIONS, ("from", "at"))
+        for option in options
+        for word in option.split()
+    }
+)
+
+
+def _one_of(name: str, options: Collection[str]) -> str:
+    return f"(?P<{name}>{'|'.join(sorted(options, key=len, reverse=True))})"
+
+
+def _thing_pattern(n: str) -> str:
+    return f"a {_one_of('size' + n, RADII)} {_one_of('colour' + n, COLOURS)} {_one_of('shape' + n, SHAPES)}"
+
+
+def _mover_pattern(n: str) -> str:
+    return (
+        f"{_thing_pattern(n)} {_one_of('pace' + n, PACES)} {_one_of('direction' + n, DIRECTIONS)} "
+        f"from the {_one_of('place' + n, PLACES)}"
+    )
+
+
+_PROMPT = re.compile(
+    f"{_mover_pattern('1')}"
+    f"(?: (?P<stands>in front of|behind) {_thing_pattern('2')} at the {_one_of('place2', PLACES)}"
+    f"| (?P<moves>beside) {_mover_pattern('3')})?"
+    f" over {_one_of('ground', GROUNDS)}"
+)
+
+
+def _scene_of(match: re.Match[str]) -> Scene:
+    part = match.groupdict()
+
+    def thing(n: str) -> Thing:
+        names = ("size", "colour", "shape", "place", "pace", "direction")
+        return Thing(*(part.get(name + n) or "" for name in names))
+
+    other = thing("2") if part["stands"] else thing("3") if part["moves"] else None
+    return Scene(thing("1"), part["ground"], part["stands"] or part["moves"] or "", other)
