@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from .. import __version__
 from ..errors import BadInput
-from . import demo, doctor, generate, inspect
+from . import demo, doctor, generate, inspect, study
 
-COMMANDS = (demo, generate, inspect, doctor)
+COMMANDS = (demo, generate, study, inspect, doctor)
 INTERRUPTED = 130
 
 

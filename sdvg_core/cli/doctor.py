@@ -28,7 +28,7 @@ NEEDED = (
     "tokenizers",
     "sentencepiece",
 )
-STANDALONE = ("diffusers", "ftfy")
+STANDALONE = ("diffusers", "ftfy", "matplotlib")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

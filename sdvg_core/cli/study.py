@@ -1,0 +1,250 @@
+"""Run a protocol of configurations over prompts and seeds, and compare them.
+
+Writes rows.jsonl, gains.jsonl, summary.json, table.md and plots into the output folder. It can be interrupted at
+any moment: the next call with the same options makes what is missing, and nothing twice.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..loading import check_device, check_models, encode_prompts
+from ..model_files import KNOWN_FILES
+from ..outputs import check_writable, staged_outputs
+from ..pocket.world import held_out_prompts, parse
+from ..prompts import read_prompt_list
+from ..schedule import get_schedule
+from ..study.bench import Job, open_bench
+from ..study.calibrate import calibrate
+from ..study.cluster import work_on_ray
+from ..study.compare import make_table
+from ..study.memo import GIGABYTE
+from ..study.metrics import parse_external
+from ..study.models import POCKET_SIZE, common_settings, pocket_models
+from ..study.plots import check_plots, write_plots
+from ..study.protocol import (
+    PAPER_SCORES,
+    PAPER_TAUS,
+    POCKET_SCORES,
+    POCKET_TAUS,
+    TARGET_ONLY,
+    Configuration,
+    pick,
+    protocol,
+)
+from ..study.run import Notebook, Plan, fill
+from ..study.store import claim_folder
+from ..study.summary import summarise_study
+from ..study.table import table_text
+from ..study.unit import Unit
+from ..study.workers import Finished, Found, work_through
+from .options import add_device_options, add_model_options, load_options, model_files
+
+SUMMARY, TABLE = "summary.json", "table.md"
+INTERRUPTED = 130
+CALIBRATION = (TARGET_ONLY, "reward-min@*")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--output", type=Path, default=Path("out/study"), help="folder to write into, and to go on in"
+    )
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    parser.add_argument("--no-plots", action="store_true", help="leave the plots out, which need matplotlib")
+    _add_protocol_options(parser)
+    _add_calibration_options(parser)
+    _add_work_options(parser)
+    add_model_options(parser)
+    parser.set_defaults(models=None)
+    add_device_options(parser)
+
+
+def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("protocol", "the embedded models and their world, unless models are given")
+    group.add_argument("--prompts", type=int, default=50, metavar="N", help="how many prompts (default 50)")
+    group.add_argument("--prompt-file", type=Path, help="prompts, one per line; the first N of them are taken")
+    group.add_argument("--seeds", type=int, nargs="+", default=[42], metavar="SEED", help="default 42")
+    group.add_argument(
+        "--configurations", nargs="+", default=[], metavar="NAME", help="some only; patterns such as 'reward-min@*'"
+    )
+    group.add_argument("--tau", type=float, nargs="+", metavar="TAU", help="thresholds of the reward sweeps")
+    group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames of a video (default 9)")
+    group.add_argument("--width", type=int, help="pixels (default 64; 832 with given models)")
+    group.add_argument("--height", type=int, help="pixels (default 64; 480 with given models)")
+    group.add_argument("--no-gains", action="store_true", help="do not measure what the target would have gained")
+    group.add_argument(
+        "--external",
+        metavar="COMMAND",
+        help="also measure with a program: 'score.py {video} {prompt}' prints a number",
+    )
+    group.add_argument("--external-timeout", type=float, default=600.0, metavar="SECONDS", help="default 600")
+    group.add_argument("--fps", type=float, default=16.0, help="of the mp4 for the program (default 16)")
+
+
+def _add_calibration_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("calibration")
+    group.add_argument(
+        "--calibrate", action="store_true", help="choose tau for a draft share or a speed-up instead"
+    )
+    goal = group.add_mutually_exclusive_group()
+    goal.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
+    goal.add_argument("--speed-up", type=float, metavar="FACTOR", help="over target-only, such as 1.5")
+
+
+def _add_work_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("work")
+    group.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each; 1 on a GPU)")
+    group.add_argument("--ray", metavar="ADDRESS", help="spread the work over a Ray cluster: its address, or local")
+    group.add_argument(
+        "--memory",
+        type=float,
+        default=1.0,
+        metavar="GB",
+        help="of decoded blocks to share, per worker; 0 shares none",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Make what is missing, then say what all of it says."""
+    _check(options)
+    check_writable(options.output)
+    job = _job(options)
+    plan = _plan(options, job)
+    claim_folder(options.output, common_settings(job), {c.name: c.as_dict() for c in plan.configurations})
+    notebook = Notebook(options.output)
+    say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    wanted = len(plan.pairs) * len(plan.configurations)
+    say(
+        f"{len(plan.prompts)} prompts, {len(plan.seeds)} seeds, {len(plan.configurations)} configurations: "
+        f"{len(notebook.rows_of(plan))} of {wanted} rows are there"
+    )
+    try:
+        fill(notebook, plan, partial(_embed, job), partial(_work, options, job), say)
+    except KeyboardInterrupt:
+        kept = len(notebook.rows_of(plan))
+        print(
+            f"sdvg: interrupted; {kept} rows are kept in {options.output}, and the next call goes on",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    if options.calibrate:
+        _show_calibration(options, notebook, plan)
+    else:
+        _show(options, notebook, plan)
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("prompts", "blocks"):
+        if getattr(options, name) < 1:
+            raise BadInput(f"expected --{name} of at least 1, but got {getattr(options, name)}; ask for 1 or more")
+    for name in ("width", "height"):
+        if (getattr(options, name) or 16) % 16 or (getattr(options, name) or 16) < 16:
+            raise BadInput(f"expected --{name} as a multiple of 16, but got {getattr(options, name)}; round it")
+    if options.workers is not None and options.workers < 1:
+        raise BadInput(f"expected --workers of at least 1, but got {options.workers}; give 1 or more")
+    if options.calibrate and options.draft_share is None and options.speed_up is None:
+        raise BadInput("expected a goal to calibrate for, but got none; add --draft-share 0.8 or --speed-up 1.5")
+    if not (options.no_plots or options.calibrate):
+        check_plots()
+
+
+def _job(options: argparse.Namespace) -> Job:
+    """Return the models and what is made with them. Raises `BadInput` if they cannot be loaded or do not fit."""
+    given = options.models or any(getattr(options, known.role) for known in KNOWN_FILES)
+    load = load_options(options)
+    if given:
+        options.models = options.models or Path("models")
+        files, width, height = model_files(options), options.width or 832, options.height or 480
+    else:
+        files, load = pocket_models(options.output / "models", load)
+        width, height = options.width or POCKET_SIZE, options.height or POCKET_SIZE
+    external = parse_external(options.external, options.fps, options.external_timeout) if options.external else None
+    return Job(
+        files=files,
+        load=load,
+        blocks=options.blocks,
+        width=width,
+        height=height,
+        pocket=not given,
+        external=external,
+        memo_bytes=int(options.memory * GIGABYTE),
+    )
+
+
+def _plan(options: argparse.Namespace, job: Job) -> Plan:
+    """Return what is to be covered. Raises `BadInput` for prompts that are outside the pocket world."""
+    if options.prompt_file:
+        prompts: Sequence[str] = [schedule.texts[0] for schedule in read_prompt_list(options.prompt_file)]
+    elif job.pocket:
+        prompts = held_out_prompts(options.prompts)
+    else:
+        raise BadInput("expected prompts for the given models, but got none; add --prompt-file FILE")
+    prompts = tuple(dict.fromkeys(prompts))[: options.prompts]
+    if job.pocket:
+        for prompt in prompts:
+            parse(prompt)
+    return Plan(
+        prompts=prompts,
+        seeds=tuple(dict.fromkeys(options.seeds)),
+        configurations=_configurations(options, job),
+        blocks=job.blocks,
+        gains=not (options.no_gains or options.calibrate),
+    )
+
+
+def _configurations(options: argparse.Namespace, job: Job) -> tuple[Configuration, ...]:
+    taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
+    checked = check_models(job.files, job.load)
+    steps = min(len(get_schedule(preset.schedule)) for preset in (checked.drafter_preset, checked.target_preset))
+    scores = POCKET_SCORES if job.pocket else PAPER_SCORES
+    everything = protocol(job.blocks, taus, steps=steps, scores=scores)
+    return pick(everything, CALIBRATION if options.calibrate else options.configurations)
+
+
+def _embed(job: Job, texts: Iterable[str]) -> dict[str, Any]:
+    return encode_prompts(job.files, texts, job.load)
+
+
+def _work(options: argparse.Namespace, job: Job, units: Sequence[Unit]) -> Iterable[Found | Finished]:
+    opener = partial(open_bench, job)
+    on_cpu = check_device(job.load.device).type == "cpu"
+    if options.ray:
+        return work_on_ray(units, opener, address=options.ray, gpus=0 if on_cpu else 1, most=options.workers)
+    return work_through(units, opener, options.workers or ((os.cpu_count() or 1) if on_cpu else 1))
+
+
+def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+    """Write summary, table and plots, and name them."""
+    summary = summarise_study(notebook, plan)
+    text = table_text(summary)
+    with staged_outputs(options.output) as staging:
+        staging.path(SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        staging.path(TABLE).write_text(text, encoding="utf-8")
+        plots = () if options.no_plots else write_plots(staging, summary, notebook.gains_of(plan))
+    if options.json:
+        print(json.dumps(summary, allow_nan=False))
+        return
+    print(text)
+    print("Worth looking at:", *(f"  {options.output / name}" for name in (TABLE, SUMMARY, *plots)), sep="\n")
+
+
+def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+    table = make_table(notebook.rows_of(plan), plan.prompts, plan.seeds)
+    by_share = options.draft_share is not None
+    found = calibrate(
+        table,
+        plan.configurations,
+        "draft share" if by_share else "speed-up",
+        options.draft_share if by_share else options.speed_up,
+    )
+    print(json.dumps(found.as_dict()) if options.json else found)

@@ -1,0 +1,60 @@
+"""The embedded model set: a complete miniature of the real system, trained on the small world (training/).
+
+Same classes, same file formats, same loaders as the published models, a few megabytes. `manifest.json` beside the
+files holds their hashes and what they measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..loading import LoadOptions, ModelOptions
+from ..model_files import ModelFiles
+
+DEFAULT_PROMPT = "a big red ball runs right from the left behind a small white box at the middle over night"
+
+FOLDER = Path(__file__).parent / "weights"
+NAMES = {
+    "drafter": "pocket_self_forcing.safetensors",
+    "target": "pocket_krea.safetensors",
+    "vae": "pocket_wan_2.1_vae.safetensors",
+    "text_encoder": "pocket_umt5.safetensors",
+    "reward": "PocketImageReward.safetensors",
+    "vocabulary": "vocab.txt",
+}
+
+
+def trained_set() -> ModelFiles:
+    """Return where the embedded models are. Raises `BadInput` if one of them is missing or damaged."""
+    for role, known in manifest()["files"].items():
+        path = FOLDER / NAMES[role]
+        if not path.is_file() or _sha256(path) != known["sha256"]:
+            raise BadInput(
+                f"expected the embedded {role} as it was released, but {path.name} is "
+                f"{'damaged' if path.is_file() else 'missing'}; install the package again"
+            )
+    return ModelFiles(**{role: FOLDER / name for role, name in NAMES.items()})
+
+
+def load_options() -> LoadOptions:
+    """Return how the embedded models are meant to be run: in float32, under the presets of what they imitate."""
+    return LoadOptions(
+        drafter=ModelOptions(preset="self-forcing-1.3b"),
+        target=ModelOptions(preset="krea-14b"),
+        dtype="float32",
+        text_dtype="float32",
+    )
+
+
+def manifest() -> dict[str, Any]:
+    """Return hashes, sizes and measurements of the embedded models."""
+    found: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

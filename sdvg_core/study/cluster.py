@@ -1,0 +1,92 @@
+"""The work of a study on a Ray cluster: one set of models per worker, the same rows whatever their number.
+
+The model files must be at the same paths on every machine. A worker that dies is started again and its unit done
+anew; rows are written down by the one who asked, so none is there twice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..errors import BadInput
+from .bench import Bench, warm_up
+from .unit import Unit, run_unit
+from .workers import Finished, Found
+
+LOCAL = "local"
+
+
+def work_on_ray(
+    units: Sequence[Unit], open_bench: Callable[[], Bench], *, address: str, gpus: float, most: int | None = None
+) -> Iterator[Found | Finished]:
+    """Yield the records of all units, a unit at a time, in any order.
+
+    `address`: of the cluster; "local" starts one on this machine. `gpus`: that a worker takes for itself.
+    `most`: workers; None for as many as there is room for.
+    Raises `BadInput` if Ray is not installed or there is no cluster, or if a worker meets one.
+    """
+    ray = _connect(address)
+    try:
+        room = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1) / (gpus or 1))
+        count = max(1, min(len(units), room, most or room))
+        worker = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(RayWorker)
+        idle = [worker.remote(open_bench) for _ in range(count)]
+        yield from _hand_out(ray, units, idle)
+    finally:
+        ray.shutdown()
+
+
+class RayWorker:
+    """The models of one worker, loaded when its first unit comes."""
+
+    def __init__(self, open_bench: Callable[[], Bench]) -> None:
+        self._open = open_bench
+        self._bench: Bench | None = None
+
+    def do(self, unit: Unit) -> list[Found] | BadInput:
+        """Return all records of a unit; a refusal is returned too, for Ray would wrap what is raised."""
+        try:
+            if self._bench is None:
+                self._bench = self._open()
+                warm_up(self._bench, unit.condition)
+            return [Found(file, record) for file, record in run_unit(self._bench, unit)]
+        except BadInput as refusal:
+            return refusal
+
+
+def _connect(address: str) -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise BadInput(
+            "expected the ray package for --ray, but it is not installed; "
+            "pip install 'sdvg[ray]', or leave --ray out"
+        ) from error
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise BadInput(
+            f"expected a Ray cluster at {address}, but there is none ({str(error).splitlines()[0][:120]}); "
+            "start one with ray start --head, or give local"
+        ) from error
+    return ray
+
+
+def _hand_out(ray: Any, units: Sequence[Unit], idle: list[Any]) -> Iterator[Found | Finished]:
+    left = list(reversed(units))
+    at_work: dict[Any, tuple[Any, Unit]] = {}
+    while left or at_work:
+        while left and idle:
+            worker, unit = idle.pop(), left.pop()
+            at_work[worker.do.remote(unit)] = (worker, unit)
+        ready, _ = ray.wait(list(at_work))
+        for reference in ready:
+            worker, unit = at_work.pop(reference)
+            result = ray.get(reference)
+            if isinstance(result, BadInput):
+                raise result
+            yield from result
+            yield Finished(unit)
+            idle.append(worker)

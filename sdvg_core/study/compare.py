@@ -1,0 +1,106 @@
+"""Rows held side by side, paired by prompt and seed.
+
+A configuration is compared with target-only and draft-only directly. A gate is compared with blind chance at the
+same cost: the protected random configurations, with anchor-only and target-only as their ends, trace mean quality
+against mean cost; the curve is read off, between its two nearest points, at the gate's own mean cost. That is what
+a coin would give that is tossed between those two rates. Every resample draws prompts for the gate and for the
+curve alike, and reads the curve off anew, so the interval knows that both the costs and the qualities are
+estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .protocol import ANCHOR_ONLY, TARGET_ONLY, Configuration
+from .statistics import Array, Bootstrap, Interval, interval
+from .store import Record
+
+NumberOf = Callable[[Record], float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows by configuration and by (prompt, seed), and the draws of prompts that every interval is made from."""
+
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rows: Mapping[str, Mapping[tuple[str, int], Record]]
+    bootstrap: Bootstrap
+
+    def per_prompt(self, configuration: str, number_of: Callable[[Record], float | list[float]]) -> Array:
+        """Return a number (or several) of each prompt's rows, the mean of its seeds: `(prompts, ...)`."""
+        rows = self.rows[configuration]
+        values = [[number_of(rows[prompt, seed]) for seed in self.seeds] for prompt in self.prompts]
+        means: Array = np.array(values, dtype=np.float64).mean(axis=1)
+        return means
+
+    def mean(self, configuration: str, number_of: NumberOf) -> Interval:
+        """Return the mean of a number over all rows of a configuration."""
+        return self.bootstrap.mean(self.per_prompt(configuration, number_of))
+
+    def difference(self, configuration: str, other: str, number_of: NumberOf) -> Interval:
+        """Return by how much a configuration is above another, pair by pair."""
+        values = self.per_prompt(configuration, number_of) - self.per_prompt(other, number_of)
+        return self.bootstrap.mean(values)
+
+    def ratio(self, configuration: str, other: str, number_of: NumberOf) -> Interval | None:
+        """Return the mean of `other` over that of the configuration, as a speed-up is counted."""
+        own, others = (self.bootstrap.means(self.per_prompt(c, number_of)) for c in (configuration, other))
+        return interval(others / own)
+
+
+def make_table(rows: Sequence[Record], prompts: Sequence[str], seeds: Sequence[int]) -> Table:
+    """Arrange the rows, which must be there for every configuration, prompt and seed."""
+    arranged: dict[str, dict[tuple[str, int], Record]] = {}
+    for row in rows:
+        arranged.setdefault(row["configuration"], {})[row["prompt"], row["seed"]] = row
+    return Table(tuple(prompts), tuple(seeds), arranged, Bootstrap(len(prompts)))
+
+
+def target_calls(row: Record) -> float:
+    """How many blocks the target made."""
+    return float(row["target_calls"])
+
+
+def seconds(row: Record) -> float:
+    """How long the video took, as if nothing had been shared."""
+    return float(row["seconds"]["total"])
+
+
+def metric(name: str) -> NumberOf:
+    """Return what reads a metric off a row."""
+    return lambda row: float(row["metrics"][name])
+
+
+def random_curve(configurations: Sequence[Configuration]) -> tuple[str, ...]:
+    """Return the configurations that route blindly, block 0 apart."""
+    ends = [c.name for c in configurations if c.name in (TARGET_ONLY, ANCHOR_ONLY)]
+    return (*ends, *(c.name for c in configurations if c.group == "random"))
+
+
+def against_curve(
+    table: Table, name: str, curve: Sequence[str], cost_of: NumberOf, quality_of: NumberOf
+) -> Interval | None:
+    """Return how much better a configuration is than the curve at its own mean cost.
+
+    None if its cost lies beyond the ends of the curve: there is nothing to compare it with.
+    """
+    if len(curve) < 2:
+        return None
+    means = table.bootstrap.means
+    costs = means(np.stack([table.per_prompt(c, cost_of) for c in curve], axis=1))
+    qualities = means(np.stack([table.per_prompt(c, quality_of) for c in curve], axis=1))
+    cost, quality = means(table.per_prompt(name, cost_of)), means(table.per_prompt(name, quality_of))
+    if not costs[0].min() <= cost[0] <= costs[0].max():
+        return None
+    read_off = np.array([_read_off(*draw) for draw in zip(cost, costs, qualities, strict=True)])
+    return interval(quality - read_off)
+
+
+def _read_off(cost: float, costs: Array, qualities: Array) -> float:
+    order = np.argsort(costs, kind="stable")
+    return float(np.interp(cost, costs[order], qualities[order]))

@@ -1,0 +1,64 @@
+"""What the target would have gained on each block, had it made it: does the score know?
+
+Along the anchor-only video every block after the first is made by both models after the same history. The drafts
+are the video itself; each of the target's blocks stands alone, for the next one goes on from the draft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..drafts import generate
+from ..history import History, Timeline
+from ..router import RouterConfig
+from ..speculate import Engine, speculate
+from .metrics import FrameJudge
+from .store import Record
+from .take import Take
+
+
+def measure_gains(engine: Engine, judge: FrameJudge | None, take: Take) -> Iterator[Record]:
+    """Yield for every block but the first its draft's scores, and how good the draft and the target's block are.
+
+    Qualities are means over the block's frames; None without a judge, whose word on a frame does not depend on
+    others.
+    """
+    drafts, remakes = _both_ways(engine, take)
+    text = take.condition.gate_text
+    qualities = [_qualities(judge, blocks, text) for blocks in (drafts, remakes)]
+    for number, (draft, remake) in enumerate(zip(drafts, remakes, strict=True)):
+        if number == 0:
+            continue
+        scores, of_remake = engine.scorer.score(draft, text), engine.scorer.score(remake, text)
+        yield {
+            "block": take.spans[number].index,
+            "worst_score": float(scores.min()),
+            "mean_score": float(scores.mean()),
+            "target_worst_score": float(of_remake.min()),
+            "draft_quality": qualities[0][number],
+            "target_quality": qualities[1][number],
+        }
+
+
+def _both_ways(engine: Engine, take: Take) -> tuple[list[Tensor], list[Tensor]]:
+    """Return every block's frames: those of the anchor-only video, and those the target would have made."""
+    drafts, remakes = [], []
+    before = Timeline(History(horizon=engine.horizon))
+    run = speculate(engine, RouterConfig(policy="anchor-only"), take.spans, take.noise, lambda _: take.condition)
+    for emitted in run:
+        made = generate(engine.target, before, emitted.block.span, take.noise, take.condition)
+        frames, _ = engine.codec.decode(made.latents, before.decode_state)
+        drafts.append(emitted.frames)
+        remakes.append(frames)
+        before = emitted.timeline
+    return drafts, remakes
+
+
+def _qualities(judge: FrameJudge | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
+    if judge is None:
+        return [None] * len(blocks)
+    quality = judge.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt)
+    return [float(part.mean()) for part in quality.split([block.shape[1] for block in blocks])]

@@ -1,0 +1,193 @@
+"""What two configurations share is computed once: a lookup, because every call is a pure function of its arguments.
+
+A known call gives back the very objects it gave the first time, so what is made from them can be looked up too:
+equal arguments are recognised by identity, and no tensor is ever compared. Each call's seconds are kept beside its
+result, and add up to the time the run would have taken alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from ..history import History
+from ..speculate import Engine
+from ..types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+
+Result = TypeVar("Result")
+GIGABYTE = 1 << 30
+
+
+class Ledger:
+    """What one run asked for, what of that had to be made, and the seconds it would have taken alone."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.made: Counter[str] = Counter()
+        self.seconds = 0.0
+        self.seconds_made = 0.0
+
+    def time(self) -> float:
+        """The clock of the run: it moves by each call's own seconds, whether the call was made or looked up."""
+        return self.seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Entry:
+    result: Any
+    seconds: float
+    # The arguments stay alive with the entry, so that the id of none of them is given to another object.
+    arguments: tuple[Any, ...]
+    bytes: int
+
+
+class Memo:
+    """Results of pure calls by their arguments. Beyond `limit` bytes the least recently used are forgotten.
+
+    Forgetting costs time and nothing else: what is made again has the same values.
+    `clock`: seconds; on an accelerator, one that waits for the device.
+    """
+
+    def __init__(self, limit: float = float("inf"), clock: Callable[[], float] = time.perf_counter) -> None:
+        self._limit, self._clock = limit, clock
+        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._bytes = 0
+
+    def call(
+        self, kind: str, arguments: tuple[Any, ...], ledger: Ledger, make: Callable[[], Result], *values: Hashable
+    ) -> Result:
+        """Return what `make` returns, made now or earlier for the same call.
+
+        A call is known by its `kind`, the identity of its `arguments`, and its `values`.
+        """
+        key = (kind, *values, *map(id, arguments))
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._make(arguments, make)
+            self._remember(key, entry)
+            ledger.made[kind] += 1
+            ledger.seconds_made += entry.seconds
+        else:
+            self._entries.move_to_end(key)
+        ledger.asked[kind] += 1
+        ledger.seconds += entry.seconds
+        result: Result = entry.result
+        return result
+
+    def _make(self, arguments: tuple[Any, ...], make: Callable[[], Any]) -> _Entry:
+        began = self._clock()
+        result = make()
+        return _Entry(result, self._clock() - began, arguments, _bytes_of((result, *arguments)))
+
+    def _remember(self, key: Hashable, entry: _Entry) -> None:
+        self._entries[key] = entry
+        self._bytes += entry.bytes
+        while self._bytes > self._limit:
+            _, forgotten = self._entries.popitem(last=False)
+            self._bytes -= forgotten.bytes
+
+
+def _bytes_of(values: Sequence[Any]) -> int:
+    total = 0
+    for value in values:
+        if isinstance(value, Tensor):
+            total += value.numel() * value.element_size()
+        elif isinstance(value, tuple | list):
+            total += _bytes_of(value)
+    return total
+
+
+class Sharing:
+    """An engine whose calls are remembered, for the runs of one prompt and seed.
+
+    `limit`: bytes of decoded frames and decoder states to remember; latents are small and all remembered. 0
+    remembers nothing at all.
+    """
+
+    def __init__(
+        self, engine: Engine, limit: float = GIGABYTE, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._engine = engine
+        self._latents, self._pixels = Memo(float("inf") if limit else 0, clock), Memo(limit, clock)
+
+    def engine(self, ledger: Ledger) -> Engine:
+        """Return the engine for one run, whose calls are entered in `ledger`."""
+        return Engine(
+            drafter=_SharedGenerator(self._engine.drafter, "draft", self._latents, ledger),
+            target=_SharedGenerator(self._engine.target, "target", self._latents, ledger),
+            codec=_SharedCodec(self._engine.codec, self._pixels, ledger),
+            scorer=_SharedScorer(self._engine.scorer, self._pixels, ledger),
+        )
+
+
+class _SharedGenerator:
+    """A generator that looks its blocks up by the committed blocks before them."""
+
+    def __init__(self, inner: BlockGenerator, kind: str, memo: Memo, ledger: Ledger) -> None:
+        self._inner, self._kind, self._memo, self._ledger = inner, kind, memo, ledger
+        self.name, self.block_frames = inner.name, inner.block_frames
+        self.latent_channels, self.timesteps = inner.latent_channels, inner.timesteps
+        self.anchor_horizon = inner.anchor_horizon
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        """Make the block, or return it as it was made before."""
+        # The pixels kept for context follow from the latents, so the blocks alone tell two histories apart.
+        before = [part for block in history.blocks for part in (block.latents, block.condition)]
+        return self._memo.call(
+            self._kind,
+            (noise, condition, *before, *given),
+            self._ledger,
+            lambda: self._inner.generate(_unseen(history), span, noise, condition, given),
+            span,
+            len(given),
+        )
+
+
+def _unseen(history: History) -> History:
+    """Return the history with its context pixels as new objects, which no encoder can have encoded before.
+
+    So a call's seconds do not hang on which run made it first. A remade block pays for the encode of its context's
+    first frame once more than it would alone, where drafter and target share it.
+    """
+    return replace(history, anchors=tuple(anchor.view_as(anchor) for anchor in history.anchors))
+
+
+class _SharedCodec:
+    """A codec that looks decoded blocks up by the latents and the decoder's state before them."""
+
+    def __init__(self, inner: VideoCodec, memo: Memo, ledger: Ledger) -> None:
+        self._inner, self._memo, self._ledger = inner, memo, ledger
+        self.latent_channels = inner.latent_channels
+        self.temporal_stride, self.spatial_stride = inner.temporal_stride, inner.spatial_stride
+        self.encode = inner.encode
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Decode the block, or return its frames as they were decoded before."""
+        return self._memo.call("decode", (latents, state), self._ledger, lambda: self._inner.decode(latents, state))
+
+
+class _SharedScorer:
+    """A scorer that looks scores up by the frames themselves."""
+
+    def __init__(self, inner: Scorer, memo: Memo, ledger: Ledger) -> None:
+        self._inner, self._memo, self._ledger = inner, memo, ledger
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Score the frames, or return their scores as they were found before."""
+        return self._memo.call("score", (frames,), self._ledger, lambda: self._inner.score(frames, prompt), prompt)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Settings of the scorer inside."""
+        return self._inner.describe()

@@ -1,0 +1,121 @@
+"""Quality against what it costs: the routers as curves, the fixed routes as points."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Numbers = Mapping[str, Any]
+BLACK, GREY, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
+    "#000000", "#777777", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a group of configurations is drawn; a `line` joins those that differ in one number."""
+
+    words: str
+    colour: str
+    marker: str
+    line: str = ""
+
+
+LOOKS = {
+    "random": Look("random, block 0 the target's", GREY, "o", "-"),
+    "random-open": Look("random, block 0 too", GREY, "X"),
+    "reward-min": Look("reward, worst frame", BLUE, "o", "-"),
+    "reward-quantile": Look("reward, lower quartile", SKY, "^", "--"),
+    "reward-mean": Look("reward, mean frame", GREEN, "s", "--"),
+    "own": Look("worst frame, own drafts' context", PINK, "D"),
+    "repair": Look("worst frame, repaired after k steps", RED, "P"),
+    "percentile": Look("percentile", ORANGE, "v"),
+    "first": Look("first m blocks the target's", BLACK, "<"),
+    "every": Look("every n-th block the target's", BLACK, ">"),
+}
+ENDS = ("target-only", "draft-only", "anchor-only")
+COSTS = {
+    "target_calls": "target calls per video",
+    "seconds": "seconds per video, computed alone",
+}
+
+
+def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
+    """Draw mean quality, with its interval, against mean cost: `target_calls` or `seconds`."""
+    metric = summary["quality"]["metric"]
+    configurations = {c["name"]: c for c in summary["configurations"]}
+    ends = [configurations[name] for name in ENDS if name in configurations]
+    groups = {group: [c for c in summary["configurations"] if c["group"] == group] for group in LOOKS}
+    for group, look in LOOKS.items():
+        members = [*groups[group], *(_curve_ends(configurations) if group == "random" else ())]
+        if groups[group]:
+            _draw_group(axes, members, look, cost, metric)
+    for end in ends:
+        _draw_end(axes, end, cost, metric)
+    _label_taus(axes, groups["reward-min"], cost, metric)
+    axes.set_title(f"Quality against {'target calls' if cost == 'target_calls' else 'time'}")
+    axes.set_xlabel(COSTS[cost])
+    axes.set_ylabel(summary["quality"]["words"])
+    axes.margins(x=0.12, y=0.1)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+
+
+def _curve_ends(configurations: Mapping[str, Numbers]) -> list[Numbers]:
+    return [configurations[name] for name in ("target-only", "anchor-only") if name in configurations]
+
+
+def cost_of(configuration: Numbers, cost: str) -> Numbers:
+    """Return the interval of a configuration's cost."""
+    found: Numbers = configuration["seconds"]["total"] if cost == "seconds" else configuration["target_calls"]
+    return found
+
+
+def _draw_group(axes: Any, members: Sequence[Numbers], look: Look, cost: str, metric: str) -> None:
+    places = [(cost_of(c, cost)["value"], c["metrics"][metric]) for c in members]
+    places.sort(key=lambda place: place[0])
+    x, y = [place[0] for place in places], [place[1] for place in places]
+    axes.errorbar(
+        x,
+        [value["value"] for value in y],
+        yerr=_bars(y),
+        label=look.words,
+        color=look.colour,
+        marker=look.marker,
+        linestyle=look.line or "none",
+        markersize=6,
+        linewidth=1.6,
+        elinewidth=0.8,
+        capsize=2,
+    )
+
+
+def _draw_end(axes: Any, end: Numbers, cost: str, metric: str) -> None:
+    x, y = cost_of(end, cost)["value"], end["metrics"][metric]
+    axes.errorbar([x], [y["value"]], yerr=_bars([y]), color=BLACK, marker="*", markersize=13, capsize=3, zorder=5)
+    left = end["name"] == "target-only"
+    axes.annotate(
+        end["name"],
+        (x, y["value"]),
+        xytext=(-8, 9) if left else (10, -14),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        fontweight="bold",
+    )
+
+
+def _label_taus(axes: Any, members: Sequence[Numbers], cost: str, metric: str) -> None:
+    """Write each threshold beside its point; where several fall together, the lowest and the highest."""
+    labels: dict[tuple[float, float], list[float]] = {}
+    for c in members:
+        at = (round(cost_of(c, cost)["value"], 2), round(c["metrics"][metric]["value"], 3))
+        labels.setdefault(at, []).append(c["tau"])
+    for place, taus in labels.items():
+        text = f"{taus[0]:g}" if len(taus) == 1 else f"{min(taus):g} to {max(taus):g}"
+        axes.annotate(f"τ {text}", place, xytext=(7, -13), textcoords="offset points", color=BLUE, fontsize=9)
+
+
+def _bars(intervals: Sequence[Numbers]) -> list[list[float]]:
+    # A mean lies within its interval but for rounding.
+    below = [max(i["value"] - i["low"], 0.0) for i in intervals]
+    return [below, [max(i["high"] - i["value"], 0.0) for i in intervals]]

@@ -1,0 +1,73 @@
+"""A study's plots. Colours are Okabe and Ito's, which people with any kind of colour vision tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import BadInput
+from ..outputs import Staging
+from .plot_curves import draw_quality_against
+from .plot_gate import draw_acceptance, draw_gate, draw_scores, draw_seams
+
+Numbers = Mapping[str, Any]
+WIDTH, HEIGHT, DOTS_PER_INCH = 9.0, 5.4, 130
+STYLE: dict[str, Any] = {
+    "font.size": 11,
+    "axes.titlesize": 13,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "axes.edgecolor": "#888888",
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+}
+
+
+def check_plots() -> None:
+    """Raise `BadInput` if plots cannot be drawn here."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise BadInput(
+            "expected the matplotlib package for plots, but it is not installed; "
+            "pip install 'sdvg[standalone]', or add --no-plots"
+        ) from error
+
+
+def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
+    """Draw every plot for which there are numbers, into staged PNG files, and return their names."""
+    by_calls, by_time = "target_calls", "seconds"
+    drawings: dict[str, tuple[bool, Callable[[Any], None]]] = {
+        "quality_against_target_calls.png": (True, lambda axes: draw_quality_against(axes, summary, by_calls)),
+        "quality_against_time.png": (True, lambda axes: draw_quality_against(axes, summary, by_time)),
+        "acceptance_per_block.png": (_has(summary, "reward-min"), lambda axes: draw_acceptance(axes, summary)),
+        "scores.png": (bool(gains), lambda axes: draw_scores(axes, summary, gains)),
+        "gate.png": (bool(summary["gate"]), lambda axes: draw_gate(axes, summary, gains)),
+        "seams.png": (True, lambda axes: draw_seams(axes, summary)),
+    }
+    names = tuple(name for name, (known, _) in drawings.items() if known)
+    for name in names:
+        _draw(staging, name, drawings[name][1])
+    return names
+
+
+def _has(summary: Numbers, group: str) -> bool:
+    return any(c["group"] == group for c in summary["configurations"])
+
+
+def _draw(staging: Staging, name: str, draw: Callable[[Any], None]) -> None:
+    # The figure's own canvas, not pyplot, which would keep figures in a global list and choose a window system.
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, HEIGHT), dpi=DOTS_PER_INCH, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw(figure.add_subplot())
+        figure.savefig(staging.path(name), format="png")

@@ -1,0 +1,128 @@
+"""The configurations of a study, as data: who makes which block, under a name that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ..errors import BadInput
+from ..router import Aggregation, RouterConfig
+from ..speculate import DrafterContext
+
+TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"
+
+PAPER_TAUS = (-2.5, -2.0, -1.5, -1.0, -0.9, -0.8, -0.7)
+"""The thresholds of the paper's Table 1, for ImageReward itself."""
+
+POCKET_TAUS = (-1.5, -1.0, -0.5, 0.0, 0.5, 1.0)
+"""For a reward whose scores over its own world have mean 0 and spread 1."""
+
+PAPER_SCORES, POCKET_SCORES = (0.566, 1.071), (0.0, 1.0)
+"""Mean and spread of the scores that `percentile` expects before it has seen any."""
+
+FIRST, EVERY = (2, 3, 5), (2, 3, 4)
+RATES, OPEN_RATES = (0.2, 0.4, 0.6, 0.8), (0.5, 0.7)
+REPAIR_STEPS, DRAFT_SHARES = (1, 2, 3), (0.5, 0.72)
+QUANTILE = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """One way of making the videos.
+
+    `group`: the configurations that differ from it in one number, which a plot joins by a line. `route`: who makes
+    each block whatever it looks like, `t` the target and `d` the drafter; then nothing is scored and `router` does
+    not matter. Empty if the router decides. A `random` router draws anew for every prompt and seed.
+    """
+
+    name: str
+    group: str
+    router: RouterConfig = field(default_factory=RouterConfig)
+    route: str = ""
+    drafter_context: DrafterContext = "committed"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        settings = asdict(self)
+        settings["router"]["script"] = list(self.router.script)
+        return settings
+
+
+def protocol(
+    blocks: int, taus: Sequence[float], *, steps: int = 4, scores: tuple[float, float] = POCKET_SCORES
+) -> tuple[Configuration, ...]:
+    """Return every configuration for videos of `blocks` blocks, in an order that keeps alike routes together.
+
+    `taus`: thresholds of the reward sweeps. `steps`: denoising steps of a block; a repair leaves the target one.
+    `scores`: the mean and spread that `percentile` begins with.
+    """
+    middle = sorted(taus)[len(taus) // 2]
+    return (
+        Configuration(name=TARGET_ONLY, group="ends", router=RouterConfig(policy="always-target")),
+        *(_fixed(f"first@{m}", "first", "t" * m, blocks) for m in FIRST if m < blocks),
+        *(_fixed(f"every@{n}", "every", ("t" + "d" * (n - 1)) * blocks, blocks) for n in EVERY if n < blocks),
+        *(_random(rate, protected=True) for rate in RATES),
+        Configuration(name=ANCHOR_ONLY, group="anchor", router=RouterConfig(policy="anchor-only")),
+        *(_reward(tau, "min") for tau in sorted(taus)),
+        *(_repair(k, tau) for tau in (middle,) for k in REPAIR_STEPS if k < steps),
+        *(_reward(tau, "quantile") for tau in sorted(taus)),
+        *(_reward(tau, "mean") for tau in sorted(taus)),
+        *(_percentile(share, scores) for share in DRAFT_SHARES),
+        Configuration(name=DRAFT_ONLY, group="ends", router=RouterConfig(policy="always-draft", force_first=False)),
+        *(_random(rate, protected=False) for rate in OPEN_RATES),
+        *(_own(tau) for tau in _spread(sorted(taus))),
+    )
+
+
+def pick(configurations: Sequence[Configuration], patterns: Sequence[str]) -> tuple[Configuration, ...]:
+    """Return those whose names fit one of the patterns, such as `reward-min@*`; all of them if there is no pattern.
+
+    Raises `BadInput` for a pattern that fits none.
+    """
+    names = [configuration.name for configuration in configurations]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            raise BadInput(
+                f"expected the name of a configuration, or a pattern of some, but {pattern!r} fits none; "
+                f"choose among {', '.join(names)}"
+            )
+    fits = [c for c in configurations if not patterns or any(fnmatchcase(c.name, p) for p in patterns)]
+    return tuple(fits)
+
+
+def _fixed(name: str, group: str, pattern: str, blocks: int) -> Configuration:
+    return Configuration(name=name, group=group, route=pattern[:blocks].ljust(blocks, "d"))
+
+
+def _random(rate: float, *, protected: bool) -> Configuration:
+    group = "random" if protected else "random-open"
+    router = RouterConfig(policy="random", rate=rate, force_first=protected)
+    return Configuration(name=f"{group}@{rate:g}", group=group, router=router)
+
+
+def _reward(tau: float, aggregation: Aggregation) -> Configuration:
+    group = f"reward-{aggregation}"
+    router = RouterConfig(tau=tau, aggregation=aggregation, quantile=QUANTILE)
+    return Configuration(name=f"{group}@{tau:g}", group=group, router=router)
+
+
+def _repair(step: int, tau: float) -> Configuration:
+    return Configuration(
+        name=f"repair-{step}@{tau:g}", group="repair", router=RouterConfig(tau=tau, repair_step=step)
+    )
+
+
+def _percentile(share: float, scores: tuple[float, float]) -> Configuration:
+    router = RouterConfig(policy="percentile", draft_share=share, prior_mean=scores[0], prior_std=scores[1])
+    return Configuration(name=f"percentile@{share:g}", group="percentile", router=router)
+
+
+def _own(tau: float) -> Configuration:
+    return Configuration(name=f"own@{tau:g}", group="own", router=RouterConfig(tau=tau), drafter_context="own")
+
+
+def _spread(taus: Sequence[float]) -> tuple[float, ...]:
+    """Return the lowest, the middle and the highest but one: enough to see whether two curves differ."""
+    return tuple(dict.fromkeys((taus[0], taus[len(taus) // 2], taus[max(len(taus) - 2, 0)])))

@@ -1,0 +1,92 @@
+"""Means with bootstrap intervals over prompts, and what can be said of two figures held side by side.
+
+The prompts are what is drawn again, with all their seeds, and every figure is worked out from the same draws: so
+figures of two configurations stay paired, and the interval of a difference is that of the difference itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+RESAMPLES = 2000
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A figure and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def as_dict(self) -> dict[str, float]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+    @property
+    def side(self) -> int:
+        """1 if the whole interval is above zero, -1 if it is below, 0 if it spans zero."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+class Bootstrap:
+    """The draws: how much each of `prompts` prompts weighs in each resample; row 0 is the sample itself."""
+
+    def __init__(self, prompts: int, seed: int = 0, resamples: int = RESAMPLES) -> None:
+        generator = np.random.default_rng(seed)
+        drawn = generator.multinomial(prompts, [1 / prompts] * prompts, size=resamples)
+        self.weights: Array = np.concatenate([np.ones((1, prompts)), drawn]) / prompts
+
+    def means(self, values: Array) -> Array:
+        """Return the mean over prompts in every draw, `(draws, ...)`, of `(prompts, ...)`."""
+        return np.tensordot(self.weights, values, axes=1)
+
+    def mean(self, values: Array) -> Interval:
+        """Return the mean of one number per prompt."""
+        found = interval(self.means(values))
+        assert found is not None
+        return found
+
+    def per_draw(self, statistic: Callable[[npt.NDArray[np.int64]], float], draws: int = 1000) -> Interval | None:
+        """Return a statistic that is no mean. It is given how often each prompt was drawn."""
+        prompts = self.weights.shape[1]
+        counts = np.rint(self.weights[: draws + 1] * prompts).astype(np.int64)
+        return interval(np.array([statistic(row) for row in counts]))
+
+
+def interval(draws: Array) -> Interval | None:
+    """Return the figure of the sample, `draws[0]`, with the interval of the resamples; None if it is undefined.
+
+    Resamples in which it is undefined are left out.
+    """
+    rest = draws[1:][np.isfinite(draws[1:])]
+    if not np.isfinite(draws[0]) or not len(rest):
+        return None
+    low, high = np.quantile(rest, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(draws[0]), float(low), float(high))
+
+
+def pearson(x: Array, y: Array) -> float:
+    """Return the linear correlation; NaN if either does not vary."""
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def spearman(x: Array, y: Array) -> float:
+    """Return the correlation of the ranks."""
+    return pearson(ranks(x), ranks(y))
+
+
+def ranks(values: Array) -> Array:
+    """Return each value's rank from 1; equal values share the mean of theirs."""
+    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    mean_rank: Array = last - (counts - 1) / 2
+    return mean_rank[where]

@@ -1,0 +1,117 @@
+"""A study's folder: rows that survive a kill at any moment, and the settings they belong to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import BadInput
+from ..outputs import staged_outputs
+
+ROWS, GAINS, STUDY = "rows.jsonl", "gains.jsonl", "study.json"
+ROW_KEY = ("configuration", "prompt", "seed")
+GAIN_KEY = ("prompt", "seed", "block")
+
+Record = dict[str, Any]
+Key = tuple[Any, ...]
+
+
+class JsonLines:
+    """Records in a file, one JSON object a line, each of them once.
+
+    A line is written whole, the end of line last, and is on the disk before `add` returns. So a process that is
+    killed leaves at most one line without its end, and the next to open the file cuts that off.
+    """
+
+    def __init__(self, path: Path, key: Sequence[str]) -> None:
+        """Read what is there; `key`: the fields that tell records apart. Raises `BadInput` for a damaged file."""
+        self._path, self._key = path, tuple(key)
+        self.records: dict[Key, Record] = {}
+        if path.exists():
+            _cut_torn_line(path)
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+                self._take(line, number)
+
+    def add(self, record: Record) -> None:
+        """Append a record, unless it is there already."""
+        if self.key_of(record) in self.records:
+            return
+        line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+        with self._path.open("ab", buffering=0) as file:
+            file.write(line)
+            os.fsync(file.fileno())
+        self.records[self.key_of(record)] = record
+
+    def key_of(self, record: Mapping[str, Any]) -> Key:
+        """Return what tells the record apart."""
+        return tuple(record[name] for name in self._key)
+
+    def _take(self, line: str, number: int) -> None:
+        try:
+            record = json.loads(line)
+            self.records.setdefault(self.key_of(record), record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput(
+                f"expected a row of the study in line {number} of {self._path}, but it cannot be read "
+                f"({type(error).__name__}); remove that line, and its row will be made again"
+            ) from error
+
+
+def _cut_torn_line(path: Path) -> None:
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        os.truncate(path, whole)
+
+
+def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapping[str, Any]) -> None:
+    """Make the folder this study's, or see that it already is.
+
+    `settings`: what all rows have in common; it may never change. `configurations`: by name; more may come, but a
+    name keeps its meaning. Raises `BadInput` if the folder holds another study.
+    """
+    path, wanted = folder / STUDY, json.loads(json.dumps(settings))
+    known: Record = {"settings": wanted, "configurations": {}}
+    if path.exists():
+        known = _read_study(path)
+        _refuse_other(path, known["settings"], wanted)
+    meant = json.loads(json.dumps(configurations))
+    for name, meaning in meant.items():
+        if known["configurations"].get(name, meaning) != meaning:
+            raise BadInput(
+                f"expected {name} to mean what it meant for the rows in {folder}, but it has other settings; "
+                "give the study a folder of its own"
+            )
+    if path.exists() and meant.items() <= known["configurations"].items():
+        return
+    content = {"settings": wanted, "configurations": {**known["configurations"], **meant}}
+    with staged_outputs(folder) as staging:
+        staging.path(STUDY).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _read_study(path: Path) -> Record:
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+        return {"settings": dict(known["settings"]), "configurations": dict(known["configurations"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput(
+            f"expected the settings of a study in {path}, but they cannot be read ({type(error).__name__}); "
+            "give the study a folder of its own"
+        ) from error
+
+
+def _refuse_other(path: Path, known: Record, wanted: Record) -> None:
+    for name in sorted({*known, *wanted}):
+        if known.get(name) != wanted.get(name):
+            raise BadInput(
+                f"expected the study that {path.parent} holds, whose {name} is {_short(known.get(name))}, but this "
+                f"one's is {_short(wanted.get(name))}; give each study a folder of its own"
+            )
+
+
+def _short(value: Any, limit: int = 160) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,121 @@
+"""What a finished study says, as numbers: summary.json."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from .compare import Table, against_curve, make_table, metric, random_curve, seconds, target_calls
+from .gate import gate_correlations
+from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
+from .run import Notebook, Plan
+from .statistics import Interval, interval
+from .store import Record
+
+QUALITIES = {
+    "quality": "picture quality by the oracle (dB)",
+    "external": "external score",
+    "reward_mean": "mean reward of the frames",
+}
+"""What videos are ranked by, and how it is called in words; the first that was measured counts."""
+
+SEAMS = {
+    "seam_error": "seam error (levels of 255)",
+    "seam_change": "extra change at block borders (levels of 255)",
+}
+COSTS = {"target_calls": target_calls, "seconds": seconds}
+BLIND = ("ends", "anchor", "random", "random-open")
+
+
+def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
+    """Return every mean, comparison and correlation as JSON values. All of the plan's rows must be there."""
+    rows, gains = notebook.rows_of(plan), notebook.gains_of(plan)
+    table = make_table(rows, plan.prompts, plan.seeds)
+    names = list(rows[0]["metrics"])
+    quality, seams = (next(name for name in known if name in names) for known in (QUALITIES, SEAMS))
+    summary: dict[str, Any] = plain(
+        {
+            "prompts": len(plan.prompts),
+            "seeds": plan.seeds,
+            "blocks": plan.blocks,
+            "quality": {"metric": quality, "words": QUALITIES[quality]},
+            "seams": {"metric": seams, "words": SEAMS[seams]},
+            "configurations": [
+                _configuration(table, configuration, plan, names, quality) for configuration in plan.configurations
+            ],
+            "gate": gate_correlations(gains, plan.prompts),
+            "sharing": _sharing(rows),
+        }
+    )
+    return summary
+
+
+def _configuration(
+    table: Table, configuration: Configuration, plan: Plan, metrics: Sequence[str], quality: str
+) -> dict[str, Any]:
+    name, bootstrap = configuration.name, table.bootstrap
+    accepted = bootstrap.means(table.per_prompt(name, lambda row: row["accepted"]))
+    parts = {part: table.mean(name, _part(part)) for part in table.rows[name][plan.pairs[0]]["seconds"]}
+    return {
+        "name": name,
+        "group": configuration.group,
+        "tau": configuration.router.tau if configuration.group.startswith(("reward", "own", "repair")) else None,
+        "metrics": {m: table.mean(name, metric(m)) for m in metrics},
+        "target_calls": table.mean(name, target_calls),
+        "draft_calls": table.mean(name, lambda row: row["draft_calls"]),
+        "draft_share": interval(accepted.mean(axis=1)),
+        "accepted_per_block": [interval(block) for block in accepted.T],
+        "seconds": parts,
+        "speed_up": table.ratio(name, TARGET_ONLY, seconds) if TARGET_ONLY in table.rows else None,
+        "share_of_gap": _share_of_gap(table, name, quality),
+        "against": {
+            end: table.difference(name, end, metric(quality))
+            for end in (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY)
+            if end in table.rows and end != name
+        },
+        "against_random_at_same": {
+            cost: against_curve(table, name, random_curve(plan.configurations), cost_of, metric(quality))
+            for cost, cost_of in COSTS.items()
+            if configuration.group not in BLIND
+        },
+    }
+
+
+def _part(part: str) -> Any:
+    return lambda row: row["seconds"][part]
+
+
+def _share_of_gap(table: Table, name: str, quality: str) -> Interval | None:
+    """Return how much of the way from draft-only to target-only a configuration goes; 1 is all of it."""
+    if not {TARGET_ONLY, DRAFT_ONLY} <= set(table.rows):
+        return None
+    own, target, draft = (
+        table.bootstrap.means(table.per_prompt(c, metric(quality))) for c in (name, TARGET_ONLY, DRAFT_ONLY)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return interval((own - draft) / (target - draft))
+
+
+def _sharing(rows: Sequence[Record]) -> dict[str, Any]:
+    """Return how many calls the rows asked for, and how many of them were made."""
+    asked: Counter[str] = Counter()
+    made: Counter[str] = Counter()
+    for row in rows:
+        asked.update(row["sharing"]["asked"])
+        made.update(row["sharing"]["made"])
+    spent = {name: sum(row["sharing"][name] for row in rows) for name in ("seconds_asked", "seconds_made")}
+    return {"asked": dict(asked), "made": dict(made), **spent}
+
+
+def plain(value: Any) -> Any:
+    """Return JSON values for intervals within mappings and sequences."""
+    if isinstance(value, Interval):
+        return value.as_dict()
+    if isinstance(value, Mapping):
+        return {name: plain(v) for name, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value

@@ -1,0 +1,136 @@
+"""One prompt and seed in all configurations: the videos, and a row of numbers about each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from statistics import fmean
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ..fates import LETTERS, fate_of
+from ..record_json import SECONDS
+from ..records import BlockRecord
+from ..speculate import Emitted
+from ..types import Condition
+from .bench import Bench
+from .gains import measure_gains
+from .memo import Ledger, Sharing
+from .protocol import Configuration
+from .store import GAINS, ROWS, Record
+from .take import Take
+
+EMBEDDING = "embedding"
+VOLATILE = ("seconds", "sharing")
+"""Fields of a row that depend on the machine and on which rows were made before it; the others never do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unit:
+    """What is still to be made of one prompt and seed, as values that travel between processes.
+
+    `embedding`: of the prompt, `(1, tokens, c)`, packed by `pack`.
+    """
+
+    prompt: str
+    seed: int
+    embedding: bytes
+    configurations: tuple[Configuration, ...]
+    gains: bool = False
+
+    @property
+    def condition(self) -> Condition:
+        """What every block is to show; a new object each time."""
+        return Condition(load(self.embedding)[EMBEDDING], self.prompt, self.prompt)
+
+
+def pack(embedding: Tensor) -> bytes:
+    """Return the bytes of an embedding; a tensor itself would travel as a handle to memory of the sender."""
+    packed: bytes = save({EMBEDDING: embedding.detach().cpu().contiguous()})
+    return packed
+
+
+def run_unit(bench: Bench, unit: Unit) -> Iterator[tuple[str, Record]]:
+    """Yield the rows as they are made, each with the name of the file it belongs into."""
+    sharing = Sharing(bench.engine, bench.memo_bytes, bench.clock)
+    take = Take(spans=bench.spans, noise=bench.noise(unit.seed), condition=unit.condition, seed=unit.seed)
+    scorer = sharing.engine(Ledger()).scorer
+    for configuration in unit.configurations:
+        ledger = Ledger()
+        emitted = list(take.run(sharing.engine(ledger), configuration, ledger.time))
+        rewards = [scorer.score(one.frames, unit.prompt) for one in emitted]
+        row = {
+            "configuration": configuration.name,
+            "prompt": unit.prompt,
+            "seed": unit.seed,
+            **_describe([one.record for one in emitted]),
+            "target_calls": ledger.asked["target"],
+            "draft_calls": ledger.asked["draft"],
+            "metrics": {**_reward_metrics(rewards), **_measure(bench, emitted, unit.prompt)},
+            "latents_sha256": _hash(torch.cat([one.block.latents for one in emitted], dim=2)),
+            "seconds": _seconds([one.record for one in emitted]),
+            "sharing": _shared(ledger),
+        }
+        yield ROWS, row
+    if unit.gains:
+        for gain in measure_gains(sharing.engine(Ledger()), bench.judge, take):
+            yield GAINS, {"prompt": unit.prompt, "seed": unit.seed, **gain}
+
+
+def _describe(records: Sequence[BlockRecord]) -> Record:
+    """Return the route, one letter of `fates.LETTERS` a block, and each block's scores; None for unscored ones."""
+    scores = [record.decision.frame_scores for record in records]
+    return {
+        "route": "".join(LETTERS[fate_of(record)] for record in records),
+        "accepted": [record.decision.accepted for record in records],
+        "worst_scores": [_finite(min(values)) if values else None for values in scores],
+        "mean_scores": [_finite(fmean(values)) if values else None for values in scores],
+    }
+
+
+def _reward_metrics(rewards: Sequence[Tensor]) -> dict[str, float]:
+    """Return what the scorer says of the video as it was emitted: its mean frame, and its blocks' worst ones."""
+    means = {
+        "reward_mean": torch.cat(list(rewards)).mean(),
+        "reward_worst": torch.stack([r.min() for r in rewards]).mean(),
+    }
+    return {name: float(value) for name, value in means.items()}
+
+
+def _measure(bench: Bench, emitted: Sequence[Emitted], prompt: str) -> dict[str, float]:
+    frames = torch.cat([one.frames for one in emitted], dim=1)[0].cpu()
+    seams = list(accumulate(one.frames.shape[1] for one in emitted))[:-1]
+    measured: dict[str, float] = {}
+    for metric in bench.metrics:
+        measured.update(metric.measure(frames, prompt, seams))
+    return measured
+
+
+def _seconds(records: Sequence[BlockRecord]) -> dict[str, float]:
+    """Return seconds by part, all together, and until the first block can be shown, as if nothing were shared."""
+    parts = {part: math.fsum(getattr(record.seconds, part) for record in records) for part in SECONDS}
+    return {**parts, "total": math.fsum(parts.values()), "first_block": records[0].seconds.total}
+
+
+def _shared(ledger: Ledger) -> dict[str, Any]:
+    """Return how many calls the run asked for and how many of them had to be made, and their seconds."""
+    return {
+        "asked": dict(ledger.asked),
+        "made": dict(ledger.made),
+        "seconds_asked": ledger.seconds,
+        "seconds_made": ledger.seconds_made,
+    }
+
+
+def _hash(latents: Tensor) -> str:
+    return hashlib.sha256(latents.detach().float().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,70 @@
+"""A study on a Ray cluster gives the rows of one without, also if a worker dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+from study_tiny import SOME, lasting, open_tiny_bench, rows_of, unit
+from tiny import SIZE, make_engine
+from torch import Tensor
+
+from sdvg_core.errors import BadInput
+from sdvg_core.study.bench import Bench
+from sdvg_core.study.cluster import work_on_ray
+from sdvg_core.study.metrics import SeamChange
+from sdvg_core.study.workers import Finished, Found
+
+PROMPTS = [f"a red ball {i}" for i in range(6)]
+
+
+class DiesOnce:
+    """Kills its process in the middle of a unit, unless that has happened already."""
+
+    name = "mortal"
+
+    def __init__(self, grave: Path) -> None:
+        self._grave, self._measured = grave, 0
+
+    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
+        self._measured += 1
+        if self._measured == len(SOME) + 2 and not self._grave.exists():
+            self._grave.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+
+def open_mortal_bench(grave: Path) -> Bench:
+    from study_tiny import BLOCKS, Redness
+
+    return Bench(engine=make_engine(), blocks=BLOCKS, size=SIZE, metrics=(SeamChange(), Redness(), DiesOnce(grave)))
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="ray is an optional extra")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    units = [unit(SOME, prompt) for prompt in PROMPTS]
+    grave = tmp_path / "grave"
+    news = list(work_on_ray(units, partial(open_mortal_bench, grave), address="local", gpus=0, most=2))
+    assert grave.exists(), "no worker was killed"
+    assert sorted(n.unit.prompt for n in news if isinstance(n, Finished)) == PROMPTS
+    found = {
+        (n.record["prompt"], n.record["configuration"]): lasting(n.record) for n in news if isinstance(n, Found)
+    }
+    bench = open_tiny_bench()
+    expected = [lasting(row) for one in units for row in rows_of(bench, one)]
+    assert found == {(row["prompt"], row["configuration"]): row for row in expected}
+
+
+def test_without_ray_the_command_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BadInput, match=r"pip install 'sdvg\[ray\]'"):
+        list(work_on_ray([unit(SOME)], open_tiny_bench, address="local", gpus=0))
