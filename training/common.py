@@ -1,0 +1,70 @@
+"""What the training scripts share: a seeded stream of scenes, a log, and checkpoints one can go on from."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+WORK = Path("out/training")
+"""Checkpoints and logs of the training; not part of the repository."""
+
+
+class Log:
+    """Prints a line of numbers and appends it to a JSON-lines file."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path, self._began = path, time.monotonic()
+
+    def __call__(self, **numbers: Any) -> None:
+        line = {"minutes": round((time.monotonic() - self._began) / 60, 2), **numbers}
+        text = json.dumps({k: round(v, 5) if isinstance(v, float) else v for k, v in line.items()})
+        print(text, flush=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+class Average:
+    """An exponential moving average of a module's weights, which is what gets shipped."""
+
+    def __init__(self, module: nn.Module, decay: float) -> None:
+        self._decay, self._steps = decay, 0
+        self.weights = {name: w.detach().clone().float() for name, w in module.state_dict().items()}
+
+    @torch.no_grad()
+    def update(self, module: nn.Module) -> None:
+        """Move towards the module's weights; quickly at first."""
+        self._steps += 1
+        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        for name, w in module.state_dict().items():
+            self.weights[name].lerp_(w.float(), 1 - decay)
+
+
+def save_checkpoint(path: Path, **parts: Any) -> None:
+    """Write a checkpoint as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged = path.with_suffix(".part")
+    torch.save(parts, staged)
+    staged.replace(path)
+
+
+def falling_rate(step: int, steps: int, peak: float, warm_up: int = 100) -> float:
+    """Return the learning rate: a linear rise, then a linear fall to nothing."""
+    return peak * min(1.0, (step + 1) / warm_up) * max(0.0, 1 - step / steps)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Give every group of an optimiser the same learning rate."""
+    for group in optimiser.param_groups:
+        group["lr"] = rate
+
+
+def seeded(seed: int, *more: object) -> random.Random:
+    """Return a generator of its own for a purpose."""
+    return random.Random(f"{seed}/{'/'.join(map(str, more))}")

@@ -1,0 +1,116 @@
+"""Draw what the pocket set can do: the world itself, target-only, draft-only and routed, prompt by prompt.
+
+    python -m training.contact_sheet [--prompts 5] [--output docs/images/pocket_set.png]
+
+Every row is one held-out prompt's video by one way of making it, a frame per block, in the routed row each in the
+colour of who made it, with the oracle's mean quality at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from sdvg_core.canvas import FAINT, Canvas
+from sdvg_core.fates import COLOURS, fate_of
+from sdvg_core.loading import encode_prompts
+from sdvg_core.pocket.oracle import judge
+from sdvg_core.pocket.trained_set import load_options, trained_set
+from sdvg_core.pocket.world import SIZE, held_out_prompts, parse, render
+from sdvg_core.router import RouterConfig
+from sdvg_core.study.bench import Job, open_bench
+from sdvg_core.study.protocol import Configuration
+from sdvg_core.study.take import Take
+from sdvg_core.types import Condition
+
+WAYS = (
+    Configuration(name="target-only", group="", router=RouterConfig(policy="always-target")),
+    Configuration(name="routed, tau -0.7", group="", router=RouterConfig(tau=-0.7)),
+    Configuration(name="draft-only", group="", router=RouterConfig(policy="always-draft", force_first=False)),
+)
+LEFT, RIGHT, ROW, TITLE, GAP = 112, 56, 70, 26, 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Strip:
+    """One row: its name, a frame `c h w` for every block, the colour around each, and the quality in dB."""
+
+    name: str
+    frames: list[Tensor]
+    edges: list[str]
+    quality: float | None
+
+
+def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
+    """Make every video and return its rows by prompt."""
+    files, load = trained_set(), load_options()
+    bench = open_bench(Job(files=files, load=load))
+    embeddings = encode_prompts(files, prompts, load)
+    found = []
+    for prompt in prompts:
+        scene = parse(prompt)
+        take = Take(
+            spans=bench.spans,
+            noise=bench.noise(0),
+            condition=Condition(embeddings[prompt], prompt, prompt),
+            seed=0,
+        )
+        rows = []
+        for way in WAYS:
+            emitted = list(take.run(bench.engine, way, bench.clock))
+            lengths = [one.frames.shape[1] for one in emitted]
+            shown = [length // 2 + start for start, length in zip(accumulate([0, *lengths]), lengths, strict=False)]
+            clip = torch.cat([one.frames for one in emitted], dim=1)[0]
+            edges = [COLOURS[fate_of(one.record)] if "routed" in way.name else "#FFFFFF" for one in emitted]
+            quality = judge(clip, scene).quality.mean().item()
+            rows.append(Strip(way.name, [clip[i] for i in shown], edges, quality))
+        truth = render(scene, torch.tensor(shown))
+        found.append((prompt, [Strip("the world", list(truth), ["#FFFFFF"] * len(shown), None), *rows]))
+    return found
+
+
+def draw(found: list[tuple[str, list[Strip]]]) -> Image.Image:
+    """Return the sheet."""
+    columns = len(found[0][1][0].frames)
+    height = sum(TITLE + ROW * len(rows) for _, rows in found)
+    width = LEFT + columns * (SIZE + GAP) + RIGHT
+    canvas, pictures = Canvas(width, height), []
+    y = 0
+    for prompt, rows in found:
+        canvas.text(8, y + TITLE / 2, prompt, 12, bold=True, align=0, room=width - 16)
+        y += TITLE
+        for strip in rows:
+            canvas.text(8, y + SIZE / 2, strip.name, 12, align=0)
+            for i, (frame, edge) in enumerate(zip(strip.frames, strip.edges, strict=True)):
+                x = LEFT + i * (SIZE + GAP)
+                canvas.box(x - 2, y - 2, x + SIZE + 2, y + SIZE + 2, edge)
+                pictures.append((x, y, frame))
+            if strip.quality is not None:
+                end = LEFT + columns * (SIZE + GAP) + 4
+                canvas.text(end, y + SIZE / 2, f"{strip.quality:.1f} dB", 12, FAINT, align=0)
+            y += ROW
+    sheet = canvas.finished()
+    for x, top, frame in pictures:
+        pixels = (frame.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
+        sheet.paste(Image.fromarray(pixels), (x, top))
+    return sheet
+
+
+def main() -> None:
+    """Write the sheet."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--prompts", type=int, default=5)
+    options.add_argument("--seed", type=int, default=11, help="which held-out prompts")
+    options.add_argument("--output", type=Path, default=Path("docs/images/pocket_set.png"))
+    args = options.parse_args()
+    draw(strips(held_out_prompts(args.prompts, args.seed))).save(args.output)
+
+
+if __name__ == "__main__":
+    main()

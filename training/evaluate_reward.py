@@ -1,0 +1,130 @@
+"""Measure a reward on held-out prompts, loaded as the generator loads it.
+
+    python -m training.evaluate_reward [--weights out/training/reward.safetensors] [--scenes 200]
+
+AUC: the chance that a good pair scores higher than a bad one; over pairs of different prompts (`auc`), and of the
+same prompt or picture (`same`), which is what a comparison of drafts of one video needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from sdvg_core.pocket.oracle import still_quality
+from sdvg_core.pocket.world import Scene, draw_scene, parse, render
+from sdvg_core.scorers import ImageRewardScorer, load_image_reward
+
+from .common import WORK, seeded
+from .corruptions import Shot, corrupt
+from .reward_data import LENGTH, read_pool
+from .scene_changes import VISIBLE, changed
+
+STRENGTHS = {"weak": (0.1, 0.35), "moderate": (0.35, 0.65), "strong": (0.65, 1.0)}
+CEILING = 32.0
+"""Decibels above which no difference is seen: qualities count up to it."""
+
+
+def auc(good: Tensor, bad: Tensor) -> float:
+    """Return the chance that one of `good` is above one of `bad`; a tie counts half."""
+    above = good[:, None] - bad[None, :]
+    return float((above > 0).float().mean() + (above == 0).float().mean() / 2)
+
+
+def same(good: Tensor, bad: Tensor) -> float:
+    """Return the share of pairs, of the same place in both, in which the good one is above."""
+    return float((good > bad).float().mean() + (good == bad).float().mean() / 2)
+
+
+def correlations(rewards: Tensor, qualities: Tensor) -> dict[str, float]:
+    """Return Pearson's correlation and Spearman's."""
+    ranks = [values.argsort().argsort().float() for values in (rewards, qualities)]
+    return {
+        "pearson": float(torch.corrcoef(torch.stack([rewards, qualities]))[0, 1]),
+        "spearman": float(torch.corrcoef(torch.stack(ranks))[0, 1]),
+    }
+
+
+def evaluate(scorer: ImageRewardScorer, scenes: int, seed: int = 0) -> dict[str, dict[str, float]]:
+    """Return the figures by what was compared."""
+    clean, quality_of_spoiled, spoiled = [], [], {name: [] for name in STRENGTHS}
+    wrong: dict[str, list[float]] = {name: [] for name in ("any", *VISIBLE, "standing place")}
+    right_of: dict[str, list[float]] = {name: [] for name in wrong}
+    for number in range(scenes):
+        generator = seeded(seed, "evaluation", number)
+        scene = draw_scene(generator, held_out=True)
+        time = float(generator.randrange(LENGTH))
+        shot = Shot(render(scene, torch.tensor([time]))[0], scene, time)
+        bad = [corrupt(shot, generator.uniform(*span), generator) for span in STRENGTHS.values()]
+        frames = torch.stack([shot.frame, *bad])
+        rewards = scorer.score(frames[None], scene.text)
+        clean.append(float(rewards[0]))
+        for name, reward in zip(STRENGTHS, rewards[1:], strict=True):
+            spoiled[name].append(float(reward))
+        quality_of_spoiled.append(still_quality(frames[1:], scene))
+        for name, other in wrong_scenes(scene, seed, number).items():
+            wrong[name].append(float(scorer.score(frames[None, :1], other.text)))
+            right_of[name].append(clean[-1])
+    good = torch.tensor(clean)
+    found = {f"clean against {name}": _both(good, torch.tensor(bad)) for name, bad in spoiled.items()}
+    for name, bad in wrong.items():
+        found[f"right prompt against wrong: {name}"] = _both(torch.tensor(right_of[name]), torch.tensor(bad))
+    by_scene = torch.tensor([spoiled[name] for name in STRENGTHS]).T.flatten()
+    qualities = torch.cat(quality_of_spoiled).clamp(max=CEILING)
+    found["rewards of spoiled frames and quality"] = correlations(by_scene, qualities)
+    everything = torch.cat([good, by_scene])
+    found["right prompts"] = {"mean": float(everything.mean()), "deviation": float(everything.std())}
+    return found
+
+
+def wrong_scenes(scene: Scene, seed: int, number: int) -> dict[str, Scene]:
+    """Return scenes a frame of `scene` does not show: another one, and some that differ in one word."""
+    generator = seeded(seed, "wrong", number)
+    found = {"any": draw_scene(generator, held_out=True)}
+    found |= {name: changed(scene, name, generator) for name in VISIBLE}
+    if scene.other and not scene.other.pace:
+        alone = changed(Scene(scene.other, scene.ground), "place", generator)
+        found["standing place"] = replace(scene, other=alone.mover)
+    return found
+
+
+def evaluate_pictures(scorer: ImageRewardScorer, files: list[Path]) -> dict[str, float]:
+    """Return how rewards of pictures that models made follow the oracle, over all and within a prompt."""
+    rewards, qualities = [], []
+    for prompt, frames in read_pool(files).items():
+        frames = frames.float() / 255
+        rewards.append(scorer.score(frames[None], prompt))
+        qualities.append(still_quality(frames, parse(prompt)).clamp(max=CEILING))
+    return correlations(torch.cat(rewards), torch.cat(qualities)) | {"prompts": float(len(rewards))}
+
+
+def _both(good: Tensor, bad: Tensor) -> dict[str, float]:
+    return {"auc": auc(good, bad), "same": same(good, bad)}
+
+
+def main() -> None:
+    """Measure, print, and write the figures beside the weights."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--weights", type=Path, default=WORK / "reward.safetensors")
+    options.add_argument("--scenes", type=int, default=200)
+    options.add_argument("--pictures", type=Path, nargs="*", default=[], help="pictures of held-out prompts")
+    options.add_argument("--threads", type=int, default=0)
+    args = options.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    scorer = load_image_reward(args.weights)
+    found = evaluate(scorer, args.scenes)
+    if args.pictures:
+        found["pictures of models"] = evaluate_pictures(scorer, args.pictures)
+    rounded = {name: {k: round(v, 3) for k, v in figures.items()} for name, figures in found.items()}
+    args.weights.with_suffix(".json").write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(rounded, indent=1))
+
+
+if __name__ == "__main__":
+    main()

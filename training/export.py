@@ -1,0 +1,80 @@
+"""Put the trained set into the package: 16-bit safetensors in the published layouts, and a manifest.
+
+    python -m training.export
+
+The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
+from sdvg_core.pocket.trained_set import FOLDER, NAMES
+from sdvg_core.text.umt5_weights import umt5_to_comfy
+
+from .common import WORK
+from .train_text import WIDTH
+from .train_transformer import MODELS
+
+
+def main() -> None:
+    """Write the set and its manifest."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for role in MODELS:
+        save_file(_transformer(role), FOLDER / NAMES[role], _stated_sizes())
+    save_file(wan_vae_to_original(_half(_load("vae"))), FOLDER / NAMES["vae"])
+    text = torch.load(WORK / "text.pt", weights_only=True)
+    pieces = text["pieces"].numpy().tobytes()
+    save_file(umt5_to_comfy(_half(text["weights"]), pieces), FOLDER / NAMES["text_encoder"])
+    shutil.copyfile(WORK / "reward.safetensors", FOLDER / NAMES["reward"])
+    shutil.copyfile(WORK / "vocab.txt", FOLDER / NAMES["vocabulary"])
+    manifest = {"commit": _commit(), "files": {role: _described(FOLDER / name) for role, name in NAMES.items()}}
+    metrics = WORK / "metrics.json"
+    if metrics.exists():
+        manifest["metrics"] = json.loads(metrics.read_text(encoding="utf-8"))
+    (FOLDER / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+    total = sum(path.stat().st_size for path in FOLDER.iterdir())
+    print(f"{total / 1e6:.1f} MB in {FOLDER.name}")
+
+
+def _load(name: str) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = torch.load(WORK / f"{name}.pt", weights_only=True)["weights"]
+    return weights
+
+
+def _transformer(role: str) -> dict[str, Tensor]:
+    return {f"model.{name}": w for name, w in _half(_load(role)).items()}
+
+
+def _stated_sizes() -> dict[str, str]:
+    # ComfyUI takes a text width other than 4096 only from here.
+    return {"config": json.dumps({"transformer": {"text_dim": WIDTH}})}
+
+
+def _half(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: w.half().contiguous() for name, w in weights.items()}
+
+
+def _described(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    return {"file": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _commit() -> str:
+    return subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,249 @@
+"""What the reward model learns from: pictures and prompts, each pair with the oracle's opinion.
+
+Pairs come in groups, every picture of a group with every prompt of it: of a scene, of two that differ from it in a
+word, and of another one. So the same picture is seen with right and nearly right prompts, and the same prompt with
+good, spoiled and wrong pictures; and each scene is rendered, and each picture read, once for many pairs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from torch import Tensor
+
+from sdvg_core.pocket.oracle import BEST
+from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene, draw_scene, parse, render_with_mask
+from sdvg_core.scorers.tokenizer import MAX_TOKENS
+
+from .corruptions import Shot, corrupt
+from .scene_changes import OPTIONS, can_be_seen, changed
+
+LENGTH = 105
+"""Frames of a clip: the moments a picture may be of."""
+STRIDE = 3
+"""Every how many frames a picture is compared to; its own moment is always among them."""
+PICTURES = (7, 3, 3, 3)
+"""How many pictures of each of a group's scenes."""
+CLEAN_PICTURES = 8
+"""How many pictures of a scene `draw_clean` draws."""
+CLEAN_SHARE = 0.25
+READABLE = 14.0
+"""Decibels below which a picture is not asked what is where."""
+
+POOL_SHARE = 0.4
+"""How many of the groups begin with a pool's pictures, where there is a pool."""
+
+PATCHES = 8
+UNKNOWN = -1
+"""A label that does not count."""
+
+Pool = Mapping[str, Tensor]
+"""Pictures made by models, `n 3 h w` uint8, by prompt."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """Pictures, and what is where in them.
+
+    `frames`: `n 3 h w` in [0, 1]. `patches`: `n 2 8 8`, see `patch_labels`. `covers`: `n 64 8 8`, how much a thing
+    covers of each of a patch's pixels.
+    """
+
+    frames: Tensor
+    patches: Tensor
+    covers: Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Pictures, each of the scene `origin`, `n`, and their `quality` under each scene's prompt, `n p` decibels.
+
+    What the towers' tokens are asked besides: `flaws`, `n 8 8`, decibels of each patch; `words` and `places`,
+    `n p 35` each, see `word_labels`.
+    """
+
+    scenes: tuple[Scene, ...]
+    shown: Shown
+    origin: Tensor
+    quality: Tensor
+    flaws: Tensor
+    words: Tensor
+    places: Tensor
+
+    @property
+    def frames(self) -> Tensor:
+        """The pictures, `n 3 h w`."""
+        return self.shown.frames
+
+    @property
+    def own_quality(self) -> Tensor:
+        """Decibels of each picture under the prompt of its own scene: `n`."""
+        return self.quality.gather(1, self.origin[:, None])[:, 0]
+
+
+def draw_group(generator: random.Random, pool: Pool | None = None) -> Group:
+    """Draw a group of training prompts."""
+    scene, made = draw_scene(generator, held_out=False), torch.zeros(0, 3, SIZE, SIZE)
+    if pool and generator.random() < POOL_SHARE:
+        prompt = generator.choice(sorted(pool))
+        scene, made = parse(prompt), pool[prompt]
+        made = made[generator.sample(range(len(made)), min(len(made), PICTURES[0]))].float() / 255
+    scenes = (scene, *relatives(scene, generator))
+    times = [[float(generator.randrange(LENGTH)) for _ in range(count)] for count in PICTURES]
+    moments = [compared_moments(own) for own in times]
+    truths = [render_with_mask(scene, of_scene) for scene, of_scene in zip(scenes, moments, strict=True)]
+    frames = torch.stack(
+        [
+            spoil(Shot(frame, scene, time), generator)
+            for scene, own, (truth, _) in zip(scenes, times, truths, strict=True)
+            for time, frame in zip(own, truth, strict=False)
+        ]
+    )
+    frames[: len(made)] = made
+    frames = (frames * 255).floor() / 255
+    origin = torch.arange(len(scenes)).repeat_interleave(torch.tensor(PICTURES))
+    judged = [decibels(frames, *truth) for truth in truths]
+    best = [int(judged[number][i].argmax()) for i, number in enumerate(origin.tolist())]
+    nearest, cover = (
+        torch.stack([truths[number][kind][moment] for number, moment in zip(origin, best, strict=True)])
+        for kind in (0, 1)
+    )
+    patches = torch.stack(
+        [
+            patch_labels(scenes[number], float(moments[number][moment]))
+            for number, moment in zip(origin, best, strict=True)
+        ]
+    )
+    own = torch.tensor([float(judged[number][i].max()) for i, number in enumerate(origin.tolist())])
+    patches[own < READABLE] = UNKNOWN
+    asked = [[word_labels(said, shown) for said in scenes] for shown in scenes]
+    words, places = (torch.stack([torch.stack([w[kind] for w in row]) for row in asked]) for kind in (0, 1))
+    return Group(
+        scenes=scenes,
+        origin=origin,
+        quality=torch.stack([of_scene.amax(dim=1) for of_scene in judged], dim=1),
+        shown=Shown(frames, patches, F.pixel_unshuffle(cover, SIZE // PATCHES)),
+        flaws=patch_decibels(frames, nearest),
+        words=words[origin],
+        places=places[origin],
+    )
+
+
+def draw_clean(generator: random.Random, scenes: int) -> Shown:
+    """Draw clean pictures of training prompts: cheap, and nothing distracts from what is there."""
+    found = []
+    for _ in range(scenes):
+        scene = draw_scene(generator, held_out=False)
+        times = [generator.uniform(0, LENGTH) for _ in range(CLEAN_PICTURES)]
+        frames, cover = render_with_mask(scene, torch.tensor(times))
+        patches = torch.stack([patch_labels(scene, time) for time in times])
+        found.append((frames, patches, F.pixel_unshuffle(cover, SIZE // PATCHES)))
+    return Shown(*(torch.cat(parts) for parts in zip(*found, strict=True)))
+
+
+def relatives(scene: Scene, generator: random.Random, *, held_out: bool = False) -> list[Scene]:
+    """Return two scenes that differ in one word, and one that differs in most of them."""
+    near = [_of_side(scene, generator, held_out) for _ in range(2)]
+    other = draw_scene(generator, held_out=held_out)
+    on_same = replace(other, ground=scene.ground)
+    if on_same.held_out == held_out and can_be_seen(on_same) and generator.random() < 0.5:
+        other = on_same
+    return [*near, other]
+
+
+def _of_side(scene: Scene, generator: random.Random, held_out: bool) -> Scene:
+    while True:
+        candidate = changed(scene, generator.choice(("ground", *OPTIONS)), generator)
+        if candidate.held_out == held_out:
+            return candidate
+
+
+def spoil(shot: Shot, generator: random.Random) -> Tensor:
+    """Return the shot's frame, mostly corrupted, in any strength."""
+    if generator.random() < CLEAN_SHARE:
+        return shot.frame
+    return corrupt(shot, generator.random(), generator)
+
+
+def compared_moments(own: Sequence[float]) -> Tensor:
+    """Return the times pictures are compared to: their own first."""
+    return torch.cat([torch.tensor(own), torch.arange(0, LENGTH, STRIDE, dtype=torch.float32)])
+
+
+def decibels(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
+    """Return `n m` decibels of frames `n c h w` against m moments; `oracle.still_quality` is their maximum."""
+    on_things = mask / mask.sum(dim=(1, 2, 3), keepdim=True).clamp(min=1)
+    on_ground = (1 - mask) / (1 - mask).sum(dim=(1, 2, 3), keepdim=True).clamp(min=1)
+    weight = (on_things + on_ground) / (2 * truth.shape[1])
+    # The square of a difference, multiplied out, so that it is two products of matrices.
+    squares = frames.square().sum(dim=1).flatten(1) @ weight.flatten(1).T
+    products = frames.flatten(1) @ (weight * truth).flatten(1).T
+    errors = squares - 2 * products + (weight * truth.square()).sum(dim=(1, 2, 3))
+    return (-10 * errors.clamp(min=1e-12).log10()).clamp(max=BEST)
+
+
+def patch_decibels(frames: Tensor, truth: Tensor) -> Tensor:
+    """Return `n 8 8` decibels of each patch of frames against as many true ones."""
+    errors = F.avg_pool2d((frames - truth).square().mean(dim=1), SIZE // PATCHES)
+    return (-10 * errors.clamp(min=1e-12).log10()).clamp(max=BEST)
+
+
+def read_pool(files: Sequence[Path]) -> dict[str, Tensor]:
+    """Read pictures that models made: `frames` uint8 `n 3 h w`; in the metadata `prompts`, a line a frame."""
+    found: dict[str, list[Tensor]] = {}
+    for path in files:
+        with safe_open(path, "pt") as file:
+            prompts = file.metadata()["prompts"].split("\n")
+            for prompt, frame in zip(prompts, file.get_tensor("frames"), strict=True):
+                found.setdefault(prompt, []).append(frame)
+    return {prompt: torch.stack(frames) for prompt, frames in found.items()}
+
+
+def patch_labels(scene: Scene, time: float) -> Tensor:
+    """Return what is in each patch, `2 8 8`: whose colour, a thing's or a ground's; which shape and size.
+
+    A thing is where its middle is no farther than its radius; without one, the second is 0.
+    """
+    grid = (PATCHES, PATCHES)
+    found = torch.stack([torch.full(grid, _ground_label(scene)), torch.zeros(grid, dtype=torch.long)])
+    axis = (torch.arange(PATCHES) + 0.5) * (SIZE / PATCHES)
+    for thing in scene.things:
+        across, down = thing.centre(torch.tensor([time]))
+        near = torch.maximum((axis - across).abs()[None, :], (axis - down).abs()[:, None]) <= RADII[thing.size]
+        kind = 1 + 2 * SHAPES.index(thing.shape) + list(RADII).index(thing.size)
+        found[0][near], found[1][near] = list(COLOURS).index(thing.colour), kind
+    return found
+
+
+def word_labels(said: Scene, shown: Scene) -> tuple[Tensor, Tensor]:
+    """Return for each token of a prompt whether a picture shows it, and where to look, (35,) each.
+
+    Asked are the ground, each thing's colour, and the size and shape of the thing of that colour: 1, 0, or -1 for
+    what is not asked. Where: the patches of this colour in `patch_labels`, or -1.
+    """
+    found, where = torch.full((2, MAX_TOKENS), UNKNOWN)
+    text = said.text.split()
+    found[len(text)] = said.ground == shown.ground
+    if said.ground == shown.ground:
+        where[len(text)] = _ground_label(said)
+    articles = [number for number, word in enumerate(text, 1) if word == "a"]
+    by_colour = {thing.colour: thing for thing in shown.things}
+    for article, thing in zip(articles, filter(None, (said.mover, said.other)), strict=True):
+        meant = by_colour.get(thing.colour)
+        found[article + 2] = meant is not None
+        if meant is not None:
+            where[article + 1 : article + 4] = list(COLOURS).index(thing.colour)
+        else:
+            meant = shown.mover if thing is said.mover or shown.other is None else shown.other
+        found[article + 1], found[article + 3] = thing.size == meant.size, thing.shape == meant.shape
+    return found, where
+
+
+def _ground_label(scene: Scene) -> int:
+    return len(COLOURS) + list(GROUNDS).index(scene.ground)

@@ -1,0 +1,136 @@
+"""Let a model make whole clips on its own, and write down what should have come next at every block.
+
+    python -m training.roll_out drafter|target [--clips 96] [--seed 0]
+
+A model that runs a little ahead or behind is not wrong from there on: what is right after a context is what the
+world would show next after it. So the moment that the context shows is looked for, and the true continuation is
+rendered from there. Contexts in which no moment of the clip can be recognised are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import UMT5EncoderModel
+
+from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.pocket.world import Scene, draw_scene, render, render_with_mask
+
+from .causal import BLOCK, SCHEDULE, Prompted, build, embed
+from .common import WORK, save_checkpoint, seeded
+from .make_latents import BLOCKS, codec, encode_stills
+from .train_text import CONFIG, Tokens
+from .train_transformer import MODELS, ROLLOUTS
+
+TOGETHER = 16
+"""Clips made side by side."""
+
+REACH = 12
+"""How many frames a context may be ahead or behind."""
+
+RECOGNISED = 0.02
+"""The mean squared error, things and ground weighing the same, above which a context is not recognised (17 dB)."""
+
+
+def roll_out(
+    tree: Any, vae: WanCodec, embedding: Tensor, real: Tensor
+) -> tuple[list[Tensor], list[Tensor], Tensor]:
+    """Return the contexts of blocks 1 to 8, the blocks, and the pixel frames of clips a model made on its own."""
+    contexts, blocks, shown, state = [], [], [], None
+    for number in range(BLOCKS):
+        prompted = Prompted(tree, embedding, real)
+        if number:
+            context = blocks[-1].clone()
+            if number > 1:
+                still = shown[-1][:, 3::4][:, :1]
+                context[:, :, 0] = encode_stills(vae, still)[:, 0]
+            contexts.append(context)
+            prompted.see(context)
+        blocks.append(prompted.sample([torch.randn(len(real), 16, BLOCK, 8, 8) for _ in SCHEDULE]))
+        frames, state = vae.decode(blocks[-1], state)
+        shown.append(frames)
+    return contexts, blocks, torch.cat(shown, dim=1)
+
+
+def moment(scene: Scene, seen: Tensor, due: int) -> int | None:
+    """Return by how many frames the frames `f c h w`, due at `due` and after, are ahead; None if unrecognisable."""
+    count = len(seen)
+    first = max(due - REACH, 0)
+    truth, mask = render_with_mask(scene, torch.arange(first, due + count + REACH))
+    found = []
+    for start in range(len(truth) - count + 1):
+        error = (seen - truth[start : start + count]).square().mean(dim=1, keepdim=True)
+        cover = mask[start : start + count]
+        on_things = (error * cover).sum() / cover.sum().clamp(min=1)
+        on_ground = (error * (1 - cover)).sum() / (1 - cover).sum().clamp(min=1)
+        found.append((((on_things + on_ground) / 2).item(), abs(first + start - due), first + start - due))
+    error, _, ahead = min(found)
+    return ahead if error < RECOGNISED else None
+
+
+def continuations(vae: WanCodec, scene: Scene, frames: Tensor) -> tuple[list[int], Tensor]:
+    """Return the blocks (1 to 8) whose context was recognised, and the true latents `n c 3 h w` after each."""
+    numbers, clips = [], []
+    for number in range(1, BLOCKS):
+        due = 12 * number
+        newest = slice(due - 11, due - 3)
+        ahead = moment(scene, frames[newest], newest.start)
+        if ahead is not None:
+            numbers.append(number)
+            clips.append(render(scene, (torch.arange(due - 16, due + 9) + ahead).clamp(min=0)))
+    if not clips:
+        return [], torch.empty(0, 16, BLOCK, 8, 8)
+    return numbers, vae.encode(torch.stack(clips))[:, :, -BLOCK:]
+
+
+def main() -> None:
+    """Write one shard of contexts and continuations, and the frames with their prompts for the reward."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("model", choices=sorted(MODELS))
+    options.add_argument("--clips", type=int, default=96)
+    options.add_argument("--seed", type=int, default=0)
+    args = options.parse_args()
+    torch.set_num_threads(1)
+    saved_text = torch.load(WORK / "text.pt", weights_only=True)
+    encoder = UMT5EncoderModel(CONFIG).eval()
+    encoder.load_state_dict(saved_text["weights"])
+    tokens, vae, tree = Tokens(saved_text["pieces"].numpy().tobytes()), codec(), build(MODELS[args.model])
+    tree.load_state_dict(torch.load(WORK / f"{args.model}.ckpt", weights_only=True)["average"])
+    tree.requires_grad_(False)
+
+    generator = seeded(args.seed, "roll out", args.model)
+    torch.manual_seed(generator.getrandbits(63))
+    prompts: list[str] = []
+    contexts, truths, pictures, captions = [], [], [], []
+    for _ in range(0, args.clips, TOGETHER):
+        scenes = [draw_scene(generator, held_out=False) for _ in range(TOGETHER)]
+        seen, _, frames = roll_out(tree, vae, *embed(encoder, tokens, [scene.text for scene in scenes]))
+        for i, scene in enumerate(scenes):
+            numbers, truth = continuations(vae, scene, frames[i])
+            contexts += [seen[number - 1][i] for number in numbers]
+            truths.append(truth)
+            prompts += [scene.text] * len(numbers)
+            pictures.append((frames[i, 4::12] * 255).round().byte())
+            captions += [scene.text] * len(pictures[-1])
+    print(f"{len(prompts)} of {args.clips * (BLOCKS - 1)} contexts recognised", flush=True)
+    if not contexts:
+        return
+    save_checkpoint(
+        ROLLOUTS / args.model / f"{args.seed:05d}.pt",
+        prompts=prompts,
+        context=torch.stack(contexts).half(),
+        blocks=torch.cat(truths).half(),
+    )
+    save_file(
+        {"frames": torch.cat(pictures)},
+        ROLLOUTS / f"{args.model}-{args.seed:05d}.safetensors",
+        {"prompts": "\n".join(captions)},
+    )
+
+
+if __name__ == "__main__":
+    main()
