@@ -8,18 +8,16 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
-from ..sdvg_core.errors import BadInput
 from ..sdvg_core.loading import AUTO
 from .host.files import WEIGHT_DTYPES, load_model
 from .host.presets import attach_preset
-from .sockets import CATEGORY
+from .known import check_option, known_inputs_only, node_schema
 
 
 def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
-    return io.Schema(
+    return node_schema(
         node_id=node_id,
         display_name=display_name,
-        category=CATEGORY,
         description=f"Loads the {role}. LoRA loaders and device nodes go between this and the sampler as usual.",
         search_aliases=["Self-Forcing", "Krea", "causal Wan"],
         inputs=[
@@ -63,12 +61,8 @@ def _custom_inputs() -> list[Any]:
     ]
 
 
-def chosen_preset(widgets: dict[str, Any] | None) -> Preset | None:
+def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     """Return the preset of the widgets; None for auto, which is found out when the model is used."""
-    if widgets is None:  # ComfyUI gives none for an option it does not know
-        raise BadInput(
-            f"expected a preset among {', '.join((AUTO, *PRESETS))}, but the workflow names another; choose one of them"
-        )
     name = widgets["preset"]
     if name == AUTO:
         return None
@@ -84,8 +78,10 @@ class DrafterLoader(io.ComfyNode):
         return _schema("SDVGDrafterLoader", "SDVG Drafter Loader", "drafter")
 
     @classmethod
+    @known_inputs_only
     def execute(cls, file, weight_dtype, preset=None) -> io.NodeOutput:
         """Load it and note how it is to be run."""
+        check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         return io.NodeOutput(attach_preset(load_model(path, weight_dtype), chosen_preset(preset)))
 

@@ -16,7 +16,8 @@ from ..sdvg_core.pocket.random_set import write_random_set
 from .host.files import load_model
 from .host.presets import attach_preset
 from .host.scorer import load_host_scorer
-from .sockets import CATEGORY, RewardModel
+from .known import known_inputs_only, node_schema
+from .sockets import RewardModel
 
 
 class PocketModels(io.ComfyNode):
@@ -25,10 +26,9 @@ class PocketModels(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return io.Schema(
+        return node_schema(
             node_id="SDVGPocketModels",
             display_name="SDVG Pocket Models",
-            category=CATEGORY,
             description="A tiny drafter, target, VAE and scorer. Their weights are random for now: they show the route.",
             inputs=[
                 io.String.Input(
@@ -49,6 +49,7 @@ class PocketModels(io.ComfyNode):
         )
 
     @classmethod
+    @known_inputs_only
     def execute(cls, prompt) -> io.NodeOutput:
         """Write the set into ComfyUI's temporary folder and load it with the ordinary loaders."""
         files = write_random_set(Path(folder_paths.get_temp_directory()) / "sdvg_pocket")

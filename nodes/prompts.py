@@ -5,7 +5,8 @@ from __future__ import annotations
 from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput
-from .sockets import CATEGORY, PromptEntry, Prompts
+from .known import known_inputs_only, node_schema
+from .sockets import PromptEntry, Prompts
 
 
 class PromptSchedule(io.ComfyNode):
@@ -14,19 +15,19 @@ class PromptSchedule(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return io.Schema(
+        return node_schema(
             node_id="SDVGPromptSchedule",
             display_name="SDVG Prompt Schedule",
-            category=CATEGORY,
             description="From a block on, another prompt. Blocks before it stay as they are, bit for bit.",
             search_aliases=["prompt travel", "prompt switch"],
             inputs=[
                 io.Int.Input(
                     "from_block",
-                    default=3,
-                    min=1,
+                    default=4,
+                    min=2,
                     max=4096,
-                    tooltip="The first block that shows this prompt. Blocks count from 0; block 0 has the sampler's prompt.",
+                    tooltip="The first block that shows this prompt. Blocks count from 1, also those of a clip that is continued; block "
+                    "1 has the sampler's prompt.",
                 ),
                 io.Conditioning.Input("conditioning", tooltip="The prompt as the text encoder made it."),
                 io.String.Input(
@@ -40,11 +41,13 @@ class PromptSchedule(io.ComfyNode):
         )
 
     @classmethod
+    @known_inputs_only
     def execute(cls, from_block, conditioning, text, schedule=()) -> io.NodeOutput:
         """Append the entry."""
-        if schedule and from_block <= schedule[-1].from_block:
+        entry = PromptEntry(from_block - 1, conditioning, text)
+        if schedule and entry.index <= schedule[-1].index:
             raise BadInput(
-                f"expected a block after {schedule[-1].from_block}, where the prompt before begins, but got "
+                f"expected a block after {schedule[-1].index + 1}, where the prompt before begins, but got "
                 f"{from_block}; raise from_block or swap the two nodes"
             )
-        return io.NodeOutput((*schedule, PromptEntry(from_block, conditioning, text)))
+        return io.NodeOutput((*schedule, entry))

@@ -8,7 +8,8 @@ from comfy_api.latest import io, ui
 
 from ..sdvg_core.picture import route_picture
 from ..sdvg_core.summary import summarise
-from .sockets import CATEGORY, Report
+from .known import known_inputs_only, node_schema
+from .sockets import Report
 
 
 class RouteReport(io.ComfyNode):
@@ -17,10 +18,9 @@ class RouteReport(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return io.Schema(
+        return node_schema(
             node_id="SDVGRouteReport",
             display_name="SDVG Route Report",
-            category=CATEGORY,
             description="A picture of the route and the whole record as JSON.",
             is_output_node=True,
             inputs=[Report.Input("report", tooltip="From the Speculative AR Sampler.")],
@@ -28,6 +28,7 @@ class RouteReport(io.ComfyNode):
         )
 
     @classmethod
+    @known_inputs_only
     def execute(cls, report) -> io.NodeOutput:
         """Draw the picture and write the JSON."""
         picture = np.asarray(route_picture(report).convert("RGB"), dtype=np.float32) / 255

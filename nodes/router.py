@@ -12,8 +12,9 @@ from ..sdvg_core.model_files import KNOWN_FILES
 from ..sdvg_core.router import Policy, RouterConfig, parse_script
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
-from .host.scorer import load_host_scorer
-from .sockets import CATEGORY, RewardModel, Router, RouterValue
+from .host.scorer import load_host_scorer, scorer_devices
+from .known import check_option, known_inputs_only, node_schema
+from .sockets import RewardModel, Router, RouterValue
 
 NONE = "none"
 NEEDS_SCORES = ("reward", "percentile", "scripted")
@@ -25,10 +26,9 @@ class QualityRouter(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs; a policy's own widgets appear only with it."""
-        return io.Schema(
+        return node_schema(
             node_id="SDVGQualityRouter",
             display_name="SDVG Quality Router",
-            category=CATEGORY,
             description="Decides which drafted blocks stay: ImageReward scores every frame, and the worst one decides.",
             search_aliases=["ImageReward", "gate", "tau"],
             inputs=[
@@ -42,7 +42,7 @@ class QualityRouter(io.ComfyNode):
                 io.Boolean.Input(
                     "force_first",
                     default=True,
-                    tooltip="The target makes block 0, whatever the policy. Most of the target's quality comes from it.",
+                    tooltip="The target makes the first block, whatever the policy. Most of the target's quality comes from it.",
                 ),
                 io.Int.Input(
                     "bail_out",
@@ -70,10 +70,11 @@ class QualityRouter(io.ComfyNode):
                 ),
                 io.Combo.Input(
                     "device",
-                    options=["default", "cpu"],
+                    options=scorer_devices(),
                     default="default",
                     advanced=True,
-                    tooltip="Where the scorer runs. It takes about 1.8 GB in float32.",
+                    tooltip="Where the scorer runs; it takes about 1.8 GB in float32. One that this machine lacks counts as "
+                    "default.",
                 ),
                 io.Combo.Input(
                     "dtype",
@@ -90,10 +91,20 @@ class QualityRouter(io.ComfyNode):
         )
 
     @classmethod
+    def validate_inputs(cls, device, policy=None) -> bool:
+        """Let every device pass: a workflow may come from a machine with more of them.
+
+        ComfyUI leaves the checks of what is named here to us, and hands on `policy` whether or not it is named.
+        """
+        return True
+
+    @classmethod
+    @known_inputs_only
     def execute(
         cls, reward_file, force_first, bail_out, repair_step, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
+        check_option(policy, "policy", get_args(Policy), cls)
         config = router_config(policy, force_first=force_first, bail_out=bail_out, repair_step=repair_step)
         if config.policy not in NEEDS_SCORES:
             return io.NodeOutput(RouterValue(config, None))
@@ -148,12 +159,8 @@ def _policy_input() -> Any:
     )
 
 
-def router_config(policy: dict[str, Any] | None, **modifiers: Any) -> RouterConfig:
-    """Return the router's settings from the policy's widgets; ComfyUI gives none for a policy it does not know."""
-    if policy is None:
-        raise BadInput(
-            f"expected a policy among {', '.join(get_args(Policy))}, but the workflow names another; choose one of them"
-        )
+def router_config(policy: dict[str, Any], **modifiers: Any) -> RouterConfig:
+    """Return the router's settings from the policy's widgets."""
     settings = {**policy, **modifiers}
     if "script" in settings:
         settings["script"] = parse_script(settings["script"])
@@ -164,8 +171,7 @@ def _load(reward_file: str, **options: Any) -> Any:
     if reward_file == NONE:
         known = {k.role: k for k in KNOWN_FILES}
         raise BadInput(
-            "expected a reward model for this policy, but none is chosen; put two files into models/image_reward, or "
-            f"choose the policy anchor-only, which needs none: 1. {known['reward'].source}; "
-            f"2. {known['vocabulary'].source}"
+            "expected a reward model for this policy, but none is chosen; choose the policy anchor-only, which needs none, "
+            f"or put two files into models/image_reward: {known['reward'].source}, and {known['vocabulary'].source}"
         )
     return load_host_scorer(folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file), **options)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 from comfy_api.latest import io
 
 from ..sdvg_core.schedule import SCHEDULES
+from .host.progress import route_events
 from .host.run import Job, run_job
-from .sockets import CATEGORY, PromptEntry, Prompts, Report, Router
+from .known import known_inputs_only, node_schema
+from .sockets import PromptEntry, Prompts, Report, Router
 
 PRESET_SCHEDULE = "preset"
+# Has ComfyUI (0.18.1 or newer) show what the node left also when the node itself comes from the cache.
+LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
 
 
 class SpeculativeSampler(io.ComfyNode):
@@ -17,13 +23,13 @@ class SpeculativeSampler(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return io.Schema(
+        return node_schema(
             node_id="SDVGSpeculativeSampler",
             display_name="SDVG Speculative AR Sampler",
-            category=CATEGORY,
             description="Makes a video block by block: the drafter proposes, the router decides, the target remakes.",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
-            hidden=[io.Hidden.unique_id, io.Hidden.extra_pnginfo],
+            hidden=[io.Hidden.unique_id],
+            **LEAVES_OUTPUT,
             inputs=[
                 io.Model.Input("drafter", tooltip="The small model, from the Drafter Loader or any loader."),
                 io.Model.Input("target", tooltip="The large model. Load it with a loader of its own."),
@@ -86,6 +92,7 @@ class SpeculativeSampler(io.ComfyNode):
         )
 
     @classmethod
+    @known_inputs_only
     def execute(
         cls,
         drafter,
@@ -122,4 +129,6 @@ class SpeculativeSampler(io.ComfyNode):
             node_id=cls.hidden.unique_id,
             workflow_id=((cls.hidden.extra_pnginfo or {}).get("workflow") or {}).get("id"),
         )
-        return io.NodeOutput(*run_job(job))
+        frames, latent, report = run_job(job)
+        route = route_events(report.blocks, job.node_id, job.workflow_id)
+        return io.NodeOutput(frames, latent, report, ui={"sdvg_route": route})

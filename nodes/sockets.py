@@ -30,8 +30,11 @@ class RouterValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptEntry:
-    """One entry of a prompt schedule: the block from which it holds, its conditioning and its text."""
+    """One entry of a prompt schedule: the block from which it holds, its conditioning and its text.
 
-    from_block: int
+    `index`: counted from 0, as the engine does; people count from 1.
+    """
+
+    index: int
     conditioning: Any
     text: str

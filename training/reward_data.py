@@ -22,7 +22,7 @@ from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene,
 from sdvg_core.scorers.tokenizer import MAX_TOKENS
 
 from .corruptions import Shot, corrupt
-from .scene_changes import OPTIONS, can_be_seen, changed
+from .scene_changes import can_be_seen, changed
 
 LENGTH = 105
 """Frames of a clip: the moments a picture may be of."""
@@ -33,8 +33,10 @@ PICTURES = (7, 3, 3, 3)
 CLEAN_PICTURES = 8
 """How many pictures of a scene `draw_clean` draws."""
 CLEAN_SHARE = 0.25
-READABLE = 14.0
-"""Decibels below which a picture is not asked what is where."""
+CHANGES = {"ground": 1, "colour": 2, "shape": 4, "size": 3, "place": 2, "pace": 0.5, "direction": 1}
+"""How often a nearly right scene differs in what."""
+READABLE = 19.0
+"""Decibels below which a picture is not asked what it shows: it may show something else."""
 
 POOL_SHARE = 0.4
 """How many of the groups begin with a pool's pictures, where there is a pool."""
@@ -87,6 +89,34 @@ class Group:
         return self.quality.gather(1, self.origin[:, None])[:, 0]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """A scene at `times`, `m`: `frames`, `m 3 h w`, and what things `cover`. The first `count` are its pictures."""
+
+    scene: Scene
+    count: int
+    times: Tensor
+    frames: Tensor
+    cover: Tensor
+
+    @classmethod
+    def draw(cls, scene: Scene, count: int, generator: random.Random) -> Truth:
+        """Draw moments of a scene, and add those that pictures of other scenes are compared to."""
+        drawn = torch.tensor([float(generator.randrange(LENGTH)) for _ in range(count)])
+        times = torch.cat([drawn, torch.arange(0, LENGTH, STRIDE, dtype=torch.float32)])
+        return cls(scene, count, times, *render_with_mask(scene, times))
+
+    def spoiled(self, generator: random.Random) -> Tensor:
+        """Return the frames of the drawn moments, most of them corrupted, in any strength."""
+        shots = [Shot(self.frames[i], self.scene, float(self.times[i])) for i in range(self.count)]
+        return torch.stack(
+            [
+                shot.frame if generator.random() < CLEAN_SHARE else corrupt(shot, generator.random(), generator)
+                for shot in shots
+            ]
+        )
+
+
 def draw_group(generator: random.Random, pool: Pool | None = None) -> Group:
     """Draw a group of training prompts."""
     scene, made = draw_scene(generator, held_out=False), torch.zeros(0, 3, SIZE, SIZE)
@@ -95,43 +125,33 @@ def draw_group(generator: random.Random, pool: Pool | None = None) -> Group:
         scene, made = parse(prompt), pool[prompt]
         made = made[generator.sample(range(len(made)), min(len(made), PICTURES[0]))].float() / 255
     scenes = (scene, *relatives(scene, generator))
-    times = [[float(generator.randrange(LENGTH)) for _ in range(count)] for count in PICTURES]
-    moments = [compared_moments(own) for own in times]
-    truths = [render_with_mask(scene, of_scene) for scene, of_scene in zip(scenes, moments, strict=True)]
-    frames = torch.stack(
-        [
-            spoil(Shot(frame, scene, time), generator)
-            for scene, own, (truth, _) in zip(scenes, times, truths, strict=True)
-            for time, frame in zip(own, truth, strict=False)
-        ]
-    )
+    truths = [Truth.draw(scene, count, generator) for scene, count in zip(scenes, PICTURES, strict=True)]
+    frames = torch.cat([truth.spoiled(generator) for truth in truths])
     frames[: len(made)] = made
-    frames = (frames * 255).floor() / 255
+    return judged(scenes, truths, (frames * 255).floor() / 255)
+
+
+def judged(scenes: tuple[Scene, ...], truths: list[Truth], frames: Tensor) -> Group:
+    """Judge pictures, PICTURES of each scene, with the prompt of every scene."""
     origin = torch.arange(len(scenes)).repeat_interleave(torch.tensor(PICTURES))
-    judged = [decibels(frames, *truth) for truth in truths]
-    best = [int(judged[number][i].argmax()) for i, number in enumerate(origin.tolist())]
-    nearest, cover = (
-        torch.stack([truths[number][kind][moment] for number, moment in zip(origin, best, strict=True)])
-        for kind in (0, 1)
-    )
-    patches = torch.stack(
-        [
-            patch_labels(scenes[number], float(moments[number][moment]))
-            for number, moment in zip(origin, best, strict=True)
-        ]
-    )
-    own = torch.tensor([float(judged[number][i].max()) for i, number in enumerate(origin.tolist())])
-    patches[own < READABLE] = UNKNOWN
+    found = [decibels(frames, truth.frames, truth.cover) for truth in truths]
+    quality = torch.stack([of_scene.amax(dim=1) for of_scene in found], dim=1)
+    shown_by = [(truths[number], int(found[number][i].argmax())) for i, number in enumerate(origin.tolist())]
+    patches = torch.stack([patch_labels(truth.scene, float(truth.times[best])) for truth, best in shown_by])
+    cover = torch.stack([truth.cover[best] for truth, best in shown_by])
     asked = [[word_labels(said, shown) for said in scenes] for shown in scenes]
-    words, places = (torch.stack([torch.stack([w[kind] for w in row]) for row in asked]) for kind in (0, 1))
+    words, places = (torch.stack([torch.stack([w[kind] for w in row]) for row in asked])[origin] for kind in (0, 1))
+    unreadable = quality.gather(1, origin[:, None])[:, 0] < READABLE
+    for labels in (patches, words, places):
+        labels[unreadable] = UNKNOWN
     return Group(
         scenes=scenes,
-        origin=origin,
-        quality=torch.stack([of_scene.amax(dim=1) for of_scene in judged], dim=1),
         shown=Shown(frames, patches, F.pixel_unshuffle(cover, SIZE // PATCHES)),
-        flaws=patch_decibels(frames, nearest),
-        words=words[origin],
-        places=places[origin],
+        origin=origin,
+        quality=quality,
+        flaws=patch_decibels(frames, torch.stack([truth.frames[best] for truth, best in shown_by])),
+        words=words,
+        places=places,
     )
 
 
@@ -159,21 +179,10 @@ def relatives(scene: Scene, generator: random.Random, *, held_out: bool = False)
 
 def _of_side(scene: Scene, generator: random.Random, held_out: bool) -> Scene:
     while True:
-        candidate = changed(scene, generator.choice(("ground", *OPTIONS)), generator)
+        attribute = generator.choices(tuple(CHANGES), tuple(CHANGES.values()))[0]
+        candidate = changed(scene, attribute, generator)
         if candidate.held_out == held_out:
             return candidate
-
-
-def spoil(shot: Shot, generator: random.Random) -> Tensor:
-    """Return the shot's frame, mostly corrupted, in any strength."""
-    if generator.random() < CLEAN_SHARE:
-        return shot.frame
-    return corrupt(shot, generator.random(), generator)
-
-
-def compared_moments(own: Sequence[float]) -> Tensor:
-    """Return the times pictures are compared to: their own first."""
-    return torch.cat([torch.tensor(own), torch.arange(0, LENGTH, STRIDE, dtype=torch.float32)])
 
 
 def decibels(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
@@ -239,9 +248,7 @@ def word_labels(said: Scene, shown: Scene) -> tuple[Tensor, Tensor]:
         found[article + 2] = meant is not None
         if meant is not None:
             where[article + 1 : article + 4] = list(COLOURS).index(thing.colour)
-        else:
-            meant = shown.mover if thing is said.mover or shown.other is None else shown.other
-        found[article + 1], found[article + 3] = thing.size == meant.size, thing.shape == meant.shape
+            found[article + 1], found[article + 3] = thing.size == meant.size, thing.shape == meant.shape
     return found, where
 
 

@@ -32,8 +32,8 @@ TOGETHER = 16
 REACH = 12
 """How many frames a context may be ahead or behind."""
 
-RECOGNISED = 0.02
-"""The mean squared error, things and ground weighing the same, above which a context is not recognised (17 dB)."""
+RECOGNISED = 0.04
+"""The mean squared error, things and ground weighing the same, above which a context is not recognised (14 dB)."""
 
 
 def roll_out(

@@ -1,6 +1,6 @@
 """Train the pocket reward: ImageReward's architecture, on the oracle's opinion of pictures of the small world.
 
-    python -m training.train_reward [--steps 2000] [--seed 0] [--from out/training/reward.safetensors]
+    python -m training.train_reward [--steps 1500] [--seed 0] [--from out/training/reward.safetensors]
 
 The reward of a picture and a prompt is the PSNR in decibels to the best moment of the clip the prompt determines,
 as far as it can be seen. While training, linear layers must also tell from each patch's token what is there and how
@@ -81,13 +81,14 @@ class Teacher(nn.Module):
         patches = images[:, 1:].flatten(0, 1)
         colours, kinds = torch.cat([of.patches for of in shown]).flatten(2).transpose(0, 1).flatten(1)
         covers = torch.cat([of.covers for of in shown]).flatten(2).transpose(1, 2).flatten(0, 1)
+        known = colours != UNKNOWN
         # Most patches show no thing, and without the weight the shapes are never learned.
         weight = torch.ones(self.kind.out_features)
         weight[0] = 0.1
         return {
             "colours": cross_entropy(self.colour(patches), colours),
             "kinds": cross_entropy(self.kind(patches), kinds, weight=weight),
-            "covers": F.binary_cross_entropy_with_logits(self.cover(patches).float(), covers),
+            "covers": F.binary_cross_entropy_with_logits(self.cover(patches).float()[known], covers[known]),
         }
 
     def of_pictures(self, images: Tensor, groups: list[Group]) -> dict[str, Tensor]:
@@ -151,6 +152,20 @@ def target(quality: Tensor) -> Tensor:
     return (quality.clamp(max=CEILING) - CENTRE) / SPREAD
 
 
+def matrices(model: RewardModel) -> list[nn.Parameter]:
+    """Return the towers' matrices, which Muon trains: it learns shapes in a fifth of the steps AdamW takes."""
+    return [w for name, w in model.named_parameters() if _is_matrix(name, w)]
+
+
+def others(model: RewardModel) -> list[nn.Parameter]:
+    """Return all other weights."""
+    return [w for name, w in model.named_parameters() if not _is_matrix(name, w)]
+
+
+def _is_matrix(name: str, weight: Tensor) -> bool:
+    return weight.ndim == 2 and "embeddings" not in name and not name.startswith("head")
+
+
 def export(path: Path, weights: dict[str, Tensor], rewards: Tensor, metadata: dict[str, str]) -> None:
     """Write the standardised model in 16 bits with its vocabulary beside it."""
     write_weights(path, standardised(weights, rewards), torch.float16, metadata)
@@ -174,10 +189,11 @@ def reference(model: RewardModel, tokenizer: PromptTokenizer, seed: int, pool: P
 def main() -> None:
     """Train, with a checkpoint to go on from every 200 steps."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--steps", type=int, default=2000)
+    options.add_argument("--steps", type=int, default=1500)
     options.add_argument("--groups", type=int, default=2, help="groups of pairs a step")
-    options.add_argument("--seeing", type=int, default=300, help="steps before prompts are read")
-    options.add_argument("--rate", type=float, default=7e-4)
+    options.add_argument("--seeing", type=int, default=400, help="steps before prompts are read")
+    options.add_argument("--rate", type=float, default=1e-3)
+    options.add_argument("--matrix-rate", type=float, default=1.2e-2, help="the rate of Muon")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--threads", type=int, default=0)
     options.add_argument("--name", default="reward")
@@ -196,15 +212,17 @@ def main() -> None:
         write_weights(start, initial_weights(args.seed), torch.float32, {})
     model, teacher = trainable(start), Teacher()
     pool = read_pool(sorted(ROLLOUTS.glob("*.safetensors")))
-    average = Average(model, 0.998)
-    optimiser = torch.optim.AdamW(
-        [*model.parameters(), *teacher.parameters()], lr=args.rate, betas=(0.9, 0.98), weight_decay=0.01
-    )
+    average = Average(model, 0.995)
+    optimisers = [
+        torch.optim.Muon(matrices(model), weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW([*others(model), *teacher.parameters()], betas=(0.9, 0.98), weight_decay=0.01),
+    ]
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
         model.load_state_dict(saved["weights"])
         teacher.load_state_dict(saved["teacher"])
-        optimiser.load_state_dict(saved["optimiser"])
+        for optimiser, state in zip(optimisers, saved["optimisers"], strict=True):
+            optimiser.load_state_dict(state)
         average.weights, first = saved["average"], saved["step"]
 
     recent: dict[str, list[float]] = {}
@@ -213,13 +231,16 @@ def main() -> None:
         reads = step >= args.seeing
         groups = [draw_group(generator, pool) for _ in range(args.groups)]
         clean = draw_clean(generator, 4 if reads else 10)
-        set_rate(optimiser, falling_rate(step, args.steps, args.rate))
+        for optimiser, rate in zip(optimisers, (args.matrix_rate, args.rate), strict=True):
+            set_rate(optimiser, falling_rate(step, args.steps, rate, warm_up=30))
         with torch.autocast("cpu", torch.bfloat16):
             found = losses(model, teacher, tokenizer, groups, clean, read_prompts=reads)
-        optimiser.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
+        teacher.zero_grad(set_to_none=True)
         sum(WEIGHTS[name] * loss for name, loss in found.items()).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        for optimiser in optimisers:
+            optimiser.step()
         average.update(model)
         for name, loss in found.items():
             recent.setdefault(name, []).append(float(loss.detach()))
@@ -231,7 +252,7 @@ def main() -> None:
                 checkpoint,
                 weights=model.state_dict(),
                 teacher=teacher.state_dict(),
-                optimiser=optimiser.state_dict(),
+                optimisers=[optimiser.state_dict() for optimiser in optimisers],
                 average=average.weights,
                 step=step + 1,
             )

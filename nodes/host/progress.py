@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import comfy.model_management as mm
@@ -16,6 +17,7 @@ from ...sdvg_core.records import BlockRecord
 
 PREVIEW_SIZE = 512
 EVENT = "sdvg.block"
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class NodeProgress:
@@ -41,11 +43,11 @@ class NodeProgress:
         self._done, self._passes = self._done + 1, 0
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block, preview=("JPEG", picture, PREVIEW_SIZE))
-        line = block_line(record, self._done, self._blocks)
-        self.say(line)
+        self.say(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
         server = getattr(PromptServer, "instance", None)
         if server is not None and self._node_id is not None:
-            server.send_sync(EVENT, self._event(record, line), server.client_id)
+            event = route_event(record, self._done, self._blocks, self._node_id, self._workflow_id)
+            server.send_sync(EVENT, event, server.client_id)
 
     def say(self, text: str) -> None:
         """Show a line of text on the node."""
@@ -53,14 +55,31 @@ class NodeProgress:
         if server is not None and self._node_id is not None:
             server.send_progress_text(text, self._node_id)
 
-    def _event(self, record: BlockRecord, line: str) -> dict[str, Any]:
-        return {
-            "node": self._node_id,
-            "workflow": self._workflow_id,
-            "number": self._done,
-            "of": self._blocks,
-            "fate": fate_of(record).name.lower(),
-            "score": record.decision.score,
-            "seconds": record.seconds.total,
-            "text": line,
-        }
+
+def route_event(
+    record: BlockRecord, number: int, of: int, node_id: str | None, workflow_id: str | None
+) -> dict[str, Any]:
+    """Return what the strip needs to know of the `number`th block `of` a run."""
+    return {
+        "node": node_id,
+        "workflow": workflow_id,
+        "number": number,
+        "of": of,
+        "fate": fate_of(record).name.lower(),
+        "score": record.decision.score,
+        "seconds": record.seconds.total,
+        "text": block_line(record, number, of),
+    }
+
+
+def route_events(
+    records: Sequence[BlockRecord], node_id: str | None, workflow_id: str | None
+) -> list[dict[str, Any]]:
+    """Return the events of a whole run, for the history and for a run that comes from the cache."""
+    return [route_event(record, i, len(records), node_id, workflow_id) for i, record in enumerate(records, 1)]
+
+
+def _for_a_narrow_node(line: str) -> str:
+    """Let a block's line break before the comparison, `worst frame -0.31 >= -0.70`, and not inside it."""
+    start, comma, comparison = line.rpartition(", ")
+    return start + comma + comparison.replace(" ", NO_BREAK)

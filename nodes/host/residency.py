@@ -7,7 +7,7 @@ not fill the device with weights first. All bytes are estimates from shapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
@@ -178,16 +178,6 @@ def out_of_memory(models: Sequence[Weights], needs: Needs, room: Room, device: t
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device's memory ran out."""
     return isinstance(error, Exception) and bool(management.is_oom(error))
-
-
-def stop_if_interrupted(then: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a `before_pass` that raises if the user pressed stop, and otherwise calls `then`."""
-
-    def before_pass(kind: str) -> None:
-        management.throw_exception_if_processing_interrupted()
-        then(kind)
-
-    return before_pass
 
 
 def _parts(needs: Needs) -> str:

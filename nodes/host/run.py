@@ -182,7 +182,7 @@ def _conditions(job: Job) -> Conditions:
         if not entry.text.strip() and job.router.scorer is not None:
             raise BadInput("expected the prompt as text for the scorer, but it is empty; wire the string in")
         embedding = read_embedding(entry.conditioning, channels)
-        entries.append((entry.from_block, Condition(embedding, entry.text, entry.text)))
+        entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
     return Conditions(tuple(entries))
 
 
@@ -264,9 +264,9 @@ def _model_settings(patcher: Any, preset: Preset) -> dict[str, Any]:
 def _scorer_notes(job: Job, conditions: Conditions) -> tuple[str, ...]:
     if job.router.scorer is None:
         return ()
-    scorer = job.router.scorer.scorer
+    scorer = job.router.scorer
     texts = dict.fromkeys(condition.gate_text for _, condition in conditions.entries)
-    return (*scorer.describe()["notes"], *(note for text in texts for note in scorer.prompt_notes(text)))
+    return (*scorer.describe()["notes"], *(note for text in texts for note in scorer.scorer.prompt_notes(text)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

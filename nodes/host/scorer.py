@@ -15,6 +15,8 @@ from torch import Tensor
 from ...sdvg_core.loading import DTYPES
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
+DEFAULT, CPU = "default", "cpu"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostScorer:
@@ -22,20 +24,46 @@ class HostScorer:
 
     scorer: ImageRewardScorer
     patcher: Any
+    notes: tuple[str, ...] = ()
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return one score per pixel frame of `b f c h w`."""
         return self.scorer.score(frames, prompt)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the settings for the report."""
-        return self.scorer.describe()
+        """Return the settings for the report, and under `notes` what its reader must know."""
+        described = self.scorer.describe()
+        return {**described, "notes": (*described["notes"], *self.notes)}
 
 
 def load_host_scorer(path: str | Path, *, crop: str, device: str, dtype: str) -> HostScorer:
-    """Load ImageReward onto the offload device; `device` "cpu" keeps it off the GPU for good."""
+    """Load ImageReward onto the offload device; it works on `device`, one of `scorer_devices`.
+
+    One that is not here, such as the second GPU of another machine, counts as the default, and is noted.
+    """
     scorer = load_image_reward(path, dtype=DTYPES[dtype], crop=crop)
-    load_device = torch.device("cpu") if device == "cpu" else mm.get_torch_device()
+    load_device, notes = _find_device(device)
     # Older versions have no CoreModelPatcher.
     patcher = getattr(comfy.model_patcher, "CoreModelPatcher", comfy.model_patcher.ModelPatcher)
-    return HostScorer(scorer, patcher(scorer.model, load_device=load_device, offload_device=torch.device("cpu")))
+    cpu = torch.device("cpu")
+    return HostScorer(scorer, patcher(scorer.model, load_device=load_device, offload_device=cpu), notes)
+
+
+def scorer_devices() -> list[str]:
+    """Return the devices to choose from, named as ComfyUI's own device nodes name them (since its 0.23)."""
+    known = getattr(mm, "get_gpu_device_options", None)
+    return known() if known else [DEFAULT, CPU]
+
+
+def _find_device(name: str) -> tuple[torch.device, tuple[str, ...]]:
+    if name == CPU:
+        return torch.device("cpu"), ()
+    resolve = getattr(mm, "resolve_gpu_device_option", None)
+    found = resolve(name) if resolve else None
+    if found is not None:
+        return found, ()
+    default = mm.get_torch_device()
+    notes = (
+        () if name == DEFAULT else (f"The scorer was to run on {name}, which is not here; it ran on {default}.",)
+    )
+    return default, notes

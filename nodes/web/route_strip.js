@@ -2,6 +2,7 @@
 // text, which is what shows without this file. One element serves both renderers, and nothing of it is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
+import { locale, make, nodeOf, onOutput, rootGraph } from "./common.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
 export const EVENT = "sdvg.block";
@@ -50,17 +51,6 @@ const STYLE = `
 .sdvg-legend { display: flex; flex: none; gap: 12px; overflow: hidden; white-space: nowrap; }
 .sdvg-legend i { display: inline-block; width: 9px; height: 9px; margin-right: 5px; border-radius: 2px; }
 `;
-
-function make(tag, className, text = "") {
-  const element = document.createElement(tag);
-  element.className = className;
-  element.textContent = text;
-  return element;
-}
-
-function locale() {
-  return String(app.extensionManager?.setting?.get("Comfy.Locale")).startsWith("zh") ? "zh" : "en";
-}
 
 /** The squares and the legend of one node. */
 class RouteStrip {
@@ -135,21 +125,16 @@ function sentence(event, fate) {
 }
 
 const strips = new WeakMap(); // node -> its strip
-const runs = new Map(); // workflow and node -> the events of its newest run
+const runs = new Map(); // workflow and node -> the events of its newest run that this page saw
 
-/** The strip of a node by its execution id, such as "5:12" in a subgraph; undefined if it is not in the open workflow. */
+/** The strip of a node by its id in a run; undefined if it is not in the open workflow. */
 function stripOf(id) {
-  let graph = app.rootGraph ?? app.graph;
-  let node;
-  for (const part of String(id).split(":")) {
-    node = graph?.getNodeById(part);
-    graph = node?.subgraph;
-  }
+  const node = nodeOf(id);
   return node && strips.get(node);
 }
 
 function workflowId() {
-  return (app.rootGraph ?? app.graph)?.id;
+  return rootGraph()?.id;
 }
 
 /** Keep the news for when its workflow is opened again, and show it if that is open now. */
@@ -173,6 +158,14 @@ function restore() {
     if (workflow === workflowId()) stripOf(id)?.add(events);
   }
 }
+
+/** Show a whole run, unless it is known to be one of another workflow, queued before this one was opened. */
+onOutput(SAMPLER, (node, { sdvg_route: events }, id) => {
+  if (!events?.length) return;
+  const workflow = events[0].workflow ?? workflowId();
+  if (id !== undefined) runs.set(`${workflow} ${id}`, events);
+  if (id === undefined || workflow === workflowId()) strips.get(node)?.add(events);
+});
 
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;

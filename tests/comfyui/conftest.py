@@ -45,6 +45,7 @@ def start_comfyui() -> str | None:
 
             comfy.options.enable_args_parsing()
             import comfy.sd
+            import utils.install_util  # noqa: F401  before ComfyUI's nodes.py puts another `utils` first in the path
     except ImportError as error:
         return f"ComfyUI's requirements are not installed in this Python ({error}): see README.md here"
     finally:

@@ -14,6 +14,7 @@ from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from host_tiny import CONFIG, SIZE, load_model, load_vae
 from sdvg_pack.nodes.host import residency
 from sdvg_pack.nodes.host.model import comfy_generator
+from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.residency import Needs, Room, Weights
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
@@ -242,20 +243,27 @@ def test_out_of_memory_is_told_from_other_errors(error: BaseException, *, expect
 
 
 def test_stop_is_heard_before_a_pass_and_leaves_a_usable_generator(tmp_path: Path) -> None:
+    """Catches a run that leaves stopping to ComfyUI's progress bar, which only denoising steps move."""
     passes: list[str] = []
 
     def press_stop_at_the_third(kind: str) -> None:
         passes.append(kind)
         comfy.model_management.interrupt_current_processing(len(passes) == 3)
 
-    def make(before_pass: Callable[[str], None]) -> Any:
+    def make(then: Callable[[str], None]) -> Any:
+        progress = NodeProgress(None, blocks=1, steps=4)
+
+        def before_pass(kind: str) -> None:
+            progress.before_pass(kind)
+            then(kind)
+
         return comfy_generator(
             patcher,
             name="model",
             context=Incremental(window=6),
             schedule=get_schedule("four-step"),
             block_frames=3,
-            before_pass=residency.stop_if_interrupted(before_pass),
+            before_pass=before_pass,
         )
 
     patcher = load_model(tmp_path)

@@ -90,11 +90,15 @@ def test_a_decode_does_not_change_the_state_it_starts_from(vae: comfy.sd.VAE) ->
         assert torch.equal(kept, copy) if torch.is_tensor(copy) else kept == copy
 
 
+def joined(pieces: Tensor | list[Tensor]) -> Tensor:
+    return pieces if torch.is_tensor(pieces) else torch.cat(pieces, dim=2)
+
+
 def test_a_decoder_that_returns_a_tensor_is_understood(vae: comfy.sd.VAE, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it did before ComfyUI 0.18."""
     expected, decoder = in_blocks(ComfyCodec(vae), [draw(1, 3)]), vae.first_stage_model.decoder
     forward = decoder.forward
-    monkeypatch.setattr(decoder, "forward", lambda *args, **kwargs: torch.cat(forward(*args, **kwargs), dim=2))
+    monkeypatch.setattr(decoder, "forward", lambda *args, **kwargs: joined(forward(*args, **kwargs)))
     assert torch.equal(in_blocks(ComfyCodec(vae), [draw(1, 3)]), expected)
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running_server import CNR, ROOT, Server, running_server
+from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes, running_server
+from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.fates import COLOURS, LETTERS, Fate
 
 pytestmark = pytest.mark.comfyui
@@ -32,6 +33,7 @@ NODES = (
     "SDVGPocketModels",
 )
 LANGUAGES = ("en", "zh")
+WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
 SCRIPT = "raaraarar"
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
 
@@ -54,8 +56,8 @@ def schemas(server: Server) -> dict[str, Any]:
 # --- the strip --------------------------------------------------------------------------------------------------
 
 
-def browse(server: Server, folder: Path, **options: Any) -> dict[str, Any]:
-    """Run the small workflow in a page; returns what the page showed."""
+def browse(server: Server, folder: Path, program: str = "interface.js", **options: Any) -> dict[str, Any]:
+    """Run a program of the folder `browser` with a page of its own; returns what the page showed."""
     chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
     modules = os.environ.get("NODE_PATH") or str(Path.home() / "comfy" / "browser" / "node_modules")
     if chromium is None or shutil.which("node") is None or not (Path(modules) / "playwright-core").is_dir():
@@ -67,7 +69,7 @@ def browse(server: Server, folder: Path, **options: Any) -> dict[str, Any]:
         "script": SCRIPT,
     }
     done = subprocess.run(
-        ["node", str(HERE / "browser" / "interface.js"), json.dumps(options)],
+        ["node", str(HERE / "browser" / program), json.dumps(options)],
         capture_output=True,
         text=True,
         env={**os.environ, "NODE_PATH": modules},
@@ -136,10 +138,65 @@ def test_the_page_asks_no_other_host(page: dict[str, Any]) -> None:
 
 
 def test_without_our_javascript_the_run_works_and_the_line_of_text_shows(server: Server, tmp_path: Path) -> None:
-    page = browse(server, tmp_path, vue=False, seed=3, withoutStrip=True)
+    page = browse(server, tmp_path, vue=False, seed=3, withoutOurs=True)
     assert page["done"]["squares"] == []
     assert page["done"]["lines"][-1].startswith("block 9/9: remade by the target")
     assert page["errors"] == []
+
+
+def test_the_report_shows_its_picture_and_its_record(page: dict[str, Any]) -> None:
+    """ComfyUI shows the picture; the text that it shows of other nodes it does not show of ours."""
+    assert page["loaded"]["record"]["text"] == ""
+    assert page["loaded"]["pictures"] == 0
+    assert page["done"]["pictures"] == 1
+    assert page["done"]["record"]["visible"]
+    record = json.loads(page["done"]["record"]["text"])
+    assert [block["author"] for block in record["blocks"]] == [
+        "drafter" if fate == "kept" else "target" for fate in ROUTE
+    ]
+
+
+def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:
+    assert not any(page["done"]["record"]["saved"])
+    assert page["done"]["record"]["sent"] == ["report"]
+
+
+@pytest.mark.parametrize("how", ["reloaded", "cached"])
+def test_strip_picture_and_record_come_back(how: str, page: dict[str, Any]) -> None:
+    """After the page was loaded anew, from the server's history; and from its cache, when nothing had to be run."""
+    if how == "cached" and VERSION < (0, 18, 1):
+        pytest.skip("before 0.18.1 ComfyUI says nothing of a node that it took from its cache")
+    assert [square["fate"] for square in page[how]["squares"]] == ROUTE
+    assert page[how]["record"]["text"] == page["done"]["record"]["text"]
+    assert page[how]["pictures"] == 1
+
+
+def test_what_nobody_remembers_is_not_shown(page: dict[str, Any]) -> None:
+    """Else the test above would see in the cached run what was there before it."""
+    assert page["forgotten"]["squares"] == []
+    assert page["forgotten"]["record"]["text"] == ""
+
+
+def test_a_saved_workflow_says_which_version_of_the_pack_saved_it(page: dict[str, Any]) -> None:
+    ours = {node["type"]: node["properties"] for node in page["done"]["workflow"]["nodes"]}
+    for node in ("SDVGPocketModels", "SDVGQualityRouter", "SDVGSpeculativeSampler", "SDVGRouteReport"):
+        assert (ours[node]["cnr_id"], ours[node]["ver"]) == (CNR, __version__)
+    assert ours["SaveVideo"].get("cnr_id") != CNR
+
+
+def test_a_workflow_from_a_newer_version_is_announced_and_stays_marked(page: dict[str, Any]) -> None:
+    assert page["quiet"] == []
+    [told] = page["told"]
+    assert told.startswith("This workflow is from a newer SDVG")
+    assert f"saved by version 9.10.0, and this is {__version__}" in told
+    versions = {node: version for node, pack, version in page["versions"] if pack == CNR}
+    assert versions["SDVGSpeculativeSampler"] == "9.10.0"
+    assert versions["SDVGQualityRouter"] == __version__
+
+
+def test_the_page_knows_the_version_of_the_pack() -> None:
+    source = (ROOT / "nodes" / "web" / "pack_version.js").read_text(encoding="utf-8")
+    assert re.findall(r'^const VERSION = "(.*)";', source, re.MULTILINE) == [__version__]
 
 
 def test_the_strip_knows_every_fate() -> None:
@@ -147,6 +204,28 @@ def test_the_strip_knows_every_fate() -> None:
     source = (ROOT / "nodes" / "web" / "route_strip.js").read_text(encoding="utf-8")
     known = re.findall(r'^  (\w+): \{ letter: "(.)", colour: "(#\w{6})"', source, re.MULTILINE)
     assert known == [(fate.name.lower(), LETTERS[fate], COLOURS[fate]) for fate in Fate]
+
+
+# --- shared workflows --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
+def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(
+    path: Path, server: Server, tmp_path: Path
+) -> None:
+    """The pocket demo is run as well, as it is; the others need models that are not here."""
+    needs_device_nodes(path)
+    runs = path.stem == "sdvg_pocket_demo"
+    page = browse(server, tmp_path, "drop.js", file=str(path), runs=runs)
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    assert sorted(page["dropped"]["types"]) == sorted(node["type"] for node in saved["nodes"])
+    assert page["dropped"]["missing"] == []
+    assert not any("newer SDVG" in told for told in page["dropped"]["told"])
+    assert page["errors"] == []
+    if runs:
+        assert len(page["ran"]["fates"]) == 9
+        assert None not in page["ran"]["fates"]
+        assert page["ran"]["seconds"] == pytest.approx(105 / 16, abs=0.1)
 
 
 # --- help pages -------------------------------------------------------------------------------------------------
@@ -201,6 +280,15 @@ def test_english_says_what_the_nodes_say(server: Server, schemas: dict[str, Any]
     """Fails if a tooltip was changed in the node alone: then change it in the file, and in the translations."""
     served = server.ask("/i18n")["en"]["nodeDefs"]
     assert {node: served[node] for node in NODES} == {node: english(schemas[node]) for node in NODES}
+
+
+def test_widgets_of_an_option_are_spoken_of_in_the_pages_language(server: Server, tmp_path: Path) -> None:
+    """ComfyUI would show the English tooltip written on them, before the translated one."""
+    page = browse(server, tmp_path, "tooltips.js", locale="zh")
+    zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
+    for chosen, names in (("first", ("tau", "aggregation", "quantile")), ("second", ("rate", "seed"))):
+        assert page[chosen] == [[f"policy.{name}", zh[f"policy_{name}"]["name"], None] for name in names]
+    assert page["errors"] == []
 
 
 def test_chinese_says_as_much_as_english(server: Server) -> None:

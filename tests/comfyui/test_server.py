@@ -19,8 +19,9 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
-from running_server import CHECKOUT, ENVIRONMENT, ROOT, Refused, Server, running_server, write_models
+from running_server import CHECKOUT, ENVIRONMENT, ROOT, VERSION, Refused, Server, running_server, write_models
 from safetensors.torch import save_file
+from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_pack.sdvg_core.cli import main
 from torch import Tensor
@@ -138,6 +139,22 @@ REFUSED_BY_US = [
         "expected a video LATENT of one clip, 1 x 16 x frames x 8 x 8, to go on from, but got 1 x 4 x 8 x 8",
     ),
     (
+        "an input that only a newer version has",
+        {"router__margin": 0.2},
+        "expected inputs that this node has, but got margin; remove them, or update SDVG, "
+        f"which is {__version__}, if the workflow is from a newer version",
+    ),
+    (
+        "an input of an option that only a newer version has",
+        {"router__policy__margin": 0.2},
+        "expected inputs that this node has, but got policy.margin;",
+    ),
+    (
+        "a socket that only a newer version has",
+        {"sampler__negative": [POCKET, 2]},
+        "expected inputs that this node has, but got negative;",
+    ),
+    (
         "two prompts combined",
         {"extra": BOTH, "sampler__positive": [EXTRA, 0]},
         "expected the conditioning of one prompt, but got 2 entries",
@@ -185,18 +202,64 @@ def test_conditioning_of_another_width_is_refused(server: Server) -> None:
 def test_an_option_that_a_dynamic_combo_lacks_is_refused_in_a_sentence(
     changes: dict[str, Any], server: Server
 ) -> None:
-    assert_refused(server, pocket(**changes), "expected")
+    error = assert_refused(server, pocket(**changes), "expected")
+    assert ", but got 'best'; choose one of them, or update SDVG, which is" in error
 
 
-def assert_refused(server: Server, prompt: dict[str, Any], says: str) -> None:
-    """The run ends with our sentence as the message, whatever stack trace comes with it."""
-    done = server.run(prompt)
+def test_a_refusal_names_the_newer_version_that_saved_the_workflow(server: Server) -> None:
+    """The browser sends the workflow along, in which pack_version.js noted the version on every node of ours."""
+    nodes = [{"type": "SaveVideo", "properties": {"cnr_id": "comfy-core", "ver": "99.0.0"}}]
+    nodes += [
+        {"type": SAMPLER, "properties": {"cnr_id": "sdvg", "ver": ver}} for ver in ("0.1.0", "9.10.0", "9.9.0")
+    ]
+    known = {"extra_pnginfo": {"workflow": {"nodes": nodes}}}
+    error = assert_refused(server, pocket(router__margin=0.2), "expected inputs", known)
+    assert error.endswith(f"or update SDVG: the workflow was saved by version 9.10.0, and this is {__version__}")
+
+
+def test_inputs_of_a_policy_that_is_not_chosen_have_no_effect(server: Server) -> None:
+    """A client that changes the policy may leave the old one's inputs where they are."""
+    done = server.run(pocket(blocks=1, router__policy="anchor-only"))
+    assert done.status == "success", done.message("execution_error")
+
+
+def assert_refused(
+    server: Server, prompt: dict[str, Any], says: str, extra_data: dict[str, Any] | None = None
+) -> str:
+    """The run ends with our sentence as the message, whatever stack trace comes with it. Returns the sentence."""
+    done = server.wait(server.queue(prompt, extra_data=extra_data))
     error = done.message("execution_error")
     assert done.status == "error"
     assert error is not None
     assert error["exception_type"].endswith("BadInput")
     assert error["exception_message"].startswith(says)
-    assert "\n" not in error["exception_message"].strip()
+    sentence = error["exception_message"].strip()
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_a_scorers_device_that_is_not_here_counts_as_the_default_and_is_noted(server: Server) -> None:
+    """A workflow may come from a machine with more GPUs."""
+    changes = {"router__reward_file": "TinyImageReward.pt", "router__scorer": GONE}
+    done = server.run(pocket(blocks=1, router__device="gpu:7", **changes))
+    assert done.status == "success", done.message("execution_error")
+    notes = json.loads(done.outputs[REPORT]["sdvg_report"][0])["notes"]
+    assert "The scorer was to run on gpu:7, which is not here; it ran on cpu." in notes
+
+
+def test_the_route_stays_in_the_history_and_comes_with_a_cached_run(server: Server) -> None:
+    prompt = pocket(sampler__seed=5)
+    first, again = server.run(prompt), server.run(prompt)
+    events = first.outputs[SAMPLER]["sdvg_route"]
+    assert [(event["node"], event["number"], event["of"]) for event in events] == [
+        (SAMPLER, i, 3) for i in (1, 2, 3)
+    ]
+    assert events[0]["fate"] == "forced"
+    record = json.loads(first.outputs[REPORT]["sdvg_report"][0])
+    assert [event["score"] for event in events] == [block["score"] for block in record["blocks"]]
+    if VERSION < (0, 18, 1):
+        pytest.skip("before 0.18.1 ComfyUI says nothing of a node that it took from its cache")
+    assert again.outputs[SAMPLER]["sdvg_route"] == events
 
 
 def test_the_same_prompt_after_an_interrupt_makes_the_same_latents(server: Server) -> None:

@@ -1,57 +1,94 @@
-// What an artist sees of a run: opens ComfyUI, loads and runs a small workflow, and prints what the sampler shows.
+// What an artist sees of a run: opens ComfyUI, loads and runs a small workflow, and prints what the nodes show.
 //
 //     NODE_PATH=folder/with/playwright-core node interface.js OPTIONS        (see page.js)
-const { build, main, run } = require("./page.js");
+const { build, main, reload, run } = require("./page.js");
 
 main(async (page, options) => {
   await page.evaluate(build, options);
   await page.waitForTimeout(1000);
   const loaded = await page.evaluate(look);
   await run(page);
-  await page.waitForTimeout(500);
+  await pictured(page);
   const done = await page.evaluate(look);
-  return { loaded, done, ...(await page.evaluate(pester)) };
+  if (options.withoutOurs) return { loaded, done };
+  const pestered = await page.evaluate(pester);
+  return { loaded, done, ...pestered, ...(await comeBack(page, done.workflow)) };
 });
 
-/** What the sampler shows, and what of it would be saved or sent. */
+/** Load the page anew; then also without the server's memory of the run, and take the run from its cache. */
+async function comeBack(page, workflow) {
+  await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
+  await page.waitForTimeout(3000); // ComfyUI keeps a draft of it
+  await reload(page);
+  await pictured(page);
+  const reloaded = await page.evaluate(look);
+  await page.evaluate(() => fetch("/api/history", { method: "POST", body: JSON.stringify({ clear: true }) }));
+  await reload(page);
+  const forgotten = await page.evaluate(look);
+  await run(page);
+  await pictured(page);
+  return { reloaded, forgotten, cached: await page.evaluate(look) };
+}
+
+/** Wait until the report's picture is loaded; if it never is, the picture's count says so. */
+async function pictured(page) {
+  const loaded = () => {
+    const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
+    return Boolean(report?.imgs?.length || document.querySelector(`[data-node-id="${report?.id}"] img`));
+  };
+  await page.waitForFunction(loaded, null, { timeout: 20000 }).catch(() => {});
+  await page.waitForTimeout(1000);
+}
+
+/** What sampler and report show, and what of it would be saved or sent. */
 async function look() {
-  const sampler = window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler");
+  const [sampler, report] = ["SDVGSpeculativeSampler", "SDVGRouteReport"].map((type) => window.app.graph.nodes.find((node) => node.type === type));
   const squares = [...document.querySelectorAll(".sdvg-squares li")].map((li) => ({
     fate: li.dataset.fate ?? null, text: li.textContent, title: li.title, label: li.getAttribute("aria-label"),
     colour: getComputedStyle(li).backgroundColor, width: li.getBoundingClientRect().width,
   }));
-  const strip = document.querySelector(".sdvg-route");
+  const seen = (element, height) => Boolean(element?.checkVisibility() && element.getBoundingClientRect().height > height);
   const prompt = (await window.app.graphToPrompt()).output;
+  const record = document.querySelector(".sdvg-json");
   return {
     squares,
-    visible: Boolean(strip?.checkVisibility() && strip.getBoundingClientRect().height > 20),
+    visible: seen(document.querySelector(".sdvg-route"), 20),
     legend: document.querySelector(".sdvg-legend")?.textContent,
     saved: sampler.serialize().widgets_values,
     sent: Object.keys(prompt[sampler.id].inputs),
     lines: sampler.widgets.filter((w) => w.name.includes("text")).map((w) => String(w.value)),
     size: [...sampler.size],
+    record: { text: record?.value, visible: seen(record, 50), saved: report.serialize().widgets_values ?? [], sent: Object.keys(prompt[report.id].inputs) },
+    // The canvas renderer draws pictures itself, Nodes 2.0 has them as elements.
+    pictures: report.imgs?.length ?? document.querySelectorAll(`[data-node-id="${report.id}"] img`).length,
+    workflow: JSON.parse(JSON.stringify(window.app.graph.serialize())),
   };
 }
 
-/** News of nodes that are not here, a step undone, and another workflow. */
+/** News of nodes that are not here, a step undone, another workflow, and one from a newer version of the pack. */
 async function pester() {
     const { app } = window;
     const { api } = window.comfyAPI.api;
     const fates = () => [...document.querySelectorAll(".sdvg-squares li")].map((li) => li.dataset.fate ?? null);
     const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+    const told = () => [...document.querySelectorAll(".p-toast-message")].map((toast) => toast.innerText);
     const event = { number: 1, of: 3, fate: "kept", score: null, seconds: 1, text: "" };
     const other = app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     const sampler = app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler");
     for (const node of ["999", `${other.id}:7`, String(other.id), "", null]) api.dispatchCustomEvent("sdvg.block", { ...event, node });
     const elsewhere = { ...event, node: String(sampler.id), workflow: "11111111-2222-4333-8444-555555555555" };
     api.dispatchCustomEvent("sdvg.block", elsewhere);
+    api.dispatchCustomEvent("executed", { node: String(sampler.id), output: { sdvg_route: [elsewhere] }, prompt_id: "" });
     const strayed = fates();
     const saved = JSON.parse(JSON.stringify(app.graph.serialize()));
     await app.loadGraphData(JSON.parse(JSON.stringify(saved)));
     await wait(800);
     const reopened = fates();
-    await app.loadGraphData({ ...saved, id: elsewhere.workflow });
+    const quiet = told();
+    const newer = JSON.parse(JSON.stringify({ ...saved, id: elsewhere.workflow }));
+    newer.nodes.find((node) => node.id === sampler.id).properties.ver = "9.10.0";
+    await app.loadGraphData(newer);
     await wait(800);
-    return { strayed, reopened, elsewhere: fates() };
+    const versions = app.graph.serialize().nodes.map((node) => [node.type, node.properties.cnr_id, node.properties.ver]);
+    return { strayed, reopened, elsewhere: fates(), quiet, told: told(), versions };
 }
-

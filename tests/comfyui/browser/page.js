@@ -1,7 +1,7 @@
 // A headless Chromium with ComfyUI open in it, and the workflow that is run there.
 //
 // Options, as JSON on the command line: `url`, `chromium` (its program), `profile` (a new folder); `vue`: the Nodes 2.0
-// renderer; `script`: the router's, else it goes by tau; `seed`; `locale`; `withoutStrip`: keep our JavaScript away.
+// renderer; `script`: the router's, else it goes by tau; `seed`; `locale`; `withoutOurs`: keep our JavaScript away.
 const { chromium } = require("playwright-core");
 
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -27,18 +27,21 @@ async function inPage(options, use) {
 async function watch(context, page, seen, options) {
   await context.route("**/*", (route) => {
     const url = new URL(route.request().url());
-    if (options.withoutStrip && url.pathname.endsWith("/route_strip.js")) return route.abort();
+    if (options.withoutOurs && url.pathname.startsWith("/extensions/sdvg/")) return route.abort();
     if (["127.0.0.1", ""].includes(url.hostname)) return route.continue();
     seen.hosts.push(url.hostname);
     return route.abort();
   });
   page.on("pageerror", (error) => seen.errors.push(error.message));
+  // ComfyUI catches what an extension throws, and only writes it down.
+  page.on("console", (message) => {
+    if (message.type() === "error" && message.text().includes("extension 'sdvg")) seen.errors.push(message.text());
+  });
 }
 
 async function open(page, options) {
   await page.goto(options.url, { waitUntil: "domcontentloaded" });
-  const ready = (type) => window.app?.extensionManager && window.LiteGraph?.registered_node_types[type];
-  await page.waitForFunction(ready, SAMPLER, { timeout: 120000 });
+  await ready(page);
   await page.evaluate(async ({ vue, locale }) => {
     const { setting } = window.app.extensionManager;
     await setting.set("Comfy.TutorialCompleted", true);
@@ -52,6 +55,18 @@ async function open(page, options) {
     await page.keyboard.press("Escape");
     await page.waitForTimeout(400);
   }
+}
+
+async function ready(page) {
+  const known = (type) => window.app?.extensionManager && window.LiteGraph?.registered_node_types[type];
+  await page.waitForFunction(known, SAMPLER, { timeout: 120000 });
+}
+
+/** Load the page anew; ComfyUI opens the workflow again that was open. */
+async function reload(page) {
+  await page.reload({ waitUntil: "domcontentloaded" });
+  await ready(page);
+  await page.waitForTimeout(3000);
 }
 
 /** Make the workflow with the page's own means, and open it as a file would be opened. */
@@ -75,7 +90,7 @@ async function build({ script, seed }) {
   const sampler = place("SDVGSpeculativeSampler", 380, 60, settings, [400, 800]);
   const video = place("CreateVideo", 820, 60, { fps: 16 }, [280, 100]);
   const save = place("SaveVideo", 820, 260, { filename_prefix: "sdvg/pocket" }, [280, 400]);
-  const report = place("SDVGRouteReport", 1140, 60, {}, [440, 420]);
+  const report = place("SDVGRouteReport", 1140, 60, {}, [440, 520]);
   for (const [output, node, input] of [
     ["drafter", sampler, "drafter"], ["target", sampler, "target"], ["conditioning", sampler, "positive"],
     ["vae", sampler, "vae"], ["scorer", router, "scorer"], ["prompt", sampler, "prompt"],
@@ -88,7 +103,10 @@ async function build({ script, seed }) {
 }
 
 async function run(page) {
-  await page.evaluate(() => window.app.queuePrompt(0, 1));
+  await page.evaluate(() => {
+    window.app.nodeOutputs = {};
+    return window.app.queuePrompt(0, 1);
+  });
   const finished = () => {
     const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     return Boolean(window.app.nodeOutputs[report.id]);
@@ -107,4 +125,4 @@ function main(use) {
   );
 }
 
-module.exports = { build, main, run };
+module.exports = { build, main, reload, run };

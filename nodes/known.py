@@ -1,0 +1,82 @@
+"""What this version of the pack does not know is refused: an input ComfyUI would pass over, an option it has no name for.
+
+A workflow saved in the browser carries the pack's version on our nodes (web/pack_version.js), in API form it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import Any
+
+from comfy_api.latest import io
+
+from ..sdvg_core import __version__
+from ..sdvg_core.errors import BadInput
+from .sockets import CATEGORY
+
+PACK = "sdvg"
+
+
+def node_schema(*, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
+    """Return a schema of this pack, whose node is handed every input of the prompt, known or not."""
+    hidden = [*hidden, io.Hidden.extra_pnginfo]
+    return io.Schema(category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
+
+
+def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
+    """Have a node's `execute` refuse inputs that its schema lacks. Stands below `@classmethod`."""
+
+    @wraps(execute)
+    def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
+        known = set(input_names(cls.define_schema().inputs))
+        unknown = [name for name in inputs if name not in known]
+        if unknown:
+            raise BadInput(
+                f"expected inputs that this node has, but got {', '.join(unknown)}; remove them, or {update(cls)}"
+            )
+        # Those of options that are not chosen, such as policy.rate under another policy, stay without effect.
+        return execute(cls, **{name: value for name, value in inputs.items() if "." not in name})
+
+    return checked
+
+
+def input_names(inputs: Iterable[Any], prefix: str = "") -> Iterator[str]:
+    """Yield the names of inputs, those of every option of a dynamic combo included, as `policy.tau`."""
+    for one in inputs:
+        yield prefix + one.id
+        if isinstance(one, io.DynamicCombo.Input):
+            for option in one.options:
+                yield from input_names(option.inputs, f"{prefix}{one.id}.")
+
+
+def check_option(chosen: Any, what: str, options: Iterable[str], node: type[io.ComfyNode]) -> None:
+    """Raise `BadInput` unless a dynamic combo has the inputs of an option; of one it does not know, ComfyUI gives the name."""
+    if not isinstance(chosen, dict):
+        raise BadInput(
+            f"expected a {what} among {', '.join(options)}, but got {chosen!r}; choose one of them, or {update(node)}"
+        )
+
+
+def update(node: type[io.ComfyNode]) -> str:
+    """Return the advice to update, with the version here and, where it is known to be newer, the workflow's."""
+    saved = saved_by((node.hidden and node.hidden.extra_pnginfo) or {})
+    if numbers(saved) > numbers(__version__):
+        return f"update SDVG: the workflow was saved by version {saved}, and this is {__version__}"
+    return f"update SDVG, which is {__version__}, if the workflow is from a newer version"
+
+
+def saved_by(extra_pnginfo: dict[str, Any]) -> str:
+    """Return the newest version of this pack that saved a node of the workflow; empty if none is stated."""
+    workflow = extra_pnginfo.get("workflow") or {}
+    subgraphs = (workflow.get("definitions") or {}).get("subgraphs") or []
+    properties = [
+        node.get("properties") or {} for graph in (workflow, *subgraphs) for node in graph.get("nodes", ())
+    ]
+    stated = [str(p["ver"]) for p in properties if p.get("cnr_id") == PACK and "ver" in p]
+    return max(stated, key=numbers, default="")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as numbers to compare; what is none of them counts as 0."""
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))

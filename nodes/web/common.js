@@ -1,0 +1,93 @@
+// What our extensions share: elements, the page's language, finding nodes, and what a node left in its newest run.
+import { api } from "../../scripts/api.js";
+import { app } from "../../scripts/app.js";
+
+export const PREFIX = "SDVG"; // of our nodes' types
+
+export function make(tag, className, text = "") {
+  const element = document.createElement(tag);
+  element.className = className;
+  element.textContent = text;
+  return element;
+}
+
+export function locale() {
+  return String(app.extensionManager?.setting?.get("Comfy.Locale")).startsWith("zh") ? "zh" : "en";
+}
+
+export function rootGraph() {
+  return app.rootGraph ?? app.graph;
+}
+
+/** The nodes of the open workflow, those in subgraphs too. */
+export function* allNodes(graph = rootGraph()) {
+  for (const node of graph?.nodes ?? []) {
+    yield node;
+    if (node.subgraph) yield* allNodes(node.subgraph);
+  }
+}
+
+/**
+ * A node of the open workflow, undefined if it is not there. In a subgraph it is known by two kinds of id: "5:12", the way
+ * to it, in a run, and "<uuid of the subgraph>:12" among the outputs that ComfyUI keeps.
+ */
+export function nodeOf(id) {
+  const parts = String(id).split(":");
+  let graph = rootGraph();
+  let node;
+  for (const part of parts) {
+    node = graph?.getNodeById(part);
+    graph = node?.subgraph ?? rootGraph()?.subgraphs?.get(part);
+  }
+  return node;
+}
+
+const shows = new Map(); // type of node -> what shows its output
+
+/**
+ * Have `show(node, output, id)` called whenever a node of a type has output: after a run, from the cache, when its workflow
+ * is opened again, and when the page is. `id` is the node's in the run, undefined if ComfyUI kept the output.
+ */
+export function onOutput(type, show) {
+  shows.set(type, show);
+}
+
+function deliver(node, output, id) {
+  if (output) shows.get(node?.comfyClass)?.(node, output, id);
+}
+
+/** Tell the page anew what our nodes left in the newest run of the open workflow that the server remembers. */
+async function recall() {
+  const workflow = rootGraph()?.id;
+  const answer = await api.fetchApi("/history?max_items=16");
+  const entries = Object.entries(await answer.json()).filter(([, entry]) => workflowOf(entry)?.id === workflow);
+  const [prompt_id, { outputs }] = entries.at(-1) ?? ["", { outputs: {} }];
+  if (workflow !== rootGraph()?.id) return; // another one was opened meanwhile
+  for (const [node, output] of Object.entries(outputs)) {
+    if (shows.has(nodeOf(node)?.comfyClass)) api.dispatchCustomEvent("executed", { node, display_node: node, output, prompt_id });
+  }
+}
+
+function workflowOf(entry) {
+  return entry.prompt?.[3]?.extra_pnginfo?.workflow;
+}
+
+let recalled = false;
+
+app.registerExtension({
+  name: "sdvg.outputs",
+  setup() {
+    api.addEventListener("executed", ({ detail }) => {
+      const id = detail.display_node ?? detail.node;
+      deliver(nodeOf(id), detail.output, id);
+    });
+  },
+  onNodeOutputsUpdated(outputs) {
+    for (const [id, output] of Object.entries(outputs)) deliver(nodeOf(id), output);
+  },
+  afterConfigureGraph() {
+    if (recalled || ![...allNodes()].some((node) => shows.has(node.comfyClass))) return;
+    recalled = true;
+    recall().catch((error) => console.warn("SDVG: the server's history cannot be read", error));
+  },
+});

@@ -1,0 +1,31 @@
+// The widgets of a chosen option, such as policy.tau, have their English tooltips written on them by ComfyUI, which it then
+// prefers to the translations that it looks up for all others. Without them it looks those up too.
+import { app } from "../../scripts/app.js";
+import { PREFIX, allNodes } from "./common.js";
+
+function forget(node) {
+  if (!node.comfyClass?.startsWith(PREFIX)) return;
+  for (const widget of node.widgets ?? []) {
+    if (widget.name.includes(".")) widget.tooltip = undefined;
+  }
+}
+
+/** Choosing another option makes its widgets anew. */
+function forgetOnChange(node) {
+  if (!node.comfyClass?.startsWith(PREFIX)) return;
+  for (const widget of node.widgets ?? []) {
+    const { callback } = widget;
+    widget.callback = function (...news) {
+      const answer = callback?.apply(this, news);
+      forget(node);
+      return answer;
+    };
+  }
+  forget(node);
+}
+
+app.registerExtension({
+  name: "sdvg.nested_tooltips",
+  nodeCreated: forgetOnChange,
+  afterConfigureGraph: () => [...allNodes()].forEach(forget),
+});

@@ -1,0 +1,51 @@
+// A saved workflow says which version of the pack saved it. One from a newer version is announced when it is opened: this
+// version passes over what it does not know, and a run of it is refused (nodes/known.py).
+import { app } from "../../scripts/app.js";
+import { PREFIX, allNodes, locale } from "./common.js";
+
+const VERSION = "0.1.0"; // that of pyproject.toml
+const PACK = "sdvg";
+const WORDS = {
+  en: {
+    summary: "This workflow is from a newer SDVG",
+    detail: (saved) => `It was saved by version ${saved}, and this is ${VERSION}. Its SDVG nodes may lack inputs or options: update the pack, or look the nodes over before you run it.`,
+  },
+  zh: {
+    summary: "此工作流来自更新版本的 SDVG",
+    detail: (saved) => `它由版本 ${saved} 保存，而这里是 ${VERSION}。其中的 SDVG 节点可能缺少输入或选项：请更新本扩展，或在运行前检查这些节点。`,
+  },
+};
+
+function isNewer(one, other) {
+  const [a, b] = [one, other].map((version) => String(version).split(".").map((part) => Number(part) || 0));
+  const differs = a.findIndex((part, i) => part !== (b[i] ?? 0));
+  return differs >= 0 && a[differs] > (b[differs] ?? 0);
+}
+
+/** State the version on a node that is being saved, by the names that ComfyUI uses; a newer one stays. */
+function state({ properties }) {
+  if (properties.cnr_id === PACK && isNewer(properties.ver, VERSION)) return;
+  Object.assign(properties, { cnr_id: PACK, ver: VERSION });
+}
+
+function announce() {
+  const stated = [...allNodes()].map((node) => node.properties).filter((p) => p?.cnr_id === PACK).map((p) => p.ver ?? "0");
+  const newest = stated.reduce((a, b) => (isNewer(b, a) ? b : a), VERSION);
+  if (newest === VERSION) return;
+  const { summary, detail } = WORDS[locale()];
+  app.extensionManager.toast.add({ severity: "warn", summary, detail: detail(newest) });
+}
+
+app.registerExtension({
+  name: "sdvg.pack_version",
+  beforeRegisterNodeDef(type, { name }) {
+    if (!name.startsWith(PREFIX)) return;
+    const { onSerialize } = type.prototype;
+    type.prototype.onSerialize = function (saved) {
+      onSerialize?.call(this, saved);
+      saved.properties ??= {};
+      state(saved);
+    };
+  },
+  afterConfigureGraph: announce,
+});

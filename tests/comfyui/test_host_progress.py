@@ -1,0 +1,86 @@
+"""What a run says while it goes on, and that it listens before every pass."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import comfy.model_management
+import comfy.utils
+import pytest
+import torch
+from sdvg_pack.nodes.host.progress import NodeProgress, route_events
+from sdvg_pack.sdvg_core.records import BlockRecord, Seconds
+from sdvg_pack.sdvg_core.router import Decision, Reason
+from sdvg_pack.sdvg_core.types import Span
+from server import PromptServer
+
+pytestmark = pytest.mark.comfyui
+
+
+def judged(index: int, score: float) -> BlockRecord:
+    """A drafted block whose worst frame had a score, held against -0.7."""
+    kept = score >= -0.7
+    reason = Reason.REACHED if kept else Reason.FELL_SHORT
+    return BlockRecord(
+        span=Span(index, 3 * index, 3),
+        pixel_frames=12,
+        prompt="a",
+        decision=Decision(
+            accepted=kept, reason=reason, score=score, threshold=-0.7, frame_scores=(score, score + 1)
+        ),
+        draft=None,
+        target=None,
+        decodes=1,
+        seconds=Seconds(draft=0.5),
+    )
+
+
+RECORDS = [judged(1, -0.5), judged(2, -1.21)]
+
+
+class Ear:
+    """Stands in for the server: keeps what is sent."""
+
+    client_id = "me"
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.events: list[Any] = []
+
+    def send_progress_text(self, text: str, node_id: str) -> None:
+        self.lines.append(text)
+
+    def send_sync(self, event: str, data: Any, client_id: str) -> None:
+        self.events.append(data)
+
+
+@pytest.mark.parametrize("kind", ["denoise", "context", "target"])
+def test_a_run_stops_before_a_pass_of_any_kind(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own check: ComfyUI's progress bar, which would stop a denoising step as well, is not connected here."""
+    monkeypatch.setattr(comfy.utils, "PROGRESS_BAR_HOOK", None)
+    progress = NodeProgress(None, blocks=1, steps=4)
+    comfy.model_management.interrupt_current_processing(True)
+    with pytest.raises(comfy.model_management.InterruptProcessingException):
+        progress.before_pass(kind)
+    progress.before_pass(kind)
+
+
+def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_whole_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node is narrow: `worst frame -1.21 <` on one line and `-0.70` on the next was hard to read."""
+    ear = Ear()
+    monkeypatch.setattr(PromptServer, "instance", ear, raising=False)
+    progress = NodeProgress("3", blocks=2, steps=4, workflow_id="w")
+    for record in RECORDS:
+        progress.block(record, torch.zeros(1, 9, 3, 8, 8))
+    assert [re.split(r" (?=worst)", line)[-1] for line in ear.lines] == [
+        "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-0.50\N{NO-BREAK SPACE}>=\N{NO-BREAK SPACE}-0.70",
+        "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-1.21\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}-0.70",
+    ]
+    assert ear.events == route_events(RECORDS, "3", "w")
+    assert [(event["number"], event["of"], event["fate"]) for event in ear.events] == [
+        (1, 2, "kept"),
+        (2, 2, "remade"),
+    ]

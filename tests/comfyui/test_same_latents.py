@@ -1,0 +1,107 @@
+"""A node's run and a run of the command line are one and the same, bit for bit, where they calculate alike.
+
+ComfyUI attends and embeds timesteps in its own ways, in its VAE too, which are rounded otherwise: test_server.py
+compares those within 1e-4. Here the nodes are given the command line's, so that everything else has to be equal:
+loading, conditioning, noise, schedules, contexts, scores, routing, and what of the VAE's state is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import comfy.sd
+import comfy.utils
+import pytest
+import safetensors.torch
+import torch
+from comfy.latent_formats import Wan21
+from sdvg_pack.nodes.host import model, run
+from sdvg_pack.nodes.host.files import load_model
+from sdvg_pack.nodes.host.presets import attach_preset
+from sdvg_pack.nodes.host.scorer import load_host_scorer
+from sdvg_pack.nodes.sampler import SpeculativeSampler
+from sdvg_pack.nodes.sockets import RouterValue
+from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.cli import main
+from sdvg_pack.sdvg_core.decoders import load_wan_vae
+from sdvg_pack.sdvg_core.loading import LoadOptions, encode_prompts
+from sdvg_pack.sdvg_core.model_files import ModelFiles
+from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
+from sdvg_pack.sdvg_core.report import RunReport
+from sdvg_pack.sdvg_core.router import RouterConfig
+from torch import Tensor
+
+pytestmark = pytest.mark.comfyui
+
+BLOCKS, SEED = 4, 11
+PROMPT = "a small red ball moves from left to right over a blue field"
+DRAFTER, TARGET = "self-forcing-1.3b", "krea-14b"
+CASES = {
+    "as it comes": ([], {}, "committed"),
+    "the drafter goes on from its own drafts, and a remake from the draft": (
+        ["--drafter-context", "own", "--repair-step", "2"],
+        {"repair_step": 2},
+        "own",
+    ),
+}
+
+
+def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tuple[Tensor, dict[str, Any]]:
+    roles = {"drafter": files.drafter, "target": files.target, "vae": files.vae, "reward": files.reward}
+    named = [word for role, path in roles.items() for word in (f"--{role}", str(path))]
+    presets = ["--drafter-preset", DRAFTER, "--target-preset", TARGET]
+    text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
+    size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
+    assert main(["generate", *named, *presets, *text, *size, *options, "--output", str(folder)]) == 0
+    [latents] = safetensors.torch.load_file(folder / "latents.safetensors").values()
+    return latents, json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
+def by_nodes(files: ModelFiles, changes: dict[str, Any], drafter_context: str) -> tuple[Tensor, RunReport]:
+    scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
+    [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
+    router = RouterValue(RouterConfig(policy="reward", tau=-0.7, **changes), scorer)
+    # ComfyUI sets what is hidden on a copy of the class, made for each run.
+    node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
+    _, latent, report = node.execute(
+        drafter=attach_preset(load_model(str(files.drafter), "default"), get_preset(DRAFTER)),
+        target=attach_preset(load_model(str(files.target), "default"), get_preset(TARGET)),
+        positive=[[embedding, {}]],
+        vae=comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
+        router=router,
+        prompt=PROMPT,
+        width=64,
+        height=64,
+        blocks=BLOCKS,
+        seed=SEED,
+        schedule="preset",
+        drafter_context=drafter_context,
+    ).result
+    return latent["samples"], report
+
+
+class Hidden:
+    unique_id = extra_pnginfo = None
+
+
+@pytest.mark.parametrize(("options", "changes", "drafter_context"), CASES.values(), ids=CASES)
+def test_nodes_and_command_line_make_the_same_latents_bit_for_bit(
+    options: list[str],
+    changes: dict[str, Any],
+    drafter_context: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = write_random_set(tmp_path / "models")
+    theirs, written = by_command_line(files, tmp_path / "out", options)
+    monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
+    monkeypatch.setattr(run, "ComfyCodec", lambda _: load_wan_vae(files.vae))
+    ours, report = by_nodes(files, changes, drafter_context)
+    # A LATENT is the model's own latents times their standard deviation, plus their mean.
+    assert torch.equal(ours, Wan21().process_out(theirs))
+    assert [block.author for block in report.blocks] == [block["author"] for block in written["blocks"]]
+    assert [block.decision.score for block in report.blocks] == [block["score"] for block in written["blocks"]]
+    assert {block.author for block in report.blocks} == {"drafter", "target"}
