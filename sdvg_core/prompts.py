@@ -16,7 +16,10 @@ from .types import Condition
 
 @dataclass(frozen=True, slots=True)
 class PromptSchedule:
-    """Prompts, each with the number of the block from which it holds: `((0, "a calm sea"), (4, "a storm"))`."""
+    """Prompts, each with the index of the block from which it holds: `((0, "a calm sea"), (4, "a storm"))`.
+
+    People, and the files they write, count blocks from 1.
+    """
 
     entries: tuple[tuple[int, str], ...]
 
@@ -26,8 +29,8 @@ class PromptSchedule:
         starts = [start for start, _ in self.entries]
         if starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
             raise BadInput(
-                f"expected prompts from block 0 on, in rising order, but they begin at blocks {starts}; "
-                "number the first one 0 and sort the rest"
+                f"expected prompts from block 1 on, in rising order, but they begin at blocks "
+                f"{', '.join(str(start + 1) for start in starts)}; number the first one 1 and sort the rest"
             )
 
     @property
@@ -67,7 +70,7 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
 
 
 def read_prompt_schedule(path: Path) -> PromptSchedule:
-    """Read a file of prompts for one video, a line each: the block from which it holds, a colon, the prompt."""
+    """Read a file of prompts for one video, a line each: the block (from 1) it holds from, a colon, the prompt."""
     entries = []
     for number, line in enumerate(_read_text(path).splitlines(), 1):
         if not line.strip():
@@ -78,7 +81,7 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
                 f"expected a block number, a colon and a prompt, but line {number} of {path.name} is "
                 f"{line[:60]!r}; write for example '4: the storm begins'"
             )
-        entries.append((int(match[1]), match[2].strip()))
+        entries.append((int(match[1]) - 1, match[2].strip()))
     return PromptSchedule(tuple(entries))
 
 

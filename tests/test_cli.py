@@ -136,7 +136,7 @@ def test_a_start_image_is_the_first_frame(base, tmp_path):
 
 
 def test_a_change_of_prompt_at_a_block_leaves_earlier_blocks_bit_identical(base, clip, tmp_path):
-    (tmp_path / "prompts.txt").write_text("0: a red ball\n\n3: a blue cube\n", encoding="utf-8")
+    (tmp_path / "prompts.txt").write_text("1: a red ball\n\n4: a blue cube\n", encoding="utf-8")
     more = ["--blocks", "4", "--policy", "scripted", "--script", "rarara"]
     assert generate(base, tmp_path / "out", *more, "--prompt-schedule", str(tmp_path / "prompts.txt")) == 0
     assert torch.equal(latents(tmp_path / "out")[:, :, :9], latents(clip)[:, :, :9])
@@ -229,7 +229,7 @@ def test_an_empty_prompt_is_refused(base, tmp_path, capsys, prompt):
 
 @pytest.mark.parametrize(
     "text, part",
-    [("", "empty"), ("1: late", "block 0"), ("0: a\n0: b", "rising"), ("a storm", "line 1"), ("0:", "line 1")],
+    [("", "empty"), ("2: late", "block 1"), ("1: a\n1: b", "rising"), ("0: a", "blocks 0;"), ("a storm", "line 1")],
 )
 def test_a_bad_prompt_schedule_is_refused(base, tmp_path, capsys, text, part):
     (tmp_path / "p.txt").write_text(text, encoding="utf-8")

@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prompt.add_argument(
         "--prompt-schedule",
         type=Path,
-        help="prompts of one video: per line the block it holds from, a colon, the text",
+        help="prompts of one video: per line the block (from 1) it holds from, a colon, the text",
     )
     parser.add_argument("--output", type=Path, default=Path("out"), help="folder to write into (default ./out)")
     parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line a video")

@@ -56,7 +56,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--script", help="for --policy scripted: a or r for every block of the clip, such as raaraaaaa"
     )
-    group.add_argument("--no-force-first", action="store_true", help="let the drafter make block 0 too")
+    group.add_argument("--no-force-first", action="store_true", help="let the drafter make the first block too")
     group.add_argument(
         "--bail-out", type=int, default=0, help="target-only after so many rejections in a row (0: never)"
     )
