@@ -48,7 +48,7 @@ def open_mortal_bench(grave: Path) -> Bench:
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, monkeypatch):
-    pytest.importorskip("ray", reason="ray is an optional extra")
+    pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
     units = [unit(SOME, prompt) for prompt in PROMPTS]

@@ -152,18 +152,14 @@ def target(quality: Tensor) -> Tensor:
     return (quality.clamp(max=CEILING) - CENTRE) / SPREAD
 
 
-def matrices(model: RewardModel) -> list[nn.Parameter]:
-    """Return the towers' matrices, which Muon trains: it learns shapes in a fifth of the steps AdamW takes."""
-    return [w for name, w in model.named_parameters() if _is_matrix(name, w)]
+def split(model: RewardModel) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Return the image tower's matrices and all other weights.
 
-
-def others(model: RewardModel) -> list[nn.Parameter]:
-    """Return all other weights."""
-    return [w for name, w in model.named_parameters() if not _is_matrix(name, w)]
-
-
-def _is_matrix(name: str, weight: Tensor) -> bool:
-    return weight.ndim == 2 and "embeddings" not in name and not name.startswith("head")
+    Muon trains the former: it learns shapes in a fifth of AdamW's steps. The text tower does not take it.
+    """
+    matrices = [w for name, w in model.vision.encoder.named_parameters() if w.ndim == 2]
+    known = {id(w) for w in matrices}
+    return matrices, [w for w in model.parameters() if id(w) not in known]
 
 
 def export(path: Path, weights: dict[str, Tensor], rewards: Tensor, metadata: dict[str, str]) -> None:
@@ -193,7 +189,7 @@ def main() -> None:
     options.add_argument("--groups", type=int, default=2, help="groups of pairs a step")
     options.add_argument("--seeing", type=int, default=400, help="steps before prompts are read")
     options.add_argument("--rate", type=float, default=1e-3)
-    options.add_argument("--matrix-rate", type=float, default=1.2e-2, help="the rate of Muon")
+    options.add_argument("--matrix-rate", type=float, default=5e-3, help="the rate of Muon")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--threads", type=int, default=0)
     options.add_argument("--name", default="reward")
@@ -213,9 +209,10 @@ def main() -> None:
     model, teacher = trainable(start), Teacher()
     pool = read_pool(sorted(ROLLOUTS.glob("*.safetensors")))
     average = Average(model, 0.995)
+    matrices, others = split(model)
     optimisers = [
-        torch.optim.Muon(matrices(model), weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW([*others(model), *teacher.parameters()], betas=(0.9, 0.98), weight_decay=0.01),
+        torch.optim.Muon(matrices, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW([*others, *teacher.parameters()], betas=(0.9, 0.98), weight_decay=0.01),
     ]
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
