@@ -26,6 +26,7 @@ from training.reward_data import (
 )
 from training.reward_model import (
     SIZES,
+    Read,
     file_weights,
     initial_weights,
     normalised,
@@ -38,6 +39,7 @@ from training.reward_model import (
     write_weights,
 )
 from training.scene_changes import OPTIONS, changed
+from training.train_reward import Teacher
 from training.vae_pictures import write_pictures
 
 ALONE = "a big red ball runs right from the left over snow"
@@ -137,6 +139,19 @@ def test_words_are_labelled_with_whether_the_picture_shows_them():
     assert asked == {"big": 1, "red": 1, "ball": 0, "green": 0, "night": 1}
     places = {word: int(where[n]) for n, word in enumerate(TWO.split(), 1) if where[n] >= 0}
     assert places == {"big": 0, "red": 0, "ball": 0, "night": 8}
+
+
+def test_words_that_look_at_their_thing_cost_nothing_whatever_the_others_do():
+    """Catches labels that do not count being taken for a match, in words and patches alike."""
+    group = draw_group(random.Random(4))
+    assert (group.own_quality < READABLE).any()
+    right = group.shown.patches[:, 0].flatten(1)[:, None, None, :] == group.places[..., None]
+    right &= group.places[..., None] >= 0
+    looks = right.float() / right.sum(dim=-1, keepdim=True).clamp(min=1)
+    looks = torch.cat([torch.zeros_like(looks[..., :1]), looks], dim=-1).flatten(0, 1)
+    tokens = torch.zeros(len(looks), MAX_TOKENS, SIZES.text_width)
+    found = Teacher().of_words(Read(tokens, tokens, looks), [group])
+    assert float(found["looks"].detach()) == pytest.approx(0, abs=1e-5)
 
 
 def test_a_group_never_holds_a_prompt_that_is_kept_out_of_training():

@@ -52,34 +52,30 @@ def correlations(rewards: Tensor, qualities: Tensor) -> dict[str, float]:
 
 def evaluate(scorer: ImageRewardScorer, scenes: int, seed: int = 0) -> dict[str, dict[str, float]]:
     """Return the figures by what was compared."""
-    clean, quality_of_spoiled, spoiled = [], [], {name: [] for name in STRENGTHS}
-    wrong: dict[str, list[float]] = {name: [] for name in ("any", *VISIBLE, "standing place")}
-    right_of: dict[str, list[float]] = {name: [] for name in wrong}
+    pairs: dict[str, list[tuple[float, float]]] = {}
+    rewards, qualities = [], []
     for number in range(scenes):
         generator = seeded(seed, "evaluation", number)
         scene = draw_scene(generator, held_out=True)
         time = float(generator.randrange(LENGTH))
         shot = Shot(render(scene, torch.tensor([time]))[0], scene, time)
-        bad = [corrupt(shot, generator.uniform(*span), generator) for span in STRENGTHS.values()]
-        frames = torch.stack([shot.frame, *bad])
-        rewards = scorer.score(frames[None], scene.text)
-        clean.append(float(rewards[0]))
-        for name, reward in zip(STRENGTHS, rewards[1:], strict=True):
-            spoiled[name].append(float(reward))
-        quality_of_spoiled.append(still_quality(frames[1:], scene))
+        spoiled = [corrupt(shot, generator.uniform(*span), generator) for span in STRENGTHS.values()]
+        frames = torch.stack([shot.frame, *spoiled])
+        found = scorer.score(frames[None], scene.text)
+        rewards.append(found)
+        qualities.append(still_quality(frames, scene).clamp(max=CEILING))
+        for name, reward in zip(STRENGTHS, found[1:], strict=True):
+            pairs.setdefault(f"clean against {name}", []).append((float(found[0]), float(reward)))
         for name, other in wrong_scenes(scene, seed, number).items():
-            wrong[name].append(float(scorer.score(frames[None, :1], other.text)))
-            right_of[name].append(clean[-1])
-    good = torch.tensor(clean)
-    found = {f"clean against {name}": _both(good, torch.tensor(bad)) for name, bad in spoiled.items()}
-    for name, bad in wrong.items():
-        found[f"right prompt against wrong: {name}"] = _both(torch.tensor(right_of[name]), torch.tensor(bad))
-    by_scene = torch.tensor([spoiled[name] for name in STRENGTHS]).T.flatten()
-    qualities = torch.cat(quality_of_spoiled).clamp(max=CEILING)
-    found["rewards of spoiled frames and quality"] = correlations(by_scene, qualities)
-    everything = torch.cat([good, by_scene])
-    found["right prompts"] = {"mean": float(everything.mean()), "deviation": float(everything.std())}
-    return found
+            wrong = float(scorer.score(frames[None, :1], other.text))
+            pairs.setdefault(f"right prompt against wrong: {name}", []).append((float(found[0]), wrong))
+    right = torch.stack(rewards)
+    figures = {name: _both(*torch.tensor(of).T) for name, of in pairs.items()}
+    figures["rewards of spoiled frames and quality"] = correlations(
+        right[:, 1:].flatten(), torch.stack(qualities)[:, 1:].flatten()
+    )
+    figures["right prompts"] = {"mean": float(right.mean()), "deviation": float(right.std())}
+    return figures
 
 
 def wrong_scenes(scene: Scene, seed: int, number: int) -> dict[str, Scene]:

@@ -143,7 +143,8 @@ def read_pairs(
 
 def rewards_of(model: RewardModel, read: Read) -> Tensor:
     """Return the rewards `(k,)` in float32."""
-    return (model.head(read.tokens[:, 0])[:, 0].float() - REWARD_MEAN) / REWARD_STD
+    rewards: Tensor = (model.head(read.tokens[:, 0])[:, 0].float() - REWARD_MEAN) / REWARD_STD
+    return rewards
 
 
 def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

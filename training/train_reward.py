@@ -157,7 +157,7 @@ def split(model: RewardModel) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
 
     Muon trains the former: it learns shapes in a fifth of AdamW's steps. The text tower does not take it.
     """
-    matrices = [w for name, w in model.vision.encoder.named_parameters() if w.ndim == 2]
+    matrices = [w for name, w in model.vision.named_parameters() if name.startswith("encoder.") and w.ndim == 2]
     known = {id(w) for w in matrices}
     return matrices, [w for w in model.parameters() if id(w) not in known]
 
@@ -234,7 +234,7 @@ def main() -> None:
             found = losses(model, teacher, tokenizer, groups, clean, read_prompts=reads)
         model.zero_grad(set_to_none=True)
         teacher.zero_grad(set_to_none=True)
-        sum(WEIGHTS[name] * loss for name, loss in found.items()).backward()
+        torch.stack([WEIGHTS[name] * loss for name, loss in found.items()]).sum().backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimiser in optimisers:
             optimiser.step()
