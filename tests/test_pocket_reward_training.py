@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import still_quality
-from sdvg_core.pocket.world import draw_scene, parse, render, render_with_mask
+from sdvg_core.pocket.world import draw_scene, render, render_with_mask
 from sdvg_core.scorers import load_image_reward
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, load_tokenizer
 from training.corruptions import CORRUPTIONS, Corruption, Shot, corrupt

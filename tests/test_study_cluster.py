@@ -24,33 +24,47 @@ PROMPTS = [f"a red ball {i}" for i in range(6)]
 
 
 class DiesOnce:
-    """Kills its process in the middle of a unit, unless that has happened already."""
+    """Kills its process in the middle of a unit, unless that has happened already; without a grave, always."""
 
     name = "mortal"
 
-    def __init__(self, grave: Path) -> None:
+    def __init__(self, grave: Path | None) -> None:
         self._grave, self._measured = grave, 0
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         self._measured += 1
-        if self._measured == len(SOME) + 2 and not self._grave.exists():
-            self._grave.touch()
+        if self._grave is None or (self._measured == len(SOME) + 2 and not self._grave.exists()):
+            if self._grave:
+                self._grave.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return {}
 
 
-def open_mortal_bench(grave: Path) -> Bench:
+def open_mortal_bench(grave: Path | None) -> Bench:
     from study_tiny import BLOCKS, Redness
 
     return Bench(engine=make_engine(), blocks=BLOCKS, size=SIZE, metrics=(SeamChange(), Redness(), DiesOnce(grave)))
 
 
-@pytest.mark.heavy
-@pytest.mark.filterwarnings("ignore")
-def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, monkeypatch):
+@pytest.fixture
+def ray(monkeypatch):
     pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+def test_a_unit_that_kills_every_worker_ends_the_study(ray):
+    # Warming up makes no video to measure, so each worker dies over its first row.
+    units = [unit(SOME, PROMPTS[0])]
+    with pytest.raises(BadInput, match=r"expected a worker to finish 'a red ball 0', seed \d+, but 4 died of it"):
+        list(work_on_ray(units, partial(open_mortal_bench, None), address="local", gpus=0, most=1))
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, ray):
     units = [unit(SOME, prompt) for prompt in PROMPTS]
     grave = tmp_path / "grave"
     news = list(work_on_ray(units, partial(open_mortal_bench, grave), address="local", gpus=0, most=2))

@@ -78,6 +78,12 @@ def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
     assert (unbroken / "rows.jsonl").read_bytes() == before
 
 
+def test_a_row_may_hold_any_letter(tmp_path):
+    row = {"configuration": "a", "prompt": "a line\u2028a paragraph\u2029a next line\x85the end", "seed": 1}
+    JsonLines(tmp_path / "rows.jsonl", ROW_KEY).add(row)
+    assert list(JsonLines(tmp_path / "rows.jsonl", ROW_KEY).records.values()) == [row]
+
+
 def test_a_torn_last_line_is_dropped_and_its_row_made_again(unbroken, tmp_path):
     whole = (unbroken / "rows.jsonl").read_bytes()
     torn = whole[: whole.rfind(b"\n", 0, -1) + 40]

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from sdvg_core.errors import BadInput
-from sdvg_core.pocket.world import held_out_prompts, parse, render
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.world import held_out_prompts, render
 from sdvg_core.study.metrics import Oracle, SeamChange, parse_external
 from sdvg_core.study.protocol import PAPER_TAUS, POCKET_TAUS, pick, protocol
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import still_quality
-from sdvg_core.pocket.world import Scene, draw_scene, parse, render
+from sdvg_core.pocket.world import Scene, draw_scene, render
 from sdvg_core.scorers import ImageRewardScorer, load_image_reward
 
 from .common import WORK, seeded

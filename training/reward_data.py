@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
+from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import BEST
-from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene, draw_scene, parse, render_with_mask
+from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene, draw_scene, render_with_mask
 from sdvg_core.scorers.tokenizer import MAX_TOKENS
 
 from .corruptions import Shot, corrupt

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.pocket.world import GRAMMAR
+from sdvg_core.pocket.grammar import GRAMMAR
 from sdvg_core.scorers.blip import REWARD_MEAN, REWARD_STD, RewardModel, build_model, module_name
 from sdvg_core.scorers.preprocess import MEAN, STD
 from sdvg_core.scorers.shapes import ImageRewardConfig, used_shapes

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import UMT5EncoderModel
 
 from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.pocket.oracle import weighted_error
 from sdvg_core.pocket.world import Scene, draw_scene, render, render_with_mask
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
@@ -63,11 +64,9 @@ def moment(scene: Scene, seen: Tensor, due: int) -> int | None:
     truth, mask = render_with_mask(scene, torch.arange(first, due + count + REACH))
     found = []
     for start in range(len(truth) - count + 1):
-        error = (seen - truth[start : start + count]).square().mean(dim=1, keepdim=True)
-        cover = mask[start : start + count]
-        on_things = (error * cover).sum() / cover.sum().clamp(min=1)
-        on_ground = (error * (1 - cover)).sum() / (1 - cover).sum().clamp(min=1)
-        found.append((((on_things + on_ground) / 2).item(), abs(first + start - due), first + start - due))
+        moments = slice(start, start + count)
+        error = weighted_error(seen, truth[moments], mask[moments]).mean().item()
+        found.append((error, abs(first + start - due), first + start - due))
     error, _, ahead = min(found)
     return ahead if error < RECOGNISED else None
 

@@ -19,7 +19,8 @@ from ..errors import BadInput
 from ..loading import check_device, check_models, encode_prompts
 from ..model_files import KNOWN_FILES
 from ..outputs import check_writable, staged_outputs
-from ..pocket.world import held_out_prompts, parse
+from ..pocket.grammar import parse
+from ..pocket.world import held_out_prompts
 from ..prompts import read_prompt_list
 from ..schedule import get_schedule
 from ..study.bench import Job, open_bench
@@ -129,6 +130,8 @@ def run(options: argparse.Namespace) -> int:
     )
     try:
         fill(notebook, plan, partial(_embed, job), partial(_work, options, job), say)
+        show = _show_calibration if options.calibrate else _show
+        show(options, notebook, plan)
     except KeyboardInterrupt:
         kept = len(notebook.rows_of(plan))
         print(
@@ -136,10 +139,6 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return INTERRUPTED
-    if options.calibrate:
-        _show_calibration(options, notebook, plan)
-    else:
-        _show(options, notebook, plan)
     return 0
 
 

@@ -1,1 +1,1 @@
-"""A complete miniature of the system: a small world, its oracle, and a model set trained on it."""
+"""A miniature of the system: a small world, its prompts, its oracle, and a model set."""

@@ -50,14 +50,15 @@ def judge(frames: Tensor, scene: Scene, seams: Sequence[int] = ()) -> Verdict:
     """Judge the whole clip of a scene, `f c h w` in [0, 1] from its first frame; `seams`: where blocks begin."""
     count = len(frames)
     truth, mask = render_with_mask(scene, torch.arange(-REACH, count + REACH, dtype=torch.float32).clamp(min=0))
-    errors = torch.stack([_error(frames, truth[i : i + count], mask[i : i + count]) for i in range(2 * REACH + 1)])
+    moments = [slice(first, first + count) for first in range(2 * REACH + 1)]
+    errors = torch.stack([weighted_error(frames, truth[moment], mask[moment]) for moment in moments])
     # Of moments that fit equally well, as while everything stands still, the nearest is meant.
     nearest = torch.arange(-REACH, REACH + 1).abs().argsort(stable=True)
     lag = nearest[errors[nearest].argmin(dim=0)]
     due = torch.arange(count)
     quality = (-10 * errors[lag, due].clamp(min=1e-12).log10()).clamp(max=BEST)
-    moments = due + lag
-    true_change = truth[(moments[:-1] + 1)] - truth[moments[:-1]]
+    shown = due + lag
+    true_change = truth[shown[:-1] + 1] - truth[shown[:-1]]
     change_error = (frames.diff(dim=0) - true_change).square().mean(dim=(1, 2, 3)).sqrt() * 255
     return Verdict(quality, lag - REACH, change_error, tuple(seams))
 
@@ -68,12 +69,15 @@ def still_quality(frames: Tensor, scene: Scene, length: int = 105) -> Tensor:
     What can be said of a single frame: what the reward model is trained to say.
     """
     truth, mask = render_with_mask(scene, torch.arange(length, dtype=torch.float32))
-    errors = torch.stack([_error(frame, truth, mask).min() for frame in frames])
+    errors = torch.stack([weighted_error(frame, truth, mask).min() for frame in frames])
     return (-10 * errors.clamp(min=1e-12).log10()).clamp(max=BEST)
 
 
-def _error(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
-    """Return (f,) mean squared errors in which all things together weigh as much as the ground."""
+def weighted_error(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
+    """Return (f,) mean squared errors of frames `f c h w`, all things together weighing as much as the ground.
+
+    `mask`: how much of each pixel a thing covers, `f 1 h w`.
+    """
     error = (frames - truth).square().mean(dim=1, keepdim=True)
     on_things = (error * mask).sum(dim=(1, 2, 3)) / mask.sum(dim=(1, 2, 3)).clamp(min=1)
     on_ground = (error * (1 - mask)).sum(dim=(1, 2, 3)) / (1 - mask).sum(dim=(1, 2, 3)).clamp(min=1)

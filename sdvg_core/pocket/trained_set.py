@@ -1,7 +1,7 @@
 """The embedded model set: a complete miniature of the real system, trained on the small world (training/).
 
 Same classes, same file formats, same loaders as the published models, a few megabytes. `manifest.json` beside the
-files holds their hashes and what they measured.
+files holds their hashes and what they measured. The files are not shipped yet: training.export writes them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 from ..errors import BadInput
 from ..loading import LoadOptions, ModelOptions
 from ..model_files import ModelFiles
-
-DEFAULT_PROMPT = "a big red ball runs right from the left behind a small white box at the middle over night"
 
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {
@@ -51,8 +49,11 @@ def load_options() -> LoadOptions:
 
 
 def manifest() -> dict[str, Any]:
-    """Return hashes, sizes and measurements of the embedded models."""
-    found: dict[str, Any] = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+    """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if there are none."""
+    path = FOLDER / "manifest.json"
+    if not path.is_file():
+        raise BadInput(f"expected the embedded models, but there is no {path.name}; train them (training/LOG.md)")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 

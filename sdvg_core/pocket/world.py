@@ -7,17 +7,12 @@ frames.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import random
-import re
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-
-from ..errors import BadInput
 
 SIZE = 64
 """Height and width of the world in pixels, and of its pixels in the world: clips are 64 x 64."""
@@ -82,24 +77,8 @@ TOO_CLOSE = {
 }
 """Pairs of a thing and a ground that a person could hardly tell apart; such prompts are outside the grammar."""
 
-GRAMMAR = f"""\
-PROMPT    = MOVER [COMPANY] over GROUND
-MOVER     = a SIZE COLOUR SHAPE PACE DIRECTION from the PLACE
-COMPANY   = in front of STANDING | behind STANDING | beside MOVER
-STANDING  = a SIZE COLOUR SHAPE at the PLACE
-SIZE      = {" | ".join(RADII)}
-COLOUR    = {" | ".join(COLOURS)}
-SHAPE     = {" | ".join(SHAPES)}
-PACE      = {" | ".join(PACES)}
-DIRECTION = {" | ".join(DIRECTIONS)}
-PLACE     = {" | ".join(PLACES)}
-GROUND    = {" | ".join(GROUNDS)}"""
-
 RELATIONS = {"front": "in front of", "behind": "behind", "beside": "beside"}
 """How the first thing is to the second, by the word that gives it away."""
-
-READ = 1000
-"""Characters of a prompt outside the grammar that are looked at to find the nearest one."""
 
 HELD_OUT_SHARE = 8
 """One prompt in this many is held out of training."""
@@ -192,7 +171,7 @@ def draw_scene(generator: random.Random, *, held_out: bool) -> Scene:
     """Draw a scene of the training prompts or of those held out of them."""
     while True:
         scene = _draw_any(generator)
-        if scene.held_out == held_out and _clash(scene) is None:
+        if scene.held_out == held_out and clash(scene) is None:
             return scene
 
 
@@ -203,36 +182,6 @@ def held_out_prompts(count: int, seed: int = 0) -> tuple[str, ...]:
     while len(found) < count:
         found.setdefault(draw_scene(generator, held_out=True).text)
     return tuple(found)
-
-
-def parse(prompt: str) -> Scene:
-    """Return what a prompt says. Raises `BadInput` with the grammar and the nearest prompt if it is outside it."""
-    words = " ".join(prompt.lower().split())
-    match = _PROMPT.fullmatch(words)
-    scene = _scene_of(match) if match else None
-    problem = _clash(scene) if scene else "is outside the grammar"
-    if scene and not problem:
-        return scene
-    raise BadInput(
-        f"expected a prompt of the pocket world, but {_shortened(prompt)!r} {problem}; "
-        f"the nearest one is {nearest(prompt).text!r}\n{GRAMMAR}"
-    )
-
-
-def nearest(prompt: str) -> Scene:
-    """Return a scene of the grammar that shares what can be understood of `prompt`."""
-    heard: list[str] = []
-    for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
-        close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
-        heard += [word] if word in _WORDS else close
-    link = next((i for i, word in enumerate(heard) if word in RELATIONS), len(heard))
-    mover, ground = _understood(heard[:link]), _first(GROUNDS, heard, "sand")
-    if not any(word in SHAPES for word in heard[link:]):
-        return _recoloured(Scene(mover, ground))
-    relation, other = RELATIONS[heard[link]], _understood(heard[link:])
-    if relation != "beside":
-        other = replace(other, pace="", direction="")
-    return _recoloured(Scene(mover, ground, relation, other))
 
 
 def _bounce(where: Tensor, room: float) -> Tensor:
@@ -284,7 +233,7 @@ def _draw_mover(generator: random.Random) -> Thing:
     return Thing(size, colour, generator.choice(SHAPES), place, pace, direction)
 
 
-def _clash(scene: Scene) -> str | None:
+def clash(scene: Scene) -> str | None:
     """Return why a person could not see what the scene says, or None."""
     for thing in scene.things:
         if (thing.colour, scene.ground) in TOO_CLOSE:
@@ -292,85 +241,3 @@ def _clash(scene: Scene) -> str | None:
     if scene.other and scene.other.colour == scene.mover.colour:
         return f"has two {scene.mover.colour} things, which can hardly be told apart"
     return None
-
-
-def _recoloured(scene: Scene) -> Scene:
-    """Return the scene in the first colours in which everything in it can be seen, its own before all others."""
-    movers = [replace(scene.mover, colour=colour) for colour in (scene.mover.colour, *COLOURS)]
-    others = (
-        [scene.other and replace(scene.other, colour=c) for c in (scene.other.colour, *COLOURS)]
-        if scene.other
-        else [None]
-    )
-    candidates = (replace(scene, mover=mover, other=other) for mover in movers for other in others)
-    return next(candidate for candidate in candidates if _clash(candidate) is None)
-
-
-def _understood(words: Sequence[str]) -> Thing:
-    """Return the thing that some words speak of; what they leave out is made up."""
-    where = next((i for i, word in enumerate(words) if word in ("from", "at")), len(words))
-    return Thing(
-        _first(RADII, words, "big"),
-        _first(COLOURS, words, "red"),
-        _first(SHAPES, words, "ball"),
-        _longest(PLACES, words[where:], "left"),
-        _first(PACES, words, "drifts"),
-        _longest(DIRECTIONS, words[:where], "right"),
-    )
-
-
-def _first(options: Collection[str], words: Sequence[str], otherwise: str) -> str:
-    return next((word for word in words if word in options), otherwise)
-
-
-def _longest(options: Collection[str], words: Sequence[str], otherwise: str) -> str:
-    fitting = [option for option in options if set(option.split()) - {"and"} <= set(words)]
-    return max(fitting, key=len, default=otherwise)
-
-
-def _shortened(prompt: str, limit: int = 120) -> str:
-    return prompt if len(prompt) <= limit else prompt[: limit - 1] + "…"
-
-
-_WORDS = sorted(
-    {
-        word
-        for options in (RADII, COLOURS, SHAPES, PACES, DIRECTIONS, PLACES, GROUNDS, RELATIONS, ("from", "at"))
-        for option in options
-        for word in option.split()
-    }
-)
-
-
-def _one_of(name: str, options: Collection[str]) -> str:
-    return f"(?P<{name}>{'|'.join(sorted(options, key=len, reverse=True))})"
-
-
-def _thing_pattern(n: str) -> str:
-    return f"a {_one_of('size' + n, RADII)} {_one_of('colour' + n, COLOURS)} {_one_of('shape' + n, SHAPES)}"
-
-
-def _mover_pattern(n: str) -> str:
-    return (
-        f"{_thing_pattern(n)} {_one_of('pace' + n, PACES)} {_one_of('direction' + n, DIRECTIONS)} "
-        f"from the {_one_of('place' + n, PLACES)}"
-    )
-
-
-_PROMPT = re.compile(
-    f"{_mover_pattern('1')}"
-    f"(?: (?P<stands>in front of|behind) {_thing_pattern('2')} at the {_one_of('place2', PLACES)}"
-    f"| (?P<moves>beside) {_mover_pattern('3')})?"
-    f" over {_one_of('ground', GROUNDS)}"
-)
-
-
-def _scene_of(match: re.Match[str]) -> Scene:
-    part = match.groupdict()
-
-    def thing(n: str) -> Thing:
-        names = ("size", "colour", "shape", "place", "pace", "direction")
-        return Thing(*(part.get(name + n) or "" for name in names))
-
-    other = thing("2") if part["stands"] else thing("3") if part["moves"] else None
-    return Scene(thing("1"), part["ground"], part["stands"] or part["moves"] or "", other)

@@ -15,7 +15,8 @@ from .bench import Bench, warm_up
 from .unit import Unit, run_unit
 from .workers import Finished, Found
 
-LOCAL = "local"
+DEATHS = 3
+"""How many workers may die over one unit before the study gives up."""
 
 
 def work_on_ray(
@@ -31,7 +32,9 @@ def work_on_ray(
     try:
         room = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1) / (gpus or 1))
         count = max(1, min(len(units), room, most or room))
-        worker = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=-1)(RayWorker)
+        worker = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=DEATHS * len(units), max_task_retries=DEATHS)(
+            RayWorker
+        )
         idle = [worker.remote(open_bench) for _ in range(count)]
         yield from _hand_out(ray, units, idle)
     finally:
@@ -84,7 +87,13 @@ def _hand_out(ray: Any, units: Sequence[Unit], idle: list[Any]) -> Iterator[Foun
         ready, _ = ray.wait(list(at_work))
         for reference in ready:
             worker, unit = at_work.pop(reference)
-            result = ray.get(reference)
+            try:
+                result = ray.get(reference)
+            except ray.exceptions.RayActorError as error:
+                raise BadInput(
+                    f"expected a worker to finish {unit.prompt!r}, seed {unit.seed}, but {DEATHS + 1} died of it; "
+                    "see Ray's logs for why (memory?) and call the study again: all rows so far are kept"
+                ) from error
             if isinstance(result, BadInput):
                 raise result
             yield from result

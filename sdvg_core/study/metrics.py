@@ -15,8 +15,8 @@ from typing import Protocol
 from torch import Tensor
 
 from ..errors import BadInput
+from ..pocket.grammar import parse
 from ..pocket.oracle import judge
-from ..pocket.world import parse
 from ..video import write_mp4
 
 
@@ -103,7 +103,14 @@ class External:
 
     def _run(self, arguments: list[str]) -> str:
         try:
-            done = subprocess.run(arguments, capture_output=True, text=True, timeout=self.timeout, check=True)
+            done = subprocess.run(
+                arguments,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=self.timeout,
+                check=True,
+            )
         except subprocess.TimeoutExpired as error:
             raise _failed(f"took more than {self.timeout:g} s") from error
         except subprocess.CalledProcessError as error:

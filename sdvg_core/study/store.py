@@ -32,7 +32,7 @@ class JsonLines:
         self.records: dict[Key, Record] = {}
         if path.exists():
             _cut_torn_line(path)
-            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
                 self._take(line, number)
 
     def add(self, record: Record) -> None:

@@ -8,15 +8,13 @@ import pytest
 import torch
 
 from sdvg_core.errors import BadInput
+from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse
 from sdvg_core.pocket.world import (
-    GRAMMAR,
     SIZE,
     Scene,
     Thing,
     draw_scene,
     held_out_prompts,
-    nearest,
-    parse,
     render,
     render_with_mask,
 )

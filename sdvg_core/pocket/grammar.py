@@ -1,0 +1,139 @@
+"""The prompts of the small world: read, or refused with the grammar and the nearest prompt."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from ..errors import BadInput
+from .world import COLOURS, DIRECTIONS, GROUNDS, PACES, PLACES, RADII, RELATIONS, SHAPES, Scene, Thing, clash
+
+GRAMMAR = f"""\
+PROMPT    = MOVER [COMPANY] over GROUND
+MOVER     = a SIZE COLOUR SHAPE PACE DIRECTION from the PLACE
+COMPANY   = in front of STANDING | behind STANDING | beside MOVER
+STANDING  = a SIZE COLOUR SHAPE at the PLACE
+SIZE      = {" | ".join(RADII)}
+COLOUR    = {" | ".join(COLOURS)}
+SHAPE     = {" | ".join(SHAPES)}
+PACE      = {" | ".join(PACES)}
+DIRECTION = {" | ".join(DIRECTIONS)}
+PLACE     = {" | ".join(PLACES)}
+GROUND    = {" | ".join(GROUNDS)}"""
+
+READ = 1000
+"""Characters of a prompt outside the grammar that are looked at to find the nearest one."""
+
+
+def parse(prompt: str) -> Scene:
+    """Return what a prompt says. Raises `BadInput` with the grammar and the nearest prompt if it is outside it."""
+    words = " ".join(prompt.lower().split())
+    match = _PROMPT.fullmatch(words)
+    scene = _scene_of(match) if match else None
+    problem = clash(scene) if scene else "is outside the grammar"
+    if scene and not problem:
+        return scene
+    raise BadInput(
+        f"expected a prompt of the pocket world, but {_shortened(prompt)!r} {problem}; "
+        f"the nearest one is {nearest(prompt).text!r}\n{GRAMMAR}"
+    )
+
+
+def nearest(prompt: str) -> Scene:
+    """Return a scene of the grammar that shares what can be understood of `prompt`."""
+    heard: list[str] = []
+    for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
+        close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
+        heard += [word] if word in _WORDS else close
+    link = next((i for i, word in enumerate(heard) if word in RELATIONS), len(heard))
+    mover, ground = _understood(heard[:link]), _first(GROUNDS, heard, "sand")
+    if not any(word in SHAPES for word in heard[link:]):
+        return _recoloured(Scene(mover, ground))
+    relation, other = RELATIONS[heard[link]], _understood(heard[link:])
+    if relation != "beside":
+        other = replace(other, pace="", direction="")
+    return _recoloured(Scene(mover, ground, relation, other))
+
+
+def _recoloured(scene: Scene) -> Scene:
+    """Return the scene in the first colours in which everything in it can be seen, its own before all others."""
+    movers = [replace(scene.mover, colour=colour) for colour in (scene.mover.colour, *COLOURS)]
+    others = (
+        [scene.other and replace(scene.other, colour=c) for c in (scene.other.colour, *COLOURS)]
+        if scene.other
+        else [None]
+    )
+    candidates = (replace(scene, mover=mover, other=other) for mover in movers for other in others)
+    return next(candidate for candidate in candidates if clash(candidate) is None)
+
+
+def _understood(words: Sequence[str]) -> Thing:
+    """Return the thing that some words speak of; what they leave out is made up."""
+    where = next((i for i, word in enumerate(words) if word in ("from", "at")), len(words))
+    return Thing(
+        _first(RADII, words, "big"),
+        _first(COLOURS, words, "red"),
+        _first(SHAPES, words, "ball"),
+        _longest(PLACES, words[where:], "left"),
+        _first(PACES, words, "drifts"),
+        _longest(DIRECTIONS, words[:where], "right"),
+    )
+
+
+def _first(options: Collection[str], words: Sequence[str], otherwise: str) -> str:
+    return next((word for word in words if word in options), otherwise)
+
+
+def _longest(options: Collection[str], words: Sequence[str], otherwise: str) -> str:
+    fitting = [option for option in options if set(option.split()) - {"and"} <= set(words)]
+    return max(fitting, key=len, default=otherwise)
+
+
+def _shortened(prompt: str, limit: int = 120) -> str:
+    return prompt if len(prompt) <= limit else prompt[: limit - 1] + "…"
+
+
+_WORDS = sorted(
+    {
+        word
+        for options in (RADII, COLOURS, SHAPES, PACES, DIRECTIONS, PLACES, GROUNDS, RELATIONS, ("from", "at"))
+        for option in options
+        for word in option.split()
+    }
+)
+
+
+def _one_of(name: str, options: Collection[str]) -> str:
+    return f"(?P<{name}>{'|'.join(sorted(options, key=len, reverse=True))})"
+
+
+def _thing_pattern(n: str) -> str:
+    return f"a {_one_of('size' + n, RADII)} {_one_of('colour' + n, COLOURS)} {_one_of('shape' + n, SHAPES)}"
+
+
+def _mover_pattern(n: str) -> str:
+    return (
+        f"{_thing_pattern(n)} {_one_of('pace' + n, PACES)} {_one_of('direction' + n, DIRECTIONS)} "
+        f"from the {_one_of('place' + n, PLACES)}"
+    )
+
+
+_PROMPT = re.compile(
+    f"{_mover_pattern('1')}"
+    f"(?: (?P<stands>in front of|behind) {_thing_pattern('2')} at the {_one_of('place2', PLACES)}"
+    f"| (?P<moves>beside) {_mover_pattern('3')})?"
+    f" over {_one_of('ground', GROUNDS)}"
+)
+
+
+def _scene_of(match: re.Match[str]) -> Scene:
+    part = match.groupdict()
+
+    def thing(n: str) -> Thing:
+        names = ("size", "colour", "shape", "place", "pace", "direction")
+        return Thing(*(part.get(name + n) or "" for name in names))
+
+    other = thing("2") if part["stands"] else thing("3") if part["moves"] else None
+    return Scene(thing("1"), part["ground"], part["stands"] or part["moves"] or "", other)
