@@ -38,6 +38,8 @@ def main() -> None:
     save_file(umt5_to_comfy(_half(text["weights"]), pieces), FOLDER / NAMES["text_encoder"])
     shutil.copyfile(WORK / "reward.safetensors", FOLDER / NAMES["reward"])
     shutil.copyfile(WORK / "vocab.txt", FOLDER / NAMES["vocabulary"])
+    for path in FOLDER.iterdir():
+        path.chmod(0o644)  # safetensors writes for the owner alone
     manifest = {"commit": _commit(), "files": {role: _described(FOLDER / name) for role, name in NAMES.items()}}
     metrics = WORK / "metrics.json"
     if metrics.exists():

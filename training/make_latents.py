@@ -1,9 +1,10 @@
 """Encode clips of the small world with the trained VAE: what the transformers learn from.
 
-    python -m training.make_latents --clips 1024 [--first 0] [--seed 0]
+    python -m training.make_latents --clips 1024 --beginnings 65536 [--first 0] [--seed 0]
 
-Every shard holds 32 clips of nine blocks: their prompts, their latents, and for blocks 2 to 8 the still image that
-their context begins with under the `recompute` policy.
+Every shard of clips holds 32 of nine blocks: their prompts, their latents, and for blocks 2 to 8 the still image
+which their context begins with under the `recompute` policy. Every shard of beginnings holds 512 first blocks: a
+clip has only one, and a model that has seen too few of them learns them by heart (training/LOG.md).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ BLOCKS, BLOCK = 9, 3
 FRAMES = 4 * (BLOCKS * BLOCK - 1) + 1
 SHARD = 32
 LATENTS = WORK / "latents"
+BEGINNINGS = WORK / "beginnings"
+BEGINNINGS_SHARD = 512
 
 
 def codec(path: str = "vae.pt") -> WanCodec:
@@ -63,23 +66,36 @@ def encode_clips(vae: WanCodec, scenes: list[Scene]) -> dict[str, Any]:
     }
 
 
+def encode_beginnings(vae: WanCodec, scenes: list[Scene]) -> dict[str, Any]:
+    """Return prompts and first blocks `b c 3 h w`."""
+    frames = torch.stack([render(scene, torch.arange(4 * (BLOCK - 1) + 1)) for scene in scenes])
+    return {
+        "prompts": [scene.text for scene in scenes],
+        "latents": torch.cat([vae.encode(part) for part in frames.split(32)]).half(),
+    }
+
+
 def main() -> None:
     """Write the shards that are not there yet."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--clips", type=int, default=1024)
+    options.add_argument("--beginnings", type=int, default=65536)
     options.add_argument("--first", type=int, default=0, help="number of the first shard")
     options.add_argument("--every", type=int, default=1, help="make every n-th shard, to share the work")
     options.add_argument("--seed", type=int, default=0)
     args = options.parse_args()
     torch.set_num_threads(1)
     vae = codec()
-    for number in range(args.first, args.clips // SHARD, args.every):
-        path = LATENTS / f"{number:05d}.pt"
-        if not path.exists():
-            generator = seeded(args.seed, "latents", number)
-            save_checkpoint(
-                path, **encode_clips(vae, [draw_scene(generator, held_out=False) for _ in range(SHARD)])
-            )
+    for folder, count, shard, encode in (
+        (LATENTS, args.clips, SHARD, encode_clips),
+        (BEGINNINGS, args.beginnings, BEGINNINGS_SHARD, encode_beginnings),
+    ):
+        for number in range(args.first, count // shard, args.every):
+            path = folder / f"{number:05d}.pt"
+            if not path.exists():
+                generator = seeded(args.seed, folder.name, number)
+                scenes = [draw_scene(generator, held_out=False) for _ in range(shard)]
+                save_checkpoint(path, **encode(vae, scenes))
 
 
 if __name__ == "__main__":

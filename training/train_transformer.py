@@ -25,11 +25,11 @@ from sdvg_core.schedule import renoise
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate
-from .make_latents import BLOCKS, LATENTS
+from .make_latents import BEGINNINGS, BLOCKS, LATENTS
 from .train_text import CONFIG, WIDTH, Tokens
 
 MODELS = {
-    "drafter": WanConfig(dim=128, ffn_dim=512, num_layers=3, num_heads=1, text_dim=WIDTH),
+    "drafter": WanConfig(dim=128, ffn_dim=512, num_layers=6, num_heads=1, text_dim=WIDTH),
     "target": WanConfig(dim=256, ffn_dim=1024, num_layers=5, num_heads=2, text_dim=WIDTH),
 }
 BATCH = 32
@@ -40,24 +40,25 @@ HELD_BACK = 1
 """Shards at the start that are not trained on, to measure by."""
 
 
-class Clips:
-    """All encoded clips there are; looks for new shards when asked."""
+class Shards:
+    """The shards of a folder, with the embeddings of their prompts; looks for new ones when asked."""
 
-    def __init__(self, encoder: Any, tokens: Tokens) -> None:
-        self._encoder, self.tokens = encoder, tokens
+    def __init__(self, folder: Path, encoder: Any, tokens: Tokens) -> None:
+        self._folder, self._encoder, self.tokens = folder, encoder, tokens
         self._shards: dict[Path, dict[str, Any]] = {}
 
     def refresh(self) -> int:
-        """Read shards that are new, and return how many clips there are."""
-        for path in sorted(LATENTS.glob("*.pt")):
+        """Read shards that are new, and return how many samples there are."""
+        for path in sorted(self._folder.glob("*.pt")):
             if path not in self._shards:
                 shard = torch.load(path, weights_only=True)
-                shard["embedding"], shard["real"] = embed(self._encoder, self.tokens, shard["prompts"])
+                embedding, shard["real"] = embed(self._encoder, self.tokens, shard["prompts"])
+                shard["embedding"] = embedding.bfloat16()
                 self._shards[path] = shard
         return sum(len(shard["prompts"]) for shard in self._shards.values())
 
     def draw(self, generator: random.Random, count: int, held_back: bool = False) -> dict[str, Tensor]:
-        """Return latents `b c 27 h w`, anchors, and prompts of some clips."""
+        """Return latents, prompts and what else the shards have of some samples."""
         shards = list(self._shards.values())
         shards = shards[:HELD_BACK] if held_back else shards[HELD_BACK:]
         picked = [
@@ -68,12 +69,12 @@ class Clips:
         def padded(w: Tensor) -> Tensor:
             return torch.cat((w, w.new_zeros(longest - len(w), *w.shape[1:])))
 
-        return {
-            "latents": torch.stack([shard["latents"][i].float() for shard, i in picked]),
-            "anchors": torch.stack([shard["anchors"][i].float() for shard, i in picked]),
-            "embedding": torch.stack([padded(shard["embedding"][i]) for shard, i in picked]),
-            "real": torch.stack([padded(shard["real"][i]) for shard, i in picked]),
+        stacked = {
+            name: torch.stack([padded(shard[name][i]) for shard, i in picked]) for name in ("embedding", "real")
         }
+        for name in set(picked[0][0]) & {"latents", "anchors"}:
+            stacked[name] = torch.stack([shard[name][i].float() for shard, i in picked])
+        return stacked | {"embedding": stacked["embedding"].float()}
 
 
 class OwnClips:
@@ -170,7 +171,12 @@ def weights_of(truth: Tensor) -> Tensor:
 
 
 def draw_batch(
-    tree: nn.Module, clips: Clips, own: OwnClips | None, generator: random.Random, steady: bool
+    tree: nn.Module,
+    clips: Shards,
+    beginnings: Shards,
+    own: OwnClips | None,
+    generator: random.Random,
+    steady: bool,
 ) -> tuple[Prompted, Tensor]:
     """Return a batch that has seen its context, and the true blocks; `steady`: the model samples well enough."""
     chances = (4, 3, 2 * steady, 3 * bool(own))
@@ -179,16 +185,27 @@ def draw_batch(
         assert own is not None
         drawn = own.draw(generator, BATCH)
         return Prompted(tree, drawn["embedding"], drawn["real"]).see(drawn["context"]), drawn["blocks"]
-    # Without a context a sample takes half as long, and where things begin is the hardest to learn.
-    drawn = clips.draw(generator, 2 * BATCH if kind == "first" else BATCH)
-    prompted = Prompted(tree, drawn["embedding"], drawn["real"])
     if kind == "first":
-        return prompted, blocks_of(drawn, torch.zeros(2 * BATCH, dtype=torch.long))
+        # Without a context a sample takes half as long, and where things begin is the hardest to learn.
+        drawn = beginnings.draw(generator, 2 * BATCH)
+        return Prompted(tree, drawn["embedding"], drawn["real"]), drawn["latents"]
+    drawn = clips.draw(generator, BATCH)
+    prompted = Prompted(tree, drawn["embedding"], drawn["real"])
     earliest = 2 if kind == "sampled" else 1
     blocks = torch.tensor([generator.randint(earliest, BLOCKS - 1) for _ in range(BATCH)])
     context = own_context(tree, drawn, blocks) if kind == "sampled" else context_of(drawn, blocks)
     noise = generator.choice((0.0, 0.05, 0.1)) * torch.randn_like(context)
     return prompted.see(context + noise), blocks_of(drawn, blocks)
+
+
+@torch.no_grad()
+def go_on_from(tree: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Take over the weights of an earlier training; layers that it did not have begin by adding nothing."""
+    missing, unknown = tree.load_state_dict(weights, strict=False)
+    assert not unknown, f"the earlier training had {unknown[0]}, which this model has not"
+    for name in missing:
+        if name.rsplit(".", 1)[0].endswith(("self_attn.o", "cross_attn.o", "ffn.2")):
+            nn.init.zeros_(tree.get_parameter(name))
 
 
 def make_optimisers(tree: nn.Module, rate: float) -> tuple[torch.optim.Optimizer, ...]:
@@ -202,7 +219,7 @@ def make_optimisers(tree: nn.Module, rate: float) -> tuple[torch.optim.Optimizer
     )
 
 
-def clean_error(tree: nn.Module, clips: Clips, seed: int, runs: int = 4) -> dict[str, float]:
+def clean_error(tree: nn.Module, clips: Shards, seed: int, runs: int = 4) -> dict[str, float]:
     """Return the mean squared error of sampled blocks, at the start of clips and in them."""
     found: dict[str, float] = {}
     with torch.no_grad():
@@ -229,16 +246,20 @@ def main() -> None:
     options.add_argument("--steps", type=int, default=4000)
     options.add_argument("--rate", type=float, default=2e-3)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--start", type=Path, help="weights to start from, of an earlier training")
+    options.add_argument(
+        "--start", type=Path, help="weights to start from, of an earlier training; it may have had fewer layers"
+    )
     args = options.parse_args()
     torch.set_num_threads(1)
 
     saved_text = torch.load(WORK / "text.pt", weights_only=True)
     encoder = UMT5EncoderModel(CONFIG).eval()
     encoder.load_state_dict(saved_text["weights"])
-    clips = Clips(encoder, Tokens(saved_text["pieces"].numpy().tobytes()))
-    own = OwnClips(args.model, encoder, clips.tokens)
+    tokens = Tokens(saved_text["pieces"].numpy().tobytes())
+    clips, beginnings = Shards(LATENTS, encoder, tokens), Shards(BEGINNINGS, encoder, tokens)
+    own = OwnClips(args.model, encoder, tokens)
     clips.refresh()
+    beginnings.refresh()
     rolled_out = own.refresh()
 
     torch.manual_seed(args.seed)
@@ -247,7 +268,8 @@ def main() -> None:
     optimisers = make_optimisers(tree, args.rate)
     checkpoint, log, first = WORK / f"{args.model}.ckpt", Log(WORK / f"{args.model}.jsonl"), 0
     if args.start:
-        tree.load_state_dict(torch.load(args.start, weights_only=True)["weights"])
+        go_on_from(tree, torch.load(args.start, weights_only=True)["weights"])
+        average = Average(tree, 0.995)
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
         tree.load_state_dict(saved["weights"])
@@ -264,7 +286,7 @@ def main() -> None:
             optimiser.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             prompted, truth = draw_batch(
-                tree, clips, own if rolled_out else None, generator, step > 0.3 * args.steps
+                tree, clips, beginnings, own if rolled_out else None, generator, step > 0.3 * args.steps
             )
             loss = loss_of(prompted, truth, generator.random() < 0.5)
         loss.backward()
@@ -287,7 +309,8 @@ def main() -> None:
         if (step + 1) % 250 == 0:
             current = {name: w.clone() for name, w in tree.state_dict().items()}
             tree.load_state_dict(average.weights)
-            log(step=step + 1, clips=clips.refresh(), rolled_out=rolled_out, **clean_error(tree, clips, args.seed))
+            counts = {"clips": clips.refresh(), "beginnings": beginnings.refresh(), "rolled_out": rolled_out}
+            log(step=step + 1, **counts, **clean_error(tree, clips, args.seed))
             tree.load_state_dict(current)
             rolled_out = own.refresh()
     save_checkpoint(WORK / f"{args.model}.pt", weights=average.weights)

@@ -27,13 +27,14 @@ from diffusers import AutoencoderKLWan
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanResidualBlock
 from torch import Tensor, nn
 
+from sdvg_core.decoders.wan_vae_lean import make_lean
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from sdvg_core.pocket.world import SIZE, draw_scene, render_with_mask
 
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate
 
 BASE = 8
-SHAPES = ((1, 16), (9, 8), (17, 4), (17, 4), (33, 2))
+SHAPES = ((1, 16), (1, 16), (1, 16), (9, 8), (17, 4), (33, 2))
 """(pixel frames, clips) of a step; clips count for 32 x 32 crops, a third as many for whole frames."""
 
 
@@ -48,6 +49,7 @@ def build() -> Any:
         if isinstance(module, WanResidualBlock):
             forget_earlier_frames(module)
             module.forward = MethodType(_frame_by_frame, module)
+    make_lean(vae)
     return vae
 
 

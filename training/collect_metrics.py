@@ -1,0 +1,72 @@
+"""Gather what was measured of the set into `metrics.json`, which the export puts into the manifest.
+
+    python -m training.collect_metrics --study out/margins
+
+The study is of the same weights: `python -m sdvg_core study --prompts 200 --seeds 0 1 2 --configurations
+target-only draft-only 'reward-min@*' --output out/margins`. Reconstruction is measured here, and the reward by
+training.evaluate_reward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdvg_core.decoders import load_wan_vae
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
+from sdvg_core.pocket.trained_set import load_options, trained_set
+from sdvg_core.pocket.world import held_out_prompts, render
+
+from .common import WORK
+from .make_latents import FRAMES
+
+
+def reconstruction(prompts: int) -> dict[str, float]:
+    """Return how well whole held-out clips come back from the VAE, in decibels by the oracle."""
+    codec = load_wan_vae(trained_set().vae, layers=load_options().vae_layers)
+    found = []
+    for prompt in held_out_prompts(prompts, seed=0):
+        scene = parse(prompt)
+        shown, _ = codec.decode(codec.encode(render(scene, torch.arange(FRAMES))[None]))
+        found.append(judge(shown[0], scene).quality.mean())
+    values = torch.stack(found)
+    return {"prompts": prompts, "mean": round(values.mean().item(), 2), "worst": round(values.min().item(), 2)}
+
+
+def margins(folder: Path) -> dict[str, Any]:
+    """Return the mean quality of every configuration of a study, and its difference from the two ends."""
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    rows = {
+        one["name"]: {
+            "quality": one["metrics"]["quality"],
+            "target_calls": one["target_calls"],
+            "draft_share": one["draft_share"],
+            "against": one["against"],
+        }
+        for one in summary["configurations"]
+    }
+    return {"prompts": summary["prompts"], "seeds": summary["seeds"], "configurations": rows}
+
+
+def main() -> None:
+    """Write the measurements."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--study", type=Path, required=True, help="folder of the study of the shipped weights")
+    options.add_argument("--prompts", type=int, default=40, help="held-out prompts for the reconstruction")
+    args = options.parse_args()
+    torch.set_num_threads(1)
+    found = {
+        "reconstruction_db": reconstruction(args.prompts),
+        "reward": json.loads((WORK / "reward.json").read_text(encoding="utf-8")),
+        "margins": margins(args.study),
+    }
+    (WORK / "metrics.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
