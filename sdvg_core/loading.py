@@ -15,7 +15,7 @@ from .causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
 from .causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
 from .causal_wan.generator import CausalWanGenerator
 from .causal_wan.presets import Preset, get_preset, guess_preset
-from .decoders import WanCodec, load_wan_vae
+from .decoders import VaeLayers, WanCodec, load_wan_vae
 from .errors import BadInput
 from .model_files import ModelFiles
 from .schedule import get_schedule
@@ -23,6 +23,7 @@ from .scorers.image_reward import ImageRewardScorer, load_image_reward
 from .scorers.preprocess import Crop
 from .speculate import Engine
 from .text import load_umt5
+from .weights import check_finite_weights
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 AUTO = "auto"
@@ -53,6 +54,7 @@ class LoadOptions:
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
     the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None the presets'.
+    `vae_layers`: diffusers' own, or `lean`, a CPU's for miniature widths (decoders/wan_vae_lean.py).
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)
@@ -62,6 +64,7 @@ class LoadOptions:
     side_device: str | None = None
     dtype: str | None = None
     vae_dtype: str = "float32"
+    vae_layers: VaeLayers = "diffusers"
     text_dtype: str = "bfloat16"
     reward_dtype: str = "float32"
     crop: Crop = "center"
@@ -141,7 +144,10 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
-    """Return the embedding `(1, 512, c)` of every text; the encoder is in memory only while this runs."""
+    """Return the embedding `(1, 512, c)` of every text; the encoder is in memory only while this runs.
+
+    Raises `BadInput` if the encoder makes numbers that are not finite.
+    """
     encoder = load_umt5(
         files.text_encoder,
         tokenizer=files.tokenizer,
@@ -149,7 +155,14 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
         dtype=_dtype(options.text_dtype),
     )
     device = check_device(options.device)
-    return {text: encoder.encode(text).to(device) for text in dict.fromkeys(texts)}
+    embeddings = {text: encoder.encode(text).to(device) for text in dict.fromkeys(texts)}
+    for text, embedding in embeddings.items():
+        if not bool(torch.isfinite(embedding).all()):
+            raise BadInput(
+                f"expected finite text embeddings, but there is NaN or infinity in the embedding of {text[:60]!r}; "
+                f"check {files.text_encoder.name}, and try a wider --text-dtype"
+            )
+    return embeddings
 
 
 def load_engine(
@@ -159,7 +172,8 @@ def load_engine(
     before_pass: Callable[[str], None],
 ) -> Loaded:
     """Load VAE, scorer, drafter and target. `before_pass` is called before every forward pass with its kind."""
-    codec = load_wan_vae(files.vae, device=options.beside, dtype=_dtype(options.vae_dtype))
+    vae_dtype = _dtype(options.vae_dtype)
+    codec = load_wan_vae(files.vae, device=options.beside, dtype=vae_dtype, layers=options.vae_layers)
     scorer = load_image_reward(
         files.reward,
         vocabulary=files.vocabulary,
@@ -167,11 +181,13 @@ def load_engine(
         dtype=_dtype(options.reward_dtype),
         crop=options.crop,
     )
+    check_finite_weights(scorer.model, files.reward.name)
     device = check_device(options.device)
     clock, encoder = device_clock(device), AnchorEncoder(codec.encode)
 
     def build(name: str, path: Any, preset: Preset) -> CausalWanGenerator:
         wan = load_wan(path, device=device, dtype=_dtype(options.dtype) if options.dtype else None)
+        check_finite_weights(wan.tree, path.name)
         return CausalWanGenerator(
             wan.tree,
             name=name,
@@ -191,7 +207,7 @@ def load_engine(
     settings = {
         "drafter": _describe(checked.drafter, checked.drafter_preset, options.dtype),
         "target": _describe(checked.target, checked.target_preset, options.dtype),
-        "vae": {"file": files.vae.name, "dtype": options.vae_dtype},
+        "vae": {"file": files.vae.name, "dtype": options.vae_dtype, "layers": options.vae_layers},
         "text_encoder": {"file": files.text_encoder.name, "dtype": options.text_dtype},
         "scorer": described,
         "device": options.device,

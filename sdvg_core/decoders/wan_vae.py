@@ -7,19 +7,21 @@ feature cache at both ends, so a stream could never be resumed.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from ..errors import BadInput
-from ..weights import WeightFile, check_complete, open_weights
+from ..weights import WeightFile, check_complete, check_finite_weights, open_weights
+from .wan_vae_lean import make_lean
 from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, with_diffusers_names
 
 # One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
 # into the tensors, so a shallow copy is a whole snapshot, and a rejected draft costs no copy of the state.
 DecodeState = tuple[Any, ...]
+VaeLayers = Literal["diffusers", "lean"]
 
 
 class WanCodec:
@@ -62,7 +64,9 @@ class WanCodec:
             # Contiguous, so that the layers see the same strides however many frames came along.
             x = self._vae.post_quant_conv(frame.contiguous())
             pieces.append(self._vae.decoder(x, feat_cache=cache, feat_idx=[0]))
-        video = torch.cat(pieces, dim=2).float().clamp(-1, 1)
+        video = torch.cat(pieces, dim=2).float()
+        # An infinity must not pass for white: what is no number stays none.
+        video = video.clamp(-1, 1).masked_fill(~video.isfinite(), torch.nan)
         return rearrange((video + 1) / 2, "b c f h w -> b f c h w"), tuple(cache)
 
     @torch.inference_mode()
@@ -108,16 +112,24 @@ def _empty_cache(half: nn.Module) -> list[Any]:
 
 
 def load_wan_vae(
-    path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    layers: VaeLayers = "diffusers",
 ) -> WanCodec:
     """Load the Wan 2.1 VAE, with the original release's names or diffusers', as a file or a diffusers folder.
 
+    `layers`: `lean` does the same sums in an order that is several times as fast for a miniature VAE on a CPU.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
     file, sizes, vae = open_wan_vae(path)
     mean, std = latent_statistics(file, sizes.latent_channels)
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)
+    check_finite_weights(vae, file.path.name)
+    if layers == "lean":
+        make_lean(vae)
     return WanCodec(
         vae, mean=mean, std=std, temporal_stride=sizes.temporal_stride, spatial_stride=sizes.spatial_stride
     )

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from ..weights import is_layer_number
+
 T = TypeVar("T")
 
 # Loaders that wrap the VAE in a module of their own save it under one of these.
@@ -95,12 +97,12 @@ def count_entries(names: Iterable[str], listed: str) -> int:
     """Return how many entries the module list `listed` has."""
     prefix = listed + "."
     entries = {name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix)}
-    return max((int(entry) + 1 for entry in entries if entry.isdecimal()), default=0)
+    return max((int(entry) + 1 for entry in entries if is_layer_number(entry)), default=0)
 
 
 def _first_resampler(names: Iterable[str]) -> int:
     """The number of the decoder's first resampler; before it come the residual blocks of one resolution."""
-    found = (re.match(r"decoder\.upsamples\.(\d+)\.resample\.", name) for name in names)
+    found = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
     return min((int(match.group(1)) for match in found if match), default=0)
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..weights import WeightFile
+from ..small_files import MEGABYTE, parse_json, read_small
+from ..weights import WeightFile, is_shape_of_weight
 from .wan_vae_keys import count_entries, is_diffusers, is_original, original_to_diffusers, without_wrapper
 
 ADVICE = "give Wan2.1_VAE.pth, wan_2.1_vae.safetensors or the vae folder of a Wan 2.1 diffusers repository"
@@ -23,6 +23,7 @@ WAN_STD = (
     *(3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160),
 )
 WAN22_CHANNELS = 48
+LARGEST_STATISTIC = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
 
 def _refuse_other_vaes(file: WeightFile) -> None:
     inner = file.info.get("post_quant_conv.weight")
-    if inner is not None and inner.shape[0] == WAN22_CHANNELS:
+    if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
         raise BadInput(
             f"expected the Wan 2.1 VAE (16 latent channels), but {file.path.name} is the VAE of Wan 2.2 5B "
             f"({WAN22_CHANNELS}); {ADVICE}"
@@ -74,14 +75,16 @@ def read_sizes(file: WeightFile) -> WanVaeSizes:
     """Read the sizes off weights with diffusers' names. Raises `BadInput` if a weight that tells one is missing."""
     base = _shape(file, "encoder.conv_in.weight")[0]
     levels, temporal = _encoder_levels(file)
-    if not all(levels):
+    if not all(levels) or len({len(level) for level in levels}) > 1:
         raise BadInput(
             f"expected the Wan 2.1 VAE whole, but the encoder in {file.path.name} lacks blocks; {ADVICE}"
         )
     multipliers = tuple(level[-1] // base for level in levels)
+    if not all(multipliers):
+        raise BadInput(f"expected the Wan 2.1 VAE, but {file.path.name} narrows towards its middle; {ADVICE}")
     return WanVaeSizes(
         encoder_base=base,
-        decoder_base=_shape(file, "decoder.conv_out.weight")[1] // max(multipliers[0], 1),
+        decoder_base=max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
         latent_channels=_shape(file, "post_quant_conv.weight")[0],
         multipliers=multipliers,
         res_blocks=len(levels[0]),
@@ -107,14 +110,22 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
     if name not in file.info:
         raise BadInput(f"expected the whole Wan 2.1 VAE, but {file.path.name} lacks {name}; {ADVICE}")
-    return file.info[name].shape
+    shape = file.info[name].shape
+    if not is_shape_of_weight(shape, 5):
+        raise BadInput(
+            f"expected the Wan 2.1 VAE, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
+        )
+    return shape
 
 
 def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation per latent channel: those of the config beside the file, or Wan 2.1's."""
-    config = _diffusers_config(file.path.parent / "config.json")
-    mean = tuple(config.get("latents_mean", WAN_MEAN))
-    std = tuple(config.get("latents_std", WAN_STD))
+    path = file.path.parent / "config.json"
+    config = _diffusers_config(path)
+    mean = _numbers(config.get("latents_mean", WAN_MEAN), "latents_mean", path)
+    std = _numbers(config.get("latents_std", WAN_STD), "latents_std", path)
+    if min(std, default=1.0) <= 0:
+        raise BadInput(f"expected latents_std above 0 in {path}, but got {min(std)}; fetch the file again")
     if len(mean) != channels or len(std) != channels:
         raise BadInput(
             f"expected mean and std of {channels} latent channels for {file.path.name}, but {len(mean)} and "
@@ -123,13 +134,20 @@ def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...
     return mean, std
 
 
+def _numbers(values: Any, what: str, path: Path) -> tuple[float, ...]:
+    kinds = isinstance(values, list | tuple) and all(type(value) in (int, float) for value in values)
+    if not kinds or not all(abs(value) < LARGEST_STATISTIC for value in values):
+        raise BadInput(f"expected {what} as a list of finite numbers in {path}, but it is none; fetch it again")
+    return tuple(map(float, values))
+
+
 def _diffusers_config(path: Path) -> dict[str, Any]:
     """Return the VAE's config, empty if there is none or if it belongs to another model."""
     if not path.is_file():
         return {}
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        config = parse_json(read_small(path, MEGABYTE))
+    except (OSError, ValueError) as error:
         raise BadInput(f"expected JSON in {path}, but it cannot be read ({error}); fetch it again") from error
     ours = isinstance(config, dict) and config.get("_class_name") == "AutoencoderKLWan"
     return config if ours else {}

@@ -1,7 +1,7 @@
 """A tiny model set with random weights, written to disk in the real formats.
 
-It stands in until a trained set is shipped: what it makes is noise, but the files are laid out like the published
-ones and go through the same loaders, so everything around the weights can be tried and tested.
+What it makes is noise, but the files are laid out like the published ones and go through the same loaders, in more
+variants of the formats than the trained set has. Tests and benchmarks use it where the picture does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..model_files import ModelFiles
 from ..scorers.shapes import ImageRewardConfig, image_reward_shapes
 from ..text.umt5_weights import umt5_to_comfy
 
-TEXT_WIDTH = 64
+TEXT_WIDTH = 128  # the trained set's, so that each may read the other's text
 VAE_BASE = 8
 DRAFTER = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=TEXT_WIDTH)
 TARGET = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=TEXT_WIDTH)

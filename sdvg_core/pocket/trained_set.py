@@ -1,7 +1,7 @@
 """The embedded model set: a complete miniature of the real system, trained on the small world (training/).
 
 Same classes, same file formats, same loaders as the published models, a few megabytes. `manifest.json` beside the
-files holds their hashes and what they measured. The files are not shipped yet: training.export writes them.
+files holds their hashes and what they measured; training/export.py writes both.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ..errors import BadInput
 from ..loading import LoadOptions, ModelOptions
 from ..model_files import ModelFiles
 
+DEFAULT_PROMPT = "a big blue ball drifts right from the left over sand"
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {
     "drafter": "pocket_self_forcing.safetensors",
@@ -45,6 +46,7 @@ def load_options() -> LoadOptions:
         target=ModelOptions(preset="krea-14b"),
         dtype="float32",
         text_dtype="float32",
+        vae_layers="lean",
     )
 
 

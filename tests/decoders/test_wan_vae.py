@@ -7,6 +7,7 @@ from diffusers import AutoencoderKLWan
 from safetensors.torch import save_file
 
 from sdvg_core.decoders import WanCodec, load_wan_vae, wan_vae_to_original
+from sdvg_core.decoders.wan_vae_lean import planar_conv
 from sdvg_core.decoders.wan_vae_shapes import wan_vae_shapes
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD, read_sizes
 from sdvg_core.errors import BadInput
@@ -342,3 +343,25 @@ def test_the_stated_names_and_shapes_are_those_of_the_module(base):
     with torch.device("meta"):
         theirs = wan_vae_to_original(AutoencoderKLWan(base_dim=base).state_dict())
     assert wan_vae_shapes(base) == {name: tuple(tensor.shape) for name, tensor in theirs.items()}
+
+
+# --- lean layers
+
+
+def test_lean_layers_make_the_same_pixels_and_latents_to_rounding(original_file, codec):
+    lean = load_wan_vae(original_file, layers="lean")
+    latents, frames = random_latents(5), random_frames(9)
+    assert (decode_pieces(lean, latents, [2, 3]) - codec.decode(latents)[0]).abs().max() < 5e-6
+    assert (lean.encode(frames) - codec.encode(frames)).abs().max() < 5e-5
+
+
+@pytest.mark.parametrize("cut", [[3, 3, 3], [1, 8]], ids=str)
+def test_lean_layers_decode_in_pieces_to_the_same_bits(original_file, cut):
+    lean = load_wan_vae(original_file, layers="lean")
+    assert torch.equal(decode_pieces(lean, random_latents(9), cut), lean.decode(random_latents(9))[0])
+
+
+def test_the_lean_convolution_is_the_convolution_for_any_batch():
+    draw = torch.Generator().manual_seed(3)
+    x, weight, bias = (torch.randn(size, generator=draw) for size in ((2, 3, 5, 6, 7), (4, 3, 3, 3, 3), (4,)))
+    assert (planar_conv(x, weight, bias) - torch.nn.functional.conv3d(x, weight, bias)).abs().max() < 1e-5

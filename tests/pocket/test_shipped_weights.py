@@ -1,0 +1,119 @@
+"""The shipped weights: whole, small, in the published layouts, and as good as promised, on a small sample.
+
+The margins over 200 prompts and 3 seeds are in the README; here are six prompts, with room to spare.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sdvg_core.inspection import inspect_file
+from sdvg_core.loading import check_models, encode_prompts
+from sdvg_core.pocket import trained_set as shipped
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.oracle import judge
+from sdvg_core.pocket.world import held_out_prompts, render
+from sdvg_core.router import RouterConfig
+from sdvg_core.study.bench import Job, open_bench
+from sdvg_core.study.protocol import Configuration
+from sdvg_core.study.take import Take
+from sdvg_core.types import Condition
+from sdvg_core.weights import open_weights
+
+RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
+"""Decibels."""
+
+PROMPTS = held_out_prompts(6, seed=21)
+WAYS = {
+    "target": RouterConfig(policy="always-target"),
+    "drafter": RouterConfig(policy="always-draft", force_first=False),
+    "routed": RouterConfig(tau=0.0),
+}
+
+
+def test_the_set_is_small_16_bit_and_as_the_manifest_says():
+    files = shipped.manifest()["files"]
+    assert set(files) == set(shipped.NAMES)
+    assert {path.name for path in shipped.FOLDER.iterdir()} == {"manifest.json", *shipped.NAMES.values()}
+    assert sum(path.stat().st_size for path in shipped.FOLDER.iterdir()) < 25e6
+    for role, known in files.items():
+        path = shipped.FOLDER / shipped.NAMES[role]
+        assert path.stat().st_size == known["bytes"]
+        if path.suffix == ".safetensors":
+            kinds = {info.dtype for info in open_weights(path).info.values()}
+            assert kinds <= {torch.float16, torch.uint8}
+
+
+def test_every_file_is_recognised_by_the_ordinary_reader():
+    files = shipped.trained_set()
+    for role in ("drafter", "target", "vae", "text_encoder", "reward"):
+        assert inspect_file(getattr(files, role))
+    check_models(files, shipped.load_options())
+
+
+@pytest.fixture(scope="module")
+def bench():
+    return open_bench(Job(files=shipped.trained_set(), load=shipped.load_options()))
+
+
+@pytest.fixture(scope="module")
+def clips(bench):
+    """Frames `f c h w` and records of every way of making every prompt's video."""
+    embeddings = encode_prompts(shipped.trained_set(), PROMPTS, shipped.load_options())
+    made = {}
+    for prompt in PROMPTS:
+        condition = Condition(embeddings[prompt], prompt, prompt)
+        take = Take(spans=bench.spans, noise=bench.noise(0), condition=condition, seed=0)
+        for name, router in WAYS.items():
+            emitted = list(take.run(bench.engine, Configuration(name=name, group="", router=router), bench.clock))
+            made[prompt, name] = torch.cat([one.frames for one in emitted], dim=1)[0], [e.record for e in emitted]
+    return made
+
+
+def mean_quality(clips, name: str, frames: slice = slice(None)) -> float:
+    return sum(judge(clips[p, name][0], parse(p)).quality[frames].mean().item() for p in PROMPTS) / len(PROMPTS)
+
+
+def test_reconstruction_through_the_vae_is_clean_to_the_end(bench):
+    qualities = []
+    for prompt in PROMPTS:
+        scene = parse(prompt)
+        truth = render(scene, torch.arange(105))
+        shown, _ = bench.engine.codec.decode(bench.engine.codec.encode(truth[None]))
+        qualities.append(judge(shown[0], scene).quality)
+    quality = torch.stack(qualities)
+    assert quality.mean() > RECONSTRUCTION
+    assert quality[:, -24:].mean() > quality.mean() - 1
+
+
+@pytest.mark.heavy
+def test_the_target_is_better_than_the_drafter_and_the_routed_video_lies_between(clips):
+    target, routed, drafter = (mean_quality(clips, name) for name in ("target", "routed", "drafter"))
+    assert target > drafter + MARGIN
+    assert drafter < routed < target + 0.5
+
+
+@pytest.mark.heavy
+def test_the_target_stays_recognisable_over_all_nine_blocks(clips):
+    assert mean_quality(clips, "target", slice(-12, None)) > RECOGNISABLE
+
+
+@pytest.mark.heavy
+def test_drafts_score_on_both_sides_of_the_threshold(clips):
+    records = [record for prompt in PROMPTS for record in clips[prompt, "routed"][1]]
+    scores = [min(r.decision.frame_scores) for r in records if r.decision.frame_scores]
+    assert min(scores) < -0.7
+    assert max(scores) > 0.0
+
+
+def test_the_reward_prefers_right_prompts_and_whole_pictures(bench):
+    right = wrong = blurred = torch.empty(0)
+    for prompt, other in zip(PROMPTS, PROMPTS[1:] + PROMPTS[:1], strict=True):
+        frames = render(parse(prompt), torch.arange(0, 105, 13))[None]
+        soft = torch.nn.functional.avg_pool2d(frames[0], 7, 1, 3, count_include_pad=False)[None]
+        right = torch.cat((right, bench.engine.scorer.score(frames, prompt)))
+        wrong = torch.cat((wrong, bench.engine.scorer.score(frames, other)))
+        blurred = torch.cat((blurred, bench.engine.scorer.score(soft, prompt)))
+    assert (right[:, None] > wrong).float().mean() > 0.95
+    assert (right[:, None] > blurred).float().mean() > 0.9
