@@ -9,6 +9,7 @@ import pytest
 
 from sdvg_core.cli import main
 from sdvg_core.cli import study as command
+from sdvg_core.study.store import held
 
 SMALL = ["--prompts", "2", "--blocks", "2", "--schedule", "1000,625", "--workers", "1"]
 SOME = ["--configurations", "target-only", "draft-only", "anchor-only", "reward-min@*", "--tau", "-1", "0.5"]
@@ -57,6 +58,13 @@ def test_a_second_call_makes_nothing_and_prints_json(folder, capsys, monkeypatch
 def test_another_study_in_the_same_folder_is_refused(folder, capsys):
     error = refused(capsys, "--output", str(folder), *SMALL, *SOME, "--blocks", "3")
     assert "whose blocks is 2, but this one's is 3" in error
+
+
+def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, capsys):
+    """Catches rows of two calls written into one file at once."""
+    with held(tmp_path):
+        error = refused(capsys, "--output", str(tmp_path), *SMALL, *SOME)
+    assert "in which nobody is at work" in error
 
 
 def test_calibration_reads_the_rows_that_are_there(folder, capsys, monkeypatch):

@@ -42,7 +42,7 @@ from ..study.protocol import (
     protocol,
 )
 from ..study.run import Notebook, Plan, fill
-from ..study.store import claim_folder
+from ..study.store import claim_folder, held
 from ..study.summary import summarise_study
 from ..study.table import table_text
 from ..study.unit import Unit
@@ -120,6 +120,11 @@ def run(options: argparse.Namespace) -> int:
     check_writable(options.output)
     job = _job(options)
     plan = _plan(options, job)
+    with held(options.output):
+        return _go_on(options, job, plan)
+
+
+def _go_on(options: argparse.Namespace, job: Job, plan: Plan) -> int:
     claim_folder(options.output, common_settings(job), {c.name: c.as_dict() for c in plan.configurations})
     notebook = Notebook(options.output)
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -165,7 +170,7 @@ def _job(options: argparse.Namespace) -> Job:
         options.models = options.models or Path("models")
         files, width, height = model_files(options), options.width or 832, options.height or 480
     else:
-        files, load = pocket_models(options.output / "models", load)
+        files, load = pocket_models(load)
         width, height = options.width or POCKET_SIZE, options.height or POCKET_SIZE
     external = parse_external(options.external, options.fps, options.external_timeout) if options.external else None
     return Job(

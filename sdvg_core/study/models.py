@@ -12,8 +12,8 @@ import torch
 from .. import __version__
 from ..loading import LoadOptions
 from ..model_files import ModelFiles
-from ..pocket.random_set import write_random_set
 from ..pocket.trained_set import load_options as pocket_load_options
+from ..pocket.trained_set import trained_set
 from .bench import Job
 
 POCKET_SIZE = 64
@@ -21,11 +21,16 @@ FINGERPRINTED = 32 << 20
 """Bytes at either end of a model file that tell it from another one of the same size."""
 
 
-def pocket_models(folder: Path, load: LoadOptions) -> tuple[ModelFiles, LoadOptions]:
-    """Return the embedded set, written into `folder` if it has to be, and how it is loaded."""
-    files, meant = write_random_set(folder), pocket_load_options()
-    return files, replace(
-        load, drafter=meant.drafter, target=meant.target, dtype=meant.dtype, text_dtype=meant.text_dtype
+def pocket_models(load: LoadOptions) -> tuple[ModelFiles, LoadOptions]:
+    """Return the embedded set, and `load` with what it is meant to be run with."""
+    meant = pocket_load_options()
+    return trained_set(), replace(
+        load,
+        drafter=meant.drafter,
+        target=meant.target,
+        dtype=meant.dtype,
+        text_dtype=meant.text_dtype,
+        vae_layers=meant.vae_layers,
     )
 
 

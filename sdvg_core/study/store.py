@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..locks import try_lock
 from ..outputs import staged_outputs
 
-ROWS, GAINS, STUDY = "rows.jsonl", "gains.jsonl", "study.json"
+ROWS, GAINS, STUDY, LOCK = "rows.jsonl", "gains.jsonl", "study.json", ".study.lock"
 ROW_KEY = ("configuration", "prompt", "seed")
 GAIN_KEY = ("prompt", "seed", "block")
 
@@ -65,6 +67,20 @@ def _cut_torn_line(path: Path) -> None:
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         os.truncate(path, whole)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep every other call of the study out of its folder. Raises `BadInput` if one is at work there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = try_lock(folder / LOCK)
+    if lock is None:
+        raise BadInput(
+            f"expected a study's folder in which nobody is at work, but another call is in {folder}; "
+            "wait for it, or name another folder"
+        )
+    with lock:
+        yield
 
 
 def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapping[str, Any]) -> None:
