@@ -48,7 +48,7 @@ def test(options: Sequence[str]) -> int:
     """Lint, check types, run the tests; stop at the first step that fails."""
     everything = "--all" in options
     rest = [option for option in options if option != "--all"]
-    marks = ["-m", "not comfyui and not gpu"] if everything else []
+    marks = ["-m", "not comfyui and not gpu and not exhaustive"] if everything else []
     python = environment("test", install_extra)
     steps = (
         ["-m", "ruff", "check", "."],
@@ -78,7 +78,9 @@ def comfyui(options: Sequence[str]) -> int:
 
     python = environment("comfyui", install, checkout / "requirements.txt")
     os.environ["COMFYUI_PATH"] = str(checkout)
-    return run(python, "-m", "pytest", "-q", "-rs", "-m", "comfyui", *(options or [COMFYUI_TESTS]))
+    return run(
+        python, "-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive", *(options or [COMFYUI_TESTS])
+    )
 
 
 def find_comfyui() -> Path | None:

@@ -16,6 +16,7 @@ from ..sdvg_core.errors import BadInput
 from .sockets import CATEGORY
 
 PACK = "sdvg"
+LONGEST_VERSION = 40
 
 
 def node_schema(*, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
@@ -68,15 +69,21 @@ def update(node: type[io.ComfyNode]) -> str:
 
 def saved_by(extra_pnginfo: dict[str, Any]) -> str:
     """Return the newest version of this pack that saved a node of the workflow; empty if none is stated."""
-    workflow = extra_pnginfo.get("workflow") or {}
-    subgraphs = (workflow.get("definitions") or {}).get("subgraphs") or []
-    properties = [
-        node.get("properties") or {} for graph in (workflow, *subgraphs) for node in graph.get("nodes", ())
-    ]
-    stated = [str(p["ver"]) for p in properties if p.get("cnr_id") == PACK and "ver" in p]
+    workflow = _member(extra_pnginfo, "workflow", dict)
+    subgraphs = _member(_member(workflow, "definitions", dict), "subgraphs", list)
+    nodes = [node for graph in (workflow, *subgraphs) for node in _member(graph, "nodes", list)]
+    properties = [_member(node, "properties", dict) for node in nodes]
+    stated = [str(p["ver"])[:LONGEST_VERSION] for p in properties if p.get("cnr_id") == PACK and "ver" in p]
     return max(stated, key=numbers, default="")
+
+
+def _member(value: Any, name: str, kind: type) -> Any:
+    """Return `value[name]`, or nothing of that kind: a workflow is anybody's JSON."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, kind) else kind()
 
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return a version as numbers to compare; what is none of them counts as 0."""
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    parts = version[:LONGEST_VERSION].split(".")
+    return tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in parts)

@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from .errors import BadInput
+from .small_files import parse_json
 from .weights import WeightFile, open_weights
 
 KEY = "latents"
@@ -67,8 +68,8 @@ def load_latents(path: Path) -> SavedLatents:
 
 def _metadata(file: WeightFile) -> Mapping[str, Any]:
     try:
-        values = json.loads(file.metadata.get(METADATA, "{}"))
-    except (ValueError, RecursionError):
+        values = parse_json(file.metadata.get(METADATA, "{}"))
+    except ValueError:
         values = None
     if not isinstance(values, dict):
         raise BadInput(

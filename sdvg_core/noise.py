@@ -26,8 +26,10 @@ class KeyedNoise:
     width: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**64:
-            raise BadInput(f"expected a seed from 0 to 2**64 - 1, but got {self.seed}; choose one in that range")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**64:
+            raise BadInput(
+                f"expected a seed from 0 to 2**64 - 1, but got {self.seed!r:.60}; choose one in that range"
+            )
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""

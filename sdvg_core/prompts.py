@@ -11,7 +11,13 @@ from pathlib import Path
 from torch import Tensor
 
 from .errors import BadInput
+from .small_files import MEGABYTE, read_small
 from .types import Condition
+
+LONGEST_PROMPT = 20_000
+LARGEST_FILE = 16 * MEGABYTE
+# Control characters but for tabs and line breaks, and halves of a character.
+NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +30,10 @@ class PromptSchedule:
     entries: tuple[tuple[int, str], ...]
 
     def __post_init__(self) -> None:
-        if not self.entries or any(not text.strip() for _, text in self.entries):
+        if not self.entries:
             raise BadInput("expected a prompt, but it is empty; describe what the video is to show")
+        for _, text in self.entries:
+            check_prompt(text)
         starts = [start for start, _ in self.entries]
         if starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
             raise BadInput(
@@ -58,12 +66,30 @@ class Conditions:
 
 def one_prompt(text: str) -> PromptSchedule:
     """Return the schedule that shows one prompt throughout."""
+    check_prompt(text)
     return PromptSchedule(((0, text.strip()),))
+
+
+def check_prompt(text: str) -> None:
+    """Raise `BadInput` unless it is text of a length that somebody wrote; line breaks and tabs may be in it."""
+    if not isinstance(text, str) or not text.strip():
+        raise BadInput("expected a prompt, but it is empty; describe what the video is to show")
+    if len(text) > LONGEST_PROMPT:
+        raise BadInput(
+            f"expected a prompt of at most {LONGEST_PROMPT} characters, but it has {len(text)}; shorten it, "
+            "for the text encoder reads 512 tokens"
+        )
+    odd = NO_TEXT.search(text)
+    if odd is not None:
+        raise BadInput(
+            f"expected a prompt of text, but character {odd.start() + 1} of it is the control character "
+            f"U+{ord(odd[0]):04X}; remove it"
+        )
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
     """Read a file of prompts, one video per line; empty lines are left out."""
-    lines = [line.strip() for line in _read_text(path).splitlines() if line.strip()]
+    lines = [line.strip() for line in _read_lines(path) if line.strip()]
     if not lines:
         raise BadInput(f"expected prompts in {path.name}, one per line, but it is empty; write at least one")
     return tuple(one_prompt(line) for line in lines)
@@ -72,10 +98,10 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
 def read_prompt_schedule(path: Path) -> PromptSchedule:
     """Read a file of prompts for one video, a line each: the block (from 1) it holds from, a colon, the prompt."""
     entries = []
-    for number, line in enumerate(_read_text(path).splitlines(), 1):
+    for number, line in enumerate(_read_lines(path), 1):
         if not line.strip():
             continue
-        match = re.fullmatch(r"\s*(\d{1,6})\s*:\s*(\S.*)", line)
+        match = re.fullmatch(r"\s*([0-9]{1,6})\s*:\s*(\S.*)", line)
         if match is None:
             raise BadInput(
                 f"expected a block number, a colon and a prompt, but line {number} of {path.name} is "
@@ -85,10 +111,12 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
     return PromptSchedule(tuple(entries))
 
 
-def _read_text(path: Path) -> str:
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines as an editor counts them; Python's own would also end at separators inside a prompt."""
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"expected a UTF-8 text file of prompts, but {path.name} cannot be read ({error}); check the file"
         ) from error

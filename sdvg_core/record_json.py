@@ -19,6 +19,7 @@ from .types import Span, Work
 SECONDS = ("draft", "decode", "score", "target", "context")
 REASONS = {reason.name.lower(): reason for reason in Reason}
 NONE = type(None)
+LARGEST = 10**15
 
 
 def record_to_dict(record: BlockRecord) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def record_from_dict(data: Mapping[str, Any], where: str) -> BlockRecord:
         decision=_decision(data, where),
         draft=_work(data, "draft", where),
         target=_work(data, "target", where),
-        decodes=take_count(data, "decodes", where),
+        decodes=take_count(data, "decodes", where, least=1),
         seconds=_seconds(data, where),
     )
 
@@ -95,16 +96,17 @@ def _of_kind(value: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join("null" if kind is NONE else kind.__name__ for kind in kinds)
         raise _broken(where, f"{name} as {wanted}", f"it is {type(value).__name__}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise _broken(where, f"a finite {name}", f"it is {value}")
+    # Also what a whole number may not exceed: beyond it there is no float, and nothing in a report comes near.
+    if isinstance(value, float | int) and not -LARGEST < value < LARGEST:
+        raise _broken(where, f"a finite {name}, below 1e15", f"it is {value}")
     return value
 
 
-def take_count(data: Any, name: str, where: str) -> int:
-    """Return a whole number of 0 or more."""
+def take_count(data: Any, name: str, where: str, least: int = 0) -> int:
+    """Return a whole number of `least` or more."""
     value: int = take(data, name, (int,), where)
-    if value < 0:
-        raise _broken(where, f"{name} of 0 or more", f"it is {value}")
+    if value < least:
+        raise _broken(where, f"{name} of {least} or more", f"it is {value}")
     return value
 
 

@@ -23,6 +23,8 @@ Aggregation = Literal["min", "mean", "quantile"]
 
 PERCENTILE_WARM_UP = 5
 RANDOM_SALT = 0x5D7
+LONGEST_SCRIPT = 100_000
+LARGEST = 2**64
 
 
 class Reason(Enum):
@@ -69,6 +71,9 @@ class RouterConfig:
     repair_step: int = 0
 
     def __post_init__(self) -> None:
+        for names, kind, words in KINDS:
+            for name in names:
+                _of_kind(name, getattr(self, name), kind, words)
         _one_of("policy", self.policy, get_args(Policy))
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
         if math.isnan(self.tau):
@@ -96,6 +101,21 @@ class RouterConfig:
             )
 
 
+KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
+    (("tau", "quantile", "rate", "draft_share", "prior_mean", "prior_std"), (int, float), "a number"),
+    (("seed", "bail_out", "repair_step"), int, "a whole number"),
+    (("policy", "aggregation"), str, "text"),
+    (("force_first",), bool, "true or false"),
+    (("script",), tuple, "a script"),
+)
+
+
+def _of_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
+    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+    if wrong or (isinstance(value, int) and abs(value) > LARGEST):
+        raise BadInput(f"expected {name} as {words}, but got {value!r:.80}; correct it")
+
+
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise BadInput(f"expected {what} as one of {', '.join(allowed)}, but got {value!r}; choose one of them")
@@ -103,9 +123,12 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def parse_script(text: str) -> tuple[bool, ...]:
     """Read a script such as `raaraaaaa`: one letter per block, a accepts the draft, r rejects it."""
-    odd = sorted(set(text) - set("ar"))
-    if odd or not text:
-        raise BadInput(f"expected a script of the letters a and r, but got {text[:40]!r}; write one per block")
+    if not isinstance(text, str) or not text or set(text) - set("ar"):
+        raise BadInput(f"expected a script of the letters a and r, but got {text!r:.60}; write one per block")
+    if len(text) > LONGEST_SCRIPT:
+        raise BadInput(
+            f"expected a script of at most {LONGEST_SCRIPT} letters, but it has {len(text)}; write one per block"
+        )
     return tuple(letter == "a" for letter in text)
 
 

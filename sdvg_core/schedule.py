@@ -17,6 +17,7 @@ from .errors import BadInput
 
 SHIFT = 5.0
 TABLE_LENGTH = 1000
+MOST_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +66,18 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
 
 def get_schedule(name: str) -> Schedule:
     """Return a schedule by its name, or from a list of timesteps such as `1000,750,500`."""
-    if name in SCHEDULES:
+    if isinstance(name, str) and name in SCHEDULES:
         return SCHEDULES[name]()
     try:
-        timesteps = [float(part) for part in name.split(",")]
-    except ValueError:
+        timesteps = [float(part) for part in name.split(",", MOST_STEPS)]
+    except (ValueError, AttributeError):
         raise BadInput(
             f"expected a schedule, one of {', '.join(SCHEDULES)} or timesteps such as 1000,750,500, but got "
-            f"{name!r}; choose one of them"
+            f"{name!r:.60}; choose one of them"
         ) from None
     falling = all(a > b for a, b in pairwise(timesteps))
     if not (falling and timesteps[0] <= 1000 and timesteps[-1] >= 0):
-        raise BadInput(f"expected falling timesteps from 1000 to 0, but got {name!r}; put them in order")
+        raise BadInput(f"expected falling timesteps from 1000 to 0, but got {name!r:.60}; put them in order")
     return raw(timesteps)
 
 

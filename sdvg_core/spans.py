@@ -5,6 +5,8 @@ from __future__ import annotations
 from .errors import BadInput
 from .types import Span
 
+MOST_BLOCKS = 100_000
+
 
 def plan_spans(blocks: int, block_frames: int, start: int = 0) -> tuple[Span, ...]:
     """Return the spans of `blocks` new blocks after `start` latent frames that are already there.
@@ -12,8 +14,11 @@ def plan_spans(blocks: int, block_frames: int, start: int = 0) -> tuple[Span, ..
     Blocks are numbered from the beginning of the clip, so a clip made in two goes has the numbers, and with them
     the noise, of one made in one go. A start image is one latent frame before block 0.
     """
-    if blocks < 1:
-        raise BadInput(f"expected at least 1 block, but got {blocks}; ask for 1 or more (the paper uses 9)")
+    if not isinstance(blocks, int) or isinstance(blocks, bool) or not 1 <= blocks <= MOST_BLOCKS:
+        raise BadInput(
+            f"expected at least 1 block and at most {MOST_BLOCKS}, but got {blocks!r:.60}; ask for another number "
+            "(the paper uses 9)"
+        )
     first = start // block_frames
     return tuple(Span(first + i, start + i * block_frames, block_frames) for i in range(blocks))
 

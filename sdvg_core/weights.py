@@ -7,25 +7,28 @@ one by one, on access; safetensors and zipped pickles stay memory-mapped. Pickle
 
 from __future__ import annotations
 
-import json
-import pickle
-import re
-import zipfile
-from collections.abc import Callable, Iterator, Mapping
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
-from .errors import BadInput
+from .errors import BadInput, first_line, printable, unreadable
+from .pickles import read_pickle
+from .small_files import MEGABYTE, parse_json, read_small
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
-# A training checkpoint holds the same model several times; the averaged one is the one to sample from.
-INNER_DICTS = ("generator_ema", "generator", "state_dict", "model", "module")
+# Far beyond any checkpoint (the 14B target's header has 0.14 MB), and still read in a moment.
+LONGEST_HEADER, LONGEST_INDEX, LONGEST_NAME = 8 * MEGABYTE, 16 * MEGABYTE, 500
+# The sizes of a model are told by its tensors, and it is built by them before the tensors are compared.
+LARGEST_SIZE = 1 << 20
+LARGEST_SHAPE = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +92,9 @@ def open_weights(path: str | Path) -> WeightFile:
     Raises `BadInput` if the file is missing, cut short, not a checkpoint, or a pickle that wants to run code.
     """
     path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 - the methods of Path raise for a name that is too long
         path = _file_in_folder(path)
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113
         raise BadInput(f"expected a file of weights, but there is nothing at {path}; check the path")
     if path.name.endswith(".safetensors.index.json"):
         return _open_shards(path)
@@ -117,17 +120,41 @@ def _file_in_folder(folder: Path) -> Path:
 
 
 def _open_safetensors(path: Path) -> WeightFile:
+    _check_header(path)
     try:
         handle: Any = safe_open(str(path), framework="pt", device="cpu")
         slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118 - not a dict
     except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
-        raise BadInput(_unreadable("safetensors", path, error)) from error
+        raise unreadable("safetensors", path.name, error) from error
     if not slices:
         raise BadInput(f"expected named tensors in {path.name}, but it holds none; give a checkpoint")
+    _check_names(path, slices)
     info = {name: _safetensors_info(name, part) for name, part in slices.items()}
     return WeightFile(
         path, "safetensors", info, handle.get_tensor, {n: n for n in info}, dict(handle.metadata() or {})
     )
+
+
+def _check_header(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+    except OSError as error:
+        raise unreadable("safetensors", path.name, error) from error
+    if length > LONGEST_HEADER:
+        raise BadInput(
+            f"expected a safetensors header of at most {LONGEST_HEADER:,} bytes, but {path.name} states "
+            f"{length:,}; fetch it again"
+        )
+
+
+def _check_names(path: Path, names: Iterable[str]) -> None:
+    odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
+    if odd is not None:
+        raise BadInput(
+            f"expected printable names of tensors in {path.name}, but one of {len(odd)} characters is "
+            f"{odd[:60]!r}; use the file as its authors published it"
+        )
 
 
 def _safetensors_info(name: str, part: Any) -> TensorInfo:
@@ -137,7 +164,13 @@ def _safetensors_info(name: str, part: Any) -> TensorInfo:
             f"expected tensors of a dtype that is known here, but {name} is stored as {code}; "
             "use the bf16, fp16 or fp8 version of the file"
         )
-    return TensorInfo(tuple(part.get_shape()), _DTYPES[code])
+    shape = tuple(part.get_shape())
+    if math.prod(max(size, 1) for size in shape) > LARGEST_SHAPE:  # a size of 0 beside them hides such sizes
+        raise BadInput(
+            f"expected tensors of sizes that can be, but {name} has the shape {shape}; "
+            "use the file as its authors published it"
+        )
+    return TensorInfo(shape, _DTYPES[code])
 
 
 _DTYPES = {
@@ -177,105 +210,58 @@ def _open_shards(index: Path) -> WeightFile:
 def _read_weight_map(index: Path) -> dict[str, str]:
     """Return tensor name -> shard name. Shards lie beside the index and are never an index themselves."""
     try:
-        weight_map = {str(k): str(v) for k, v in json.loads(index.read_bytes())["weight_map"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        content = parse_json(read_small(index, LONGEST_INDEX))
+        weight_map = {str(name): str(shard) for name, shard in content["weight_map"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(
-            f"expected an index with a weight_map, but {index.name} holds none ({_first_line(error)}); "
+            f"expected an index with a weight_map, but {index.name} holds none ({first_line(error)}); "
             "fetch it again"
         ) from error
-    strange = [s for s in weight_map.values() if "/" in s or "\\" in s or Path(s).suffix not in SAFETENSORS]
+    strange = [shard for shard in weight_map.values() if not _is_name_of_shard(shard)]
     if strange:
         raise BadInput(
-            f"expected safetensors shards beside {index.name}, but it names {strange[0]!r}; "
+            f"expected safetensors shards beside {index.name}, but it names {strange[0][:100]!r}; "
             "use the index as published"
         )
     if not weight_map:
         raise BadInput(f"expected tensors in {index.name}, but it lists none; fetch it again")
+    _check_names(index, weight_map)
     return weight_map
+
+
+def _is_name_of_shard(shard: str) -> bool:
+    """Whether it is a plain file name on every system; on Windows a colon leads to another drive or stream."""
+    plain = PurePosixPath(shard).name == shard == PureWindowsPath(shard).name
+    return plain and ":" not in shard and shard.isprintable() and Path(shard).suffix in SAFETENSORS
 
 
 def _open_shard(index: Path, shard: str) -> WeightFile:
     path = index.parent / shard
-    if not path.is_file():
+    if not os.path.isfile(path):  # noqa: PTH113
         raise BadInput(f"expected every shard that {index.name} names, but {shard} is missing; fetch it too")
     return _open_safetensors(path)
 
 
 def _open_pickle(path: Path) -> WeightFile:
-    try:
-        # Only the zipped format can be memory-mapped; the old one is read into memory.
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        raise BadInput(_refused_pickle(path, str(error))) from error
-    except Exception as error:  # a damaged pickle is a damaged program: it can fail in any way
-        raise BadInput(_unreadable("PyTorch", path, error)) from error
-    inner, tensors = _find_tensors(path, content)
+    inner, tensors = read_pickle(path)
+    _check_names(path, tensors)
     info = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
-    layout = f"PyTorch pickle, {inner}" if inner else "PyTorch pickle"
+    layout = f"PyTorch pickle, {printable(inner)}" if inner else "PyTorch pickle"
     return WeightFile(path, layout, info, tensors.__getitem__, {name: name for name in tensors})
 
 
-def _refused_pickle(path: Path, message: str) -> str:
-    wanted = re.search(r"GLOBAL ([\w.]+)", message)
-    # torch puts a page of general advice before the reason.
-    reason = _first_line(message.rpartition("WeightsUnpickler error:")[2])
-    what = f"it wants to run {wanted.group(1)}" if wanted else f"it does not read as one ({reason})"
-    return f"expected a pickle of tensors alone, but {path.name} was refused: {what}; use a .safetensors copy"
+def is_layer_number(text: str) -> bool:
+    """Whether a part of a name is the number of a layer that a model could have, up to 99."""
+    return text.isascii() and text.isdecimal() and len(text) < 3
 
 
-def _unreadable(container: str, path: Path, error: Exception) -> str:
-    # A private mapping counts as memory where the system does not promise more of it than there is.
-    short = "unable to mmap" in str(error)
-    cure = "use a smaller version of the file, or add swap" if short else "fetch it again"
-    return f"expected a whole {container} file, but {path.name} cannot be read ({_first_line(error)}); {cure}"
-
-
-def _first_line(error: object) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-
-
-def _find_tensors(path: Path, content: object) -> tuple[str, dict[str, Tensor]]:
-    """Return the name of the inner dict that holds the model ('' for the top level) and its tensors."""
-    if isinstance(content, Mapping):
-        dicts = {str(k): _only_tensors(path, v) for k, v in content.items() if isinstance(v, Mapping)}
-        dicts = {k: v for k, v in dicts.items() if v}
-        # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
-        for name in INNER_DICTS:
-            if name in dicts:
-                return name, dicts[name]
-        tensors = _only_tensors(path, content)
-        if tensors:
-            return "", tensors
-        if len(dicts) == 1:
-            return next(iter(dicts.items()))
-        if dicts:
-            raise BadInput(
-                f"expected one model in {path.name}, but it holds {', '.join(sorted(dicts)[:6])}; "
-                f"save the one to use under one of {', '.join(INNER_DICTS)}"
-            )
-    raise BadInput(f"expected named tensors in {path.name}, but found {type(content).__name__}; give a checkpoint")
-
-
-def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
-    tensors = {k: v.detach() for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
-    for name, tensor in tensors.items():
-        if not _is_whole(tensor):
-            raise BadInput(
-                f"expected plain tensors with their values in {path.name}, but {name} has none of its own; "
-                "use a .safetensors copy"
-            )
-    return tensors
-
-
-def _is_whole(tensor: Tensor) -> bool:
-    """Whether the values are there: a pickle can also hold sparse, shape-only and endlessly repeated tensors."""
-    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
-        return False
-    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+def is_shape_of_weight(shape: tuple[int, ...], dims: int) -> bool:
+    """Whether a shape has that many axes, and none of a size that no model has."""
+    return len(shape) == dims and all(0 < size <= LARGEST_SIZE for size in shape)
 
 
 def check_complete(file: WeightFile, wanted: Mapping[str, Tensor], what: str, advice: str) -> None:
-    """Raise `BadInput` unless the file holds every wanted tensor, in the wanted shape, and nothing else.
+    """Raise `BadInput` unless the file holds every wanted tensor, floating-point, in its shape, and no other.
 
     `what`: the model the file should be, in words; `advice`: where a right one is to be had.
     """
@@ -285,8 +271,24 @@ def check_complete(file: WeightFile, wanted: Mapping[str, Tensor], what: str, ad
         "has another shape for": [
             name for name in wanted if name in file and file.info[name].shape != tuple(wanted[name].shape)
         ],
+        "has whole numbers, which is another quantisation, in": [
+            name for name in wanted if name in file and not file.info[name].dtype.is_floating_point
+        ],
     }
     for trouble, names in troubles.items():
         if names:
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
             raise BadInput(f"expected the {what} whole, but {file.path.name} {trouble} {some}; {advice}")
+
+
+def check_finite_weights(model: nn.Module, file: str) -> None:
+    """Raise `BadInput` if a weight is NaN or infinite.
+
+    Not all of them would show: a CPU's attention takes queries or keys that are NaN for masked, and gives zeros.
+    """
+    for name, weight in model.state_dict().items():
+        # Numbers of 8 bits have a scale beside them, and no test for infinity of their own.
+        if weight.is_floating_point() and weight.element_size() > 1 and not bool(torch.isfinite(weight).all()):
+            raise BadInput(
+                f"expected finite weights in {file}, but {name} holds NaN or infinity; fetch the file again"
+            )

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import BadInput
+from ..small_files import MEGABYTE, parse_json, read_small
 from ..weights import WeightFile, open_weights
 from .config import WanConfig, detect_config, wan_shapes
 from .modules import WanTree
@@ -128,9 +129,9 @@ def _metadata(file: WeightFile, style: KeyStyle) -> Mapping[str, str]:
     if not style.diffusers or "config" in file.metadata or not beside.is_file():
         return file.metadata
     try:
-        stated = json.loads(beside.read_bytes())
+        stated = parse_json(read_small(beside, MEGABYTE))
         sizes = {"num_heads": stated["num_attention_heads"], "eps": stated["eps"]}
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
             f"expected num_attention_heads and eps in the {beside.name} beside {file.path.name}, "
             "but they cannot be read; fetch the folder again"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import BadInput
-from ..weights import TensorInfo
+from ..small_files import parse_json
+from ..weights import LARGEST_SIZE, TensorInfo
 
 HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, for the heads leave no trace in its shapes
 
@@ -80,8 +80,10 @@ class WanConfig:
 
 
 def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise BadInput(f"expected a whole number of at least 1 as {name}, but got {value!r}; correct the config")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_SIZE:
+        raise BadInput(
+            f"expected a whole number from 1 to {LARGEST_SIZE} as {name}, but got {value!r}; correct the config"
+        )
 
 
 def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
@@ -154,9 +156,9 @@ def stated_sizes(metadata: Mapping[str, str]) -> dict[str, Any]:
     if "config" not in metadata:
         return {}
     try:
-        transformer = json.loads(metadata["config"]).get("transformer", {})
+        transformer = parse_json(metadata["config"]).get("transformer", {})
         sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise BadInput(
             "expected a JSON object with a member transformer in the metadata key config, "
             f"but it is not one ({error}); rewrite the file"

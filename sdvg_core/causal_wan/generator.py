@@ -49,10 +49,11 @@ class CausalWanGenerator:
         self.latent_channels = int(tree.out_dim)
         self.timesteps = tuple(step.timestep for step in schedule)
         self._schedule, self._context, self._clock = schedule, context, clock
-        self._texts: tuple[tuple[Condition, TextKV], ...] = ()
-        self._model = Model(
-            tree=tree, ops=ops, device=torch.device(device), text_of=self._text_of, before_pass=before_pass
-        )
+        device = torch.device(device)
+        # No method of this object: the two would hold each other, and keep gigabytes of keys and values after a run
+        # until Python next looks for such circles.
+        texts = _Texts(tree, ops, device, name)
+        self._model = Model(tree=tree, ops=ops, device=device, text_of=texts, before_pass=before_pass)
 
     @property
     def anchor_horizon(self) -> int:
@@ -76,7 +77,7 @@ class CausalWanGenerator:
         context_seconds = self._clock() - began
         tree, ops, place = self._model.tree, self._model.ops, prepared.place
         rope = ops.rope(tree, place.position, token_grid(tree, x.shape[2:]), device)
-        text = self._text_of(condition)
+        text = self._model.text_of(condition)
 
         predictions = [clean.to(device) for clean in given]
         for number in range(len(given), len(self._schedule)):
@@ -94,17 +95,24 @@ class CausalWanGenerator:
         )
         return Generated(tuple(predictions), work)
 
-    def _text_of(self, condition: Condition) -> TextKV:
-        """Return a prompt's cross-attention K/V, computed once as long as the prompt is in use."""
-        for known, text in self._texts:
+
+class _Texts:
+    """The cross-attention K/V of prompts, computed once as long as a prompt is in use."""
+
+    def __init__(self, tree: Any, ops: Ops, device: torch.device, name: str) -> None:
+        self._tree, self._ops, self._device, self._name = tree, ops, device, name
+        self._known: tuple[tuple[Condition, TextKV], ...] = ()
+
+    def __call__(self, condition: Condition) -> TextKV:
+        for known, text in self._known:
             if known is condition:
                 return text
-        embedding = condition.embedding.to(self._model.device)
-        if embedding.shape[-1] != self._model.tree.text_dim:
+        embedding = condition.embedding.to(self._device)
+        if embedding.shape[-1] != self._tree.text_dim:
             raise BadInput(
-                f"expected text embeddings of {self._model.tree.text_dim} channels for the {self.name}, but got "
+                f"expected text embeddings of {self._tree.text_dim} channels for the {self._name}, but got "
                 f"{embedding.shape[-1]}; use the text encoder that belongs to it (UMT5-XXL for Wan 2.1)"
             )
-        text = project_text(self._model.tree, embedding, self._model.ops)
-        self._texts = ((condition, text), *self._texts)[:REMEMBERED_PROMPTS]
+        text = project_text(self._tree, embedding, self._ops)
+        self._known = ((condition, text), *self._known)[:REMEMBERED_PROMPTS]
         return text

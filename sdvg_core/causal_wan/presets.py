@@ -97,8 +97,8 @@ PRESETS: Mapping[str, Preset] = {
 
 def get_preset(name: str) -> Preset:
     """Return a preset by its name; `custom` is a start for `replace`. Raises `BadInput` with the list of names."""
-    if name not in PRESETS:
-        raise BadInput(f"expected a preset among {', '.join(PRESETS)}, but got {name!r}; choose one of them")
+    if not isinstance(name, str) or name not in PRESETS:
+        raise BadInput(f"expected a preset among {', '.join(PRESETS)}, but got {name!r:.60}; choose one of them")
     return PRESETS[name]
 
 

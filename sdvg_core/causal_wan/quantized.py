@@ -7,7 +7,6 @@ scaled, new form (`X.weight_scale`, `X.input_scale`, and `X.comfy_quant` or the 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..errors import BadInput
+from ..small_files import parse_json
 from ..weights import WeightFile
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -25,6 +25,7 @@ FORMATS = ("float8_e4m3fn", "float8_e5m2")
 SCALES = ("scale_weight", "weight_scale")
 SIDE = (*SCALES, "scale_input", "input_scale", "comfy_quant")
 QUANTISATION_KEY = "_quantization_metadata"
+LONGEST_MARK = 4096
 BETTER_FILE = "use the bf16, fp16 or fp8 version of the file"
 
 
@@ -150,7 +151,7 @@ def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) ->
     for name in weights:
         layer = name.removesuffix(".comfy_quant")
         if layer != name:
-            formats[layer] = _json(bytes(weights[name].flatten().tolist()), name).get("format")
+            formats[layer] = _json(_bytes(weights, name), name).get("format")
     if QUANTISATION_KEY in weights.metadata:
         layers = _json(weights.metadata[QUANTISATION_KEY], QUANTISATION_KEY).get("layers")
         for name, stated in layers.items() if isinstance(layers, dict) else ():
@@ -158,10 +159,20 @@ def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) ->
     return formats
 
 
+def _bytes(weights: WeightFile, name: str) -> bytes:
+    info = weights.info[name]
+    if info.dtype != torch.uint8 or math.prod(info.shape) > LONGEST_MARK:
+        raise BadInput(
+            f"expected at most {LONGEST_MARK} bytes of JSON in {name}, but it is {_word(info.dtype)} of the shape "
+            f"{info.shape}; fetch the file again"
+        )
+    return bytes(weights[name].flatten().tolist())
+
+
 def _json(text: str | bytes, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = parse_json(text)
+    except ValueError as error:
         raise BadInput(f"expected JSON in {where}, but it is not ({error}); fetch the file again") from error
     if not isinstance(value, dict):
         raise BadInput(f"expected a JSON object in {where}, but found {value!r}; fetch the file again")

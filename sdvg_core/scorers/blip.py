@@ -140,6 +140,7 @@ def _text_tower(config: ImageRewardConfig) -> nn.Module:
             # Not used here, and the defaults lie outside a small vocabulary.
             bos_token_id=None,
             eos_token_id=None,
+            sep_token_id=None,
         ),
         add_pooling_layer=False,
     )

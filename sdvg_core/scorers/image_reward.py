@@ -64,7 +64,11 @@ class ImageRewardScorer:
         read = self.reads(prompt)
         if read == prompt:
             return ()
-        return (f'ImageReward reads only the first {MAX_TOKENS} tokens of this prompt, up to "...{read[-24:]}".',)
+        # Without its words: notes go into files that people pass on.
+        return (
+            f"ImageReward reads only the first {MAX_TOKENS} tokens of this prompt, {len(read)} of its "
+            f"{len(prompt)} characters.",
+        )
 
     def describe(self) -> dict[str, Any]:
         """Return the settings for the report. Notes on a prompt are in `prompt_notes`."""

@@ -6,9 +6,7 @@ published checkpoint and any small one of the same layout.
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +14,8 @@ from typing import Any
 import torch
 
 from ..errors import BadInput
-from ..weights import WeightFile
+from ..small_files import parse_json
+from ..weights import WeightFile, is_layer_number, is_shape_of_weight
 from .tokenizer import MAX_TOKENS
 
 Shape = tuple[int, ...]
@@ -61,6 +60,11 @@ class ImageRewardConfig:
                     f"expected a number of {tower} heads that divides the width {width}, but got {heads}; "
                     f'put the right one into the metadata, config -> image_reward -> "{tower}_heads"'
                 )
+        if self.image_size < 1 or not self.head or self.head[-1][1] != 1:
+            raise BadInput(
+                f"expected an image of pixels and a head that ends in one number, but got {self.image_size} pixels "
+                f"and {self.head[-1][1] if self.head else 'none'}; use the checkpoint as published"
+            )
         if self.positions < MAX_TOKENS:
             raise BadInput(
                 f"expected text positions for {MAX_TOKENS} tokens, but there are {self.positions}; "
@@ -217,7 +221,7 @@ def _shape(file: WeightFile, name: str, dims: int) -> Shape:
     if name not in file:
         _refuse_missing(file, [name])
     shape = file.info[name].shape
-    if len(shape) != dims or 0 in shape:
+    if not is_shape_of_weight(shape, dims):
         raise BadInput(
             f"expected {name} with {dims} dimensions, but in {file.path.name} it has the shape {shape}; "
             "use the checkpoint as published"
@@ -226,8 +230,8 @@ def _shape(file: WeightFile, name: str, dims: int) -> Shape:
 
 
 def _numbers(file: WeightFile, prefix: str) -> list[int]:
-    found = (re.match(r"(\d+)\.", name.removeprefix(prefix)) for name in file if name.startswith(prefix))
-    return sorted({int(match[1]) for match in found if match})
+    found = (name.removeprefix(prefix).partition(".")[0] for name in file if name.startswith(prefix))
+    return sorted({int(number) for number in found if is_layer_number(number)})
 
 
 def _count(file: WeightFile, prefix: str) -> int:
@@ -240,7 +244,7 @@ def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:
     if text is None:
         return {}
     try:
-        content: Any = json.loads(text)
+        content: Any = parse_json(text)
     except ValueError as error:
         raise BadInput(
             f"expected JSON in the metadata config of {file.path.name}, but it does not parse ({error}); "

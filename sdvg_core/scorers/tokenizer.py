@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -17,8 +17,10 @@ from tokenizers.processors import BertProcessing
 from torch import Tensor
 
 from ..errors import BadInput
+from ..small_files import MEGABYTE, read_small
 
 MAX_TOKENS = 35
+LARGEST = 16 * MEGABYTE  # the vocabulary itself has 0.2 MB
 REQUIRED = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
 # BLIP appends these to the vocabulary. ImageReward never writes them, but a prompt that spells one means it.
 APPENDED = ("[DEC]", "[ENC]")
@@ -37,24 +39,33 @@ class PromptTokenizer:
 
     def encode(self, prompt: str) -> tuple[Tensor, Tensor]:
         """Return token ids and mask (1 for a token, 0 for padding), each `(1, 35)` int64."""
-        ids = self.tokenizer.encode(prompt).ids
+        ids = self._encoding(prompt).ids
         padding = [0] * (MAX_TOKENS - len(ids))
         pad = self.tokenizer.token_to_id("[PAD]")
         return torch.tensor([ids + [pad for _ in padding]]), torch.tensor([[1] * len(ids) + padding])
 
     def reads(self, prompt: str) -> str:
         """Return the beginning of the prompt that fits into 35 tokens: all of it, if it fits."""
-        encoding = self.tokenizer.encode(prompt)
+        encoding = self._encoding(prompt)
         if not encoding.overflowing:
             return prompt
         return prompt[: max(end for _, end in encoding.offsets)]
+
+    def _encoding(self, prompt: str) -> Encoding:
+        try:
+            prompt.encode()
+        except UnicodeEncodeError as error:
+            raise BadInput(
+                f"expected a prompt of whole characters, but character {error.start + 1} is half of one; remove it"
+            ) from error
+        return self.tokenizer.encode(prompt)
 
 
 def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
     """Build the tokenizer from a `vocab.txt`, one token a line. Raises `BadInput` if it is no such file."""
     try:
-        lines = vocabulary.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = read_small(vocabulary, LARGEST).decode("utf-8").removesuffix("\n").split("\n")
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"expected a vocabulary as UTF-8 text, but {vocabulary.name} cannot be read ({error}); fetch it again"
         ) from error
@@ -64,6 +75,11 @@ def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
         raise BadInput(
             f"expected the vocabulary of bert-base-uncased, one token a line, but {vocabulary.name} lacks "
             f"{', '.join(missing)}; take vocab.txt of google-bert/bert-base-uncased"
+        )
+    if len(ids) < len(lines):
+        raise BadInput(
+            f"expected every token once, but {vocabulary.name} has {len(ids)} tokens on {len(lines)} lines; "
+            "take vocab.txt of google-bert/bert-base-uncased"
         )
     tokenizer = _word_pieces(ids)
     return PromptTokenizer(tokenizer, tokenizer.get_vocab_size(with_added_tokens=True))

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, first_line
+from ..small_files import MEGABYTE, parse_json, read_small
 
 END = "</s>"
 FILES = ("tokenizer.json", "spiece.model")
 # Where releases keep it: beside the weights, in diffusers' folder, in the original release's folder.
 FOLDERS = (".", "tokenizer", "../tokenizer", "google/umt5-xxl")
+# umt5-xxl's own are 4.5 and 16.8 MB.
+LARGEST = 64 * MEGABYTE
+LONGEST_PATTERN = 32
 ADVICE = "fetch spiece.model or tokenizer.json of google/umt5-xxl from the Hugging Face Hub"
 
 log = logging.getLogger(__name__)
@@ -20,15 +26,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokenizer:
-    """Text into token ids. `size`: ids are below it; `end`: the id that closes every prompt."""
+    """Text into token ids. `size`: ids are below it; `end`: the id that closes every prompt; `source`: its file."""
 
     size: int
     end: int
     split: Callable[[str], list[int]]
+    source: str
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """Return the ids of `text`, at most `limit` of them, the end token always the last."""
-        ids = self.split(text)
+        """Return the ids of `text`, at most `limit` of them, the end token always the last.
+
+        Raises `BadInput` if the tokenizer turns out to be damaged.
+        """
+        with _refused(self.source):
+            ids = self.split(text)
+        if not all(0 <= number < self.size for number in ids):
+            raise BadInput(f"expected ids below {self.size} from {self.source}, but got {max(ids)}; {ADVICE}")
         if len(ids) >= limit:
             log.warning("the prompt has %d tokens; the last %d are not read", len(ids) + 1, len(ids) + 1 - limit)
         return [*ids[: limit - 1], self.end]
@@ -53,7 +66,8 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if file.suffix == ".json":
         return _from_json(file)
     if file.suffix == ".model":
-        return tokenizer_from_bytes(file.read_bytes(), file.name)
+        with _refused(file.name):
+            return tokenizer_from_bytes(read_small(file, LARGEST), file.name)
     raise BadInput(f"expected a tokenizer as .json or .model, but got {file.name}; {ADVICE}")
 
 
@@ -61,34 +75,57 @@ def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
     """Load a SentencePiece model that is already in memory; `source` names it in errors."""
     from sentencepiece import SentencePieceProcessor
 
-    try:
+    with _refused(source):
         if not model:
             raise ValueError("no bytes")  # which SentencePiece would take for a model, and then do nothing
         pieces = SentencePieceProcessor(model_proto=model)
-    except (RuntimeError, ValueError) as error:
-        raise BadInput(f"expected a SentencePiece model in {source}, but it cannot be read; {ADVICE}") from error
-    return _checked(Tokenizer(pieces.get_piece_size(), pieces.eos_id(), pieces.encode), source)
+        return _checked(Tokenizer(pieces.get_piece_size(), pieces.eos_id(), pieces.encode, source))
 
 
 def _from_json(file: Path) -> Tokenizer:
     from tokenizers import Tokenizer as FastTokenizer
 
-    try:
-        fast = FastTokenizer.from_file(str(file))
-    except Exception as error:  # the tokenizers package raises nothing narrower
-        raise BadInput(f"expected a tokenizer in {file.name}, but it cannot be read ({error}); {ADVICE}") from error
-    fast.no_truncation()
-    fast.no_padding()
-    end = fast.token_to_id(END)
-    size = fast.get_vocab_size()
+    with _refused(file.name):
+        text = read_small(file, LARGEST)
+        _check_patterns(parse_json(text), file.name)
+        fast = FastTokenizer.from_buffer(text)
+        fast.no_truncation()
+        fast.no_padding()
+        end = fast.token_to_id(END)
+        size = fast.get_vocab_size()
     # The file's own template would add the end token before the prompt is cut to length.
-    return _checked(
-        Tokenizer(size, -1 if end is None else end, lambda text: fast.encode(text, add_special_tokens=False).ids),
-        file.name,
-    )
+    split = lambda prompt: fast.encode(prompt, add_special_tokens=False).ids  # noqa: E731
+    return _checked(Tokenizer(size, -1 if end is None else end, split, file.name))
 
 
-def _checked(tokenizer: Tokenizer, source: str) -> Tokenizer:
-    if tokenizer.end < 0:
-        raise BadInput(f"expected the end token {END} in {source}, but it has none; {ADVICE}")
+def _check_patterns(content: Any, source: str) -> None:
+    """A pattern of groups can take for ever on a short prompt; UMT5's is of two or more spaces."""
+    inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    for value in inner:
+        _check_patterns(value, source)
+    pattern = content.get("Regex", "") if isinstance(content, dict) else ""
+    if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN or set(pattern) & set("()|"):
+        raise BadInput(f"expected a simple pattern in {source}, but found {pattern!r:.80}; {ADVICE}")
+
+
+def _checked(tokenizer: Tokenizer) -> Tokenizer:
+    if not 0 <= tokenizer.end < tokenizer.size:
+        raise BadInput(f"expected the end token {END} in {tokenizer.source}, but it has none; {ADVICE}")
     return tokenizer
+
+
+@contextmanager
+def _refused(source: str) -> Iterator[None]:
+    """Turn whatever a damaged tokenizer raises, when it is read or when it is used, into a refusal."""
+    try:
+        yield
+    except BadInput:
+        raise
+    except BaseException as error:
+        # The tokenizers package raises nothing narrower than Exception; a panic of its Rust code is not even that,
+        # and its class cannot be imported.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise BadInput(
+            f"expected a whole tokenizer in {source}, but it cannot be read ({first_line(error)}); {ADVICE}"
+        ) from error

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from ..weights import WeightFile
+from ..weights import WeightFile, is_layer_number, is_shape_of_weight
 
 ADVICE = (
     "give models_t5_umt5-xxl-enc-bf16.pth, umt5_xxl_fp16.safetensors, umt5_xxl_fp8_e4m3fn_scaled.safetensors "
@@ -98,27 +98,30 @@ def read_sizes(file: WeightFile) -> Umt5Sizes:
         ff_width=_shape(file, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight")[0],
         layers=layers,
         heads=heads,
-        head_width=_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads,
+        head_width=max(_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads, 1),
         buckets=buckets,
     )
 
 
 def _count_layers(file: WeightFile) -> int:
-    blocks = (re.match(r"encoder\.block\.(\d+)\.", name) for name in file)
-    return max((int(block.group(1)) + 1 for block in blocks if block), default=0)
+    numbers = (name.split(".")[2] for name in file if name.startswith("encoder.block.") and name.count(".") > 2)
+    return max((int(number) + 1 for number in numbers if is_layer_number(number)), default=0)
 
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    if name not in file.info or len(file.info[name].shape) != 2:
+    if name not in file.info:
         raise BadInput(f"expected the whole UMT5 text encoder, but {file.path.name} lacks {name}; {ADVICE}")
-    return file.info[name].shape
+    shape = file.info[name].shape
+    if not is_shape_of_weight(shape, 2):
+        raise BadInput(
+            f"expected the UMT5 text encoder, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
+        )
+    return shape
 
 
 def read_weight(file: WeightFile, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Read one weight, bringing scaled fp8 back to its values. Raises `BadInput` for any other quantisation."""
     weight = file[name].to(device)
-    if not weight.is_floating_point():
-        raise _unknown_quantisation(file, name)
     layer = name.rpartition(".")[0]
     scale = next((file[f"{layer}.{kind}"] for kind in SCALES if f"{layer}.{kind}" in file), None)
     if scale is None:

@@ -38,7 +38,7 @@ SPOILED = {
     "has the unknown pooler.weight": lambda w: {**w, "pooler.weight": torch.ones(1)},
     f"has another shape for {WO}.weight": lambda w: {**w, f"{WO}.weight": torch.ones(8, 9)},
     "quantises .*wo.weight otherwise": lambda w: {**w, f"{WO}.weight_scale": torch.ones(8, 2)},
-    "quantises .*wi_0.weight otherwise": lambda w: {
+    "another quantisation, in .*wi_0.weight": lambda w: {
         n: t.to(torch.uint8) if "1.DenseReluDense.wi_0" in n else t for n, t in w.items()
     },
 }

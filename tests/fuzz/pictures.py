@@ -1,0 +1,70 @@
+"""Pictures in many formats, damaged."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from functools import cache
+from random import Random
+
+from PIL import Image
+
+from .files import Files
+from .values import changed_bytes
+
+READ = ("PNG", "JPEG", "WEBP", "BMP")
+OTHERS = ("GIF", "TIFF", "PPM", "TGA", "ICO", "PCX", "SGI", "EPS", "PDF", "JPEG2000")
+MODES = ("RGB", "RGBA", "L", "P", "CMYK", "I;16", "1", "LA")
+# A picture of this format is a program, which a library may hand to an interpreter.
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(ran) (w) file closefile\nshowpage\n"
+
+
+@cache
+def seeds(formats: tuple[str, ...]) -> tuple[bytes, ...]:
+    """Return small pictures of the formats, in every mode that can be written here."""
+    found = [POSTSCRIPT, png(2, 2), png(60_000, 60_000), png(9000, 9000), png(6000, 6000), png(2**31 - 1, 1)]
+    for kind in formats:
+        for mode in MODES:
+            file = io.BytesIO()
+            try:
+                Image.new(mode, (9, 7)).save(file, format=kind, exif=_exif() if kind in ("PNG", "JPEG") else b"")
+            except (OSError, ValueError, KeyError):
+                continue  # not every format takes every mode
+            found.append(file.getvalue())
+    return tuple(found)
+
+
+def _exif() -> bytes:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: lies on its side
+    return exif.tobytes()
+
+
+def png(width: int, height: int) -> bytes:
+    """Return a PNG that states a size and holds four pixels."""
+    rows = zlib.compress(b"\0" + bytes(6) + b"\0" + bytes(6))
+    chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", rows), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def picture(random: Random) -> Files:
+    """Return a damaged picture; a PNG's checks are put right again now and then, so that damage gets further in."""
+    data = random.choice(seeds(READ if random.random() < 0.85 else OTHERS))
+    damaged = changed_bytes(random, data) if random.random() < 0.9 else data
+    if data.startswith(b"\x89PNG") and random.random() < 0.5:
+        damaged = _with_right_checks(damaged)
+    return {"picture.png": damaged}
+
+
+def _with_right_checks(data: bytes) -> bytes:
+    fixed, place = data[:8], 8
+    while place + 12 <= len(data):
+        length = int.from_bytes(data[place : place + 4], "big")
+        fixed += _chunk(data[place + 4 : place + 8], data[place + 8 : place + 8 + length][: len(data)])
+        place += 12 + length
+    return fixed

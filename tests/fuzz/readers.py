@@ -1,0 +1,180 @@
+"""The table of everything that reads bytes a stranger could supply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.decoders import load_wan_vae
+from sdvg_core.errors import BadInput
+from sdvg_core.images import read_image
+from sdvg_core.inspection import inspect_file
+from sdvg_core.latents import load_latents
+from sdvg_core.picture import route_picture
+from sdvg_core.prompts import PromptSchedule, read_prompt_list, read_prompt_schedule
+from sdvg_core.report import predict_target_only, read_report
+from sdvg_core.router import parse_script
+from sdvg_core.schedule import get_schedule
+from sdvg_core.scorers.image_reward import load_image_reward
+from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
+from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
+from sdvg_core.summary import summarise
+from sdvg_core.text import clean_prompt, load_umt5
+from sdvg_core.text.tokenizer import load_tokenizer
+from sdvg_core.weights import open_weights
+
+from . import models, pickles, pictures, texts
+from .files import Files, safetensors
+from .workflow_values import BUILDERS
+
+PROMPT = "a red ball: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """One way into the project for bytes.
+
+    `make`: returns the files of a case, the first of which is read; every choice comes from the `Random`. `read`:
+    takes its path, and returns or raises `BadInput`. `known_to_raise`: defects that are not mended yet.
+    """
+
+    name: str
+    make: Callable[[Random], Files]
+    read: Callable[[Path], object]
+    known_to_raise: tuple[type[BaseException], ...] = ()
+
+
+def read_weights(path: Path) -> None:
+    """Open a file of weights, read every tensor, and say what it is, on one printable line a finding."""
+    file = open_weights(path)
+    for name in file:
+        assert file[name].shape == file.info[name].shape
+    found = inspect_file(path)
+    json.dumps(found.as_dict())
+    assert all(c.isprintable() or c == "\n" for c in str(found)), "inspect prints characters that are no text"
+
+
+def read_model(load: Callable[[Path], object]) -> Callable[[Path], None]:
+    """Return a reader that says what a file is, and loads it."""
+
+    def read(path: Path) -> None:
+        inspect_file(path)
+        load(path)
+
+    return read
+
+
+def read_shards(path: Path) -> None:
+    """Read every tensor of an index; those of the files outside its folder have another shape."""
+    file = open_weights(path)
+    assert all(file[name].shape != OUTSIDE for name in file), "read a file outside the folder"
+
+
+OUTSIDE = (7,)
+DRAWN = 6  # a picture takes as long as everything else of many reports, so one report in so many is drawn
+# study/store.py: deeply nested JSON, and rows that are no UTF-8.
+STUDY_DEFECTS = (RecursionError, UnicodeDecodeError)
+
+
+def outside_file() -> bytes:
+    """Return what lies beside the folder of every case, for those who go and look there."""
+    return safetensors([(name, "F32", OUTSIDE) for name in ("a", "b", "c")])
+
+
+def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
+    """Return a reader of a prompt file, whose texts then go where prompts go."""
+
+    def read_and_clean(path: Path) -> None:
+        found = read(path)
+        for schedule in [found] if isinstance(found, PromptSchedule) else found:
+            for text in schedule.texts:
+                json.dumps(clean_prompt(text), ensure_ascii=False).encode()
+
+    return read_and_clean
+
+
+def read_script(path: Path) -> None:
+    """Read a text as a router script, and as a schedule."""
+    text = path.read_bytes().decode("utf-8", "surrogatepass")
+    try:
+        parse_script(text)
+    except BadInput:
+        get_schedule(text)
+
+
+def read_run_report(path: Path) -> None:
+    """Read a report and show it in every way there is."""
+    report = read_report(path)
+    report.to_json()
+    summarise(report)
+    predict_target_only(report.blocks)
+    if path.stat().st_size % DRAWN == 0:
+        route_picture(report)
+
+
+def read_study(path: Path) -> None:
+    """Read the rows and the settings of a study's folder."""
+    JsonLines(path, ROW_KEY)
+    claim_folder(path.parent, {"blocks": 9}, {})
+
+
+def read_words(path: Path) -> None:
+    """Load a tokenizer and split a prompt."""
+    load_tokenizer(path).ids(PROMPT, 512)
+
+
+def read_vocabulary(path: Path) -> None:
+    """Load a vocabulary and split a prompt; every id must be a row of the embedding."""
+    words = load_vocabulary(path)
+    ids, _ = words.encode(PROMPT)
+    words.reads(PROMPT)
+    assert int(ids.max()) < words.size, "an id beyond the embedding"
+
+
+def read_values(path: Path) -> None:
+    """Build what a node builds from its values."""
+    try:
+        given = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return  # what no server would have read
+    BUILDERS[given["build"]](given["values"])
+
+
+def one_file(name: str, make: Callable[[Random], bytes]) -> Callable[[Random], Files]:
+    """Return a maker of files from one of bytes."""
+    return lambda random: {name: make(random)}
+
+
+READERS: Mapping[str, Reader] = {
+    reader.name: reader
+    for reader in (
+        Reader(name="safetensors", make=models.anything, read=read_weights),
+        Reader(name="pickle", make=one_file("model.pt", pickles.checkpoint), read=read_weights),
+        Reader(name="shards", make=models.shards, read=read_shards),
+        Reader(name="transformer", make=models.transformer, read=read_model(load_wan)),
+        Reader(name="vae", make=models.vae, read=read_model(load_wan_vae)),
+        Reader(name="text-encoder", make=models.text_encoder, read=read_model(load_umt5)),
+        Reader(name="reward", make=models.reward, read=read_model(load_image_reward)),
+        Reader(name="latents", make=models.latents, read=load_latents),
+        Reader(name="picture", make=pictures.picture, read=lambda path: read_image(path, 32, 16)),
+        Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),
+        Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_schedule)),
+        Reader(name="script", make=texts.script, read=read_script),
+        Reader(name="workflow", make=texts.workflow, read=read_values),
+        Reader(name="report", make=texts.report, read=read_run_report),
+        Reader(name="study", make=texts.study, read=read_study, known_to_raise=STUDY_DEFECTS),
+        Reader(name="tokenizer", make=texts.tokenizer, read=read_words),
+        Reader(name="pieces", make=texts.pieces, read=read_words),
+        Reader(name="vocabulary", make=texts.vocabulary, read=read_vocabulary),
+    )
+}
+
+
+def seeds_of(reader: Reader, count: int = 20) -> Sequence[bytes]:
+    """Return what guided fuzzing begins with: the first file of some cases."""
+    return [next(iter(reader.make(Random(f"seed/{reader.name}/{n}")).values())) for n in range(count)]

@@ -1,0 +1,273 @@
+"""Cases that once broke the promise, each under what was wrong, with words of the refusal it must get now."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import models, pictures, texts
+from .files import Entry, Files, assembled, entries_of, safetensors
+from .pickles import seeds
+from .values import to_json
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Files for a reader, and words of the refusal; empty words if it must be taken."""
+
+    reader: str
+    files: Files
+    words: str
+
+
+def cases() -> dict[str, Case]:
+    """Return every case by its name."""
+    found: dict[str, Case] = {}
+    for family in FAMILIES:
+        for name, case in family():
+            assert name not in found
+            found[name] = case
+    return found
+
+
+def headers() -> Iterator[tuple[str, Case]]:
+    """Safetensors headers and the names in them."""
+    yield "a header that states 100 MB", _weights(struct.pack("<Q", 100_000_000) + b"{}", "header of at most")
+    yield "a name that clears the screen", _weights(safetensors([("\x1b[2J", "F32", (1,))]), "printable names")
+    yield "a name of a megabyte", _weights(safetensors([("x" * 10**6, "F32", (1,))]), "printable names")
+    many = {f"{n:x}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for n in range(200_000)}
+    yield (
+        "a tensor of nothing, 2**64 - 1 wide",
+        _weights(safetensors([("a", "F32", (0, 2**64 - 1))]), "that can be"),
+    )
+    yield "a header of 200,000 tensors", _weights(assembled(json.dumps(many).encode(), b""), "header of at most")
+
+
+def sizes() -> Iterator[tuple[str, Case]]:
+    """Sizes and layers that would have been built before they were compared."""
+    for number in (str(10**9), "9" * 5000):
+        kind = "a billion" if len(number) < 20 else "of 5000 digits"
+        encoder = models.text_encoder_entries()[0]
+        layer = [(f"encoder.block.{number}.layer.0.SelfAttention.q.weight", "F32", (8, 8))]
+        yield (
+            f"text encoder, layer {kind}",
+            _model("text-encoder", [*encoder, *layer], _too_long(number, "unknown")),
+        )
+        vision = [(f"blip.visual_encoder.blocks.{number}.norm1.weight", "F32", (8,))]
+        words = _too_long(number, "")
+        yield f"reward, layer {kind}", _model("reward", [*models.reward_entries(), *vision], words)
+        for name in ("encoder.down_blocks.{}.conv1.weight", "decoder.upsamples.{}.residual.0.gamma"):
+            entries = [*models.vaes()["upsamples" in name], (name.format(number), "F32", (1,))]
+            words = _too_long(number, "unknown")
+            yield f"vae, {name.split('.')[1]} {kind}", _model("vae", entries, words)
+    wide = [(n, d, (2**62, 0) if n == "shared.weight" else s) for n, d, s in models.text_encoder_entries()[0]]
+    yield "text encoder, a table of 2**62 rows of nothing", _model("text-encoder", wide, "that can be")
+    whole = [(n, "I8", s) for n, _, s in models.vaes()[0]]
+    yield "a vae of whole numbers", _model("vae", whole, "another quantisation")
+    flat = [(n, d, () if n == "decoder.conv_out.weight" else s) for n, d, s in models.vaes()[0]]
+    yield "a vae whose last weight is a number", _model("vae", flat, "with the shape")
+    mark: list[Entry] = [("blocks.0.ffn.0.comfy_quant", "F32", (2,))]
+    yield (
+        "a mark of quantisation in float32",
+        _model("transformer", [*_wan(), *mark], "bytes of JSON", models.HEADS),
+    )
+
+
+def configs() -> Iterator[tuple[str, Case]]:
+    """JSON inside and beside weights."""
+    endless = {"config": json.dumps({"transformer": {"num_heads": "y" * 100_000}})}
+    yield "a number that goes on for ever", _model("transformer", _wan(), "whole number", endless)
+    screen = {**models.HEADS, "_quantization_metadata": '{"layers": {"blocks.0.ffn.0": {"format": "\\u001b[2J"}}}'}
+    yield "a format that clears the screen", _model("transformer", _wan(), "quantised as", screen)
+    deep = to_json({"image_reward": "\x01deeper\x01"}).decode()
+    yield (
+        "deep metadata of a reward model",
+        Case(
+            "reward",
+            {
+                "reward.safetensors": safetensors(models.reward_entries(), {"config": deep}),
+                "vocab.txt": "\n".join(models.REWARD_WORDS).encode(),
+            },
+            "nested too deeply",
+        ),
+    )
+    vae = safetensors(models.vaes()[0])
+    for name, changed, words in (
+        ("a number for a mean", {"latents_mean": 5}, "list of finite numbers"),
+        ("text for a mean", {"latents_mean": ["x"] * 16}, "list of finite numbers"),
+        ("a spread of nothing", {"latents_std": [0.0] * 16}, "above 0"),
+        ("a spread without end", {"latents_std": [float("inf")] * 16}, "list of finite numbers"),
+        ("deep config of a vae", {"x": "\x01deeper\x01"}, "nested too deeply"),
+    ):
+        config = to_json({**models.VAE_CONFIG, **changed})
+        yield name, Case("vae", {"vae.safetensors": vae, "config.json": config}, words)
+
+
+def pickles() -> Iterator[tuple[str, Case]]:
+    """Programs and archives."""
+    head, tail = b"\x80\x02}X\x01\0\0\0a", b"s."
+    for name, call, words in (
+        ("a pickle that asks for 2 GB", b"cbuiltins\nbytearray\nJ\0\x94\x35\x77\x85R", "run builtins.bytearray"),
+        ("a pickle that looks up by the stack", b"\x8c\x02os\x8c\x06system\x93", "run os.system"),
+        ("a pickle of an instance", b"(X\x09\0\0\0touch ranios\nsystem\n", "run os.system"),
+        ("a pickle of an extension", b"\x82\x01", "registered extension"),
+        ("a tensor made up", b"ctorch\nTensor\nJ\0\x94\x35\x77\x85R", "run torch.Tensor"),
+    ):
+        yield name, _pickle(_zip({"data.pkl": head + call + tail}), words)
+    legacy = seeds()[1]
+    yield "a plain pickle", _pickle(b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "run os.system")
+    yield "packed parts", _pickle(_zip({"data.pkl": b"}.", "data/0": bytes(2_000_000)}, packed=True), "compressed")
+    yield "TorchScript", _pickle(_zip({"data.pkl": b"}.", "constants.pkl": b"}."}), "TorchScript")
+    yield "a tar archive that begins like a checkpoint", _pickle(_tar(legacy[:14]), "another kind")
+    yield "a pickle that ends at once", _pickle(b"", "cannot be read")
+
+
+def shards() -> Iterator[tuple[str, Case]]:
+    """Shards that lie elsewhere."""
+    for name, shard, words in (
+        ("a shard with a name too long for the disk", "n" * 300 + ".safetensors", "is missing"),
+        ("a shard on another drive", "C:m-1.safetensors", "beside"),
+        ("a shard in another stream", "m-1.sft:x.sft", "beside"),
+        ("a shard with an end of text in it", "\0.safetensors", "beside"),
+        ("a shard beside the folder", "../outside.safetensors", "beside"),
+    ):
+        index = to_json({"weight_map": {"a": shard}})
+        yield name, Case("shards", {"m.safetensors.index.json": index}, words)
+
+
+def words_files() -> Iterator[tuple[str, Case]]:
+    """Tokenizers and vocabularies."""
+    unigram, whole, *strange = texts.tokenizer_seeds()
+    for name, content, words in (
+        ("a tokenizer that panics", strange[0], "cannot be read"),
+        ("a pattern that takes for ever", strange[1], "simple pattern"),
+        ("another pattern that takes for ever", strange[2], "simple pattern"),
+        ("a tokenizer without its unknown token", _without_unknown(whole), "cannot be read"),
+        ("an end token beyond the vocabulary", _far_end(whole), "end token"),
+        ("a deep tokenizer", {**unigram, "x": "\x01deeper\x01"}, "nested too deeply"),
+    ):
+        yield name, Case("tokenizer", {"tokenizer.json": to_json(content)}, words)
+    twice = "\n".join((*models.REWARD_WORDS, "a")).encode()
+    yield "a vocabulary with a token twice", Case("vocabulary", {"vocab.txt": twice}, "every token once")
+
+
+def reports() -> Iterator[tuple[str, Case]]:
+    """Reports of runs that never ran."""
+    seed = texts.report_seed()
+    block, judged = seed["blocks"]
+    for name, changed, words in (
+        ("a rate of 400 digits", {"fps": 10**400}, "finite"),
+        ("seconds of 400 digits", {"target_only_seconds": -(10**400)}, "finite"),
+        ("a score of 400 digits", {"blocks": [{**judged, "frame_scores": [10**400]}]}, "finite"),
+        ("a block never decoded", {"blocks": [{**block, "decodes": 0}]}, "decodes of 1 or more"),
+        ("settings without a floor", {"settings": {"x": "\x01deep\x01"}}, "cannot be read"),
+    ):
+        yield name, Case("report", {"report.json": to_json({**seed, **changed})}, words)
+
+
+def pictures_() -> Iterator[tuple[str, Case]]:
+    """Pictures that are programs or larger than they are."""
+    for name, data, words in (
+        ("a picture that is a program", pictures.POSTSCRIPT, "cannot be read"),
+        ("a picture of 3.6 thousand million pixels", pictures.png(60_000, 60_000), "picture"),
+        ("a picture of 81 million pixels", pictures.png(9000, 9000), "at most 40 million pixels"),
+        ("a picture of one row", pictures.png(2**20, 1), "no side more than"),
+    ):
+        yield name, Case("picture", {"picture.png": data}, words)
+
+
+def prompts() -> Iterator[tuple[str, Case]]:
+    """Prompts nobody wrote."""
+    for name, data, words in (
+        ("a prompt of 10 MB", b"x" * 10_000_000, "at most 20000 characters"),
+        ("a prompt that clears the screen", b"a ball \x1b[2J", "control character U[+]001B"),
+        ("a prompt with an end of text in it", b"a ball\0", "control character U[+]0000"),
+        ("prompts in another encoding", "a ball".encode("utf-16"), "UTF-8"),
+        ("a separator inside a prompt", "a\u2028ball".encode(), ""),
+    ):
+        yield name, Case("prompt-list", {"prompts.txt": data}, words)
+    spaces = b"9:" + b" " * 5_000_000
+    yield "a line of spaces", Case("prompt-schedule", {"schedule.txt": spaces}, "a colon and a prompt")
+
+
+def values() -> Iterator[tuple[str, Case]]:
+    """Values of a workflow, of kinds its nodes did not ask for."""
+    for name, build, given, words in (
+        ("a threshold in words", "router", {"tau": "high"}, "tau as a number"),
+        ("a script that is none", "router", {"policy": "scripted", "script": None}, "letters a and r"),
+        ("a policy that is a list", "router", {"policy": ["reward"]}, "policy as text"),
+        ("a rate of 400 digits", "router", {"rate": 10**400}, "rate as a number"),
+        ("a thousand million blocks", "sampler", {"blocks": 10**9}, "at least 1 block"),
+        ("blocks in words", "sampler", {"blocks": "9"}, "at least 1 block"),
+        ("half a character", "sampler", {"prompt": "a \ud800"}, "control character U[+]D800"),
+        ("a number as a prompt", "sampler", {"prompt": 5}, "expected a prompt"),
+        ("a seed in words", "sampler", {"seed": "42"}, "expected a seed"),
+        ("a schedule without end", "sampler", {"schedule": ",".join(["1"] * 100_000)}, "a schedule"),
+        ("a schedule that is a list", "sampler", {"schedule": [1000]}, "a schedule"),
+        ("a version with a small two", "metadata", {"version": "²"}, ""),
+        ("a version of 5000 digits", "metadata", {"version": "9" * 5000}, ""),
+        ("a workflow that is a list", "metadata", {"workflow": [1]}, ""),
+        ("a workflow with a list of lists", "metadata", {"workflow": {"nodes": [[], 3, {"properties": 1}]}}, ""),
+    ):
+        content = to_json({"build": build, "values": given})
+        yield f"{build}: {name}", Case("workflow", {"values.json": content}, words)
+
+
+FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
+    *(headers, sizes, configs, pickles, shards, words_files, reports, pictures_, prompts, values),
+)
+
+
+def _weights(data: bytes, words: str) -> Case:
+    return Case("safetensors", {"model.safetensors": data}, words)
+
+
+def _model(reader: str, entries: list[Entry], words: str, metadata: Any = None) -> Case:
+    files = {"model.safetensors": safetensors(entries, metadata)}
+    if reader == "reward":
+        metadata = {"config": json.dumps({"image_reward": {"vision_heads": 1, "text_heads": 1}})}
+        vocabulary = "\n".join(models.REWARD_WORDS).encode()
+        files = {"model.safetensors": safetensors(entries, metadata), "vocab.txt": vocabulary}
+    return Case(reader, files, words)
+
+
+def _too_long(number: str, words: str) -> str:
+    return words if len(number) < 500 else "printable names"
+
+
+def _wan() -> list[Entry]:
+    return entries_of({name: shape for name, _, shape in models.transformers()[0][0]}, "BF16")
+
+
+def _pickle(data: bytes, words: str) -> Case:
+    return Case("pickle", {"model.pt": data}, words)
+
+
+def _zip(parts: dict[str, bytes], *, packed: bool = False) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as archive:
+        for name, content in {"version": b"3\n", "byteorder": b"little", **parts}.items():
+            archive.writestr(f"archive/{name}", content)
+    return file.getvalue()
+
+
+def _tar(beginning: bytes) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
+        tar.addfile(tarfile.TarInfo(beginning.decode("latin-1")))
+    return file.getvalue()
+
+
+def _without_unknown(content: dict[str, Any]) -> dict[str, Any]:
+    vocabulary = {word: n for word, n in content["model"]["vocab"].items() if word != "<unk>"}
+    return {**content, "model": {**content["model"], "vocab": vocabulary}}
+
+
+def _far_end(content: dict[str, Any]) -> dict[str, Any]:
+    return {**content, "model": {**content["model"], "vocab": {**content["model"]["vocab"], "</s>": 77}}}

@@ -1,0 +1,216 @@
+"""Text files, spoiled: prompts, scripts, reports, study rows, tokenizers, and the values of a workflow."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from random import Random
+from typing import Any
+
+import tokenizers
+
+from .files import Files
+from .models import REWARD_WORDS, piece_model
+from .values import changed_bytes, changed_json, odd_text, odd_value, to_json
+
+# A case of megabytes is one in a thousand; a number that nothing that chooses numbers is fond of.
+RARE, OF = 617, 1000
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32", "latin-1", "cp1252", "shift_jis", "utf-7")
+BREAKS = ("\n", "\n", "\r\n", "\r", "\n\n", "\x0b", "\x0c", "\x85", "\u2028")
+
+
+def encoded(random: Random, text: str) -> bytes:
+    """Return the text in some encoding, now and then damaged."""
+    coding = random.choice(ENCODINGS) if random.random() < 0.3 else "utf-8"
+    errors = "surrogatepass" if coding.startswith("utf") and coding != "utf-7" else "replace"
+    data = text.encode(coding, errors)
+    return changed_bytes(random, data) if random.random() < 0.4 else data
+
+
+def prompt_list(random: Random) -> Files:
+    """Return a file of prompts."""
+    lines = [random.choice(("a red ball", odd_text(random), "a sea" * 5)) for _ in range(random.randrange(5))]
+    if random.randrange(OF) == RARE:
+        lines.append(random.choice(("long ", "x", "é", "\u202e", "(")) * 2_000_000)
+    return {"prompts.txt": encoded(random, random.choice(BREAKS).join(lines))}
+
+
+def prompt_schedule(random: Random) -> Files:
+    """Return a file of prompts by block."""
+    lines: list[str] = []
+    for block in range(1, random.randrange(2, 6)):
+        number: object = block
+        colon, text = ": ", random.choice(("a storm", "a calm sea"))
+        deed = random.randrange(12)
+        if deed == 0:
+            number = random.choice((0, -1, 999_999, 10**7, odd_text(random)[:40], "²", "٣"))
+        elif deed == 1:
+            colon = random.choice((":", " : ", "", ";", "::"))
+        elif deed == 2:
+            text = odd_text(random)
+        lines.append(f"{number}{colon}{text}")
+    if random.randrange(OF) == RARE:
+        lines.append(random.choice(("1" * 5_000_000, " " * 5_000_000, "9:" + " " * 5_000_000, "9:" + "x" * 10**7)))
+    return {"schedule.txt": encoded(random, random.choice(BREAKS).join(lines))}
+
+
+def script(random: Random) -> Files:
+    """Return a router script, a list of timesteps or the name of a schedule."""
+    text = random.choice(("raaraaaaa", "r" * 9, "a" * 5000, "1000,750,500", "four-step", "1000,0", "nan", ","))
+    if random.random() < 0.6:
+        text = random.choice((text + odd_text(random), odd_text(random), text * random.choice((2, 100, 5000))))
+    if random.randrange(OF) == RARE:
+        text = random.choice(("ar" * 5_000_000, ",".join(str(1000 - i / 100) for i in range(100_000))))
+    return {"script.txt": text.encode("utf-8", "surrogatepass")}
+
+
+@cache
+def report_seed() -> dict[str, Any]:
+    """Return a whole report as JSON values."""
+    names = ("draft", "decode", "score", "target", "context")
+    block = {
+        **{"index": 0, "start": 0, "latent_frames": 3, "pixel_frames": 9, "prompt": "a red ball"},
+        **{
+            "accepted": False,
+            "reason": "forced",
+            "score": None,
+            "threshold": None,
+            "frame_scores": [],
+            "decodes": 1,
+            "draft": None,
+        },
+        "target": {"denoising_passes": 4, "context_passes": 0, "encodes": 0, "context_seconds": 0.0},
+        "seconds": dict.fromkeys(names, 0.5),
+    }
+    judged = {
+        **block,
+        **{"index": 1, "start": 3, "pixel_frames": 12, "accepted": True, "reason": "reached", "score": 0.1},
+        **{"threshold": -0.7, "frame_scores": [0.1, 0.2, None], "draft": block["target"], "target": None},
+    }
+    return {
+        **{"schema_version": 1, "settings": {"seed": 1, "router": {"tau": -0.7}}, "versions": {"sdvg": "0.1.0"}},
+        **{"fps": 16.0, "notes": ["a note"], "target_only_seconds": 2.0, "target_only_source": "measured"},
+        "blocks": [block, judged],
+    }
+
+
+def report(random: Random) -> Files:
+    """Return a run's report."""
+    content: Any = report_seed()
+    for _ in range(random.randrange(1, 4)):
+        content = changed_json(random, content)
+    data = to_json(content)
+    return {"report.json": changed_bytes(random, data) if random.random() < 0.15 else data}
+
+
+def study(random: Random) -> Files:
+    """Return a study's folder: its rows, or its settings."""
+    row = {"configuration": "random@0.2", "prompt": "a ball", "metrics": {"x": 1.0}}
+    rows: Any = [{**row, "seed": n} for n in (1, 2)]
+    settings: Any = {"settings": {"blocks": 9}, "configurations": {"random@0.2": {"rate": 0.2}}}
+    if random.random() < 0.5:
+        rows = [changed_json(random, row) for row in rows]
+    else:
+        settings = changed_json(random, settings)
+    lines = b"".join(to_json(row) + random.choice((b"\n", b"\n", b"\n", b"", b"\r\n")) for row in rows)
+    if random.random() < 0.3:
+        lines = changed_bytes(random, lines)
+    return {"rows.jsonl": lines, "study.json": to_json(settings)}
+
+
+def workflow(random: Random) -> Files:
+    """Return a node's values as they come in API JSON, where a wire may bring any kind of value."""
+    build = random.choice(sorted(WORKFLOW))
+    values = {
+        name: odd_value(random) if random.random() < 0.3 else random.choice(sound)
+        for name, sound in WORKFLOW[build].items()
+        if random.random() < 0.9
+    }
+    return {"values.json": to_json({"build": build, "values": values})}
+
+
+WORKFLOW: dict[str, dict[str, tuple[Any, ...]]] = {
+    "router": {
+        "policy": ("reward", "random", "percentile", "scripted", "anchor-only", "always-draft"),
+        "tau": (-0.7, 0, 3),
+        "aggregation": ("min", "mean", "quantile"),
+        "quantile": (0.1, 0, 1),
+        "rate": (0.7, 0, 1),
+        "seed": (0, 2**31),
+        "draft_share": (0.72, 0, 1),
+        "script": ("raaaaaaaa",),
+        "force_first": (True, False),
+        "bail_out": (0, 2),
+        "repair_step": (0, 1),
+    },
+    "preset": {
+        "preset": ("custom", "krea-14b"),
+        "block_frames": (3, 1),
+        "policy": ("recompute", "incremental"),
+        "context_frames": (3,),
+        "window": (21, 6),
+        "sink": (0, 3),
+    },
+    "sampler": {
+        "prompt": ("a red ball",),
+        "blocks": (1, 9, 4096),
+        "seed": (0, 42, 2**64 - 1),
+        "schedule": ("four-step", "reference5", "1000,500"),
+        "start": (0, 3),
+    },
+    "metadata": {
+        "workflow": ({"nodes": [{"properties": {"cnr_id": "sdvg", "ver": "9.1.2"}}]}, {"nodes": []}, None),
+        "version": ("0.1.0", "1.2.3-beta", "²", "9" * 5000, "", ".."),
+    },
+}
+
+
+@cache
+def tokenizer_seeds() -> tuple[dict[str, Any], ...]:
+    """Return tokenizers of several kinds as JSON values."""
+    pieces = [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["▁a", -1.0], ["▁red", -2.0], ["b", -3.0]]
+    unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([(p, s) for p, s in pieces], unk_id=2))
+    unigram.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
+    unigram.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    unigram.add_special_tokens(["</s>", "<extra>"])
+    whole = tokenizers.Tokenizer(tokenizers.models.WordLevel({"</s>": 0, "<unk>": 1, "red": 2}, unk_token="<unk>"))
+    whole.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    parts = (
+        ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAAAAAAAAAA"}),
+        ("normalizer", {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}),
+        ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Removed"}),
+        ("truncation", {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 9}),
+    )
+    plain = [json.loads(t.to_str()) for t in (unigram, whole)]
+    return (*plain, *({**plain[0], name: part} for name, part in parts))
+
+
+def tokenizer(random: Random) -> Files:
+    """Return a `tokenizer.json`."""
+    seeds = tokenizer_seeds()
+    content: Any = random.choice(seeds if random.random() < 0.2 else seeds[:2])
+    for _ in range(random.randrange(1, 3)):
+        content = changed_json(random, content)
+    data = to_json(content)
+    return {"tokenizer.json": changed_bytes(random, data) if random.random() < 0.15 else data}
+
+
+def pieces(random: Random) -> Files:
+    """Return a SentencePiece model."""
+    return {"spiece.model": changed_bytes(random, piece_model()) if random.random() < 0.95 else piece_model()}
+
+
+def vocabulary(random: Random) -> Files:
+    """Return a vocabulary, one token a line."""
+    words = list(REWARD_WORDS)
+    for _ in range(random.randrange(1, 4)):
+        place = random.randrange(len(words))
+        deed = random.randrange(4)
+        if deed == 0:
+            del words[place]
+        elif deed == 1:
+            words.insert(place, random.choice(REWARD_WORDS))
+        else:
+            words[place] = odd_text(random)
+    text = random.choice(("\n", "\n", "\r\n")).join(words) + random.choice(("", "\n"))
+    return {"vocab.txt": encoded(random, text)}

@@ -1,0 +1,144 @@
+"""Odd values, and small changes to bytes and JSON: what the grammars of all readers are made of.
+
+Every choice is drawn from the `Random` that is given, so a case follows from its seed alone, and hypothesis, which
+hands in a `Random` of its own, can shrink it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+NUMBERS = (
+    *(0, -1, 1, 2, 3, 7, 255, 256, 1000, 65_537, 10**9),
+    *(2**31 - 1, 2**31, 2**32, 2**53 + 1, 2**63 - 1, 2**63, 2**64, 10**400),
+    *(-0.0, 0.5, 1.5, 1e-320, 1e20, 1e308, math.nan, math.inf, -math.inf),
+)
+TEXTS = (
+    *("", " ", "a", "\0", "\n", "\r\n", "\t", "\x1b[2J", "\x7f", "\x85", "\u202e", "\u2028", "\ufeff", "\ud800"),
+    *("é", "²", "٣", "🦊", "0", "-1", "1e999", "nan", "null", "[]", "{", "%s", "{0}", "__class__"),
+    *("..", "../up", "/etc/passwd", "..\\up", "C:up", "CON", "~", "$HOME", "file:///etc/passwd", "a/../../b"),
+    *("x" * 300, "9" * 5000, "y" * 70_000),
+)
+# These words stand for JSON that the writer would refuse to write; `to_json` puts it in their place.
+DEEP, DEEPER, ENDLESS = "\x01deep\x01", "\x01deeper\x01", "\x01endless\x01"
+RAW = {DEEP: "[" * 120 + "]" * 120, DEEPER: '{"a":' * 5000 + "1" + "}" * 5000, ENDLESS: "9" * 5000}
+# Bytes that mean something to one format or another.
+TOKENS = (b"\0", b"\xff", b"\x80", b"\n", b"\r", b"\xef\xbb\xbf", b"\xff\xfe", b"[", b'"', b"{", b"\xed\xa0\x80")
+
+
+def odd_number(random: Random) -> float:
+    """Return a number at an edge of something, or near one."""
+    number = random.choice(NUMBERS)
+    return number + random.choice((-1, 1)) if random.random() < 0.2 else number
+
+
+def odd_text(random: Random) -> str:
+    """Return a text that is seldom thought of."""
+    text = random.choice(TEXTS)
+    return text + random.choice(TEXTS) if random.random() < 0.2 else text
+
+
+def odd_value(random: Random) -> Any:
+    """Return a JSON value of any kind."""
+    kind = random.randrange(8)
+    if kind < 3:
+        return odd_number(random)
+    if kind < 5:
+        return odd_text(random)
+    if kind == 5:
+        return [odd_value(random) for _ in range(random.randrange(4))]
+    if kind == 6:
+        return {odd_text(random)[:50]: odd_value(random) for _ in range(random.randrange(3))}
+    return random.choice((None, True, False, [], {}, DEEP, DEEPER, ENDLESS))
+
+
+def changed_json(random: Random, value: Any) -> Any:
+    """Return `value` with one thing in it replaced, removed, doubled or renamed."""
+    if not isinstance(value, dict | list) or not value or random.random() < 0.15:
+        return odd_value(random)
+    if isinstance(value, list):
+        return _changed_list(random, value)
+    name = random.choice(list(value))
+    deed = random.randrange(10)
+    if deed == 0:
+        return {k: v for k, v in value.items() if k != name}
+    if deed == 1:
+        return {(odd_text(random) if k == name else k): v for k, v in value.items()}
+    if deed == 2:
+        return {**value, odd_text(random): odd_value(random)}
+    return {**value, name: changed_json(random, value[name])}
+
+
+def _changed_list(random: Random, value: list[Any]) -> list[Any]:
+    place = random.randrange(len(value))
+    deed = random.randrange(8)
+    if deed == 0:
+        return value[:place] + value[place + 1 :]
+    if deed == 1:
+        return value[:place] + [value[place]] * random.choice((2, 3, 1000)) + value[place + 1 :]
+    return [*value[:place], changed_json(random, value[place]), *value[place + 1 :]]
+
+
+def to_json(value: Any) -> bytes:
+    """Return `value` as JSON, with numbers that are not finite in Python's spelling."""
+    text = json.dumps(value)
+    for word, raw in RAW.items():
+        text = text.replace(json.dumps(word), raw)
+    return text.encode()
+
+
+def changed_bytes(random: Random, data: bytes) -> bytes:
+    """Return `data` after one to four small changes."""
+    for _ in range(random.randrange(1, 5)):
+        data = random.choice(DEEDS)(random, data)
+    return data
+
+
+def _flip(random: Random, data: bytes) -> bytes:
+    if not data:
+        return b"\0"
+    place = random.randrange(len(data))
+    return data[:place] + bytes([data[place] ^ 1 << random.randrange(8)]) + data[place + 1 :]
+
+
+def _overwrite(random: Random, data: bytes) -> bytes:
+    number = random.choice((0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 2**31 - 1, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1))
+    width = random.choice((1, 2, 4, 8))
+    piece = (number % 256**width).to_bytes(width, random.choice(("big", "little")))
+    place = random.randrange(len(data) + 1)
+    return data[:place] + piece + data[place + width :]
+
+
+def _insert(random: Random, data: bytes) -> bytes:
+    place = random.randrange(len(data) + 1)
+    return data[:place] + random.choice(TOKENS) * random.choice((1, 1, 2, 300)) + data[place:]
+
+
+def _cut(random: Random, data: bytes) -> bytes:
+    start = random.randrange(len(data) + 1)
+    return data[:start] + data[start + random.choice((1, 2, 8, 100)) :]
+
+
+def _end(random: Random, data: bytes) -> bytes:
+    return data[: random.randrange(len(data) + 1)]
+
+
+def _double(random: Random, data: bytes) -> bytes:
+    start = random.randrange(len(data) + 1)
+    piece = data[start : start + random.choice((1, 4, 32, 400))]
+    return data[:start] + piece * random.choice((2, 3, 20)) + data[start + len(piece) :]
+
+
+def _move(random: Random, data: bytes) -> bytes:
+    start, place = random.randrange(len(data) + 1), random.randrange(len(data) + 1)
+    piece = data[start : start + 16]
+    return data[:place] + piece + data[place + len(piece) :]
+
+
+DEEDS: Sequence[Callable[[Random, bytes], bytes]] = (_flip, _flip, _overwrite, _insert, _cut, _end, _double, _move)
