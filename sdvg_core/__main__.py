@@ -1,7 +1,18 @@
-"""`python -m sdvg_core`."""
+"""So that `python -m sdvg_core` runs the command line."""
 
+import io
 import sys
+from collections.abc import Sequence
 
 from .cli import main
 
-sys.exit(main())
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line in this terminal, which may lack letters that a path or a prompt has."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -88,13 +89,32 @@ def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tup
     return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
 
 
+def replay(blocks: tuple[Block, ...], codec: VideoCodec, horizon: int) -> Iterator[tuple[Timeline, Tensor]]:
+    """Yield the timeline after each of `blocks`, decoded from the start, and that block's frames `b f c h w`."""
+    timeline = Timeline(History(horizon=horizon))
+    for block in blocks:
+        frames, state = codec.decode(block.latents, timeline.decode_state)
+        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
+        yield timeline, frames
+
+
 def timeline_from_latents(
     blocks: tuple[Block, ...], codec: VideoCodec, horizon: int
 ) -> tuple[Timeline, Tensor | None]:
     """Return the timeline that ends with `blocks`, decoded from the start, and its frames `b f c h w` if any."""
     timeline, shown = Timeline(History(horizon=horizon)), []
-    for block in blocks:
-        frames, state = codec.decode(block.latents, timeline.decode_state)
-        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
+    for after, frames in replay(blocks, codec, horizon):
+        timeline = after
         shown.append(frames)
     return timeline, torch.cat(shown, dim=1) if shown else None
+
+
+def earlier(timeline: Timeline, blocks: int, codec: VideoCodec) -> Timeline:
+    """Return what `timeline` was `blocks` blocks ago, decoded from the start."""
+    if not blocks:
+        return timeline
+    horizon = timeline.history.horizon
+    before = Timeline(History(horizon=horizon))
+    for after, _ in replay(timeline.history.blocks[:-blocks], codec, horizon):
+        before = after
+    return before

@@ -16,6 +16,7 @@ from .canvas import FAINT, INK, WHITE, Canvas
 from .fates import COLOURS, LETTERS, Fate, fate_of
 from .picture_panel import ROOM_FOR_TEXT, Panel, draw_axis, explain, number_blocks, number_of, swatch
 from .picture_scores import draw_scores
+from .privacy import is_hidden
 from .record_json import SECONDS
 from .records import BlockRecord
 from .report import RunReport
@@ -67,8 +68,9 @@ def _draw_header(canvas: Canvas, report: RunReport, prompts: Sequence[str]) -> N
 
 
 def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
-    """Return a line for each prompt of the run, as long as they are few."""
-    scenes = [(prompt, next(group)) for prompt, group in groupby(blocks, key=lambda record: record.prompt)]
+    """Return a line for each prompt of the run, as long as they are few; none for prompts that are left out."""
+    groups = groupby(blocks, key=lambda record: record.prompt)
+    scenes = [(prompt, next(group)) for prompt, group in groups if not is_hidden(prompt)]
     if len(scenes) == 1:
         return [scenes[0][0]]
     lines = [f"from block {number_of(record)}: {prompt}" for prompt, record in scenes]

@@ -43,6 +43,7 @@ class RouteBar:
         self._blocks, self._steps, self._clock = blocks, steps, clock
         self._colour = can_colour(self._stream, os.environ) if colour is None else colour
         self._fates: list[Fate] = []
+        self._before = 0
         self._began = clock()
         # Forward passes, and seconds since the beginning, up to the end of the newest block.
         self._passes_of_blocks, self._seconds_of_blocks = 0, 0.0
@@ -50,6 +51,10 @@ class RouteBar:
         self._bar: _Bar | None = None
         if self._stream.isatty():
             self._bar = _Bar(strip([], blocks, self._colour), file=self._stream, dynamic_ncols=True)
+
+    def made_before(self, records: Sequence[BlockRecord]) -> None:
+        """Show the blocks that a run which was stopped had made; they say nothing of the time that is left."""
+        self._fates, self._before = [fate_of(record) for record in records], len(records)
 
     def step(self, kind: str) -> None:
         """Say that a forward pass begins; `kind` says which, such as `draft`, `target` or `context`."""
@@ -74,11 +79,11 @@ class RouteBar:
     def _show(self, line: str) -> None:
         if self._bar is None:
             return
-        done = len(self._fates)
-        left = seconds_left(self._clock() - self._began, self._seconds_of_blocks, done, self._blocks)
+        done, blocks = len(self._fates) - self._before, self._blocks - self._before
+        left = seconds_left(self._clock() - self._began, self._seconds_of_blocks, done, blocks)
         self._bar.strip = strip(self._fates, self._blocks, self._colour)
         self._bar.line = "  ".join(part for part in (_in_minutes(left), line) if part)
-        expected = expected_passes(self._passes_of_blocks, done, self._blocks, self._steps)
+        expected = expected_passes(self._passes_of_blocks, done, blocks, self._steps)
         self._bar.n, self._bar.total = self._passes, max(self._passes, expected)
         self._bar.refresh()
 

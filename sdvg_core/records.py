@@ -34,6 +34,7 @@ class BlockRecord:
 
     `pixel_frames`: how many it shows. `draft`, `target`: the work of each model on this block, None where it did
     none; a draft that was not accepted was thrown away. `decodes`: how often the block was decoded to be shown.
+    `prompt`: its text, or what stands for it (`privacy`).
     """
 
     span: Span

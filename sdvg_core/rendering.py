@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .decoders.wan_vae import open_wan_vae
+from .drafts import check_finite
 from .environment import versions_on
 from .errors import BadInput
-from .history import Timeline, timeline_from_latents
+from .history import History, Timeline, replay
 from .images import read_image
+from .journal import Journal
 from .latents import load_latents, save_latents
 from .loading import Loaded, device_clock
 from .noise import KeyedNoise
@@ -25,8 +28,11 @@ from .report import RunReport, predict_target_only
 from .router import RouterConfig
 from .spans import plan_spans, spans_of_clip
 from .speculate import DrafterContext, speculate
-from .types import Block, Condition
+from .types import Block, Span
 from .video import Mp4Writer
+
+# A generous guess: CRF 18 takes about half of it for a photograph in motion.
+MP4_BYTES_PER_PIXEL = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,78 +93,133 @@ def begin(request: VideoRequest, loaded: Loaded) -> Beginning:
     return Beginning(given, width, height)
 
 
+def predict_bytes(request: VideoRequest, vae: Path, block_frames: int) -> int:
+    """Return about how many bytes of disk a video takes while it is made: its latents twice, and the mp4.
+
+    Raises `BadInput` if `vae` is no VAE's file.
+    """
+    _, sizes, _ = open_wan_vae(vae)
+    stride = sizes.spatial_stride
+    shape = load_latents(request.continue_from).latents.shape if request.continue_from else (1, 1, 1, 0, 0)
+    width, height = request.width or shape[4] * stride or 832, request.height or shape[3] * stride or 480
+    frames = shape[2] + request.blocks * block_frames
+    latents = 4 * sizes.latent_channels * frames * (height // stride) * (width // stride)
+    pixels = frames * sizes.temporal_stride * width * height
+    return 2 * latents + int(pixels * MP4_BYTES_PER_PIXEL)
+
+
 def render(
     loaded: Loaded,
     request: VideoRequest,
     condition_of: Conditions,
     staging: Staging,
+    journal: Journal,
     on_block: Callable[[BlockRecord], None],
+    *,
+    prompt_in_report: bool = False,
 ) -> RunReport:
-    """Make one video and write video, latents, report and picture into `staging`; return the report."""
+    """Make one video and write video, latents, report and picture into `staging`; return the report.
+
+    Every block goes into `journal` as soon as it is committed; those that are in there already are not made again.
+    `prompt_in_report`: also in the picture; else a hash stands for every prompt.
+    """
     beginning = begin(request, loaded)
-    frames_of_block = loaded.engine.target.block_frames
-    timeline, shown = _timeline(loaded, beginning, condition_of, frames_of_block)
-    first = timeline.history.frames
-    spans = plan_spans(request.blocks, frames_of_block, first)
-    stride = loaded.codec.spatial_stride
-    noise = KeyedNoise(
-        seed=request.seed,
-        channels=loaded.codec.latent_channels,
-        height=beginning.height // stride,
-        width=beginning.width // stride,
-    )
-    records: list[BlockRecord] = []
+    block_frames = loaded.engine.target.block_frames
+    given = _given_blocks(beginning, condition_of, block_frames)
+    first = given[-1].span.stop if given else 0
+    spans = plan_spans(request.blocks, block_frames, first)
+    before = _blocks_before(journal, spans, condition_of)
+    records = [entry.record for entry in journal.before]
     with Mp4Writer(staging.path(VIDEO), request.fps) as video:
-        if shown is not None:
-            video.add(shown)
+        timeline = Timeline(History(horizon=loaded.engine.horizon))
+        for timeline, frames in replay((*given, *before), loaded.codec, loaded.engine.horizon):
+            check_finite(frames, timeline.history.blocks[-1].span, "decoded frames")
+            video.add(frames)
         for emitted in speculate(
             loaded.engine,
             request.router,
             spans,
-            noise,
+            _noise(loaded, request, beginning),
             condition_of,
             drafter_context=request.drafter_context,
             start=timeline,
+            past=tuple(record.decision for record in records),
             clock=device_clock(torch.device(loaded.settings["device"])),
         ):
+            journal.add(emitted.block.latents, emitted.record)
             video.add(emitted.frames)
             records.append(emitted.record)
             timeline = emitted.timeline
             on_block(emitted.record)
 
-    history = timeline.history
-    target_only = predict_target_only(records) or (None, None)
-    save_latents(
-        staging.path(LATENTS),
-        history.latents(0, history.frames),
-        {"seed": request.seed, "block_frames": frames_of_block, "fps": request.fps},
-    )
-    report = RunReport(
-        settings=_settings(loaded, request, beginning, first),
-        versions=versions_on(loaded.settings["device"]),
-        blocks=tuple(records),
-        fps=request.fps,
-        notes=(*loaded.notes, *_prompt_notes(loaded, condition_of)),
-        target_only_seconds=target_only[0],
-        target_only_source=target_only[1],
-    )
+    latents = timeline.history.latents(0, timeline.history.frames)
+    noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}
+    save_latents(staging.path(LATENTS), latents, noted)
+    notes = (*_prompt_notes(loaded, condition_of), *_resume_notes(len(before)))
+    report = _report(loaded, request, _settings(loaded, request, beginning, first), notes, records)
+    if not prompt_in_report:
+        report = report.without_prompts()
     staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
     route_picture(report).save(staging.path(PICTURE), format="PNG")
     return report
 
 
-def _timeline(
-    loaded: Loaded, beginning: Beginning, condition_of: Callable[[int], Condition], block_frames: int
-) -> tuple[Timeline, Tensor | None]:
-    """Return the timeline to go on from and the pixel frames it shows already."""
+def _given_blocks(beginning: Beginning, condition_of: Conditions, block_frames: int) -> tuple[Block, ...]:
+    """Return the blocks of the clip to go on from."""
     given = beginning.given
     if given is None:
-        return timeline_from_latents((), loaded.codec, loaded.engine.horizon)
-    blocks = tuple(
-        Block(span, given[:, :, span.start : span.stop], condition_of(span.index))
-        for span in spans_of_clip(given.shape[2], block_frames)
+        return ()
+    spans = spans_of_clip(given.shape[2], block_frames)
+    return tuple(Block(span, given[:, :, span.start : span.stop], condition_of(span.index)) for span in spans)
+
+
+def _blocks_before(journal: Journal, spans: tuple[Span, ...], condition_of: Conditions) -> tuple[Block, ...]:
+    """Return the blocks that a run which was stopped had made. Raises `BadInput` if they are not the first ones."""
+    for number, entry in enumerate(journal.before):
+        if number >= len(spans) or entry.record.span != spans[number]:
+            raise BadInput(
+                f"expected the unfinished video to have the request's blocks, but its block {number + 1} is not; "
+                "leave --resume out to begin anew"
+            )
+    return tuple(
+        Block(span, entry.latents, condition_of(span.index))
+        for span, entry in zip(spans, journal.before, strict=False)
     )
-    return timeline_from_latents(blocks, loaded.codec, loaded.engine.horizon)
+
+
+def _noise(loaded: Loaded, request: VideoRequest, beginning: Beginning) -> KeyedNoise:
+    stride = loaded.codec.spatial_stride
+    return KeyedNoise(
+        seed=request.seed,
+        channels=loaded.codec.latent_channels,
+        height=beginning.height // stride,
+        width=beginning.width // stride,
+    )
+
+
+def _resume_notes(blocks: int) -> tuple[str, ...]:
+    if not blocks:
+        return ()
+    return (f"Blocks 1 to {blocks} of this run were made before it was interrupted; it went on from there.",)
+
+
+def _report(
+    loaded: Loaded,
+    request: VideoRequest,
+    settings: dict[str, Any],
+    notes: tuple[str, ...],
+    records: list[BlockRecord],
+) -> RunReport:
+    target_only = predict_target_only(records) or (None, None)
+    return RunReport(
+        settings=settings,
+        versions=versions_on(loaded.settings["device"]),
+        blocks=tuple(records),
+        fps=request.fps,
+        notes=(*loaded.notes, *notes),
+        target_only_seconds=target_only[0],
+        target_only_source=target_only[1],
+    )
 
 
 def _settings(loaded: Loaded, request: VideoRequest, beginning: Beginning, first: int) -> dict[str, Any]:

@@ -10,11 +10,12 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .errors import BadInput
+from .privacy import hide_prompt
 from .record_json import (
     NONE,
     SECONDS,
@@ -27,9 +28,11 @@ from .record_json import (
 )
 from .records import BlockRecord, Seconds
 from .router import REJECTED_BY_SCORE, Reason
+from .small_files import MEGABYTE, parse_json, read_small
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
+LARGEST_FILE = 32 * MEGABYTE  # of ten thousand blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +167,10 @@ class RunReport:
         """The block with the lowest finite frame score; None if there is no such score."""
         return min(filter(_has_finite, self.blocks), key=worst_score, default=None)
 
+    def without_prompts(self) -> RunReport:
+        """Return the report as it may be passed on: with a hash in the place of every prompt."""
+        return replace(self, blocks=tuple(replace(b, prompt=hide_prompt(b.prompt)) for b in self.blocks))
+
     def as_dict(self) -> dict[str, Any]:
         """Return the report as JSON values, rates included. Raises `TypeError` if a setting is no JSON value."""
         return {
@@ -259,8 +266,8 @@ def report_from_dict(data: Any) -> RunReport:
 def read_report(path: Path) -> RunReport:
     """Read a report.json. Raises `BadInput` if it is missing, no JSON, or no report."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
-    except (OSError, ValueError, RecursionError) as error:
+        data = parse_json(read_small(path, LARGEST_FILE), parse_constant=_refuse_constant)
+    except (OSError, ValueError) as error:
         raise BadInput(
             f"expected a run report at {path}, but it cannot be read ({type(error).__name__}); "
             "give the report.json of a run"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .drafts import OwnDrafts, check_finite, generate
 from .errors import BadInput
-from .history import History, Timeline
+from .history import History, Timeline, earlier
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, foresee
 from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
@@ -67,12 +67,14 @@ def speculate(
     *,
     drafter_context: DrafterContext = "committed",
     start: Timeline | None = None,
+    past: tuple[Decision, ...] = (),
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Emitted]:
     """Yield the blocks at `spans`, in order, each as soon as it is decided.
 
     `condition_of`: what a block, by its number, is to show. `start`: a timeline to go on from, with the engine's
-    horizon. `clock`: seconds; on an accelerator, one that waits for the device.
+    horizon. `past`: the decisions on the first of `spans`, whose blocks `start` holds already, where a run that was
+    stopped goes on. `clock`: seconds; on an accelerator, one that waits for the device.
     Raises `BadInput` if the parts do not fit one another, or if a model makes numbers that are not finite.
     """
     check_fit(engine, router, spans)
@@ -80,10 +82,9 @@ def speculate(
     committed = start or Timeline(History(horizon=engine.horizon))
     own = None
     if drafter_context == "own":
-        own = OwnDrafts(drafter, codec, spans, noise, condition_of, committed)
-    past: tuple[Decision, ...] = ()
+        own = OwnDrafts(drafter, codec, spans, noise, condition_of, earlier(committed, len(past), codec))
 
-    for span in spans:
+    for span in spans[len(past) :]:
         condition, watch = condition_of(span.index), Stopwatch(clock)
         draft = remake = winner = None
         decision = foresee(router, span.index, past)

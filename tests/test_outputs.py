@@ -34,7 +34,7 @@ def test_files_appear_at_the_end_and_all_together(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "run"
     with staged_outputs(folder) as staging:
         write_all(staging, "whole")
-        assert all(name.startswith(".") and name.endswith(".part") for name in files(folder))
+        assert [path.name.startswith(".") for path in folder.iterdir()] == [True]
     assert files(folder) == dict.fromkeys(NAMES, "whole")
 
 
@@ -63,12 +63,14 @@ def test_a_later_run_replaces_the_files_of_an_earlier_one(tmp_path: Path) -> Non
 
 def test_nothing_is_moved_if_one_file_was_never_written(tmp_path: Path) -> None:
     """Catches moving file by file: the video would lie there without its report."""
-    staging = Staging(tmp_path)
-    staging.path(VIDEO).write_text("whole")
-    staging.path(REPORT)
+
+    def half_a_run() -> None:
+        with staged_outputs(tmp_path) as staging:
+            staging.path(VIDEO).write_text("whole")
+            staging.path(REPORT)
+
     with pytest.raises(FileNotFoundError):
-        staging.move()
-    staging.discard()
+        half_a_run()
     assert not list(tmp_path.iterdir())
 
 

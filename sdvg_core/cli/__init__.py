@@ -7,12 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+import torch
+
 from .. import __version__
 from ..errors import BadInput
-from . import demo, doctor, generate, inspect, study
+from . import bench, demo, doctor, generate, inspect, plan, study
 
-COMMANDS = (demo, generate, study, inspect, doctor)
-INTERRUPTED = 130
+COMMANDS = (demo, generate, study, bench, plan, inspect, doctor)
+OUT_OF_MEMORY, INTERRUPTED = 1, 130
 
 
 class Parser(argparse.ArgumentParser):
@@ -41,5 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sdvg: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("sdvg: interrupted; no output was written", file=sys.stderr)
+        print("sdvg: interrupted; no half-written file is left", file=sys.stderr)
         return INTERRUPTED
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        first = (str(error).splitlines() or ["of the host"])[0]
+        print(f"sdvg: out of memory ({first}); choose a smaller size or free some memory", file=sys.stderr)
+        return OUT_OF_MEMORY

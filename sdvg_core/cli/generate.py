@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
-from contextlib import closing
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..loading import Loaded, LoadOptions, check_models, encode_prompts, load_engine
+from ..errors import BadInput
+from ..identity import Identity, digest_of, identify
+from ..journal import Journal, drop_unfinished, find_unfinished
+from ..latents import load_latents
+from ..loading import Loaded, LoadOptions, check_device, check_models, encode_prompts, load_engine
 from ..model_files import ModelFiles
-from ..outputs import check_writable, staged_outputs
+from ..outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
 from ..progress import RouteBar
-from ..prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
-from ..rendering import VideoRequest, render
-from ..report import RunReport
+from ..prompts import Conditions, PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
+from ..rendering import VideoRequest, predict_bytes, render
+from ..report import RunReport, read_report
 from ..summary import summarise
 from .options import (
     add_device_options,
@@ -59,7 +65,11 @@ def run(options: argparse.Namespace) -> int:
     request, load = video_request(options), load_options(options)
     prompts = read_prompts(options)
     check_writable(options.output)
-    reports = make_videos(model_files(options), load, request, prompts, options.output, options.gate_prompt)
+    files, gate = model_files(options), options.gate_prompt
+    shown = options.prompt_in_report
+    reports = make_videos(
+        files, load, request, prompts, options.output, gate, options.resume, prompt_in_report=shown
+    )
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
     return 0
@@ -74,6 +84,23 @@ def read_prompts(options: argparse.Namespace) -> tuple[PromptSchedule, ...]:
     return (one_prompt(options.prompt),)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Video:
+    """One of the videos to make: its place, its prompts, and what it follows from.
+
+    `number`, `of`: which of how many it is. `unfinished`: the hidden folder of a run to go on with. `there`:
+    whether it has been made already.
+    """
+
+    number: int
+    of: int
+    folder: Path
+    prompt: PromptSchedule
+    identity: Identity
+    unfinished: Path | None = None
+    there: bool = False
+
+
 def make_videos(
     files: ModelFiles,
     load: LoadOptions,
@@ -81,20 +108,87 @@ def make_videos(
     prompts: tuple[PromptSchedule, ...],
     output: Path,
     gate_prompt: str | None = None,
+    resume: bool = False,
+    *,
+    prompt_in_report: bool = False,
 ) -> list[tuple[Path, RunReport]]:
-    """Load the models once and make a video for each entry of `prompts`; return its folder and report."""
+    """Load the models once and make a video for each entry of `prompts`; return its folder and report.
+
+    `resume`: go on with what stopped runs of the same request left, and leave videos that are there as they are.
+    """
+    check_device(load.device)
     checked = check_models(files, load)
-    steps = _Relay()
-    embeddings = encode_prompts(files, (text for p in prompts for text in p.texts), load)
-    loaded = load_engine(files, load, checked, steps)
-    made = []
-    for number, prompt in enumerate(prompts, 1):
-        folder = output if len(prompts) == 1 else output / f"{number:04d}"
-        with staged_outputs(folder) as staging, closing(_bar(request, loaded)) as bar:
+    videos = [
+        Video(
+            number=number,
+            of=len(prompts),
+            folder=output if len(prompts) == 1 else output / f"{number:04d}",
+            prompt=prompt,
+            identity=identify(files, load, request, prompt, gate_prompt),
+        )
+        for number, prompt in enumerate(prompts, 1)
+    ]
+    if resume:
+        videos = [_look_up(video) for video in videos]
+    to_make = [video for video in videos if not video.there]
+    check_room(output, len(to_make) * predict_bytes(request, files.vae, checked.target_preset.block_frames))
+    made = {}
+    if to_make:
+        steps = _Relay()
+        embeddings = encode_prompts(files, (text for v in to_make for text in v.prompt.texts), load)
+        loaded = load_engine(files, load, checked, steps)
+        for video in to_make:
+            conditions = video.prompt.conditions(embeddings, gate_prompt)
+            made[video.folder] = _make(video, loaded, request, conditions, steps, prompt_in_report)
+    return [(v.folder, made[v.folder] if v.folder in made else read_report(v.folder / REPORT)) for v in videos]
+
+
+def _look_up(video: Video) -> Video:
+    """See what of a video is there. Raises `BadInput` if another one is in its place."""
+    unfinished = find_unfinished(video.folder, video.identity)
+    there = (video.folder / LATENTS).is_file() and unfinished is None
+    if there and load_latents(video.folder / LATENTS).metadata.get("request") != digest_of(video.identity):
+        raise BadInput(
+            f"expected an unfinished video, or this one, in {video.folder}, but another one is there, whole; name "
+            "another folder, or leave --resume out to replace it"
+        )
+    return replace(video, unfinished=unfinished, there=there)
+
+
+def _make(
+    video: Video,
+    loaded: Loaded,
+    request: VideoRequest,
+    conditions: Conditions,
+    steps: _Relay,
+    prompt_in_report: bool,
+) -> RunReport:
+    with staged_outputs(video.folder, video.unfinished) as staging:
+        journal = Journal(staging.journal, video.identity)
+        with _hint_at_resume(video, journal, request.blocks), closing(_bar(request, loaded)) as bar:
+            bar.made_before([entry.record for entry in journal.before])
             steps.listener = bar.step
-            report = render(loaded, request, prompt.conditions(embeddings, gate_prompt), staging, bar.block)
-        made.append((folder, report))
-    return made
+            report = render(
+                loaded, request, conditions, staging, journal, bar.block, prompt_in_report=prompt_in_report
+            )
+    drop_unfinished(video.folder, video.identity)
+    return report
+
+
+@contextmanager
+def _hint_at_resume(video: Video, journal: Journal, blocks: int) -> Iterator[None]:
+    """Whatever stops the run, say what is kept of it."""
+    try:
+        yield
+    except BaseException:
+        kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
+        kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
+        if kept:
+            print(
+                f"sdvg: kept {' and '.join(kept)}; the same command with --resume goes on after that",
+                file=sys.stderr,
+            )
+        raise
 
 
 def _bar(request: VideoRequest, loaded: Loaded) -> RouteBar:

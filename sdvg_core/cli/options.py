@@ -31,6 +31,16 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
         default="committed",
         help="whose blocks the drafter goes on from: the video's (default) or its own drafts",
     )
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on after the last block of the same command if it was stopped; leave whole videos as they are",
+    )
+    group.add_argument(
+        "--prompt-in-report",
+        action="store_true",
+        help="write the prompts into report.json and route.png; without it report.json has a hash of each",
+    )
 
 
 def add_router_options(parser: argparse.ArgumentParser) -> None:

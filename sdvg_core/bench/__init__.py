@@ -1,0 +1,1 @@
+"""How fast each route is: models with random weights, scripted decisions, one process, medians over rounds."""

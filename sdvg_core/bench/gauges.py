@@ -1,0 +1,133 @@
+"""How much memory is in use: of a device as a whole, and part by part with a gauge around each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..history import History
+from ..speculate import Engine
+from ..types import Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+from .published import Wrapped
+
+
+class Gauge(Protocol):
+    """Tells the most memory in use since it was last cleared."""
+
+    def clear(self) -> None:
+        """Begin anew."""
+        ...
+
+    def peak(self) -> int | None:
+        """Return bytes; None where they cannot be told."""
+        ...
+
+
+class NoGauge:
+    """A CPU, whose memory torch does not count."""
+
+    def clear(self) -> None:
+        """Nothing to do."""
+
+    def peak(self) -> int | None:
+        """Not known."""
+        return None
+
+
+class CudaGauge:
+    """What torch's allocator has handed out on a CUDA device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def clear(self) -> None:
+        """Begin anew."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+
+    def peak(self) -> int | None:
+        """Return the most bytes allocated at once."""
+        return int(torch.cuda.max_memory_allocated(self._device))
+
+
+def gauge_of(device: torch.device) -> Gauge:
+    """Return the gauge of a device."""
+    return CudaGauge(device) if device.type == "cuda" else NoGauge()
+
+
+def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
+    """Return the parts with a gauge around each, which writes the most it saw into `peaks`."""
+
+    def read(part: str) -> None:
+        peak = gauge.peak()
+        if peak is not None:
+            peaks[part] = max(peak, peaks.get(part, 0))
+
+    meter = _Meter(gauge, read)
+    return replace(
+        engine,
+        drafter=_MeteredGenerator(engine.drafter, "draft", meter),
+        target=_MeteredGenerator(engine.target, "target", meter),
+        codec=_MeteredCodec(engine.codec, meter),
+        scorer=_MeteredScorer(engine.scorer, meter),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Meter:
+    gauge: Gauge
+    read: Callable[[str], None]
+
+    def __call__(self, part: str, work: Callable[[], Any]) -> Any:
+        self.gauge.clear()
+        result = work()
+        self.read(part)
+        return result
+
+
+class _MeteredGenerator(Wrapped):
+    def __init__(self, inner: Any, part: str, meter: _Meter) -> None:
+        super().__init__(inner)
+        self._part, self._meter = part, meter
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        made: Generated = self._meter(
+            self._part, lambda: self.inner.generate(history, span, noise, condition, given)
+        )
+        return made
+
+
+class _MeteredCodec:
+    def __init__(self, inner: VideoCodec, meter: _Meter) -> None:
+        self._inner, self._meter = inner, meter
+        self.latent_channels = inner.latent_channels
+        self.temporal_stride, self.spatial_stride = inner.temporal_stride, inner.spatial_stride
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        decoded: tuple[Tensor, Any] = self._meter("decode", lambda: self._inner.decode(latents, state))
+        return decoded
+
+    def encode(self, frames: Tensor) -> Tensor:
+        return self._inner.encode(frames)
+
+
+class _MeteredScorer:
+    def __init__(self, inner: Scorer, meter: _Meter) -> None:
+        self._inner, self._meter = inner, meter
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        scores: Tensor = self._meter("score", lambda: self._inner.score(frames, prompt))
+        return scores
+
+    def describe(self) -> Any:
+        return self._inner.describe()

@@ -1,0 +1,173 @@
+"""Models with random weights, made where they run: no file, no download, and never a second copy.
+
+They go through the same trees, codec and scorer as loaded ones. What they make is noise, but finite numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..causal_wan.config import WanConfig
+from ..causal_wan.modules import WanTree
+from ..causal_wan.quantized import Fp8Linear
+from ..decoders import WanCodec
+from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
+from ..errors import BadInput
+from ..loading import DTYPES
+from ..plan.request import PlanRequest
+from ..scorers.blip import build_model
+from ..scorers.image_reward import ImageRewardScorer
+from ..scorers.shapes import ImageRewardConfig, used_shapes
+from ..scorers.tokenizer import PromptTokenizer, load_tokenizer
+from ..types import Condition
+from ..weights import WeightFile
+
+PROMPT = "a red fox runs through deep snow at dawn"
+PROMPT_TOKENS = 40
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# BLIP appends two of its own to the vocabulary.
+APPENDED_WORDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Models:
+    """All that a benchmark runs. `weights`: the bytes of each model's, as they lie on the device."""
+
+    drafter: WanTree
+    target: WanTree
+    codec: WanCodec
+    scorer: ImageRewardScorer
+    condition: Condition
+    device: torch.device
+    weights: dict[str, int]
+
+
+def random_models(request: PlanRequest, device: torch.device, *, fp8: bool = False, seed: int = 0) -> Models:
+    """Make the models of a request. `fp8`: the target's linear weights are kept in fp8 and cast up on use."""
+    random = Random(device, seed)
+    dtype = DTYPES[request.dtype]
+    drafter = random_wan(request.drafter, dtype, random)
+    target = random_wan(request.target, dtype, random, fp8=fp8)
+    vae = _random_vae(request.vae_base, DTYPES[request.vae_dtype], random)
+    scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], random)
+    parts: dict[str, nn.Module] = {"target": target, "drafter": drafter, "vae": vae, "scorer": scorer.model}
+    return Models(
+        drafter=drafter,
+        target=target,
+        codec=WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8),
+        scorer=scorer,
+        condition=_condition(request.target, random),
+        device=device,
+        weights={name: tensor_bytes(module) for name, module in parts.items()},
+    )
+
+
+class Random:
+    """Draws weights on a device that keep activations near their size, so that nothing overflows."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Return standard normal numbers, float32."""
+        return torch.randn(shape, generator=self._generator, device=self.device)
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return the weight of that name: a gain near 1, a small bias, or a matrix that keeps lengths."""
+        values = self.normal(shape)
+        if name.endswith("gamma") or ("norm" in name.lower() and name.endswith("weight")):
+            return values.mul_(0.05).add_(1)
+        if len(shape) < 2 or "modulation" in name or "pos" in name:
+            return values.mul_(0.1)
+        return values.div_(math.sqrt(math.prod(shape[1:])))
+
+
+def random_wan(config: WanConfig, dtype: torch.dtype, random: Random, *, fp8: bool = False) -> WanTree:
+    """Return a transformer of that size whose weights are drawn one by one on their device."""
+    with torch.device("meta"):
+        tree = WanTree(config)
+    _fill(tree, dtype, random)
+    if fp8:
+        _keep_in_fp8(tree)
+    return tree.eval()
+
+
+def _fill(module: nn.Module, dtype: torch.dtype, random: Random) -> None:
+    for name, owner in module.named_modules():
+        for leaf, parameter in list(owner.named_parameters(recurse=False)):
+            value = random.weight(f"{name}.{leaf}", tuple(parameter.shape)).to(dtype)
+            owner.register_parameter(leaf, nn.Parameter(value, requires_grad=False))
+
+
+def _keep_in_fp8(tree: WanTree) -> None:
+    for name, module in list(tree.named_modules()):
+        if isinstance(module, nn.Linear):
+            parent, _, leaf = name.rpartition(".")
+            kept = Fp8Linear(module.weight.data.to(torch.float8_e4m3fn), None, module.bias)
+            tree.get_submodule(parent).register_module(leaf, kept)
+
+
+def _random_vae(base: int, dtype: torch.dtype, random: Random) -> nn.Module:
+    try:
+        from diffusers import AutoencoderKLWan
+    except ImportError as error:
+        raise BadInput(
+            "expected the diffusers package for the Wan VAE, but it is not installed; "
+            "pip install 'sdvg[standalone]'"
+        ) from error
+    with torch.device("meta"):
+        vae: nn.Module = AutoencoderKLWan(base_dim=base)
+    _fill(vae, dtype, random)
+    return vae.eval()
+
+
+def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random) -> ImageRewardScorer:
+    shapes = used_shapes(config)
+    file = WeightFile(
+        path=Path("random"),
+        layout="random numbers",
+        info={},
+        read=lambda name: random.weight(name, shapes[name]),
+        names={name: name for name in shapes},
+    )
+    return ImageRewardScorer(
+        file="random",
+        model=build_model(file, config, random.device, dtype),
+        tokenizer=_tokenizer(config.vocabulary - APPENDED_WORDS),
+        config=config,
+        dtype=dtype,
+        crop="center",
+    )
+
+
+def _tokenizer(words: int) -> PromptTokenizer:
+    """Return a tokenizer of so many words: letters, and fillers that no prompt uses."""
+    letters = [*string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
+    known = [*SPECIAL, *letters]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vocab.txt"
+        fillers = (f"[unused{number}]" for number in range(words - len(known)))
+        path.write_text("\n".join([*known, *fillers]) + "\n", encoding="utf-8")
+        return load_tokenizer(path)
+
+
+def _condition(config: WanConfig, random: Random) -> Condition:
+    embedding = random.normal((1, config.text_len, config.text_dim))
+    embedding[:, PROMPT_TOKENS:] = 0
+    return Condition(embedding, PROMPT, PROMPT)
+
+
+def tensor_bytes(module: nn.Module) -> int:
+    """Return the bytes of a module's parameters and of its fp8 weights."""
+    kept: list[Any] = [*module.parameters()]
+    kept += [layer.weight for layer in module.modules() if isinstance(layer, Fp8Linear)]
+    return sum(tensor.nbytes for tensor in kept)

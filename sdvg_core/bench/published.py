@@ -1,0 +1,104 @@
+"""The authors' execution, made of wrappers around the parts, so that the loop has no case for it.
+
+What it does more than ours, and changes nothing about the video: it drafts and scores block 0, which is never kept;
+it fills the target's context before every block, whether the target is needed or not; it runs five passes (the
+schedule `reference5`); and it scores frame by frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..causal_wan.context import ContextPolicy, Model, Prepared
+from ..history import History
+from ..types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span
+
+
+class Wrapped:
+    """A generator that says of itself what another one does."""
+
+    def __init__(self, inner: BlockGenerator) -> None:
+        self.inner = inner
+        self.name, self.block_frames = inner.name, inner.block_frames
+        self.latent_channels, self.timesteps = inner.latent_channels, inner.timesteps
+        self.anchor_horizon = inner.anchor_horizon
+
+
+class FillsBoth(Wrapped):
+    """A drafter before whose every block the target's context is filled too; the draft's work counts both."""
+
+    def __init__(self, inner: BlockGenerator, target: BlockGenerator) -> None:
+        super().__init__(inner)
+        self._target = target
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        """Fill the target's context, then draft."""
+        # With every step's outcome given there is nothing left for the target to do but its context.
+        nothing = (torch.zeros(1),) * len(self._target.timesteps)
+        filled = self._target.generate(history, span, noise, condition, nothing)
+        draft = self.inner.generate(history, span, noise, condition, given)
+        return replace(draft, work=draft.work + filled.work)
+
+
+class OnceABlock:
+    """A context policy that prepares a block's context once, however often it is asked for."""
+
+    def __init__(self, inner: ContextPolicy) -> None:
+        self._inner = inner
+        self._newest: tuple[tuple[History, Span, Condition, tuple[int, int]], Prepared] | None = None
+
+    @property
+    def anchor_horizon(self) -> int:
+        """The inner one's."""
+        return self._inner.anchor_horizon
+
+    def prepare(
+        self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
+    ) -> Prepared:
+        """Return the context of the block at `span`; the denoising steps overwrite their own slots only."""
+        asked = (history, span, condition, size)
+        if self._newest and self._newest[0] == asked:
+            return replace(self._newest[1], passes=0, encodes=0)
+        self._newest = None  # frees the old cache before the new one is made
+        prepared = self._inner.prepare(model, history, span, condition, size)
+        self._newest = (asked, prepared)
+        return prepared
+
+
+class FrameByFrame:
+    """A scorer that judges each frame in a call of its own."""
+
+    def __init__(self, inner: Scorer) -> None:
+        self._inner = inner
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Return `(f,)` scores of `b f c h w`."""
+        return torch.cat([self._inner.score(frame, prompt) for frame in frames.split(1, dim=1)])
+
+    def describe(self) -> Mapping[str, Any]:
+        """The inner one's settings."""
+        return self._inner.describe()
+
+
+class Unseeing:
+    """Stands in for a scorer where nobody judges: zeros for every frame, at no cost."""
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Return `(f,)` zeros."""
+        return torch.zeros(frames.shape[1])
+
+    def describe(self) -> Mapping[str, Any]:
+        """Say so."""
+        return {"name": "none", "notes": ()}

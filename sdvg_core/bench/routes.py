@@ -1,0 +1,93 @@
+"""The routes that are timed. Decisions are scripted; scores are computed all the same, and their time counts."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..errors import BadInput
+from ..router import Policy, RouterConfig
+
+TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
+# Rejections in a row after which the route `bail-out` leaves the rest to the target.
+BAIL_OUT_AFTER = 2
+DEFAULT = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route through a clip. `keeps`: for every block whether the drafter's is shown."""
+
+    name: str
+    policy: Policy
+    keeps: tuple[bool, ...]
+    bail_out: int = 0
+
+    @property
+    def routed(self) -> bool:
+        """Whether both models take part."""
+        return self.name not in (TARGET_ONLY, DRAFT_ONLY)
+
+    @property
+    def rejected(self) -> int:
+        """How many blocks after the first the target makes."""
+        return self.keeps[1:].count(False)
+
+    @property
+    def limit(self) -> float | None:
+        """The speed-up over target-only if drafting and routing took no time; None if the target makes no block."""
+        by_target = self.keeps.count(False)
+        return len(self.keeps) / by_target if by_target else None
+
+    @property
+    def script(self) -> str:
+        """The route as letters: a for a draft that is shown, r for a block of the target's."""
+        return "".join("a" if keep else "r" for keep in self.keeps)
+
+    @property
+    def router(self) -> RouterConfig:
+        """The router that takes this route."""
+        script = self.keeps if self.policy == "scripted" else ()
+        return RouterConfig(
+            policy=self.policy, script=script, bail_out=self.bail_out, force_first=self.name != DRAFT_ONLY
+        )
+
+
+def default_routes(blocks: int) -> tuple[Route, ...]:
+    """Return the usual routes, as far as a clip of so many blocks has them."""
+    return tuple(
+        parse_route(name, blocks) for name in DEFAULT if not name.startswith("r=") or int(name[2:]) < blocks
+    )
+
+
+def parse_route(name: str, blocks: int) -> Route:
+    """Return a route by its name: target-only, draft-only, anchor-only, bail-out, or r=2 for two rejected blocks.
+
+    Raises `BadInput` if there is no such route through that many blocks.
+    """
+    later = blocks - 1
+    fixed: dict[str, tuple[Policy, tuple[bool, ...], int]] = {
+        TARGET_ONLY: ("always-target", (False,) * blocks, 0),
+        DRAFT_ONLY: ("always-draft", (True,) * blocks, 0),
+        ANCHOR_ONLY: ("anchor-only", (False, *(True,) * later), 0),
+        BAIL_OUT: ("scripted", (False,) * blocks, BAIL_OUT_AFTER),
+    }
+    if name in fixed:
+        policy, keeps, bail_out = fixed[name]
+        return Route(name=name, policy=policy, keeps=keeps, bail_out=bail_out)
+    found = re.fullmatch(r"r=(\d{1,4})", name)
+    if found is None:
+        raise BadInput(f"expected a route among {', '.join(fixed)} or r=N, but got {name!r}; choose one of them")
+    rejected = int(found[1])
+    if rejected > later:
+        raise BadInput(
+            f"expected at most {later} rejected blocks of {blocks}, for the first is always the target's, but got "
+            f"{name}; reject fewer or ask for more blocks"
+        )
+    remade = evenly(rejected, blocks)
+    return Route(name=name, policy="scripted", keeps=tuple(i > 0 and i not in remade for i in range(blocks)))
+
+
+def evenly(count: int, blocks: int) -> tuple[int, ...]:
+    """Return `count` of the blocks 1 to `blocks - 1`, spread evenly over them."""
+    return tuple(1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count))

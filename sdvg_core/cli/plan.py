@@ -1,0 +1,100 @@
+"""Say what of the real pair fits in a GPU's memory, how, and how long a block would take.
+
+Bytes follow from the models' sizes, seconds from published rates; nothing is loaded. Without --vram: this machine's
+GPU, or a table of the usual sizes where there is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import torch
+
+from ..causal_wan.config import PUBLISHED
+from ..causal_wan.presets import PRESETS, get_preset
+from ..loading import DTYPES
+from ..plan import PlanRequest, plan, plan_text
+from ..plan.rates import A6000, H100, RATES, Rates
+from ..plan.request import PAPER_REJECTED, PCIE_GB_PER_SECOND
+from ..plan.text import plan_table
+
+USUAL = (12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
+# Memory is sold in units of 2^30 bytes; a plan counts in 1e9, and leaves the difference to the driver.
+SOLD_UNIT = 2**30
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--vram", type=float, nargs="+", metavar="GB", help="as sold, such as 24 (default: of this machine's GPU)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the plans as JSON, one line each")
+    video = parser.add_argument_group("video")
+    video.add_argument("--width", type=int, default=832, help="pixels, a multiple of 16 (default 832)")
+    video.add_argument("--height", type=int, default=480, help="pixels, a multiple of 16 (default 480)")
+    video.add_argument("--blocks", type=int, default=9, help="blocks of latent frames (default 9)")
+    video.add_argument("--steps", type=int, default=4, help="denoising steps of a block (default 4)")
+    video.add_argument(
+        "--rejected",
+        type=float,
+        default=PAPER_REJECTED,
+        metavar="SHARE",
+        help=f"of the blocks after the first (default {PAPER_REJECTED}, the paper's at tau -0.7)",
+    )
+    models = parser.add_argument_group("models")
+    for role, size, preset in (("drafter", "1.3B", "self-forcing-1.3b"), ("target", "14B", "krea-14b")):
+        models.add_argument(f"--{role}-size", choices=list(PUBLISHED), default=size)
+        models.add_argument(f"--{role}-preset", choices=list(PRESETS), default=preset, metavar="PRESET")
+    models.add_argument("--vae-dtype", choices=list(DTYPES), default="float16")
+    models.add_argument("--reward-dtype", choices=list(DTYPES), default="float32")
+    device = parser.add_argument_group("device")
+    device.add_argument(
+        "--pcie",
+        type=float,
+        default=PCIE_GB_PER_SECOND,
+        metavar="GB_PER_SECOND",
+        help="from main memory to the GPU (default 20: PCIe 4.0 x16, pinned; assumed, not measured)",
+    )
+    device.add_argument("--rates", choices=list(RATES), help="whose published speed to predict with")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print a plan for every amount of memory."""
+    request = PlanRequest(
+        width=options.width,
+        height=options.height,
+        blocks=options.blocks,
+        steps=options.steps,
+        rejected=options.rejected,
+        drafter=PUBLISHED[options.drafter_size],
+        target=PUBLISHED[options.target_size],
+        drafter_preset=get_preset(options.drafter_preset),
+        target_preset=get_preset(options.target_preset),
+        vae_dtype=options.vae_dtype,
+        reward_dtype=options.reward_dtype,
+        pcie=options.pcie,
+        rates=RATES[options.rates] if options.rates else _guess_rates(),
+    )
+    amounts = options.vram or ((device_gigabytes(),) if torch.cuda.is_available() else USUAL)
+    plans = [plan(amount, request) for amount in amounts]
+    if options.json:
+        print("\n".join(json.dumps(found.as_dict(), allow_nan=False) for found in plans))
+    elif len(plans) > 1:
+        print(plan_table(plans))
+        print(f"Seconds per block, and per video of {request.blocks}; rates of the {request.rates.source}.")
+        print("Predicted, not measured; plan --vram GB says more.")
+    else:
+        print(plan_text(plans[0]))
+    return 0
+
+
+def device_gigabytes() -> float:
+    """Return the memory of this machine's first GPU as it is sold."""
+    return torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT
+
+
+def _guess_rates() -> Rates:
+    """Return the rates of the published device that is most like this machine's."""
+    name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
+    return H100 if any(part in name for part in ("H100", "H200", "GH200", "B200")) else A6000

@@ -1,0 +1,10 @@
+"""What of a run fits on a device, how, and how long a block then takes: predicted from sizes, before loading.
+
+`plan(vram, request)` returns a `Plan`, `plan_text(plan)` what to show a person. Nothing here touches a device.
+"""
+
+from .choose import Plan, plan
+from .request import PlanRequest
+from .text import plan_text
+
+__all__ = ["Plan", "PlanRequest", "plan", "plan_text"]

@@ -1,0 +1,74 @@
+"""How fast a device works, found from published times; every rate names its source.
+
+Two published times of one device, with the large model alone and with the small one alone, give two rates: that of
+the transformers and that of the VAE's decoder, which is far lower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+TERA, GIGA = 1e12, 1e9
+
+# Work of a nine-block video of 832x480 in five passes, and of a block in four, in 1e12 operations; derived by the
+# functions of `work` (a test holds them together).
+PAPER_TARGET, PAPER_DRAFT, PAPER_DECODE = 7701.4, 1019.1, 356.7
+BLOCK_TARGET, BLOCK_DRAFT, BLOCK_DECODE = 730.7, 97.0, 40.65
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Operations per second of transformers, VAE and scorer, and bytes per second of the device's own memory."""
+
+    name: str
+    source: str
+    transformer: float
+    vae: float
+    scorer: float
+    memory: float
+
+
+def two_rates(
+    target: float, draft: float, decode: float, target_seconds: float, draft_seconds: float
+) -> tuple[float, float]:
+    """Return the rates of transformer and decoder from two times.
+
+    `target`, `draft`: operations of either model, `decode` those of the decoder, which both times include.
+    """
+    transformer = (target - draft) / (target_seconds - draft_seconds)
+    return transformer, decode / (draft_seconds - draft / transformer)
+
+
+def _rates(name: str, source: str, both: tuple[float, float], scorer: float, memory: float) -> Rates:
+    return Rates(
+        name=name,
+        source=source,
+        transformer=both[0] * TERA,
+        vae=both[1] * TERA,
+        scorer=scorer * TERA,
+        memory=memory * GIGA,
+    )
+
+
+# 12 frames of 138e9 operations take 0.3 to 0.54 s there, one by one and through the host.
+_A6000_SCORER = 1.65 / 0.42
+_A6000_BOTH = two_rates(PAPER_TARGET, PAPER_DRAFT, PAPER_DECODE, 97.0, 25.7)
+_H100_BOTH = two_rates(BLOCK_TARGET, BLOCK_DRAFT, BLOCK_DECODE, 12 / 4.5, 12 / 16)
+
+A6000 = _rates(
+    "a6000",
+    "RTX A6000, from 97.0 s target-only and 25.7 s draft-only for nine blocks in five passes (arXiv 2604.17397)",
+    _A6000_BOTH,
+    _A6000_SCORER,
+    768,
+)
+H100 = _rates(
+    "h100",
+    "H100, from 4.5 (14B) and 16 (1.3B) pixel frames per second (arXiv 2511.20426), four passes and a context "
+    "pass assumed; the scorer's rate scaled from the RTX A6000",
+    _H100_BOTH,
+    _A6000_SCORER * _H100_BOTH[0] / _A6000_BOTH[0],
+    3350,
+)
+RATES: Mapping[str, Rates] = {rates.name: rates for rates in (A6000, H100)}

@@ -1,0 +1,91 @@
+"""What a plan is asked for: the models, the size of the video, and how it is expected to go."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
+from ..causal_wan.presets import Preset, get_preset
+from ..errors import BadInput
+from ..loading import DTYPES
+from ..scorers.shapes import ImageRewardConfig
+from .rates import A6000, Rates
+
+VAE_STRIDE, PATCH = 8, 2
+# Of the paper's table at tau -0.7: 1.44 of the 8 blocks after the first were rejected.
+PAPER_REJECTED = 0.18
+# PCIe 4.0 x16 from pinned memory; assumed, not measured. From memory that is not pinned expect half of it.
+PCIE_GB_PER_SECOND = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """The run to plan; the defaults are the real pair at the paper's size.
+
+    `width`, `height`: pixels. `dtype`: of the transformers' activations, keys, values and unquantised weights.
+    `vae_base`: the VAE's narrowest width. `rejected`: the share of the blocks after the first that the target
+    makes. `pcie`: GB per second from main memory to the device. Raises `BadInput` for what cannot be.
+    """
+
+    width: int = 832
+    height: int = 480
+    blocks: int = 9
+    drafter: WanConfig = WAN_1_3B
+    target: WanConfig = WAN_14B
+    drafter_preset: Preset = field(default_factory=lambda: get_preset("self-forcing-1.3b"))
+    target_preset: Preset = field(default_factory=lambda: get_preset("krea-14b"))
+    steps: int = 4
+    dtype: str = "bfloat16"
+    vae_base: int = 96
+    vae_dtype: str = "float16"
+    reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
+    reward_dtype: str = "float32"
+    rejected: float = PAPER_REJECTED
+    pcie: float = PCIE_GB_PER_SECOND
+    rates: Rates = A6000
+
+    def __post_init__(self) -> None:
+        for name, size in (("width", self.width), ("height", self.height)):
+            if size < VAE_STRIDE * PATCH or size % (VAE_STRIDE * PATCH):
+                raise BadInput(
+                    f"expected {name} as a multiple of {VAE_STRIDE * PATCH}, but got {size}; "
+                    f"use {max(1, round(size / 16)) * 16}"
+                )
+        for name in ("blocks", "steps"):
+            if getattr(self, name) < 1:
+                raise BadInput(f"expected {name} of at least 1, but got {getattr(self, name)}; ask for 1 or more")
+        if not 0 <= self.rejected <= 1:
+            raise BadInput(f"expected rejected from 0 to 1, but got {self.rejected}; give a share of the blocks")
+        if not (self.pcie > 0 and math.isfinite(self.pcie)):
+            raise BadInput(f"expected pcie above 0, but got {self.pcie}; give GB per second, such as 20")
+        for name in ("dtype", "vae_dtype", "reward_dtype"):
+            if getattr(self, name) not in DTYPES:
+                raise BadInput(
+                    f"expected {name} among {', '.join(DTYPES)}, but got {getattr(self, name)!r}; choose one"
+                )
+        if self.drafter_preset.block_frames != self.target_preset.block_frames:
+            raise BadInput(
+                f"expected presets with one block size, but drafter and target make blocks of "
+                f"{self.drafter_preset.block_frames} and {self.target_preset.block_frames}; choose others"
+            )
+
+    @property
+    def block_frames(self) -> int:
+        """Latent frames per block."""
+        return self.target_preset.block_frames
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a frame."""
+        return self.width * self.height
+
+    @property
+    def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
+        """Both transformers, and how each is run."""
+        return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
+
+    def itemsize(self, name: str) -> int:
+        """Bytes of a number of the dtype in the field `name`."""
+        return int(DTYPES[getattr(self, name)].itemsize)

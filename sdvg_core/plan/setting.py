@@ -1,0 +1,123 @@
+"""Ways to lay a run out on one device, the bytes each step then needs, and what it costs to copy things in.
+
+The drafter, the scorer and the VAE's state may leave the device while the target makes a block, and the target
+while it does not. A target that does not even fit then is streamed: what has no room is copied over in every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+from .request import PlanRequest
+from .sizes import layer_bytes, state_bytes, weight_bytes, working_bytes
+from .work import context_passes
+
+STEPS = ("draft", "decode", "score", "target")
+MOVABLE = ("drafter", "scorer", "vae state")
+# Of a streamed target: the layer at work, and the next one on its way.
+LAYERS_IN_FLIGHT = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One way to lay a run out.
+
+    `fp8`: the target's linear weights are fp8. `away`: what leaves while the target works, of `MOVABLE`.
+    `target_away`: the target leaves while it does not. `streamed`: the target is never there whole.
+    """
+
+    fp8: bool = False
+    away: tuple[str, ...] = ()
+    target_away: bool = False
+    streamed: bool = False
+
+    @property
+    def stays(self) -> bool:
+        """Whether everything is on the device all the time."""
+        return not (self.away or self.target_away or self.streamed)
+
+
+def settings() -> Iterator[Setting]:
+    """Yield every setting, the plain ones first."""
+    aways = [away for count in range(len(MOVABLE) + 1) for away in combinations(MOVABLE, count)]
+    for streamed in (False, True):
+        for fp8 in (False, True):
+            for target_away in (False, True):
+                for away in aways:
+                    yield Setting(fp8=fp8, away=away, target_away=target_away, streamed=streamed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sizes:
+    """Bytes of a run's parts with a bfloat16 or an fp8 target, worked out once."""
+
+    weights: Mapping[str, int]
+    states: Mapping[str, int]
+    working: Mapping[str, int]
+    layer: int
+    passes: int
+
+    @classmethod
+    def of(cls, request: PlanRequest, *, fp8: bool) -> Sizes:
+        """Count them."""
+        return cls(
+            weights=weight_bytes(request, fp8=fp8),
+            states=state_bytes(request),
+            working=working_bytes(request, fp8=fp8),
+            layer=layer_bytes(request.target, request.itemsize("dtype"), fp8=fp8),
+            passes=request.steps + context_passes(request.target_preset),
+        )
+
+
+def step_parts(request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, dict[str, int]]:
+    """Return for every step which parts lie there, in bytes; of a streamed target only what is in flight."""
+    return {step: _parts_of(step, request, sizes, setting) for step in STEPS}
+
+
+def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, int]:
+    weights, states = sizes.weights, sizes.states
+    parts = {"vae": weights["vae"], "working": sizes.working[step]}
+    for name in ("drafter", "scorer"):
+        if not (step == "target" and name in setting.away):
+            parts[name] = weights[name]
+    if step == "target" or not setting.target_away:
+        parts["target"] = LAYERS_IN_FLIGHT * sizes.layer if setting.streamed else weights["target"]
+    if not (step == "target" and "vae state" in setting.away):
+        # The committed one, and while a draft is decoded or judged, the one that follows it.
+        parts["vae state"] = states["vae state"] * (2 if step in ("decode", "score") else 1)
+    for name, (_, preset) in request.models.items():
+        parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
+        at_work = step == {"drafter": "draft", "target": "target"}[name]
+        if at_work or preset.policy == "incremental":
+            parts[f"{name} keys and values"] = states[f"{name} keys and values"]
+    return parts
+
+
+def most(parts: Mapping[str, Mapping[str, int]]) -> int:
+    """Return the bytes of the step that needs most."""
+    return max(sum(step.values()) for step in parts.values())
+
+
+def with_target(
+    parts: Mapping[str, Mapping[str, int]], sizes: Sizes, setting: Setting, room: float
+) -> dict[str, dict[str, int]]:
+    """Return the steps with as much of a streamed target on the device as there is room for."""
+    steps = {name: dict(step) for name, step in parts.items()}
+    if setting.streamed:
+        there = [step for step in steps.values() if "target" in step]
+        spare = int(room) - max(sum(step.values()) for step in there)
+        for step in there:
+            step["target"] = min(step["target"] + max(spare, 0), sizes.weights["target"])
+    return steps
+
+
+def copied_bytes(parts: Mapping[str, Mapping[str, int]], sizes: Sizes, setting: Setting) -> int:
+    """Return the bytes copied to or from the device for every block that the target makes."""
+    target = parts["target"]["target"]
+    streamed = sizes.passes * (sizes.weights["target"] - target)
+    back = sum(sizes.weights[name] for name in setting.away if name in sizes.weights)
+    # Weights have a copy in main memory and are dropped; the state changes, so it goes out and comes back.
+    state = 2 * sizes.states["vae state"] if "vae state" in setting.away else 0
+    return streamed + back + state + (target if setting.target_away else 0)

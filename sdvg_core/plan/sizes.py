@@ -1,0 +1,136 @@
+"""Bytes of a run's parts. Weights, keys, values and the VAE's state are counted exactly from shapes.
+
+What a step needs for a while was counted at the published sizes on tensors without memory, as the most bytes alive
+at once (a test counts again); workspaces of the device's own libraries are not in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ..causal_wan.config import WanConfig, wan_shapes
+from ..causal_wan.presets import Preset
+from ..decoders.wan_vae_shapes import wan_vae_shapes
+from ..scorers.shapes import used_shapes
+from .request import PATCH, VAE_STRIDE, PlanRequest
+
+GB = 10**9
+FLOAT32 = 4
+# The decoder's state, per pixel of a frame: so many values for each channel of its base width, and half a value.
+STATE_VALUES_PER_BASE, STATE_VALUES_MORE = 24.625, 0.5
+# Alive at once while a block is decoded or a frame encoded, beside the old state and the new: values of the VAE's
+# dtype, and bytes whatever the dtype, per pixel of a frame, at a base width of 96.
+DECODE_VALUES, DECODE_BYTES = 2330, 783
+ENCODE_VALUES = 974
+PUBLISHED_BASE = 96
+# Alive at once in a pass, in widths of the model for every token: in attention, and beside the feed-forward's
+# middle and the activation of that.
+ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 4.01
+# Alive at once while a frame is scored: bytes per pixel of it, and in the network, of the feed-forward's widths for
+# every token.
+SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
+# The encoder of UMT5-XXL: read once, before the other models are loaded.
+TEXT_ENCODER_PARAMETERS = 5_680_910_336
+TEXT_ENCODER_BYTES = 2 * TEXT_ENCODER_PARAMETERS
+
+
+def wan_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
+    """Return the bytes of a transformer's weights. `fp8`: those of its linear layers are kept in one byte each."""
+    total = 0
+    for name, shape in wan_shapes(config).items():
+        linear = name.endswith(".weight") and len(shape) == 2
+        total += math.prod(shape) * (1 if fp8 and linear else itemsize)
+    return total
+
+
+def layer_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
+    """Return the bytes of one transformer block's weights, and a little more."""
+    return math.ceil(wan_bytes(config, itemsize, fp8=fp8) / config.num_layers)
+
+
+def kv_frames(preset: Preset) -> int:
+    """Return how many latent frames' keys and values a model keeps while it makes a block."""
+    return preset.context_frames + preset.block_frames if preset.policy == "recompute" else preset.window
+
+
+def frame_tokens(width: int, height: int) -> int:
+    """Return the tokens of one latent frame of a video of that size in pixels."""
+    return (width // VAE_STRIDE // PATCH) * (height // VAE_STRIDE // PATCH)
+
+
+def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int) -> int:
+    """Return the bytes of a self-attention cache: keys and values of `frames` frames of `tokens` tokens."""
+    return 2 * config.num_layers * frames * tokens * config.dim * itemsize
+
+
+def text_kv_bytes(config: WanConfig, itemsize: int) -> int:
+    """Return the bytes of one prompt's cross-attention keys and values."""
+    return 2 * config.num_layers * config.text_len * config.dim * itemsize
+
+
+def vae_state_bytes(base: int, pixels: int, itemsize: int) -> int:
+    """Return the bytes of the VAE's decode state for frames of so many pixels."""
+    return int((STATE_VALUES_PER_BASE * base + STATE_VALUES_MORE) * pixels) * itemsize
+
+
+def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int) -> int:
+    """Return what a forward pass over `frames` latent frames needs for a while."""
+    widths = max(ATTENTION_WIDTHS * config.dim, FEED_FORWARD_WIDTHS * config.dim + 2 * config.ffn_dim)
+    return math.ceil(frames * tokens * widths) * itemsize
+
+
+def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
+    """Return the bytes of every model's weights. `fp8`: the target's linear layers."""
+    itemsize = request.itemsize("dtype")
+    vae = sum(math.prod(shape) for shape in wan_vae_shapes(request.vae_base).values())
+    return {
+        "target": wan_bytes(request.target, itemsize, fp8=fp8),
+        "drafter": wan_bytes(request.drafter, itemsize),
+        "vae": vae * request.itemsize("vae_dtype"),
+        "scorer": _scorer_bytes(request),
+    }
+
+
+def _scorer_bytes(request: PlanRequest) -> int:
+    """The reward head is float32 whatever the towers are."""
+    itemsize = request.itemsize("reward_dtype")
+    shapes = used_shapes(request.reward).items()
+    return sum(math.prod(s) * (FLOAT32 if name.startswith("mlp.") else itemsize) for name, s in shapes)
+
+
+def state_bytes(request: PlanRequest) -> dict[str, int]:
+    """Return the bytes of what is held beside weights: either model's keys and values, and one decode state."""
+    itemsize, tokens = request.itemsize("dtype"), frame_tokens(request.width, request.height)
+    held: dict[str, int] = {}
+    for name, (config, preset) in request.models.items():
+        held[f"{name} keys and values"] = kv_bytes(config, kv_frames(preset), tokens, itemsize)
+        held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
+    held["vae state"] = vae_state_bytes(request.vae_base, request.pixels, request.itemsize("vae_dtype"))
+    return held
+
+
+def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
+    """Return what each step needs for a while: drafting, decoding, scoring, and the target's making of a block."""
+    tokens, itemsize = frame_tokens(request.width, request.height), request.itemsize("dtype")
+    vae, scale = request.itemsize("vae_dtype"), request.vae_base / PUBLISHED_BASE
+    passes = {
+        name: pass_bytes(config, preset.block_frames, tokens, itemsize)
+        for name, (config, preset) in request.models.items()
+    }
+    if fp8:  # one weight at a time is cast up
+        config = request.target
+        passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
+    encode = int(ENCODE_VALUES * scale * request.pixels) * vae
+    for name, (_, preset) in request.models.items():
+        if preset.policy == "recompute":  # the window's first frame is encoded when the cache is already there
+            passes[name] = max(passes[name], encode)
+    frames = 4 * request.block_frames
+    patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
+    network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
+    return {
+        "draft": passes["drafter"],
+        "decode": int((DECODE_VALUES * vae * scale + DECODE_BYTES) * request.pixels),
+        "score": max(SCORE_BYTES * frames * request.pixels, network),
+        "target": passes["target"],
+    }

@@ -1,0 +1,110 @@
+"""A plan in sentences, and many plans as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .choose import Plan
+from .setting import Setting
+from .sizes import GB
+
+NAMES = {
+    "target": "target weights",
+    "drafter": "drafter weights",
+    "vae": "VAE weights",
+    "scorer": "scorer weights",
+    "vae state": "VAE state",
+    "working": "for a while",
+}
+STEP_NAMES = {
+    "draft": "drafting",
+    "decode": "decoding",
+    "score": "scoring",
+    "target": "the target's making of a block",
+}
+
+
+def plan_text(plan: Plan) -> str:
+    """Return what to tell a person about a plan, in a few lines."""
+    request = plan.request
+    lines = [
+        f"{request.drafter.size} drafter, {request.target.size} target, {request.width}x{request.height}, "
+        f"{request.blocks} blocks, in {plan.vram:g} GB"
+    ]
+    lines += _fit_lines(plan) if plan.fits else _misfit_lines(plan)
+    step = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
+    parts = sorted(plan.parts[step].items(), key=lambda item: -item[1])
+    inside = ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in parts)
+    lines.append(f"Most is needed for {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {inside}.")
+    if plan.seconds:
+        lines += _seconds_lines(plan)
+    return "\n".join(lines)
+
+
+def _fit_lines(plan: Plan) -> list[str]:
+    where = "on the device, before the other models come" if plan.text_encoder_on_device else "on the CPU"
+    return [f"Fits: {layout(plan)}.", f"The text encoder reads the prompt {where}."]
+
+
+def _misfit_lines(plan: Plan) -> list[str]:
+    lines = [
+        f"Does not fit: even with {layout(plan)}, {gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}."
+    ]
+    if plan.would_fit:
+        lines.append(f"It would fit at {plan.would_fit[0]}x{plan.would_fit[1]}.")
+    else:
+        lines.append("No size of that shape would fit.")
+    return lines
+
+
+def layout(plan: Plan) -> str:
+    """Return the target's dtype and what lies where, in words."""
+    dtype = "fp8" if plan.setting.fp8 else plan.request.dtype
+    return f"target in {dtype}, {_placement(plan.setting, plan.streamed_share)}"
+
+
+def _placement(setting: Setting, streamed: float) -> str:
+    if setting.stays:
+        return "everything stays on the device"
+    parts = []
+    if setting.away:
+        verb = "leaves" if len(setting.away) == 1 else "leave"
+        *most, last = (NAMES.get(name, name).removesuffix(" weights") for name in setting.away)
+        names = f"{', '.join(most)} and {last}" if most else last
+        parts.append(f"{names} {verb} while it works")
+    if setting.target_away:
+        parts.append("it leaves while it does not work")
+    if setting.streamed:
+        parts.append(f"{100 * streamed:.0f} % of its weights are copied over in every pass")
+    return "; ".join(parts)
+
+
+def _seconds_lines(plan: Plan) -> list[str]:
+    seconds, request = plan.seconds, plan.request
+    assert seconds is not None
+    copying = f", {seconds.copying:.1f} s of it copying at {request.pcie:g} GB/s" if seconds.copying else ""
+    return [
+        f"Predicted seconds per block: accepted {seconds.accepted:.1f}, rejected {seconds.rejected:.1f}{copying}, "
+        f"the first {seconds.forced:.1f}; {seconds.video:.0f} s a video, {100 * request.rejected:.0f} % rejected.",
+        f"Rates of the {request.rates.source}. Predicted, not measured.",
+    ]
+
+
+def plan_table(plans: Sequence[Plan]) -> str:
+    """Return one line per plan."""
+    head = f"{'GB':>4} {'peak':>6} {'accepted':>9} {'rejected':>9} {'copying':>8} {'first':>6} {'video':>6}  layout"
+    lines = [head]
+    for plan in plans:
+        found = plan.seconds
+        if found is None:
+            lines.append(f"{plan.vram:4g} {'-':>6} does not fit: {gigabytes(plan.missing)} are missing")
+            continue
+        numbers = (found.accepted, found.rejected, found.copying, found.forced)
+        cells = "".join(f" {value:{width}.1f}" for value, width in zip(numbers, (9, 9, 8, 6), strict=True))
+        lines.append(f"{plan.vram:4g} {plan.peak / GB:6.1f}{cells} {found.video:6.0f}  {layout(plan)}")
+    return "\n".join(lines)
+
+
+def gigabytes(size: int) -> str:
+    """Return a number of bytes as people read it."""
+    return f"{size / GB:.1f} GB" if size >= 0.1 * GB else f"{size / 1e6:.1f} MB"

@@ -1,0 +1,72 @@
+"""Operations of a block (a multiplication and an addition are two), and the seconds they take at given rates."""
+
+from __future__ import annotations
+
+from ..causal_wan.config import WanConfig
+from ..causal_wan.presets import Preset
+from .request import PlanRequest
+from .sizes import PUBLISHED_BASE, frame_tokens, kv_frames
+
+# Of the published VAE per pixel of a frame: for one latent frame that is not the clip's first, and for encoding one
+# pixel frame. Of ImageReward per pixel frame. Counted on its layers.
+DECODE_OPERATIONS, ENCODE_OPERATIONS, SCORE_OPERATIONS = 33.93e6, 6.81e6, 138e9
+# The clip's first latent frame is a single pixel frame and takes this share of a later one's work.
+FIRST_FRAME = 0.32
+
+
+def pass_operations(config: WanConfig, frames: int, seen: int, tokens: int) -> float:
+    """Return the operations of a pass over `frames` latent frames of `tokens` tokens that sees `seen` frames."""
+    queries, keys = frames * tokens, seen * tokens
+    linear = 12 * config.dim**2 + 4 * config.dim * config.ffn_dim
+    attention = 4 * config.dim * (keys + config.text_len)
+    return float(config.num_layers * queries * (linear + attention))
+
+
+def context_operations(config: WanConfig, preset: Preset, tokens: int) -> float:
+    """Return the operations of the context passes before a block that is not among the clip's first."""
+    block = preset.block_frames
+    if preset.policy == "incremental":  # one pass over the newest block
+        return pass_operations(config, block, kv_frames(preset), tokens)
+    pieces = range(0, preset.context_frames, block)
+    lasts = [min(first + block, preset.context_frames) for first in pieces]
+    spans = zip(pieces, lasts, strict=True)
+    return sum(pass_operations(config, last - first, last, tokens) for first, last in spans)
+
+
+def block_operations(config: WanConfig, preset: Preset, steps: int, tokens: int, *, first: bool = False) -> float:
+    """Return the operations of making a block. `first`: the clip's, which has no context."""
+    if first:
+        return steps * pass_operations(config, preset.block_frames, preset.block_frames, tokens)
+    once = pass_operations(config, preset.block_frames, kv_frames(preset), tokens)
+    return steps * once + context_operations(config, preset, tokens)
+
+
+def context_passes(preset: Preset) -> int:
+    """Return how many context passes go before a block."""
+    return -(-preset.context_frames // preset.block_frames) if preset.policy == "recompute" else 1
+
+
+def decode_operations(request: PlanRequest, *, first: bool = False) -> float:
+    """Return the operations of decoding a block."""
+    frames = request.block_frames - (1 - FIRST_FRAME if first else 0)
+    return frames * DECODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
+
+
+def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
+    """Return the seconds of each step of a block, and of the first block's, without any copying."""
+    rates, tokens = request.rates, frame_tokens(request.width, request.height)
+    encode = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
+    seconds = {
+        "decode": decode_operations(request) / rates.vae,
+        "first decode": decode_operations(request, first=True) / rates.vae,
+        "score": 4 * request.block_frames * SCORE_OPERATIONS / rates.scorer,
+    }
+    for name, (config, preset) in request.models.items():
+        # fp8 weights are read, written in the wider dtype, and read once more, in every pass.
+        cast = 3 * config.parameters / rates.memory if fp8 and name == "target" else 0.0
+        anchor = encode / rates.vae if preset.policy == "recompute" else 0.0
+        for first in (False, True):
+            passes = request.steps + (0 if first else context_passes(preset))
+            work = block_operations(config, preset, request.steps, tokens, first=first) / rates.transformer
+            seconds[f"first {name}" if first else name] = work + passes * cast + (0.0 if first else anchor)
+    return seconds

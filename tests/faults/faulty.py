@@ -1,0 +1,168 @@
+"""A nine-block run on tiny models that can be made to fail at any call, and what it takes to judge the damage."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from PIL import Image
+from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
+
+from sdvg_core import journal, rendering
+from sdvg_core.causal_wan import context, generator
+from sdvg_core.causal_wan.context import AnchorEncoder
+from sdvg_core.journal import Journal, find_unfinished
+from sdvg_core.latents import load_latents
+from sdvg_core.loading import Loaded
+from sdvg_core.outputs import LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
+from sdvg_core.prompts import Conditions
+from sdvg_core.records import BlockRecord
+from sdvg_core.rendering import VideoRequest, render
+from sdvg_core.report import RunReport
+from sdvg_core.router import RouterConfig
+from sdvg_core.video import Mp4Writer
+
+FINAL = (VIDEO, LATENTS, REPORT, PICTURE)
+CONDITIONS = Conditions(((0, PROMPT),))
+IDENTITY = {"seed": "42"}
+# Drafts are kept and remade in turn, so that every kind of call comes before and after every other.
+REQUEST = VideoRequest(blocks=9, width=16, height=16, router=RouterConfig(tau=0.3))
+
+
+class NotedScorer(BrightScorer):
+    def prompt_notes(self, prompt: str) -> tuple[str, ...]:
+        return ()
+
+
+class FrameLog(Mp4Writer):
+    """Writes the video, and takes a digest of every frame of the run; how they are cut into calls does not show."""
+
+    newest = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._digest = hashlib.sha256()
+
+    def add(self, frames: torch.Tensor) -> None:
+        super().add(frames)
+        self._digest.update(frames.contiguous().numpy().tobytes())
+        FrameLog.newest = self._digest.hexdigest()
+
+
+def make_loaded(
+    policy: str = "recompute", before_pass: Callable[[str], None] | None = None, **options: Any
+) -> Loaded:
+    """The doubles of tests/tiny.py as the loaders would hand them over; `before_pass` hears of every pass."""
+    engine = make_engine(policy, before_pass=before_pass, **options)
+    scorer: Any = NotedScorer()
+    engine = type(engine)(drafter=engine.drafter, target=engine.target, codec=engine.codec, scorer=scorer)
+    codec: Any = engine.codec
+    return Loaded(engine=engine, codec=codec, scorer=scorer, patch=2, settings={"device": "cpu"}, notes=())
+
+
+def make_video(
+    loaded: Loaded,
+    folder: Path,
+    request: VideoRequest = REQUEST,
+    on_block: Callable[[BlockRecord], None] = lambda record: None,
+    *,
+    resume: bool = False,
+    conditions: Conditions = CONDITIONS,
+) -> RunReport:
+    """Make a video as the command line does, without its loading and talking."""
+    unfinished = find_unfinished(folder, IDENTITY) if resume else None
+    with staged_outputs(folder, unfinished) as staging:
+        return render(loaded, request, conditions, staging, Journal(staging.journal, IDENTITY), on_block)
+
+
+def result(folder: Path, report: RunReport) -> tuple[Any, ...]:
+    """What must be the same to the bit: latents, frames, and all decisions with their scores."""
+    latents = load_latents(folder / LATENTS).latents
+    decisions = tuple(str(record.decision) for record in report.blocks)
+    return hashlib.sha256(latents.numpy().tobytes()).hexdigest(), FrameLog.newest, decisions
+
+
+@contextmanager
+def quick() -> Iterator[None]:
+    """Take digests of frames, and do without the picture of the route, which takes longer than all the rest."""
+    with (
+        patch.object(rendering, "Mp4Writer", FrameLog),
+        patch.object(rendering, "route_picture", lambda report: Image.new("RGB", (8, 8))),
+    ):
+        yield
+
+
+class Trap:
+    """Counts calls by stage, and raises at one of them."""
+
+    def __init__(self, at: int | None = None, error: BaseException | None = None) -> None:
+        self.stages: list[str] = []
+        self._at, self._error = at, error
+
+    def __call__(self, stage: str) -> None:
+        self.stages.append(stage)
+        if len(self.stages) == self._at and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    @contextmanager
+    def set(self) -> Iterator[None]:
+        """Hear of every call to a model, decoder, encoder, scorer and file. Files are heard of before and after."""
+        places = (
+            (generator, "denoise_pass", "model", ""),
+            (context, "context_pass", "model", ""),
+            (EchoCodec, "decode", "decode", ""),
+            (AnchorEncoder, "__call__", "encode", ""),
+            (BrightScorer, "score", "score", ""),
+            (FrameLog, "add", "write video", "wrote video"),
+            (journal, "save_latents", "write block", "wrote block"),
+            (rendering, "save_latents", "write latents", "wrote latents"),
+            (Path, "write_text", "write report", "wrote report"),
+            (Path, "replace", "move", "moved"),
+        )
+        patches = [patch.object(owner, name, self._around(owner, name, *stages)) for owner, name, *stages in places]
+        for one in patches:
+            one.start()
+        try:
+            yield
+        finally:
+            for one in patches:
+                one.stop()
+
+    def _around(self, owner: Any, name: str, before: str, after: str) -> Callable[..., Any]:
+        honest = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self(before)
+            returned = honest(*arguments, **options)
+            if after:
+                self(after)
+            return returned
+
+        return call
+
+
+def footprint() -> dict[str, int]:
+    """Live tensors, open files and threads of this process."""
+    gc.collect()
+    return {
+        "tensors": sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects()),
+        "files": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
+    }
+
+
+def resident_bytes() -> int:
+    """Host memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []

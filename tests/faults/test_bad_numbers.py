@@ -1,0 +1,218 @@
+"""NaN and infinities, wherever they come from: a run ends, and never with a video of them passed off as fine."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from commands import base, stopped_after
+from faulty import CONDITIONS, REQUEST, make_loaded, make_video, names, quick
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
+
+from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
+from sdvg_core.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
+from sdvg_core.model_files import ModelFiles
+from sdvg_core.outputs import unfinished_in
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.prompts import Conditions
+from sdvg_core.router import Reason, RouterConfig
+from sdvg_core.types import Condition
+
+BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+BLOCKS = range(9)
+KREA = ModelOptions(preset="krea-14b")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+def spoiled(values: torch.Tensor, bad: float) -> torch.Tensor:
+    """The same with one bad number in the middle."""
+    values = values.clone()
+    values.view(-1)[values.numel() // 2] = bad
+    return values
+
+
+def spoil_model(engine: Any, model: str, at: int, bad: float) -> None:
+    generator = getattr(engine, model)
+    honest = generator.generate
+
+    def generate(history: Any, span: Any, *rest: Any) -> Any:
+        made = honest(history, span, *rest)
+        return replace(made, predictions=(spoiled(made.latents, bad),)) if span.index == at else made
+
+    generator.generate = generate
+
+
+def fails(engine: Any, router: RouterConfig, sentence: str, condition_of: Any = lambda _: PROMPT) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        run(engine, router, condition_of=condition_of)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+def test_bad_latents_of_any_block_stop_the_run_and_name_block_and_model(policy: str, bad: str) -> None:
+    for at in BLOCKS:
+        engine = make_engine(policy)
+        spoil_model(engine, "target", at, BAD[bad])
+        fails(engine, RouterConfig(policy="always-target"), f"block {at} got NaN or infinity in its target latents")
+        engine = make_engine(policy)
+        spoil_model(engine, "drafter", at, BAD[bad])
+        router = RouterConfig(policy="always-draft", force_first=False)
+        fails(engine, router, f"block {at} got NaN or infinity in its drafter latents")
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_frames_of_any_block_stop_the_run_or_are_thrown_away_with_the_draft(bad: str) -> None:
+    """A draft with bad frames scores NaN and is remade; a block that is emitted with them stops the run."""
+    honest = EchoCodec.decode
+    for at in range(9):
+        calls = []
+
+        def decode(self: EchoCodec, latents: torch.Tensor, state: Any = None, at: int = at) -> Any:
+            frames, after = honest(self, latents, state)
+            calls.append(latents)  # noqa: B023
+            return (spoiled(frames, BAD[bad]), after) if len(calls) == at + 1 else (frames, after)  # noqa: B023
+
+        with patch.object(EchoCodec, "decode", decode):
+            always = RouterConfig(policy="always-target")
+            fails(make_engine(), always, f"block {at} got NaN or infinity in its decoded frames")
+            calls.clear()
+            emitted = run(make_engine(), RouterConfig(tau=-1e9)) if at else []
+        assert [e.record.decision.reason for e in emitted[at : at + 1]] == [Reason.NOT_FINITE] * bool(at)
+        assert all(bool(torch.isfinite(e.frames).all()) for e in emitted)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_bad_scores_of_any_block_reject_it_and_the_record_says_so(bad: str) -> None:
+    honest = BrightScorer.score
+    for at in range(1, 9):
+
+        def score(self: BrightScorer, frames: torch.Tensor, prompt: str, at: int = at) -> torch.Tensor:
+            scores = honest(self, frames, prompt)
+            return spoiled(scores, BAD[bad]) if self.calls == at else scores
+
+        with patch.object(BrightScorer, "score", score):
+            emitted = run(make_engine(), RouterConfig(tau=-1e9))
+        reasons = [e.record.decision.reason for e in emitted]
+        assert reasons == [Reason.FORCED, *[Reason.NOT_FINITE if n == at else Reason.REACHED for n in range(1, 9)]]
+
+
+def test_scores_that_are_all_bad_end_in_a_video_of_the_targets(tmp_path: Path) -> None:
+    with quick(), patch.object(BrightScorer, "score", lambda *_: torch.full((12,), math.nan)):
+        for policy in ("reward", "percentile"):
+            report = make_video(make_loaded(), tmp_path, replace(REQUEST, router=RouterConfig(policy=policy)))
+            assert report.reasons == {Reason.FORCED: 1, Reason.NOT_FINITE: 8}
+            assert report.tally.by_target == 9
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_bad_prompt_of_any_block_stops_the_run_and_names_the_block(bad: str) -> None:
+    wrong = Condition(spoiled(PROMPT.embedding, BAD[bad]), "a bad ball", "a bad ball")
+    for at in BLOCKS:
+        conditions = Conditions(((0, wrong),)) if at == 0 else Conditions(((0, PROMPT), (at, wrong)))
+        fails(make_engine(), RouterConfig(), f"block {at} got NaN or infinity in its (drafter|target)", conditions)
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("model", ["drafter", "target"])
+def test_bad_weights_stop_the_run_at_the_first_block_they_make(model: str, bad: str) -> None:
+    """In every tensor that reaches the latents. What makes queries and keys alone need not: a CPU's attention takes
+    NaN for masked and gives zeros, which is why weights are looked at when they are loaded."""
+    tree: Any = getattr(make_engine(), model)._model.tree
+    hidden = (".q.", ".k.", "norm_q", "norm_k", "norm3")
+    for name in [name for name, _ in tree.named_parameters() if not any(part in name for part in hidden)]:
+        engine = make_engine()
+        parameter = getattr(engine, model)._model.tree.get_parameter(name)
+        with torch.no_grad():
+            parameter.copy_(spoiled(parameter, BAD[bad]))
+        first = 0 if model == "target" else 1
+        fails(engine, RouterConfig(), f"block {first} got NaN or infinity in its {model} latents")
+
+
+def bad_file(path: Path, folder: Path, name: str, bad: float) -> Path:
+    """A copy of a file of weights with one bad number."""
+    weights = load_file(path)
+    weights[name] = spoiled(weights[name], bad)
+    with safe_open(path, "pt") as file:
+        save_file(weights, folder / path.name, file.metadata())
+    return folder / path.name
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize(
+    "name", ["blocks.0.self_attn.q.weight", "blocks.1.cross_attn.norm_k.weight", "head.head.bias"]
+)
+def test_bad_weights_in_a_file_are_refused_by_name(files: ModelFiles, tmp_path: Path, name: str, bad: str) -> None:
+    target = bad_file(files.target, tmp_path, f"model.{name}", BAD[bad])
+    options = LoadOptions(drafter=KREA, target=KREA, text_dtype="float32")
+    wrong = replace(files, target=target)
+    with pytest.raises(
+        BadInput, match=rf"finite weights in tiny_krea.safetensors, but {name} holds NaN or infinity"
+    ):
+        load_engine(wrong, options, check_models(wrong, options), lambda kind: None)
+
+
+def test_a_bad_reward_is_refused_by_name(files: ModelFiles, tmp_path: Path) -> None:
+    weights = torch.load(files.reward, weights_only=True)
+    weights["mlp.layers.4.bias"][0] = math.nan
+    torch.save(weights, tmp_path / files.reward.name)
+    wrong = replace(files, reward=tmp_path / files.reward.name, vocabulary=files.reward.parent / "vocab.txt")
+    options = LoadOptions(drafter=KREA, target=KREA, text_dtype="float32")
+    with pytest.raises(BadInput, match=r"finite weights in TinyImageReward.pt, but .* holds NaN or infinity"):
+        load_engine(wrong, options, check_models(wrong, options), lambda kind: None)
+
+
+def test_a_bad_vae_is_named_with_the_block(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vae = bad_file(files.vae, tmp_path, "decoder.head.2.bias", math.nan)
+    arguments = [*base(files), "--vae", str(vae), "--prompt", "x", "--output", str(tmp_path / "out")]
+    assert main(arguments) == 2
+    assert "block 0 got NaN or infinity in its decoded frames" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bad_text_encoder_is_named_with_the_prompt_before_a_block_is_made(
+    files: ModelFiles, tmp_path: Path
+) -> None:
+    encoder = bad_file(files.text_encoder, tmp_path, "encoder.final_layer_norm.weight", math.nan)
+    bad = replace(files, text_encoder=encoder)
+    with pytest.raises(BadInput, match=r"NaN or infinity in the embedding of 'a red ball'.*tiny_umt5"):
+        encode_prompts(bad, ["a red ball"], LoadOptions(text_dtype="float32"))
+
+
+def test_a_bad_number_in_a_kept_block_is_refused_when_the_run_goes_on(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]
+    with stopped_after(2):
+        assert main(arguments) == 130
+    (work,) = unfinished_in(tmp_path / "out")
+    block = work / "journal" / "000001.safetensors"
+    block.write_bytes(block.read_bytes()[:-4] + b"\0\0\xc0\x7f")
+    capsys.readouterr()
+    assert main([*arguments, "--resume"]) == 2
+    assert "some are NaN or infinity" in capsys.readouterr().err
+    assert [name[0] for name in names(tmp_path / "out")] == ["."]
+
+
+def test_a_bad_number_late_in_a_run_keeps_the_blocks_before_it(tmp_path: Path) -> None:
+    with quick():
+        loaded = make_loaded()
+        spoil_model(loaded.engine, "target", 4, math.nan)
+        with pytest.raises(BadInput, match="block 4 got NaN or infinity in its target latents"):
+            make_video(loaded, tmp_path, replace(REQUEST, router=RouterConfig(policy="always-target")))
+        assert [len(list((work / "journal").iterdir())) for work in unfinished_in(tmp_path)] == [4]
+        honest = replace(REQUEST, router=RouterConfig(policy="always-target"))
+        assert len(make_video(make_loaded(), tmp_path, honest, resume=True, conditions=CONDITIONS).blocks) == 9

@@ -1,0 +1,110 @@
+"""A run that fails at any one of its calls leaves nothing half, nothing behind, and loses no finished block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from faulty import FINAL, Trap, footprint, make_loaded, make_video, names, quick, result
+
+from sdvg_core.loading import Loaded
+from sdvg_core.outputs import JOURNAL, UNFINISHED
+
+
+class HostInterrupt(BaseException):
+    """As ComfyUI stops a node since it made its interrupt a `BaseException`."""
+
+
+ERRORS: tuple[Callable[[], BaseException], ...] = (
+    lambda: RuntimeError("a fault"),
+    lambda: torch.OutOfMemoryError("out of memory"),
+    KeyboardInterrupt,
+    HostInterrupt,
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick() -> Iterator[None]:
+    with quick():
+        yield
+
+
+class World:
+    """One set of models in one process, a fault after another, as in somebody's ComfyUI."""
+
+    def __init__(self, policy: str, folder: Path) -> None:
+        self.heard = Trap()
+        self.folder = folder
+        self.loaded: Loaded = make_loaded(policy, before_pass=lambda kind: self.heard(f"progress, {kind}"))
+        self.fresh = self.run(folder / "fresh", Trap())
+        self.stages = self.heard.stages
+        self.before = footprint()
+
+    def run(self, folder: Path, trap: Trap, *, resume: bool = False) -> tuple[object, ...]:
+        self.heard = trap
+        with trap.set():
+            report = make_video(self.loaded, folder, on_block=lambda record: trap("progress, block"), resume=resume)
+        return result(folder, report)
+
+    def fails(self, folder: Path, number: int, error: BaseException) -> None:
+        kind = type(error)
+        try:
+            self.run(folder, Trap(number, error))
+        except kind:
+            return
+        raise AssertionError(f"call {number} was to raise {kind.__name__}")
+
+    def check(self, number: int, error: BaseException) -> None:
+        """Fail at one call, see what is left, and go on from there."""
+        told = f"call {number} of {len(self.stages)}, {self.stages[number - 1]}"
+        folder = self.folder / f"{number}"
+        self.fails(folder, number, error)
+        moving = "wrote latents" in self.stages[:number] and self.stages[number - 1] in ("move", "moved")
+        assert moving or not set(FINAL) & set(names(folder)), told
+        kept = sorted(folder.glob(f"{UNFINISHED}*/{JOURNAL}/*")) if folder.is_dir() else []
+        written = self.stages[: number - 1].count("wrote block")
+        # Once written, a block is moved into the journal, and that may be the call that fails.
+        assert len(kept) in (written, written - 1), told
+        assert folder.is_dir() == bool(names(folder)), told
+        again = Trap()
+        assert self.run(folder, again, resume=True) == self.fresh, told
+        assert again.stages.count("wrote block") == 9 - len(kept), told
+        assert names(folder) == sorted(FINAL), told
+
+    def check_what_is_held(self, number: int, make_error: Callable[[], BaseException]) -> None:
+        """Fail at one call; memory, files and threads are as before, and the same video can be made again.
+
+        The error is not kept: its traceback holds all that the run held.
+        """
+        self.fails(self.folder / "held", number, make_error())
+        after = footprint()
+        assert all(after[what] <= self.before[what] for what in after), (
+            self.stages[number - 1],
+            self.before,
+            after,
+        )
+        assert self.run(self.folder / "next", Trap()) == self.fresh, self.stages[number - 1]
+
+
+def test_a_fault_at_every_third_call_of_a_nine_block_run_does_no_harm(tmp_path: Path) -> None:
+    """The four kinds of fault in turn; the exhaustive test raises every kind at every call."""
+    world = World("recompute", tmp_path)
+    kinds = {stage.split(",")[0] for stage in world.stages}
+    assert kinds >= {"model", "decode", "encode", "score", "write video", "write block", "move", "progress"}
+    for number in range(1, len(world.stages) + 1, 3):
+        world.check(number, ERRORS[number % 4]())
+    for number in range(2, len(world.stages) + 1, 16):
+        world.check_what_is_held(number, ERRORS[number // 2 % 4])
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+@pytest.mark.parametrize("kind", range(4), ids=["exception", "memory", "ctrl-c", "host interrupt"])
+def test_every_kind_of_fault_at_every_call_does_no_harm(tmp_path: Path, policy: str, kind: int) -> None:
+    world = World(policy, tmp_path)
+    assert len(world.stages) > 150
+    for number in range(1, len(world.stages) + 1):
+        world.check(number, ERRORS[kind]())
+        world.check_what_is_held(number, ERRORS[kind])

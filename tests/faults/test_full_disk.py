@@ -1,0 +1,129 @@
+"""A disk that is full, or a folder that cannot be written, is told of early and in one sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from commands import base, made
+from faulty import REQUEST, Trap, make_loaded, make_video, names, quick, result
+
+from sdvg_core.cli import generate, main
+from sdvg_core.errors import BadInput
+from sdvg_core.latents import save_latents
+from sdvg_core.model_files import ModelFiles
+from sdvg_core.outputs import check_room
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.rendering import VideoRequest, predict_bytes
+
+WRITES = ("write video", "write block", "write latents", "write report", "move")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+def test_too_little_room_is_refused_before_any_model_is_read(
+    files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for reader in ("encode_prompts", "load_engine"):
+        monkeypatch.delattr(generate, reader)
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr("sdvg_core.outputs.shutil.disk_usage", lambda path: usage)
+    assert main([*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "expected room for about " in line
+    assert "but 0.0 MB are free; free some space or name another folder" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_room_of_a_video_is_foreseen_within_reason(files: ModelFiles, tmp_path: Path) -> None:
+    """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
+    made(tmp_path / "out", [*base(files), "--prompt", "a red ball", "--width", "64", "--height", "64"])
+    written = sum((tmp_path / "out" / name).stat().st_size for name in ("video.mp4", "latents.safetensors"))
+    foreseen = predict_bytes(VideoRequest(blocks=5, width=64, height=64), files.vae, 3)
+    assert 0.3 * written < foreseen < 10 * written
+    assert 10e6 < predict_bytes(VideoRequest(), files.vae, 3) < 100e6
+    save_latents(tmp_path / "clip.safetensors", torch.zeros(1, 16, 6, 8, 8), {})
+    longer = VideoRequest(blocks=5, continue_from=tmp_path / "clip.safetensors")
+    assert foreseen < predict_bytes(longer, files.vae, 3) < 2 * foreseen
+
+
+def test_room_is_looked_for_where_the_folder_will_be(tmp_path: Path) -> None:
+    check_room(tmp_path / "new" / "run", 1)
+    with pytest.raises(BadInput, match=r"expected room for about .* GB in .*run, but"):
+        check_room(tmp_path / "new" / "run", 10**18)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT], ids=["disk", "quota"])
+def test_a_disk_that_fills_up_at_any_write_is_one_sentence_and_nothing_half(tmp_path: Path, code: int) -> None:
+    """And the next run, when there is room, goes on from the last block."""
+    with quick():
+        loaded, whole = make_loaded(), Trap()
+        with whole.set():
+            fresh = result(tmp_path / "whole", make_video(loaded, tmp_path / "whole"))
+        writes = [n for n, stage in enumerate(whole.stages, 1) if stage in WRITES]
+        for number in [*writes[:6], *writes[-8:]]:
+            folder = tmp_path / str(number)
+            full = Trap(number, OSError(code, os.strerror(code)))
+            with full.set(), pytest.raises(BadInput, match="the disk is full; free some space"):
+                make_video(loaded, folder)
+            assert whole.stages[number - 1] == "move" or not (folder / "video.mp4").exists()
+            assert result(folder, make_video(loaded, folder, REQUEST, resume=True)) == fresh
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 120 kB, where this user may mount one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=120k", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"needs to mount a small disk, but there is no mount ({error})")
+    if done.returncode:
+        pytest.skip(f"needs to mount a small disk, but may not ({done.stderr.strip()})")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(os.name == "nt", reason="needs mount")
+def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(
+    files: ModelFiles, small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*base(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
+    whole = made(tmp_path / "whole", arguments)
+    with patch.object(generate, "check_room", lambda *_: None):
+        capsys.readouterr()
+        assert main([*arguments, "--output", str(small_disk / "out")]) == 2
+    lines: list[Any] = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
+    assert "of 9 blocks of" in lines[0]
+    assert "but the disk is full; free some space" in lines[1]
+    assert [name[0] for name in names(small_disk / "out")] == ["."]
+    subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
+    assert made(small_disk / "out", [*arguments, "--resume"])[:2] == whole[:2]
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(os.name == "nt", reason="needs mount")
+def test_a_real_folder_that_is_read_only_is_refused_before_any_model_is_opened(
+    files: ModelFiles, small_disk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    missing = [*base(files), "--drafter", str(small_disk / "not-there.pt"), "--prompt", "x"]
+    for folder in (small_disk, small_disk / "new"):
+        assert main([*missing, "--output", str(folder)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "expected a folder to write into" in line
+        assert "Read-only file system" in line

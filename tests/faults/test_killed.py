@@ -1,0 +1,99 @@
+"""A command line that is killed outright, with no chance to tidy up, is gone on with like one that was stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import OUTPUTS, base, decisions, made
+from faulty import FINAL, names
+
+from sdvg_core.model_files import ModelFiles
+from sdvg_core.outputs import unfinished_in
+from sdvg_core.pocket.random_set import write_random_set
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
+
+# Runs the command line in a process of its own, which kills itself at the given call of a function.
+DRIVER = """
+import importlib, os, signal, sys, torch
+torch.set_num_threads(1)
+from sdvg_core.cli import main
+place, name, number, *arguments = sys.argv[1:]
+owner = importlib.import_module(place.partition(":")[0])
+for part in filter(None, place.partition(":")[2].split(".")):
+    owner = getattr(owner, part)
+honest, calls = getattr(owner, name), 0
+def call(*given, **options):
+    global calls
+    calls += 1
+    if calls == int(number):
+        if name == "save_latents":
+            given[0].write_bytes(b"half a file")
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(*given, **options)
+setattr(owner, name, call)
+main(arguments)
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def whole(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[bytes, str, dict]]:
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, made(folder, [*base(files), "--prompt", "a red ball"])
+
+
+def kill(arguments: list[str], place: str, name: str, number: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, place, name, str(number), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
+
+
+# Where it is killed, and how many blocks are then kept.
+POINTS = [
+    pytest.param("sdvg_core.causal_wan.generator", "denoise_pass", 5, 3, id="in a pass of block 4"),
+    pytest.param(
+        "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.heavy
+    ),
+    pytest.param("sdvg_core.journal", "save_latents", 3, 2, id="half a block written", marks=pytest.mark.heavy),
+    pytest.param(
+        "sdvg_core.rendering", "save_latents", 1, 5, id="half the latents written", marks=pytest.mark.heavy
+    ),
+    pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved", marks=pytest.mark.heavy),
+]
+
+
+@pytest.mark.parametrize("place, name, number, kept", POINTS)
+def test_a_run_that_was_killed_goes_on_to_the_same_video(
+    files: ModelFiles,
+    whole: tuple[Path, tuple[bytes, str, dict]],
+    tmp_path: Path,
+    place: str,
+    name: str,
+    number: int,
+    kept: int,
+) -> None:
+    arguments, folder = [*base(files), "--prompt", "a red ball"], tmp_path / "out"
+    kill([*arguments, "--output", str(folder)], place, name, number)
+    there = [name for name in names(folder) if name in FINAL]
+    assert there == (["video.mp4"] if name == "replace" else [])
+    assert [len(list((work / "journal").iterdir())) for work in unfinished_in(folder)] == ([kept] if kept else [])
+    rest = made(folder, [*arguments, "--resume"])
+    assert rest[:2] == whole[1][:2]
+    assert decisions(rest[2]) == decisions(whole[1][2])
+    assert [f"Blocks 1 to {kept}" in note for note in rest[2]["notes"]] == ([True] if kept else [])
+    assert names(folder) == OUTPUTS

@@ -1,0 +1,150 @@
+"""Hundreds of runs in one process, and a video of hundreds of blocks: nothing grows, nothing is left open."""
+
+from __future__ import annotations
+
+import gc
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import av
+import pytest
+import torch
+from commands import base
+from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_bytes
+from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
+
+from sdvg_core.cli import main
+from sdvg_core.history import Timeline
+from sdvg_core.latents import load_latents
+from sdvg_core.loading import Loaded
+from sdvg_core.outputs import LATENTS, VIDEO
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.prompts import Conditions
+from sdvg_core.rendering import VideoRequest
+from sdvg_core.router import RouterConfig
+from sdvg_core.spans import plan_spans
+from sdvg_core.speculate import speculate
+
+ROUTERS = (
+    RouterConfig(tau=0.3),
+    RouterConfig(tau=0.3, bail_out=2),
+    RouterConfig(policy="percentile"),
+    RouterConfig(policy="random", rate=0.5),
+    RouterConfig(policy="anchor-only"),
+    scripted("rarararar", repair_step=1),
+)
+MEGABYTE = 1 << 20
+
+
+def sets_of_models() -> list[Loaded]:
+    """Two pairs of either context policy, as a user has who goes back and forth between workflows."""
+    return [make_loaded(policy) for policy in ("recompute", "incremental", "recompute", "incremental")]
+
+
+def request_of(number: int, draw: random.Random) -> tuple[VideoRequest, Conditions]:
+    """A size, a length, a router and prompts that differ from run to run."""
+    request = replace(
+        REQUEST,
+        blocks=draw.randint(1, 5),
+        seed=number,
+        width=draw.choice((16, 20, 24, 32)),
+        height=draw.choice((16, 20, 24, 32)),
+        router=draw.choice(ROUTERS),
+        drafter_context=draw.choice(("committed", "own")),
+    )
+    later = ((2, condition(number + 1000)),) if draw.random() < 0.5 else ()
+    return request, Conditions(((0, condition(number)), *later))
+
+
+def run_many(runs: int, folder: Path) -> tuple[dict[str, int], dict[str, int], int]:
+    """Return what was held after the third round of all models, what after the last run, and the bytes between."""
+    models, draw = sets_of_models(), random.Random(1)
+    settled, bytes_then = {}, 0
+    with quick():
+        for number in range(runs):
+            if number == 3 * len(models):
+                settled, bytes_then = footprint(), resident_bytes()
+            request, conditions = request_of(number, draw)
+            make_video(models[number % len(models)], folder, request, conditions=conditions)
+    return settled, footprint(), resident_bytes() - bytes_then
+
+
+def check_flat(settled: dict[str, int], after: dict[str, int], grown: int) -> None:
+    # A memo holds the last run's blocks, of which there are 1 to 5, in four sets of models.
+    assert after["tensors"] <= settled["tensors"] + 4 * 4 * 5
+    assert after["files"] == settled["files"]
+    assert after["threads"] == settled["threads"]
+    assert grown < 32 * MEGABYTE
+
+
+def test_thirty_runs_of_changing_kind_hold_no_more_than_twelve(tmp_path: Path) -> None:
+    check_flat(*run_many(30, tmp_path))
+
+
+@pytest.mark.exhaustive
+def test_three_hundred_runs_of_changing_kind_hold_no_more_than_twelve(tmp_path: Path) -> None:
+    check_flat(*run_many(300, tmp_path))
+
+
+@pytest.mark.heavy
+def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path: Path) -> None:
+    """Loading included: the models of every command are gone when it is over."""
+    sets = [write_random_set(tmp_path / f"models{seed}", seed) for seed in range(2)]
+    for number in range(40):
+        if number == 3:
+            settled, bytes_then = footprint(), resident_bytes()
+        more = ["--prompt", f"a red ball {number}", "--width", str(16 * (1 + number % 3)), "--blocks", "2"]
+        more += ["--drafter-cache", ("recompute", "incremental")[number % 2], "--seed", str(number)]
+        assert main([*base(sets[number % 2]), *more, "--output", str(tmp_path / "out")]) == 0
+    check_flat(settled, footprint(), resident_bytes() - bytes_then)
+    assert footprint()["tensors"] <= settled["tensors"]
+
+
+# --- one long video
+
+
+def live_bytes(without: set[int]) -> int:
+    """Bytes of the storages of all live tensors but those named."""
+    gc.collect()
+    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(count for pointer, count in storages.items() if pointer not in without)
+
+
+def check_long_video(blocks: int, policy: str) -> None:
+    engine, noise, spans = make_engine(policy), make_noise(), plan_spans(blocks, 3)
+    held, before = [], Timeline()
+    for emitted in speculate(engine, RouterConfig(tau=0.3), spans, noise, lambda _: PROMPT):
+        if emitted.block.span.index in (4, blocks // 2, blocks - 1):
+            video = {block.latents.untyped_storage().data_ptr() for block in emitted.timeline.history.blocks}
+            held.append(live_bytes(without=video))
+        if emitted.block.span.index < blocks - 1:
+            before = emitted.timeline
+    assert max(held) - min(held) <= 0.02 * min(held), held
+
+    # The last block stands where it should: a model that has cached nothing makes the same there.
+    author = getattr(make_engine(policy), emitted.record.author)
+    assert emitted.block.span == spans[-1]
+    assert torch.equal(author.generate(before.history, spans[-1], noise, PROMPT).latents, emitted.block.latents)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_video_of_forty_blocks_takes_the_memory_of_one_of_four(policy: str) -> None:
+    check_long_video(40, policy)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_video_of_256_blocks_takes_the_memory_of_one_of_four(policy: str) -> None:
+    check_long_video(256, policy)
+
+
+@pytest.mark.heavy
+def test_a_video_of_256_blocks_is_written_whole_and_reported_whole(tmp_path: Path) -> None:
+    with quick():
+        report = make_video(make_loaded(), tmp_path, replace(REQUEST, blocks=256))
+    assert [record.span.index for record in report.blocks] == list(range(256))
+    assert load_latents(tmp_path / LATENTS).latents.shape[2] == 3 * 256
+    with av.open(str(tmp_path / VIDEO)) as video:
+        assert sum(1 for _ in video.decode(video=0)) == report.pixel_frames == 9 + 255 * 12

@@ -1,0 +1,235 @@
+"""`generate --resume`: a run that was stopped goes on after its last block, and ends as if it had not been."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from commands import OUTPUTS, base, decisions, made, report, stopped_after
+from faulty import names
+from PIL import Image
+
+from sdvg_core.cli import generate, main
+from sdvg_core.locks import try_lock
+from sdvg_core.model_files import ModelFiles
+from sdvg_core.outputs import unfinished_in
+from sdvg_core.pocket.random_set import write_random_set
+
+PROMPT = ["--prompt", "a red ball"]
+INCREMENTAL = ["--drafter-cache", "incremental", "--target-cache", "incremental"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+def stop(folder: Path, arguments: list[str], blocks: int) -> None:
+    with stopped_after(blocks):
+        assert main([*arguments, "--output", str(folder)]) == 130
+
+
+def check(tmp_path: Path, arguments: list[str], cuts: tuple[int, ...]) -> None:
+    whole = made(tmp_path / "whole", arguments)
+    for cut in cuts:
+        folder = tmp_path / f"cut{cut}"
+        stop(folder, arguments, cut)
+        rest = made(folder, [*arguments, "--resume"])
+        assert rest[:2] == whole[:2], f"stopped after block {cut}"
+        assert decisions(rest[2]) == decisions(whole[2])
+        assert f"Blocks 1 to {cut} of this run were made before" in rest[2]["notes"][-1]
+        assert rest[2]["settings"] == whole[2]["settings"]
+        assert names(folder) == OUTPUTS
+
+
+# --- it goes on
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_video(files: ModelFiles, tmp_path: Path) -> None:
+    check(tmp_path, [*base(files), *PROMPT], (2,))
+
+
+def test_a_run_can_be_stopped_again_and_again(files: ModelFiles, tmp_path: Path) -> None:
+    arguments = [*base(files), *PROMPT, *INCREMENTAL, "--drafter-context", "own"]
+    whole = made(tmp_path / "whole", arguments)
+    stop(tmp_path / "cut", arguments, 1)
+    for _ in range(3):
+        stop(tmp_path / "cut", [*arguments, "--resume"], 1)
+    assert made(tmp_path / "cut", [*arguments, "--resume"])[:2] == whole[:2]
+    assert "Blocks 1 to 4 of this run" in report(tmp_path / "cut")["notes"][-1]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "more",
+    [
+        INCREMENTAL,
+        ["--drafter-context", "own"],
+        ["--policy", "percentile", "--draft-share", "0.5"],
+        ["--policy", "scripted", "--script", "raarr", "--bail-out", "1"],
+        ["--policy", "random", "--rate", "0.5", "--no-force-first"],
+        ["--policy", "scripted", "--script", "rarar", "--repair-step", "1", "--schedule", "1000,625"],
+        ["--dtype", "bfloat16", "--crop", "tiles"],
+        ["--gate-prompt", "ball", "--aggregation", "quantile"],
+    ],
+    ids=lambda more: more[0].strip("-") + "-" + more[1],
+)
+def test_every_option_can_be_stopped_after_any_block(files: ModelFiles, tmp_path: Path, more: list[str]) -> None:
+    check(tmp_path, [*base(files), *PROMPT, *more], (1, 2, 3, 4))
+
+
+@pytest.mark.heavy
+def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped(
+    files: ModelFiles, tmp_path: Path
+) -> None:
+    made(tmp_path / "clip", [*base(files), *PROMPT, "--blocks", "2"])
+    Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
+    (tmp_path / "prompts.txt").write_text("1: a red ball\n4: a blue cube\n", encoding="utf-8")
+    clip = ["--continue-from", str(tmp_path / "clip" / "latents.safetensors")]
+    for number, more in enumerate(
+        (
+            [*PROMPT, *clip],
+            [*PROMPT, *clip, "--drafter-context", "own"],
+            [*PROMPT, "--start-image", str(tmp_path / "red.png")],
+            ["--prompt-schedule", str(tmp_path / "prompts.txt")],
+        )
+    ):
+        check(tmp_path / str(number), [*base(files), *more], (1, 4))
+
+
+def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
+    arguments = [*base(files), "--blocks", "2", "--prompt-file", str(tmp_path / "prompts.txt")]
+    assert main([*arguments, "--output", str(tmp_path / "whole")]) == 0
+    stop(tmp_path / "cut", arguments, 3)
+    kept = f"kept 1 of 3 videos and 1 of 2 blocks of {tmp_path / 'cut' / '0002'};"
+    assert kept in capsys.readouterr().err
+    first = tmp_path / "cut" / "0001" / "latents.safetensors"
+    before = first.stat().st_mtime_ns
+    assert [names(folder) == OUTPUTS for folder in sorted((tmp_path / "cut").iterdir())] == [True, False]
+    assert main([*arguments, "--output", str(tmp_path / "cut"), "--resume"]) == 0
+    assert first.stat().st_mtime_ns == before
+    for number in ("0001", "0002", "0003"):
+        one, other = (tmp_path / which / number for which in ("whole", "cut"))
+        assert names(other) == OUTPUTS
+        assert (one / "latents.safetensors").read_bytes() == (other / "latents.safetensors").read_bytes()
+        assert decisions(report(one)) == decisions(report(other))
+    assert [bool(report(tmp_path / "cut" / n)["notes"]) for n in ("0001", "0002", "0003")] == [False, True, False]
+
+
+def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(
+    files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*base(files), *PROMPT, "--blocks", "1", "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
+    first = capsys.readouterr().out
+    monkeypatch.delattr(generate, "load_engine")
+    assert main([*arguments, "--resume"]) == 0
+    assert capsys.readouterr().out == first
+
+
+# --- what it says, and what it leaves
+
+
+def test_an_interruption_says_how_to_go_on(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop(tmp_path / "out", [*base(files), *PROMPT], 2)
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
+    assert lines == [
+        f"sdvg: kept 2 of 5 blocks of {tmp_path / 'out'}; the same command with --resume goes on after that",
+        "sdvg: interrupted; no half-written file is left",
+    ]
+    assert len(unfinished_in(tmp_path / "out")) == 1
+
+
+def test_memory_that_runs_out_is_one_sentence_and_the_blocks_are_kept(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*base(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out")]
+    with stopped_after(1, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")):
+        assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert "sdvg: out of memory (CUDA out of memory. Tried to allocate 1 GiB); choose a smaller size" in error
+    assert "sdvg: kept 1 of 2 blocks of " in error
+    assert "Traceback" not in error
+
+
+def test_a_run_without_resume_begins_anew_and_what_is_of_no_more_use_goes(
+    files: ModelFiles, tmp_path: Path
+) -> None:
+    arguments = [*base(files), *PROMPT, "--blocks", "2"]
+    stop(tmp_path / "out", arguments, 1)
+    stop(tmp_path / "out", [*arguments, "--seed", "7"], 1)
+    assert len(unfinished_in(tmp_path / "out")) == 2
+    assert made(tmp_path / "out", arguments)[2]["notes"] == []
+    assert len(unfinished_in(tmp_path / "out")) == 1, "what the other seed left can still go on"
+    assert "Blocks 1 to 1" in made(tmp_path / "out", [*arguments, "--seed", "7", "--resume"])[2]["notes"][-1]
+    assert names(tmp_path / "out") == OUTPUTS
+
+
+# --- what it refuses
+
+
+def refused(folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main([*arguments, "--output", str(folder), "--resume"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_another_request_is_refused_by_the_name_of_what_differs(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_random_set(tmp_path / "models", seed=1)
+    arguments = [*base(files), *PROMPT]
+    stop(tmp_path / "out", arguments, 1)
+    monkeypatch.delattr(generate, "encode_prompts")
+    for more, part in (
+        (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
+        ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
+        ([*PROMPT, "--width", "32"], "width (then 16, now 32)"),
+        ([*PROMPT, "--tau", "-1"], "router tau (then 0.1, now -1.0)"),
+        ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
+        ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
+        ([*PROMPT, "--target", str(other.target)], f"target (then {files.target.name} "),
+    ):
+        line = refused(tmp_path / "out", [*base(files), *more], capsys)
+        assert part in line
+        assert line.count(" (then ") == 1, line
+        assert "repeat it as it was, or leave --resume out" in line
+
+
+def test_a_whole_video_of_another_request_is_not_replaced(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "out", [*base(files), *PROMPT, "--blocks", "1"])
+    line = refused(tmp_path / "out", [*base(files), *PROMPT, "--blocks", "1", "--seed", "7"], capsys)
+    assert "another one is there, whole" in line
+
+
+def test_a_run_that_is_still_going_on_is_not_taken_over(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop(tmp_path / "out", [*base(files), *PROMPT], 1)
+    (work,) = unfinished_in(tmp_path / "out")
+    held = try_lock(work / "lock")
+    assert held
+    with held:
+        assert "it is still going on" in refused(tmp_path / "out", [*base(files), *PROMPT], capsys)
+    assert names(work) == ["journal", "lock"]
+
+
+def test_a_block_that_was_damaged_on_the_disk_is_refused(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop(tmp_path / "out", [*base(files), *PROMPT], 2)
+    (work,) = unfinished_in(tmp_path / "out")
+    block = work / "journal" / "000001.safetensors"
+    block.write_bytes(block.read_bytes()[:-100])
+    capsys.readouterr()
+    assert main([*base(files), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
+    assert "000001.safetensors" in capsys.readouterr().err

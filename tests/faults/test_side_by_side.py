@@ -1,0 +1,145 @@
+"""Runs beside one another, in threads of one process or in processes, know nothing of each other."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from commands import OUTPUTS, base, report
+from faulty import CONDITIONS, IDENTITY, REQUEST, make_loaded, names
+
+from sdvg_core.journal import Journal
+from sdvg_core.latents import load_latents
+from sdvg_core.locks import locked, try_lock
+from sdvg_core.model_files import ModelFiles
+from sdvg_core.outputs import LATENTS, check_writable, staged_outputs
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.rendering import VideoRequest, render
+from sdvg_core.router import RouterConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+REQUESTS = (
+    REQUEST,
+    replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(policy="percentile")),
+)
+
+
+def together(*tasks: Callable[[], Any]) -> list[Any]:
+    """Run tasks in a thread each, which begin at the same moment; what one raises is raised here."""
+    gate = threading.Barrier(len(tasks))
+
+    def begin(task: Callable[[], Any]) -> Any:
+        gate.wait()
+        return task()
+
+    with ThreadPoolExecutor(len(tasks)) as threads:
+        return [future.result() for future in [threads.submit(begin, task) for task in tasks]]
+
+
+def video(folder: Path, request: VideoRequest, policy: str) -> torch.Tensor:
+    torch.set_num_threads(1)
+    with staged_outputs(folder) as staging:
+        render(
+            make_loaded(policy), request, CONDITIONS, staging, Journal(staging.journal, IDENTITY), lambda _: None
+        )
+        return load_latents(staging.path(LATENTS)).latents
+
+
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path: Path, policy: str) -> None:
+    alone = [video(tmp_path / "alone", request, policy) for request in REQUESTS]
+    for round_ in range(3):
+        folder = tmp_path / str(round_)
+        beside = together(*(partial(video, folder, request, policy) for request in REQUESTS))
+        assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
+        assert names(folder) == sorted(OUTPUTS)
+        kept = load_latents(folder / LATENTS)
+        winner = 0 if kept.metadata["seed"] == REQUEST.seed else 1
+        assert torch.equal(kept.latents, alone[winner])
+        assert report(folder)["settings"]["seed"] == REQUESTS[winner].seed
+
+
+@pytest.mark.heavy
+def test_two_processes_into_one_folder_leave_the_whole_set_of_one_of_them(tmp_path: Path) -> None:
+    files = write_random_set(tmp_path / "models")
+    alone = {seed: command(files, tmp_path / f"alone{seed}", seed) for seed in (1, 2)}
+    assert [process.wait() for process in alone.values()] == [0, 0]
+    for round_ in range(2):
+        folder = tmp_path / f"both{round_}"
+        assert [process.wait() for process in [command(files, folder, seed) for seed in (1, 2)]] == [0, 0]
+        assert names(folder) == OUTPUTS
+        seed = report(folder)["settings"]["seed"]
+        one, other = folder / LATENTS, tmp_path / f"alone{seed}" / LATENTS
+        assert one.read_bytes() == other.read_bytes()
+
+
+def command(files: ModelFiles, folder: Path, seed: int) -> subprocess.Popen[bytes]:
+    arguments = [*base(files), "--prompt", "a red ball", "--seed", str(seed), "--output", str(folder)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "sdvg_core", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+# --- what holds them apart
+
+
+def write_set(folder: Path, text: str) -> None:
+    with staged_outputs(folder) as staging:
+        for name in OUTPUTS:
+            staging.path(name).write_text(text)
+
+
+def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path: Path) -> None:
+    """Catches files moved one by one with nobody kept out: a video with the report of another."""
+    for _ in range(20):
+        together(*(partial(write_set, tmp_path / "new" / "out", str(n)) for n in range(4)))
+        texts = {(tmp_path / "new" / "out" / name).read_text() for name in OUTPUTS}
+        assert len(texts) == 1
+        assert names(tmp_path / "new" / "out") == OUTPUTS
+
+
+def test_a_new_folder_can_be_looked_at_and_made_by_many_at_once(tmp_path: Path) -> None:
+    """Catches the folder that one run made, and removes as its own, while another is about to write into it."""
+    for number in range(20):
+        folder = tmp_path / str(number) / "out"
+        look, write = partial(check_writable, folder), partial(write_set, folder, "whole")
+        together(look, look, look, write, write)
+        assert names(folder) == OUTPUTS
+
+
+def test_a_lock_is_held_by_one_and_is_gone_afterwards(tmp_path: Path) -> None:
+    path, inside, most = tmp_path / "lock", [0], [0]
+
+    def enter() -> None:
+        for _ in range(25):
+            with locked(path):
+                inside[0] += 1
+                most[0] = max(most[0], inside[0])
+                inside[0] -= 1
+
+    together(*[enter] * 4)
+    assert most == [1]
+    assert names(tmp_path) == []
+
+
+def test_a_lock_that_is_held_is_not_given_to_another(tmp_path: Path) -> None:
+    held = try_lock(tmp_path / "lock")
+    assert held
+    with held:
+        assert try_lock(tmp_path / "lock") is None
+    free = try_lock(tmp_path / "lock")
+    assert free
+    free.close()
