@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import comfy.sd
 import comfy.utils
-import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import get_preset
-from ..sdvg_core.loading import LoadOptions, encode_prompts
-from ..sdvg_core.model_files import ModelFiles
-from ..sdvg_core.pocket.random_set import write_random_set
+from ..sdvg_core.loading import encode_prompts
+from ..sdvg_core.pocket.grammar import parse
+from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, load_options, trained_set
 from .host.files import load_model
 from .host.presets import attach_preset
 from .host.scorer import load_host_scorer
@@ -29,13 +26,16 @@ class PocketModels(io.ComfyNode):
         return node_schema(
             node_id="SDVGPocketModels",
             display_name="SDVG Pocket Models",
-            description="A tiny drafter, target, VAE and scorer. Their weights are random for now: they show the route.",
+            description="A tiny drafter, target, VAE and scorer, trained on a small world of moving shapes (64 x 64 pixels).",
             inputs=[
                 io.String.Input(
                     "prompt",
-                    default="a small red ball moves from left to right over a blue field",
+                    default=DEFAULT_PROMPT,
                     multiline=True,
-                    tooltip="Encoded by the set's own text encoder. Wire it to the sampler's prompt as well.",
+                    tooltip=(
+                        f'A prompt of the small world, such as "{DEFAULT_PROMPT}"; others are refused with the grammar. '
+                        "Wire the output to the sampler's prompt as well."
+                    ),
                 )
             ],
             outputs=[
@@ -51,15 +51,11 @@ class PocketModels(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, prompt) -> io.NodeOutput:
-        """Write the set into ComfyUI's temporary folder and load it with the ordinary loaders."""
-        files = write_random_set(Path(folder_paths.get_temp_directory()) / "sdvg_pocket")
+        """Load the set with the ordinary loaders, and encode the prompt. Raises `BadInput` for other prompts."""
+        text, files = parse(prompt).text, trained_set()
         drafter = attach_preset(load_model(str(files.drafter), "default"), get_preset("self-forcing-1.3b"))
         target = attach_preset(load_model(str(files.target), "default"), get_preset("krea-14b"))
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
         scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
-        return io.NodeOutput(drafter, target, _encode(files, prompt), vae, scorer, prompt)
-
-
-def _encode(files: ModelFiles, prompt: str) -> list:
-    (embedding,) = encode_prompts(files, (prompt,), LoadOptions(text_dtype="float32")).values()
-    return [[embedding, {}]]
+        (embedding,) = encode_prompts(files, (text,), load_options()).values()
+        return io.NodeOutput(drafter, target, [[embedding, {}]], vae, scorer, text)

@@ -23,20 +23,30 @@ class RouteReport(io.ComfyNode):
             display_name="SDVG Route Report",
             description="A picture of the route and the whole record as JSON.",
             is_output_node=True,
-            inputs=[Report.Input("report", tooltip="From the Speculative AR Sampler.")],
+            inputs=[
+                Report.Input("report", tooltip="From the Speculative AR Sampler."),
+                io.Boolean.Input(
+                    "prompt_in_report",
+                    default=False,
+                    optional=True,
+                    tooltip="Whether picture and JSON show the prompts. Off, they can be passed on: a hash stands for each.",
+                ),
+            ],
             outputs=[io.Image.Output(display_name="picture"), io.String.Output(display_name="json")],
         )
 
     @classmethod
     @known_inputs_only
-    def execute(cls, report) -> io.NodeOutput:
+    def execute(cls, report, prompt_in_report=False) -> io.NodeOutput:
         """Draw the picture and write the JSON."""
+        report = report if prompt_in_report else report.without_prompts()
         picture = np.asarray(route_picture(report).convert("RGB"), dtype=np.float32) / 255
         image = torch.from_numpy(picture)[None]
         record = report.to_json()
-        # `sdvg_report` is for headless use: it stays in the prompt's history.
+        # `sdvg_report` is for headless use: it stays in the prompt's history. Were the preview given `cls`, ComfyUI
+        # would write the workflow into its file, with every prompt.
         shown = {
-            **ui.PreviewImage(image, cls=cls).as_dict(),
+            **ui.PreviewImage(image).as_dict(),
             "text": (summarise(report),),
             "sdvg_report": (record,),
         }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -119,14 +119,15 @@ def load_together(patchers: Sequence[ModelPatcher], needs: Mapping[torch.device,
 
 @contextmanager
 def in_use(patchers: Sequence[ModelPatcher]) -> Iterator[None]:
-    """Tell every patcher that its model is about to run, and, whatever happens, that it has."""
-    try:
+    """Tell every patcher that its model is about to run, and, whatever happens, that it has.
+
+    Both call what other packs hang on a MODEL; if that raises, the other patchers are told all the same.
+    """
+    with ExitStack() as told:
         for patcher in patchers:
+            told.callback(patcher.cleanup)
             patcher.pre_run()
         yield
-    finally:
-        for patcher in patchers:
-            patcher.cleanup()
 
 
 def read_room(device: torch.device) -> Room:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import comfy.model_management as mm
 import comfy.utils
@@ -14,7 +13,6 @@ import comfyui_version
 import torch
 from torch import Tensor
 
-from ...sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.environment import versions_on
 from ...sdvg_core.errors import BadInput
@@ -31,7 +29,8 @@ from ...sdvg_core.types import Block, Condition
 from ..sockets import PromptEntry, RouterValue
 from .checks import check_model, check_pair
 from .conditioning import read_embedding
-from .model import comfy_generator, compute_dtype
+from .engine import build_engine
+from .model import compute_dtype
 from .presets import preset_of
 from .progress import NodeProgress
 from .residency import (
@@ -50,6 +49,7 @@ from .residency import (
 from .vae import ComfyCodec, check_vae
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 FPS = 16.0  # what Wan 2.1 was trained at; the video's own rate is set where it is saved
 
@@ -90,39 +90,19 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
     progress = NodeProgress(
         job.node_id, job.blocks, len(get_schedule(target.schedule)), workflow_id=job.workflow_id
     )
-    clock = device_clock(job.target.load_device)
-    encoder = AnchorEncoder(codec.encode)
-
-    def build(patcher: Any, name: str, preset: Preset) -> Any:
-        context = (
-            Recompute(encode_anchor=encoder, frames=preset.context_frames)
-            if preset.policy == "recompute"
-            else Incremental(window=preset.window, sink=preset.sink)
-        )
-        return comfy_generator(
-            patcher,
-            name=name,
-            context=context,
-            schedule=get_schedule(preset.schedule),
-            block_frames=preset.block_frames,
-            before_pass=progress.before_pass,
-            clock=clock,
-        )
-
-    engine = Engine(
-        drafter=build(job.drafter, "drafter", drafter),
-        target=build(job.target, "target", target),
-        codec=codec,
-        scorer=job.router.scorer or NoScorer(),
-    )
     memory = memory_of(job, drafter, target)
     plan = memory.plan
     for line in plan:
         logger.info("SDVG memory: %s", line)
     progress.say("\n".join(plan))
-    with resident(memory):
-        given = _given(job, codec)
-        frames, latents, records = _make(job, engine, conditions, given, target.block_frames, progress, clock)
+
+    def make() -> tuple[Tensor, Tensor, list[BlockRecord]]:
+        # The engine, which holds keys and values, is built in here and is gone with it.
+        clock = device_clock(job.target.load_device)
+        engine = build_engine(job, drafter, target, codec, progress, clock)
+        return _make(job, engine, conditions, _given(job, codec), target.block_frames, progress, clock)
+
+    frames, latents, records = while_resident(memory, make)
     target_only = predict_target_only(records) or (None, None)
     report = RunReport(
         settings=_settings(job, drafter, target),
@@ -135,18 +115,6 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
     )
     samples = job.target.model.process_latent_out(latents)
     return frames, {"samples": samples.cpu()}, report
-
-
-class NoScorer:
-    """Stands where the policy never looks."""
-
-    def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Never called by a policy that needs no scores."""
-        raise BadInput("expected a reward model for this policy, but none is wired in; choose a reward_file")
-
-    def describe(self) -> dict[str, Any]:
-        """Return an empty description."""
-        return {"name": "none", "notes": ()}
 
 
 def check_size(job: Job) -> None:
@@ -310,25 +278,22 @@ def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
     )
 
 
-@contextmanager
-def resident(memory: Memory) -> Iterator[None]:
-    """Bring all models in at once; give back what the run held, however it ends.
+def while_resident(memory: Memory, work: Callable[[], T]) -> T:
+    """Bring all models in at once and do `work`; give back what it held, however it ends.
 
     Raises `BadInput` with the numbers and what would help if a device's memory runs out.
     """
     try:
         load_together(memory.patchers, memory.needs)
         with in_use(memory.patchers):
-            yield
+            return work()
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        refusal = _refusal(memory)
-    else:
-        return
-    # Outside the except block, so that the error no longer holds the tensors of the frames it went through.
+    # Out here no error is being handled. One raised in there would be tied to it, and so to the tensors of every
+    # frame that it went through, for as long as ComfyUI keeps what it shows.
     mm.soft_empty_cache()
-    raise refusal
+    raise _refusal(memory)
 
 
 def _refusal(memory: Memory) -> BadInput:

@@ -185,6 +185,23 @@ def test_patchers_are_told_that_a_run_is_over_however_it_ends() -> None:
     assert [p.told for p in patchers] == [["pre_run", "cleanup"]] * 2
 
 
+@pytest.mark.parametrize("call", ["pre_run", "cleanup"])
+def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other packs hang callbacks on a MODEL. Catches a plain loop over the patchers: it ends at the first error."""
+    patchers = [Patcher(CPU), Patcher(CPU), Patcher(CPU)]
+
+    def fail() -> None:
+        raise RuntimeError("theirs")
+
+    monkeypatch.setattr(patchers[1], call, fail)
+    with pytest.raises(RuntimeError, match="theirs"), residency.in_use(patchers):
+        pass
+    assert patchers[0].told == ["pre_run", "cleanup"]
+    assert patchers[2].told == (["pre_run", "cleanup"] if call == "cleanup" else [])
+
+
 NEEDS = Needs(keys_values=3 * GB, text=GB, vae_state=2 * GB, working=4 * GB)
 MODELS = [
     Weights(name="target", bytes=28 * GB, device=GPU),

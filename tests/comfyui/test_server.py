@@ -162,7 +162,7 @@ REFUSED_BY_US = [
     (
         "models of two text widths",
         {"extra": loader("SDVGTargetLoader", "wide_a.safetensors"), "sampler__target": [EXTRA, 0]},
-        "expected two models with the same text channels, but the drafter has 64 and the target 4096",
+        "expected two models with the same text channels, but the drafter has 128 and the target 4096",
     ),
 ]
 
@@ -188,7 +188,7 @@ def test_conditioning_of_another_width_is_refused(server: Server) -> None:
     prompt = pocket(sampler__drafter=["a", 0], sampler__target=["b", 0])
     prompt |= {"a": loader("SDVGDrafterLoader", "wide_a.safetensors")}
     prompt |= {"b": loader("SDVGTargetLoader", "wide_b.safetensors")}
-    assert_refused(server, prompt, "expected text embeddings of 4096 channels, but got 64")
+    assert_refused(server, prompt, "expected text embeddings of 4096 channels, but got 128")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The shared workflows: as files, as the frontend and other programs read them, and run with tiny models.
 
 A tiny UMT5 cannot go through Load CLIP (ComfyUI knows the encoder by its 24 layers and full width). So before a
-run every CLIP Text Encode becomes an SDVG Pocket Models node, whose conditioning stands in, and Load CLIP is taken
-out; all else stays as in the file.
+run every CLIP Text Encode becomes an SDVG Pocket Models node, whose conditioning stands in, with a prompt of its
+world, and Load CLIP is taken out; all else stays as in the file.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pytest
 from PIL import Image
 from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes, running_server, write_models
 from sdvg_pack.sdvg_core.model_files import KNOWN_FILES
+from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui
 
@@ -37,7 +38,7 @@ TINY = {
 SMALL = {"width": 64, "height": 64, "blocks": 2}
 # Pixel frames: a block shows 12, a clip's first 9; a start image shows one and leaves 12 for every block.
 FRAMES = {"sdvg_continue_and_image": 1 + 4 * 12}
-TEXT_NODES = ("CLIPLoader", "SelectCLIPDevice")
+TEXT, TEXT_NODES = "PrimitiveStringMultiline", ("CLIPLoader", "SelectCLIPDevice")
 # ComfyUI's device nodes pass over a device that a machine lacks, but comfy-cli refuses to send its name.
 DEVICES = {"gpu:0": "default", "gpu:1": "default"}
 POCKET_CONDITIONING = 2
@@ -83,6 +84,8 @@ def with_tiny_models(workflow: dict[str, Any], renamed: dict[str, str] = TINY) -
             become_pocket(node, workflow["links"])
         values = node.get("widgets_values") or []
         node["widgets_values"] = [renamed.get(v, v) if isinstance(v, str) else v for v in values]
+        if node["type"] == TEXT:
+            node["widgets_values"] = [DEFAULT_PROMPT]
         if node["type"] == "SDVGSpeculativeSampler":
             node["widgets_values"] = [SMALL.get(n, v) for n, v in zip(names(node), values, strict=True)]
     return workflow
@@ -114,6 +117,8 @@ def api_with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
             continue
         if kind == "CLIPTextEncode":
             kind, inputs = "SDVGPocketModels", {"prompt": inputs["text"]}
+        if kind == TEXT:
+            inputs = {"value": DEFAULT_PROMPT}
         if kind == "SDVGSpeculativeSampler":
             source = prompt[inputs["positive"][0]]["class_type"]
             slot = POCKET_CONDITIONING if source == "CLIPTextEncode" else inputs["positive"][1]

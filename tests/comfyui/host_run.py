@@ -1,0 +1,179 @@
+"""A run over tiny MODELs that ComfyUI loaded, and what such a run must leave as it was."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import threading
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import comfy.model_management
+import comfy.sd
+import torch
+from comfy.model_patcher import ModelPatcher
+from host_tiny import generator_of, load_model, load_vae, random_weights
+from sdvg_pack.nodes.host.presets import attach_preset
+from sdvg_pack.nodes.host.run import Job, run_job
+from sdvg_pack.nodes.host.scorer import HostScorer, load_host_scorer
+from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
+from sdvg_pack.sdvg_core.report import RunReport
+from sdvg_pack.sdvg_core.router import RouterConfig, parse_script
+from torch import Tensor
+
+TEXT = "a small red ball moves from left to right"
+ROUTE = "raaraarar"
+Video = tuple[Tensor, Tensor, RunReport]  # frames, latents, report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Parts:
+    """What is wired into the sampler."""
+
+    drafter: ModelPatcher
+    target: ModelPatcher
+    vae: comfy.sd.VAE
+    scorer: HostScorer
+
+    @property
+    def patchers(self) -> dict[str, Any]:
+        """Return everything that ComfyUI keeps, by what it is."""
+        return {
+            "drafter": self.drafter,
+            "target": self.target,
+            "vae": self.vae.patcher,
+            "scorer": self.scorer.patcher,
+        }
+
+
+def load_parts(folder: Path, *, seed: int = 0) -> Parts:
+    """Load random models of random weights, each from a file of its own."""
+    for role in ("drafter", "target"):
+        (folder / role).mkdir(parents=True, exist_ok=True)
+    drafter = load_model(folder / "drafter", random_weights(2 * seed + 1))
+    target = load_model(folder / "target", random_weights(2 * seed + 2))
+    reward = write_random_set(folder / "set", seed).reward
+    return Parts(
+        drafter=attach_preset(drafter, get_preset("self-forcing-1.3b")),
+        target=attach_preset(target, get_preset("krea-14b")),
+        vae=load_vae(seed),
+        scorer=load_host_scorer(reward, crop="center", device="default", dtype="float32"),
+    )
+
+
+def make_job(
+    parts: Parts, *, script: str = ROUTE, prompt: int = 0, size: tuple[int, int] = (32, 32), **changes: Any
+) -> Job:
+    """Return a nine-block job whose every part is used: drafts, scores, remakes, context, encodes."""
+    embedding = torch.randn(1, 512, 32, generator=generator_of(prompt))
+    settings: dict[str, Any] = {
+        "router": RouterValue(RouterConfig(policy="scripted", script=parse_script(script)), parts.scorer),
+        "prompts": (PromptEntry(0, [[embedding, {}]], f"{TEXT} {prompt}"),),
+        "width": size[0],
+        "height": size[1],
+        "blocks": len(script),
+        "seed": 1,
+        "schedule": None,
+        "drafter_context": "committed",
+        "continue_from": None,
+        "start_image": None,
+        "node_id": None,
+        "workflow_id": None,
+        **changes,
+    }
+    return Job(drafter=parts.drafter, target=parts.target, vae=parts.vae, **settings)
+
+
+def video_of(job: Job) -> Video:
+    """Run a job."""
+    frames, latent, report = run_job(job)
+    return frames, latent["samples"], report
+
+
+def same_video(one: Video, other: Video) -> bool:
+    """Whether frames and latents are equal bit for bit, and every block was decided alike."""
+    routes = [[block.decision for block in video[2].blocks] for video in (one, other)]
+    return torch.equal(one[0], other[0]) and torch.equal(one[1], other[1]) and routes[0] == routes[1]
+
+
+# --- what must be as before ---------------------------------------------------------------------------------------
+
+
+def state_of(parts: Parts) -> dict[str, Any]:
+    """Return all that a run could leave behind on the models: weights, hooks, attributes, options, patches."""
+    state: dict[str, Any] = {}
+    for role, patcher in parts.patchers.items():
+        state[f"{role}: patcher"] = _frozen(vars(patcher))
+        for name, module in patcher.model.named_modules():
+            state[f"{role}: {name}"] = (type(module), _frozen(vars(module)))
+    return state
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Return the names of what is not as it was."""
+    return sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
+
+
+def _frozen(value: Any) -> Any:
+    """Return a value to compare later: containers by content, tensors by place and bits, others by identity."""
+    if isinstance(value, Tensor):
+        return id(value), value.data_ptr(), _bits(value)
+    if isinstance(value, Mapping):
+        return {key: _frozen(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(map(_frozen, value))
+    if isinstance(value, Set):
+        return frozenset(map(_frozen, value))
+    return value if isinstance(value, str | int | float | torch.dtype | torch.device) else id(value)
+
+
+def _bits(tensor: Tensor) -> str:
+    flat = tensor.detach().contiguous().flatten().view(torch.uint8)
+    return hashlib.sha256(flat.cpu().numpy().tobytes()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a process holds on to. `objects`: instances of the pack's own classes."""
+
+    tensors: int
+    tensor_bytes: int
+    objects: int
+    loaded_models: int
+    threads: int
+    files: int
+
+
+def held(*, collect: bool = True) -> Held:
+    """Count, after what nobody refers to has been collected."""
+    if collect:
+        gc.collect()
+    everything = gc.get_objects()
+    # `isinstance` would ask objects that load themselves when they are asked.
+    tensors = [thing for thing in everything if issubclass(type(thing), Tensor)]
+    return Held(
+        tensors=len(tensors),
+        tensor_bytes=_storage_bytes(tensors),
+        objects=sum(str(type(thing).__module__).startswith("sdvg_pack.") for thing in everything),
+        loaded_models=len(comfy.model_management.current_loaded_models),
+        threads=threading.active_count(),
+        files=_open_files(),
+    )
+
+
+def _storage_bytes(tensors: Iterable[Tensor]) -> int:
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors if t.device.type != "meta"
+    }
+    return sum(storages.values())
+
+
+def _open_files() -> int:
+    """Return how many files and sockets are open; 0 where that cannot be seen."""
+    here = Path("/proc/self/fd")
+    return len(os.listdir(here)) if here.is_dir() else 0  # noqa: PTH208

@@ -1,0 +1,220 @@
+"""A run that is broken off at any call leaves ComfyUI's models as they were, and the next run is a fresh one.
+
+Faults are raised deep inside: in a layer of a model, of the VAE or of the scorer, and in what ComfyUI shows of the
+progress. ComfyUI's interrupt was an `Exception` once and is a `BaseException` now; both must pass through.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import comfy.utils
+import pytest
+import torch
+from comfy.patcher_extension import CallbacksMP
+from host_run import Parts, Video, changed, held, load_parts, make_job, same_video, state_of, video_of
+from sdvg_pack.nodes.host import run
+from sdvg_pack.sdvg_core.errors import BadInput
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+pytestmark = pytest.mark.comfyui
+
+
+class OldInterrupt(Exception):
+    """As ComfyUI's interrupt was."""
+
+
+class Interrupt(BaseException):
+    """As ComfyUI's interrupt is."""
+
+
+# What is raised inside, and how what comes out of the run begins.
+ERRORS = {
+    "exception": (RuntimeError, "RuntimeError: planted"),
+    "out of memory": (torch.OutOfMemoryError, "BadInput: expected room on cpu for"),
+    "interrupt of old": (OldInterrupt, "OldInterrupt: planted"),
+    "interrupt": (Interrupt, "Interrupt: planted"),
+}
+PLACES = ("drafter", "target", "decode", "encode", "score", "progress")
+
+
+class Trap:
+    """Counts its calls, and raises at one of them; at 0 never."""
+
+    def __init__(self, at: int = 0, error: Callable[[str], BaseException] = RuntimeError) -> None:
+        self.calls, self._at, self._error = 0, at, error
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        self.calls += 1
+        if self.calls == self._at:
+            raise self._error("planted")
+
+
+@contextmanager
+def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
+    """Have every call at a place go through a trap. No module of the models is touched for it."""
+    if place == "progress":
+        # Not the hook that ComfyUI calls from there: how often it does depends on the time.
+        show = comfy.utils.ProgressBar.update_absolute
+        with patch.object(comfy.utils.ProgressBar, "update_absolute", lambda *a, **k: (trap(), show(*a, **k))):
+            yield
+        return
+    vae = parts.vae.first_stage_model
+    inside = {
+        "drafter": parts.drafter.model.diffusion_model.blocks[1].ffn,
+        "target": parts.target.model.diffusion_model.blocks[1].ffn,
+        "decode": vae.decoder.middle[0],
+        "encode": vae.encoder.middle[0],
+        "score": parts.scorer.scorer.model.head,
+    }[place]
+    handle = register_module_forward_pre_hook(lambda module, _: trap() if module is inside else None)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseException]) -> str:
+    """Run with one fault; return what came out in words, so that nothing of the run is held on to."""
+    with set_in(place, parts, Trap(at, error)):
+        try:
+            video_of(make_job(parts))
+        except (RuntimeError, OldInterrupt, Interrupt, BadInput) as raised:
+            return f"{type(raised).__name__}: {raised}"
+    return "nothing"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    """Models that other packs have been at: a hook, a callback, options and weights that must outlive us."""
+    parts = load_parts(tmp_path_factory.mktemp("models"))
+    tree = parts.drafter.model.diffusion_model
+    tree.blocks[0].register_forward_hook(lambda module, given, made: None)
+    parts.drafter.add_callback(CallbacksMP.ON_CLEANUP, lambda patcher: None)
+    parts.drafter.model_options["transformer_options"]["theirs"] = {"patches": [1]}
+    weight = tree.blocks[0].ffn[0].weight
+    parts.target.add_patches({"diffusion_model.blocks.0.ffn.0.weight": (torch.full_like(weight, 0.01),)}, 0.5)
+    return parts
+
+
+@pytest.fixture(scope="module")
+def unbroken(parts: Parts) -> Video:
+    """The video of a fresh run. After it ComfyUI has loaded and patched what it will."""
+    return video_of(make_job(parts))
+
+
+@pytest.fixture(scope="module")
+def calls(parts: Parts, unbroken: Video) -> dict[str, int]:
+    """How often an unbroken run comes by each place."""
+    traps = {place: Trap() for place in PLACES}
+    for place, trap in traps.items():
+        with set_in(place, parts, trap):
+            video_of(make_job(parts))
+    return {place: trap.calls for place, trap in traps.items()}
+
+
+def test_a_run_comes_by_every_place_that_faults_are_set_at(calls: dict[str, int]) -> None:
+    """Without it, a trap where nothing goes by would prove nothing."""
+    assert all(calls[place] >= 5 for place in PLACES), calls
+
+
+class Fresh:
+    """What a run must leave behind, and make again, whatever happens to another one."""
+
+    def __init__(self, parts: Parts, unbroken: Video) -> None:
+        self._parts, self._unbroken = parts, unbroken
+        self._state, self._held = state_of(parts), held()
+
+    def check_after(self, place: str, at: int, error: str) -> None:
+        """Break a run off, and see that it was as if it had never been."""
+        raised, expected = ERRORS[error]
+        assert break_off(self._parts, place, at, raised).startswith(expected), (at, error)
+        assert changed(self._state, state_of(self._parts)) == [], (at, error)
+        assert held() == self._held, (at, error)
+        assert same_video(video_of(make_job(self._parts)), self._unbroken), (at, error)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
+    place: str, parts: Parts, unbroken: Video, calls: dict[str, int]
+) -> None:
+    """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over.
+
+    Each kind of fault once, at the first call, the last, and two between.
+    """
+    fresh, last = Fresh(parts, unbroken), calls[place]
+    for at, error in zip((1, 1 + last // 3, 1 + 2 * last // 3, last), ERRORS, strict=True):
+        fresh.check_after(place, at, error)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("error", ERRORS)
+@pytest.mark.parametrize("place", PLACES)
+def test_every_kind_of_fault_at_every_call_does_no_harm(
+    place: str, error: str, parts: Parts, unbroken: Video, calls: dict[str, int]
+) -> None:
+    fresh = Fresh(parts, unbroken)
+    for at in range(1, calls[place] + 1):
+        fresh.check_after(place, at, error)
+
+
+def test_what_is_changed_on_a_model_is_seen(parts: Parts, unbroken: Video) -> None:
+    """Without it, a comparison that sees nothing would prove nothing."""
+    tree, before = parts.drafter.model.diffusion_model, state_of(parts)
+    hook = tree.blocks[1].register_forward_hook(lambda module, given, made: None)
+    parts.target.model_options["transformer_options"]["ours"] = 1
+    parts.vae.patcher.model.left_behind = True
+    seen = changed(before, state_of(parts))
+    hook.remove()
+    del parts.target.model_options["transformer_options"]["ours"], parts.vae.patcher.model.left_behind
+    assert seen == ["drafter: diffusion_model.blocks.1", "target: patcher", "vae: "]
+    assert changed(before, state_of(parts)) == []
+
+
+def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts: Parts, unbroken: Video) -> None:
+    """ComfyUI keeps the error for a while. Catches one that is raised while the first is still being handled."""
+    with set_in("decode", parts, Trap(5, torch.OutOfMemoryError)), pytest.raises(BadInput) as raised:
+        video_of(make_job(parts))
+    assert raised.value.__context__ is None
+    assert raised.value.__cause__ is None
+
+
+def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(
+    parts: Parts, unbroken: Video, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches emptying the device's cache while the error, or the engine with its keys and values, is there."""
+    job, seen = make_job(parts), []
+    before = held().tensor_bytes
+    monkeypatch.setattr(run.mm, "soft_empty_cache", lambda: seen.append(held(collect=False).tensor_bytes))
+    with set_in("decode", parts, Trap(15, torch.OutOfMemoryError)), pytest.raises(BadInput):
+        video_of(job)
+    assert len(seen) == 1
+    assert seen[0] - before < 10_000
+
+
+def test_two_runs_at_once_make_what_each_makes_alone(
+    parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the same models, and on others. Loading is ComfyUI's and not made for threads: that is done in turn."""
+    others, lock, load = load_parts(tmp_path, seed=1), threading.Lock(), run.load_together
+
+    def in_turn(*given: Any) -> None:
+        with lock:
+            load(*given)
+
+    monkeypatch.setattr(run, "load_together", in_turn)
+    jobs = [
+        make_job(parts, seed=2, prompt=1),
+        make_job(parts, seed=3, size=(48, 32), script="rraraaaar"),
+        make_job(others, seed=2, drafter_context="own"),
+    ]
+    alone = [video_of(job) for job in jobs]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        together = list(pool.map(video_of, jobs))
+    assert all(map(same_video, alone, together))
