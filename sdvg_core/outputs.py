@@ -137,6 +137,11 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
             return new, begin()
         except FileNotFoundError:
             continue  # another run that had made the folder, and did not need it, has just removed it
+        except FileExistsError as error:
+            if all(path.is_dir() or not path.exists() for path in (folder, *folder.parents)):
+                continue  # the same, seen while making it; no file is in the way
+            _remove_empty(new)
+            raise _unusable(folder, error) from error
         except BadInput:
             raise
         except (OSError, ValueError) as error:

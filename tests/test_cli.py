@@ -378,7 +378,7 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path):
     assert set(OUTPUTS) == set(names(folder))
     first, *_, last = done.stdout.splitlines()
     assert "will make 3 blocks" in first
-    assert "video.mp4" in last
+    assert "report.json" in last
     assert "block 3/3" in done.stderr
 
 
