@@ -36,7 +36,7 @@ from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
 
-BLOCKS, SEED = 4, 11
+BLOCKS, SEED, TAU = 4, 11, -1.3  # a threshold that some drafts reach and some do not
 PROMPT = "a small red ball moves from left to right over a blue field"
 DRAFTER, TARGET = "self-forcing-1.3b", "krea-14b"
 CASES = {
@@ -54,7 +54,7 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
     named = [word for role, path in roles.items() for word in (f"--{role}", str(path))]
     presets = ["--drafter-preset", DRAFTER, "--target-preset", TARGET]
     text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
-    size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
+    size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED), "--tau", str(TAU)]
     assert main(["generate", *named, *presets, *text, *size, *options, "--output", str(folder)]) == 0
     [latents] = safetensors.torch.load_file(folder / "latents.safetensors").values()
     return latents, json.loads((folder / "report.json").read_text(encoding="utf-8"))
@@ -63,7 +63,7 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
 def by_nodes(files: ModelFiles, changes: dict[str, Any], drafter_context: str) -> tuple[Tensor, RunReport]:
     scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
-    router = RouterValue(RouterConfig(policy="reward", tau=-0.7, **changes), scorer)
+    router = RouterValue(RouterConfig(policy="reward", tau=TAU, **changes), scorer)
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
     _, latent, report = node.execute(
