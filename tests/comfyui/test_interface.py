@@ -158,7 +158,7 @@ def test_the_report_shows_its_picture_and_its_record(page: dict[str, Any]) -> No
 
 def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:
     assert not any(page["done"]["record"]["saved"])
-    assert page["done"]["record"]["sent"] == ["report"]
+    assert page["done"]["record"]["sent"] == ["prompt_in_report", "report"]
 
 
 @pytest.mark.parametrize("how", ["reloaded", "cached"])
