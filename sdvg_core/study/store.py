@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import BadInput
 from ..locks import try_lock
 from ..outputs import staged_outputs
+from ..small_files import parse_json
 
 ROWS, GAINS, STUDY, LOCK = "rows.jsonl", "gains.jsonl", "study.json", ".study.lock"
 ROW_KEY = ("configuration", "prompt", "seed")
@@ -34,7 +35,7 @@ class JsonLines:
         self.records: dict[Key, Record] = {}
         if path.exists():
             _cut_torn_line(path)
-            for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], 1):
+            for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
                 self._take(line, number)
 
     def add(self, record: Record) -> None:
@@ -51,9 +52,9 @@ class JsonLines:
         """Return what tells the record apart."""
         return tuple(record[name] for name in self._key)
 
-    def _take(self, line: str, number: int) -> None:
+    def _take(self, line: bytes, number: int) -> None:
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             self.records.setdefault(self.key_of(record), record)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(
@@ -110,7 +111,7 @@ def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapp
 
 def _read_study(path: Path) -> Record:
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = parse_json(path.read_bytes())
         return {"settings": dict(known["settings"]), "configurations": dict(known["configurations"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(

@@ -40,13 +40,12 @@ class Reader:
     """One way into the project for bytes.
 
     `make`: returns the files of a case, the first of which is read; every choice comes from the `Random`. `read`:
-    takes its path, and returns or raises `BadInput`. `known_to_raise`: defects that are not mended yet.
+    takes its path, and returns or raises `BadInput`.
     """
 
     name: str
     make: Callable[[Random], Files]
     read: Callable[[Path], object]
-    known_to_raise: tuple[type[BaseException], ...] = ()
 
 
 def read_weights(path: Path) -> None:
@@ -77,8 +76,6 @@ def read_shards(path: Path) -> None:
 
 OUTSIDE = (7,)
 DRAWN = 6  # a picture takes as long as everything else of many reports, so one report in so many is drawn
-# study/store.py: deeply nested JSON, and rows that are no UTF-8.
-STUDY_DEFECTS = (RecursionError, UnicodeDecodeError)
 
 
 def outside_file() -> bytes:
@@ -167,7 +164,7 @@ READERS: Mapping[str, Reader] = {
         Reader(name="script", make=texts.script, read=read_script),
         Reader(name="workflow", make=texts.workflow, read=read_values),
         Reader(name="report", make=texts.report, read=read_run_report),
-        Reader(name="study", make=texts.study, read=read_study, known_to_raise=STUDY_DEFECTS),
+        Reader(name="study", make=texts.study, read=read_study),
         Reader(name="tokenizer", make=texts.tokenizer, read=read_words),
         Reader(name="pieces", make=texts.pieces, read=read_words),
         Reader(name="vocabulary", make=texts.vocabulary, read=read_vocabulary),
