@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# Everything we want to know of a GPU, within 25 minutes. Writes into the folder given; needs no download.
+# Everything we want to know of a GPU, what matters most first. Writes into the folder given; needs no download.
 #
 #     benchmarks/run_gpu.sh RESULTS [PYTHON [STEP...]]
 #
 # Each step has its own limit and is interrupted, not killed, when that is reached: what it measured until then is
 # printed and kept. PYTHON (default python3) needs this project's `standalone` extra and a CUDA build of torch.
-# STEP: only these, of plan, tiny, routes, others, long, fp8; the longest takes nine and a half minutes.
+# STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, check 300, routes 540,
+# fast 540, check-full 540, graphs 480, overlap 300, others 300, attention 300, long 240, fp8 180, kv 240; together
+# 68 minutes.
+# Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
     echo "usage: benchmarks/run_gpu.sh RESULTS [PYTHON [STEP...]]" >&2
@@ -36,11 +39,25 @@ bench=("$python" -m sdvg_core bench --json)
 step plan 60 "$python" -m sdvg_core plan --json
 # The check that the command works at all, before minutes are spent on it.
 step tiny 90 "${bench[@]}" --scale tiny --device cuda --blocks 4 --repeats 1
+# Whether the fast executions make the same video as the plain one, and the greatest differences; first with models
+# so small that compiling is most of the time, then (check-full) with the real ones.
+step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --dtype bfloat16 --vae-dtype float16 \
+    --executions compiled graphs overlap
 # The four targets, and ours against the authors' order of work.
 step routes 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 bail-out --repeats 3
+# What compiling and channels last bring, baseline included; then what recording the passes brings beyond that.
+step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled --repeats 2
+step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled graphs overlap
+step graphs 480 "${bench[@]}" --routes target-only r=1 --executions compiled graphs --repeats 2
+# What beginning a block beside the decoding of the newest brings on one device, where the two share it.
+step overlap 300 "${bench[@]}" --routes target-only anchor-only r=1 --executions ours overlap --repeats 2
 step others 300 "${bench[@]}" --routes target-only draft-only r=4 r=8 --executions ours --repeats 2
+# torch's own choice of kernel; the other steps take cuDNN's on Hopper.
+step attention 300 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --attention sdpa
 # Cost per block of a long video: from block 3 on it should be flat.
 step long 240 "${bench[@]}" --routes target-only r=1 --blocks 64 --executions ours --repeats 1
 # Half the target's weights: what casting them up costs, and whether the memory is as planned.
 step fp8 180 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --fp8
+# Half the keys' and values' bytes: what rounding and reading them back costs.
+step kv 240 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --kv-dtype float8_e4m3fn
 echo "results are in $results"

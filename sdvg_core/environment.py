@@ -10,11 +10,14 @@ import torch
 from . import __version__
 
 REPORTED = ("torch", "transformers", "diffusers", "safetensors")
+# Named where they are installed: attention kernels, which a run may use.
+OPTIONAL = ("flash-attn", "sageattention")
 
 
 def versions_on(device: str) -> dict[str, str]:
     """Return the versions a report names, and the device in words."""
     packages = {name: package_version(name) or "not installed" for name in REPORTED}
+    packages |= {name: found for name in OPTIONAL if (found := package_version(name))}
     on = torch.device(device)
     name = torch.cuda.get_device_name(on) if on.type == "cuda" else processor()
     return {"sdvg": __version__, "python": platform.python_version(), **packages, "device": f"{device}: {name}"}

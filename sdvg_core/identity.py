@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Identity = Mapping[str, str]
 # This many pieces of a file of weights are looked at, evenly spread: another training changes every one of them.
 PIECES, PIECE_BYTES = 64, 1 << 16
+CHANGES_NO_BIT = ("overlap",)
 
 
 def identify(
@@ -38,7 +39,7 @@ def identify(
         "gate prompt": str(gate_prompt),
         **_flat({**asdict(request), **{name: _named(path) for name, path in begin.items()}}),
         **{role: _named(path) for role, path in models.items()},
-        **_flat(asdict(load)),
+        **_flat({name: value for name, value in asdict(load).items() if name not in CHANGES_NO_BIT}),
         **{f"version of {name}": version for name, version in versions_on(load.device).items()},
     }
 

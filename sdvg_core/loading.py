@@ -11,10 +11,14 @@ import torch
 from torch import Tensor
 
 from .causal_wan.attention import TorchOps
+from .causal_wan.backends import AttentionBackend, choose_attention
 from .causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
 from .causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from .causal_wan.fp8_cache import KV_DTYPES
 from .causal_wan.generator import CausalWanGenerator
+from .causal_wan.passes import passes_for
 from .causal_wan.presets import Preset, get_preset, guess_preset
+from .compiling import CompileMode, check_compile, compiler_of
 from .decoders import VaeLayers, WanCodec, load_wan_vae
 from .errors import BadInput
 from .model_files import ModelFiles
@@ -27,6 +31,10 @@ from .weights import check_finite_weights
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 AUTO = "auto"
+OVERLAP_NOTE = (
+    "Blocks were begun beside the decoding of those before them: their seconds are those they were waited for."
+)
+FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +62,10 @@ class LoadOptions:
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
     the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None the presets'.
-    `vae_layers`: diffusers' own, or `lean`, a CPU's for miniature widths (decoders/wan_vae_lean.py).
+    `vae_layers`: diffusers' own, `lean`, a CPU's for miniature widths, or `channels-last`. `compile`: what of the
+    transformers and the VAE's decoder is compiled. `attention`: the transformers' kernel, one of `ATTENTIONS`.
+    `kv_dtype`: of their keys and values, one of `KV_DTYPES`. `overlap`: whether the next block is begun beside the
+    decoding of the newest (overlap.py).
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)
@@ -68,6 +79,10 @@ class LoadOptions:
     text_dtype: str = "bfloat16"
     reward_dtype: str = "float32"
     crop: Crop = "center"
+    attention: str = AUTO
+    kv_dtype: str = AUTO
+    overlap: bool = False
+    compile: CompileMode = "off"
 
     @property
     def beside(self) -> torch.device:
@@ -87,7 +102,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Loaded:
-    """The parts of a run, and what the report says of them."""
+    """The parts of a run, and what the report says of them. `overlap`: as in `LoadOptions`."""
 
     engine: Engine
     codec: WanCodec
@@ -95,6 +110,7 @@ class Loaded:
     patch: int
     settings: dict[str, Any]
     notes: tuple[str, ...]
+    overlap: bool = False
 
 
 def check_device(name: str) -> torch.device:
@@ -111,12 +127,14 @@ def check_device(name: str) -> torch.device:
 
 
 def device_clock(device: torch.device) -> Callable[[], float]:
-    """Return a clock in seconds that waits for the device, so that work is booked where it was done."""
+    """Return a clock in seconds that waits for what its caller began on the device, so that work is booked where it
+    was done. What another thread does there beside it is not waited for.
+    """
     if device.type != "cuda":
         return time.perf_counter
 
     def synchronised() -> float:
-        torch.cuda.synchronize(device)
+        torch.cuda.current_stream(device).synchronize()
         return time.perf_counter()
 
     return synchronised
@@ -136,6 +154,10 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
                 f"expected two models with the same {names[what]}, but {files.drafter.name} (drafter) has {small} "
                 f"and {files.target.name} (target) has {large}; load two models that share one VAE and text encoder"
             )
+    for found in (drafter, target):
+        _attention(found, options)
+    _keeps_fp8(options)
+    check_compile(options.compile, check_device(options.device))
     presets = options.drafter.resolve(drafter), options.target.resolve(target)
     if options.schedule is not None:
         get_schedule(options.schedule)
@@ -173,7 +195,13 @@ def load_engine(
 ) -> Loaded:
     """Load VAE, scorer, drafter and target. `before_pass` is called before every forward pass with its kind."""
     vae_dtype = _dtype(options.vae_dtype)
-    codec = load_wan_vae(files.vae, device=options.beside, dtype=vae_dtype, layers=options.vae_layers)
+    codec = load_wan_vae(
+        files.vae,
+        device=options.beside,
+        dtype=vae_dtype,
+        layers=options.vae_layers,
+        compiler=compiler_of(options.compile),
+    )
     scorer = load_image_reward(
         files.reward,
         vocabulary=files.vocabulary,
@@ -185,51 +213,88 @@ def load_engine(
     device = check_device(options.device)
     clock, encoder = device_clock(device), AnchorEncoder(codec.encode)
 
-    def build(name: str, path: Any, preset: Preset) -> CausalWanGenerator:
+    def build(name: str, found: WanCheckpoint, path: Any, preset: Preset) -> CausalWanGenerator:
         wan = load_wan(path, device=device, dtype=_dtype(options.dtype) if options.dtype else None)
         check_finite_weights(wan.tree, path.name)
         return CausalWanGenerator(
             wan.tree,
             name=name,
-            ops=TorchOps(wan.dtype),
-            context=_policy(preset, encoder),
+            ops=TorchOps(wan.dtype, _attention(found, options)),
+            # Only a draft that was begun ahead may be on a wrong guess.
+            context=_policy(preset, encoder, undo=options.overlap and name == "drafter"),
             schedule=get_schedule(preset.schedule),
             block_frames=preset.block_frames,
             device=device,
+            kv_fp8=_keeps_fp8(options),
+            passes=passes_for(options.compile, device),
             before_pass=before_pass,
             clock=clock,
         )
 
-    drafter = build("drafter", files.drafter, checked.drafter_preset)
-    target = build("target", files.target, checked.target_preset)
+    drafter = build("drafter", checked.drafter, files.drafter, checked.drafter_preset)
+    target = build("target", checked.target, files.target, checked.target_preset)
     described = scorer.describe()
     notes = described.pop("notes")
     settings = {
-        "drafter": _describe(checked.drafter, checked.drafter_preset, options.dtype),
-        "target": _describe(checked.target, checked.target_preset, options.dtype),
+        "drafter": _describe(checked.drafter, checked.drafter_preset, options),
+        "target": _describe(checked.target, checked.target_preset, options),
         "vae": {"file": files.vae.name, "dtype": options.vae_dtype, "layers": options.vae_layers},
         "text_encoder": {"file": files.text_encoder.name, "dtype": options.text_dtype},
         "scorer": described,
         "device": options.device,
         "side_device": options.side_device or options.device,
+        "overlap": options.overlap,
+        "compile": options.compile,
     }
     engine = Engine(drafter=drafter, target=target, codec=codec, scorer=scorer)
     patch = checked.target.config.patch_size[1]
-    return Loaded(engine=engine, codec=codec, scorer=scorer, patch=patch, settings=settings, notes=tuple(notes))
+    return Loaded(
+        engine=engine,
+        codec=codec,
+        scorer=scorer,
+        patch=patch,
+        settings=settings,
+        notes=(*notes, *_notes(checked, options)),
+        overlap=options.overlap,
+    )
 
 
-def _policy(preset: Preset, encoder: AnchorEncoder) -> ContextPolicy:
+def _policy(preset: Preset, encoder: AnchorEncoder, *, undo: bool) -> ContextPolicy:
     if preset.policy == "recompute":
         return Recompute(encode_anchor=encoder, frames=preset.context_frames)
-    return Incremental(window=preset.window, sink=preset.sink)
+    return Incremental(window=preset.window, sink=preset.sink, undo=undo)
 
 
-def _describe(found: WanCheckpoint, preset: Preset, dtype: str | None) -> dict[str, Any]:
+def _attention(found: WanCheckpoint, options: LoadOptions) -> AttentionBackend:
+    """Return the kernel for a checkpoint. Raises `BadInput` if the one asked for cannot be had."""
+    dtype = _dtype(options.dtype) if options.dtype else found.dtype
+    device = check_device(options.device)
+    return choose_attention(options.attention, device=device, dtype=dtype, head_dim=found.config.head_dim)
+
+
+def _keeps_fp8(options: LoadOptions) -> bool:
+    if options.kv_dtype not in KV_DTYPES:
+        raise BadInput(
+            f"expected a kv_dtype among {', '.join(KV_DTYPES)}, but got {options.kv_dtype!r}; choose one of them"
+        )
+    return options.kv_dtype != AUTO
+
+
+def _notes(checked: Checked, options: LoadOptions) -> tuple[str, ...]:
+    """Return what was done beside the exact, in sentences."""
+    kernels = dict.fromkeys(_attention(found, options).note for found in (checked.drafter, checked.target))
+    kept = [FP8_NOTE] if _keeps_fp8(options) else []
+    ahead = [OVERLAP_NOTE] if options.overlap else []
+    return (*filter(None, kernels), *kept, *ahead)
+
+
+def _describe(found: WanCheckpoint, preset: Preset, options: LoadOptions) -> dict[str, Any]:
     policy = (
         {"context_frames": preset.context_frames}
         if preset.policy == "recompute"
         else {"window": preset.window, "sink": preset.sink}
     )
+    dtype = options.dtype or str(found.dtype).removeprefix("torch.")
     return {
         "file": found.weights.path.name,
         "size": found.config.size,
@@ -238,7 +303,9 @@ def _describe(found: WanCheckpoint, preset: Preset, dtype: str | None) -> dict[s
         "schedule": [step.timestep for step in get_schedule(preset.schedule)],
         "policy": preset.policy,
         **policy,
-        "dtype": dtype or str(found.dtype).removeprefix("torch."),
+        "dtype": dtype,
+        "kv_dtype": dtype if options.kv_dtype == AUTO else options.kv_dtype,
+        "attention": _attention(found, options).name,
         "quantisation": found.quantisation.label,
     }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,14 @@ from .latents import load_latents, save_latents
 from .loading import Loaded, device_clock
 from .noise import KeyedNoise
 from .outputs import LATENTS, PICTURE, REPORT, VIDEO, Staging
+from .overlap import speculate_overlapped
 from .picture import route_picture
 from .prompts import Conditions
 from .records import BlockRecord
 from .report import RunReport, predict_target_only
 from .router import RouterConfig
 from .spans import plan_spans, spans_of_clip
-from .speculate import DrafterContext, speculate
+from .speculate import DrafterContext, Emitted, speculate
 from .types import Block, Span
 from .video import Mp4Writer
 
@@ -135,7 +137,7 @@ def render(
         for timeline, frames in replay((*given, *before), loaded.codec, loaded.engine.horizon):
             check_finite(frames, timeline.history.blocks[-1].span, "decoded frames")
             video.add(frames)
-        for emitted in speculate(
+        for emitted in _loop(loaded)(
             loaded.engine,
             request.router,
             spans,
@@ -162,6 +164,12 @@ def render(
     staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
     route_picture(report).save(staging.path(PICTURE), format="PNG")
     return report
+
+
+def _loop(loaded: Loaded) -> Callable[..., Iterator[Emitted]]:
+    if not loaded.overlap:
+        return speculate
+    return partial(speculate_overlapped, device=torch.device(loaded.settings["device"]))
 
 
 def _given_blocks(beginning: Beginning, condition_of: Conditions, block_frames: int) -> tuple[Block, ...]:
@@ -210,7 +218,9 @@ def _report(
     notes: tuple[str, ...],
     records: list[BlockRecord],
 ) -> RunReport:
-    target_only = predict_target_only(records) or (None, None)
+    # Beside a draft on the same device, decoding takes longer than it would for the target alone.
+    shared = loaded.overlap and settings["device"] == settings["side_device"]
+    target_only = (None if shared else predict_target_only(records)) or (None, None)
     return RunReport(
         settings=settings,
         versions=versions_on(loaded.settings["device"]),

@@ -10,6 +10,7 @@ import torch
 from sdvg_core.history import History
 from sdvg_core.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
 from sdvg_core.noise import KeyedNoise
+from sdvg_core.overlap import speculate_overlapped
 from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.prompts import one_prompt
 from sdvg_core.router import RouterConfig
@@ -75,6 +76,23 @@ def check(pattern: str, engines, conditions, context: str) -> None:
 @pytest.mark.parametrize("pattern", SAMPLE)
 def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy, context, engines, conditions):
     check(pattern, engines[policy], conditions, context)
+
+
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+@pytest.mark.parametrize("pattern", SAMPLE)
+def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy, engines, conditions):
+    """The drafter encodes pictures beside the decoding of others with the same VAE. Catches: a VAE that keeps
+    something of a call; frames with other strides, which another kernel would sum up in another order."""
+    router = RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern))
+    engine, other = engines[policy]
+    ahead = list(
+        speculate_overlapped(engine, router, plan_spans(9, 3), NOISE, conditions, device=torch.device("cpu"))
+    )
+    alone = run(other, conditions, pattern)
+    assert all(torch.equal(a.block.latents, b.block.latents) for a, b in zip(ahead, alone, strict=True))
+    assert all(torch.equal(a.frames, b.frames) for a, b in zip(ahead, alone, strict=True))
+    assert [a.frames.stride() for a in ahead] == [b.frames.stride() for b in alone]
+    assert [a.record.decision for a in ahead] == [b.record.decision for b in alone]
 
 
 @pytest.mark.heavy

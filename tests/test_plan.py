@@ -12,12 +12,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from sdvg_core.bench.models import Random, random_models, random_wan, tensor_bytes
+from sdvg_core.bench.models import Random, codec_of, random_models, random_wan, tensor_bytes
 from sdvg_core.bench.scales import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
 from sdvg_core.causal_wan.forward import denoise_pass, project_text, token_grid
+from sdvg_core.causal_wan.fp8_cache import Fp8KVCache
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
@@ -74,7 +75,7 @@ def test_every_model_and_state_of_a_tiny_run_takes_the_bytes_that_are_planned(va
     assert held["target keys and values"] == sum(t.nbytes for t in tree_leaves(cache._layers))
     text = project_text(models.drafter, models.condition.embedding, TorchOps(torch.float32))
     assert held["drafter text keys and values"] == sum(t.nbytes for t in tree_leaves(text))
-    codec = models.codec
+    codec = codec_of(models.vae)
     if vae_dtype == "float32":  # a CPU is slow in half precision, and its state has the same shape
         _, state = codec.decode(torch.zeros(1, 16, 3, request.height // 8, request.width // 8))
         assert held["vae state"] == sum(t.nbytes for t in state if torch.is_tensor(t))
@@ -137,6 +138,27 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(config):
     with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
         denoise_pass(tree, x, 500.0, text, cache, Place(3, (3, 4, 5), 6), rope, ops)
     assert peak.bytes == pytest.approx(sizes.pass_bytes(config, 3, 1560, 2), rel=0.01)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B], ids=["1.3B", "14B"])
+@pytest.mark.parametrize("frames", [6, 27])
+@torch.inference_mode()
+def test_reading_a_window_back_from_fp8_needs_no_more_than_is_planned(config, frames):
+    """Catches: a wide window's keys and values, in the activations' dtype for one layer at a time, not counted."""
+    with META:
+        tree = WanTree(config).to(torch.bfloat16)
+    ops, x = FlashOps(torch.bfloat16), torch.empty(1, 16, 3, 60, 104, device=META)
+    cache = Fp8KVCache(tree, frames, 1560, torch.bfloat16, META)
+    text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
+    slots = (frames - 3, frames - 2, frames - 1)
+    rope = ops.rope(tree, frames - 3, token_grid(tree, x.shape[2:]), META)
+    with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *cache._buffers()]) as peak:
+        denoise_pass(tree, x, 500.0, text, cache, Place(slots[0], slots, frames), rope, ops)
+    planned = sizes.pass_bytes(config, 3, 1560, 2, read=frames)
+    assert 0.85 * planned < peak.bytes <= planned
+    if frames == 27:
+        assert planned > 1.3 * sizes.pass_bytes(config, 3, 1560, 2)
 
 
 @pytest.mark.heavy
@@ -334,6 +356,17 @@ def test_the_json_holds_bytes_seconds_and_their_sources(capsys):
     assert max(sum(step.values()) for step in fits["bytes"].values()) == fits["peak_bytes"]
     assert (fits["width"], fits["fits"], small["vram_gb"]) == (640, True, 8)
     assert "97.0 s" in fits["rates_source"]
+
+
+def test_keys_and_values_in_fp8_make_room(capsys):
+    asked = ["plan", "--vram", "80", "--json"]
+    assert main(asked) == 0
+    assert main([*asked, "--kv-dtype", "float8_e4m3fn"]) == 0
+    whole, fp8 = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    names = ("target keys and values", "target text keys and values")
+    assert [whole["bytes"]["target"][name] for name in names] == [7_667_712_000, 419_430_400]
+    assert [fp8["bytes"]["target"][name] for name in names] == [3_893_760_000, 419_430_400]
+    assert whole["peak_bytes"] - fp8["peak_bytes"] == 7_667_712_000 - 3_893_760_000
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.attention import Ops, TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.causal_wan.passes import Passes
 from sdvg_core.history import History, Timeline
 from sdvg_core.noise import KeyedNoise
 from sdvg_core.router import RouterConfig
@@ -115,24 +116,28 @@ def make_generator(
     name: str = "model",
     window: int = 9,
     sink: int = 3,
+    undo: bool = False,
     frames: int = 3,
     schedule: str = "1000,625",
     encoder: AnchorEncoder | None = None,
     before_pass: Callable[[str], None] | None = None,
     tree: WanTree | None = None,
+    passes: Passes | None = None,
+    ops: Ops | None = None,
 ) -> CountingGenerator:
     context: ContextPolicy
     if policy == "recompute":
         context = Recompute(encode_anchor=encoder or AnchorEncoder(codec.encode), frames=frames)
     else:
-        context = Incremental(window=window, sink=sink)
+        context = Incremental(window=window, sink=sink, undo=undo)
     extra = {"before_pass": before_pass} if before_pass else {}
     return CountingGenerator(
         tree or random_tree(seed),
         name=name,
-        ops=TorchOps(torch.float32),
+        ops=ops or TorchOps(torch.float32),
         context=context,
         schedule=get_schedule(schedule),
+        passes=passes,
         **extra,
     )
 

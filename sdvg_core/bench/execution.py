@@ -2,48 +2,121 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..causal_wan.attention import TorchOps
+from ..causal_wan.backends import AUTO, choose_attention
 from ..causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
 from ..causal_wan.generator import CausalWanGenerator
+from ..causal_wan.modules import WanTree
+from ..causal_wan.passes import Passes, passes_for
 from ..causal_wan.presets import Preset
+from ..compiling import CompileMode, compiler_of
+from ..decoders import VaeLayers, WanCodec
 from ..loading import DTYPES
 from ..plan.request import PlanRequest
 from ..router import RouterConfig
 from ..schedule import get_schedule
 from ..speculate import Engine
 from ..types import Scorer
-from .models import Models
+from .models import Models, codec_of
 from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing
 from .routes import ANCHOR_ONLY, Route
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """One way to carry routes out.
+    """One way to carry routes out; target-only in it gets all that the routed ones get.
 
-    `schedule`: of both models. `as_published`: the authors' order of work (see `published`). `loop`: further
-    options of `speculate`. `built`: what was done to the models and the VAE when they were made, reported only.
+    `schedule`: of both models. `as_published`: the authors' order of work (see `published`). `compile`: of the
+    transformers' passes and the VAE's decoder. `vae_layers`: how the VAE works. `overlap`: whether a block is begun
+    beside the decoding of the one before it.
     """
 
     name: str
     schedule: str = "four-step"
     as_published: bool = False
-    loop: tuple[tuple[str, Any], ...] = ()
-    built: tuple[tuple[str, Any], ...] = (("attention", "torch sdpa"), ("compile", False), ("overlap", False))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the conditions it stands for."""
-        named = {"schedule": self.schedule, "as_published": self.as_published}
-        return {**named, **dict(self.built), **dict(self.loop)}
+    compile: CompileMode = "off"
+    vae_layers: VaeLayers = "diffusers"
+    overlap: bool = False
 
 
 OURS = Execution(name="ours")
+COMPILED = Execution(name="compiled", compile="default", vae_layers="channels-last")
+GRAPHS = Execution(name="graphs", compile="graphs", vae_layers="channels-last")
+OVERLAP = Execution(name="overlap", overlap=True)
 AS_PUBLISHED = Execution(name="as-published", schedule="reference5", as_published=True)
-EXECUTIONS: Mapping[str, Execution] = {execution.name: execution for execution in (OURS, AS_PUBLISHED)}
+EXECUTIONS: Mapping[str, Execution] = {
+    execution.name: execution for execution in (OURS, COMPILED, GRAPHS, OVERLAP, AS_PUBLISHED)
+}
+USUAL = (OURS.name, AS_PUBLISHED.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wan:
+    """A transformer and all of its execution that outlasts a video: kernels, and what is compiled or recorded."""
+
+    tree: WanTree
+    preset: Preset
+    ops: TorchOps
+    attention: str
+    passes: Passes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setup:
+    """Models as one execution runs them."""
+
+    execution: Execution
+    models: Models
+    drafter: Wan
+    target: Wan
+    codec: WanCodec
+    kv_fp8: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the conditions it stands for."""
+        execution = self.execution
+        return {
+            "schedule": execution.schedule,
+            "as_published": execution.as_published,
+            "compile": execution.compile,
+            "vae_layers": execution.vae_layers,
+            "attention": {"drafter": self.drafter.attention, "target": self.target.attention},
+            "overlap": execution.overlap,
+        }
+
+
+def set_up(execution: Execution, models: Models, request: PlanRequest, attention: str = AUTO) -> Setup:
+    """Return the models as an execution runs them. `attention`: a kernel's name.
+
+    Raises `BadInput` if the kernel cannot be had.
+    """
+    device, dtype = models.device, DTYPES[request.dtype]
+
+    def wan(tree: WanTree, preset: Preset) -> Wan:
+        kernel = choose_attention(attention, device=device, dtype=dtype, head_dim=tree.head_dim)
+        return Wan(
+            tree=tree,
+            preset=preset,
+            ops=TorchOps(dtype, kernel),
+            attention=kernel.name,
+            passes=passes_for(execution.compile, device),
+        )
+
+    # Other layers would change the one VAE for all executions.
+    vae = models.vae if execution.vae_layers == "diffusers" else copy.deepcopy(models.vae)
+    return Setup(
+        execution=execution,
+        models=models,
+        drafter=wan(models.drafter, request.drafter_preset),
+        target=wan(models.target, request.target_preset),
+        codec=codec_of(vae, execution.vae_layers, compiler_of(execution.compile)),
+        kv_fp8=request.kv_fp8,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,27 +138,28 @@ class Case:
             return RouterConfig(policy="scripted", script=self.route.keeps, force_first=False)
         return self.route.router
 
-    def engine(self, models: Models, request: PlanRequest, clock: Callable[[], float]) -> Engine:
-        """Return the parts of one video. Nothing is kept from the video before: the prompt counts as new."""
+    def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
+        """Return the parts of one video. Of the video before, only what is compiled or recorded is kept."""
         published = self.execution.as_published
-        encoder = AnchorEncoder(models.codec.encode)
+        encoder = AnchorEncoder(setup.codec.encode)
 
-        def build(name: str, tree: Any, preset: Preset) -> CausalWanGenerator:
-            policy = _policy(preset, encoder)
+        def build(name: str, wan: Wan) -> CausalWanGenerator:
+            policy = _policy(wan.preset, encoder, undo=self.execution.overlap and name == "drafter")
             return CausalWanGenerator(
-                tree,
+                wan.tree,
                 name=name,
-                ops=TorchOps(DTYPES[request.dtype]),
+                ops=wan.ops,
                 context=OnceABlock(policy) if published else policy,
                 schedule=get_schedule(self.execution.schedule),
-                block_frames=preset.block_frames,
-                device=models.device,
+                block_frames=wan.preset.block_frames,
+                device=setup.models.device,
+                kv_fp8=setup.kv_fp8,
+                passes=wan.passes,
                 clock=clock,
             )
 
-        drafter = build("drafter", models.drafter, request.drafter_preset)
-        target = build("target", models.target, request.target_preset)
-        engine = Engine(drafter=drafter, target=target, codec=models.codec, scorer=models.scorer)
+        drafter, target = build("drafter", setup.drafter), build("target", setup.target)
+        engine = Engine(drafter=drafter, target=target, codec=setup.codec, scorer=setup.models.scorer)
         return as_published(engine, self.route) if published and self.route.routed else engine
 
 
@@ -95,10 +169,10 @@ def as_published(engine: Engine, route: Route) -> Engine:
     return replace(engine, drafter=FillsBoth(engine.drafter, engine.target), scorer=scorer)
 
 
-def _policy(preset: Preset, encoder: AnchorEncoder) -> ContextPolicy:
+def _policy(preset: Preset, encoder: AnchorEncoder, *, undo: bool) -> ContextPolicy:
     if preset.policy == "recompute":
         return Recompute(encode_anchor=encoder, frames=preset.context_frames)
-    return Incremental(window=preset.window, sink=preset.sink)
+    return Incremental(window=preset.window, sink=preset.sink, undo=undo)
 
 
 def cases(routes: tuple[Route, ...], executions: tuple[Execution, ...]) -> tuple[Case, ...]:

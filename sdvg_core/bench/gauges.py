@@ -12,7 +12,7 @@ from torch import Tensor
 from ..history import History
 from ..speculate import Engine
 from ..types import Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
-from .published import Wrapped
+from ..wrapping import WrappedCodec, WrappedGenerator
 
 
 class Gauge(Protocol):
@@ -88,7 +88,7 @@ class _Meter:
         return result
 
 
-class _MeteredGenerator(Wrapped):
+class _MeteredGenerator(WrappedGenerator):
     def __init__(self, inner: Any, part: str, meter: _Meter) -> None:
         super().__init__(inner)
         self._part, self._meter = part, meter
@@ -107,18 +107,14 @@ class _MeteredGenerator(Wrapped):
         return made
 
 
-class _MeteredCodec:
+class _MeteredCodec(WrappedCodec):
     def __init__(self, inner: VideoCodec, meter: _Meter) -> None:
-        self._inner, self._meter = inner, meter
-        self.latent_channels = inner.latent_channels
-        self.temporal_stride, self.spatial_stride = inner.temporal_stride, inner.spatial_stride
+        super().__init__(inner)
+        self._meter = meter
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        decoded: tuple[Tensor, Any] = self._meter("decode", lambda: self._inner.decode(latents, state))
+        decoded: tuple[Tensor, Any] = self._meter("decode", lambda: self.inner.decode(latents, state))
         return decoded
-
-    def encode(self, frames: Tensor) -> Tensor:
-        return self._inner.encode(frames)
 
 
 class _MeteredScorer:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from ..errors import BadInput
 from ..noise import KeyedNoise
+from ..overlap import speculate_overlapped
 from ..plan.request import PlanRequest
-from ..records import BlockRecord, Seconds
+from ..records import Seconds
 from ..report import Passes, RunReport
 from ..router import RouterConfig
 from ..spans import plan_spans
-from ..speculate import Engine, speculate
-from .execution import Case, Execution
+from ..speculate import Emitted, Engine, speculate
+from .execution import Case, Execution, Setup
 from .gauges import Gauge, metered
-from .models import Models
 
-# Enough for every shape there is: no context, context, and context whose first frame is encoded anew.
-WARM_UP_SCRIPT = (False, True, False, True)
+# Enough for every shape of either model: no context, context, and context whose first frame is encoded anew.
+WARM_UP_SCRIPTS = ((False, True, False, True), (True, True))
 SEED = 42
 
 
@@ -53,59 +53,81 @@ class Sample:
         return tuple(later - earlier for earlier, later in pairwise((0.0, *self.arrivals)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """What making everything ready took: seconds, compiling among them, and the peak bytes of each part."""
+
+    seconds: float
+    peaks: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Studio:
-    """Where videos are made: the models, the size of the videos, the clock and the gauge."""
+    """Where videos are made: the models as each execution runs them, the videos' size, the clock and the gauge."""
 
-    models: Models
+    setups: Mapping[Execution, Setup]
     request: PlanRequest
     clock: Callable[[], float]
     gauge: Gauge
 
     def film(self, case: Case) -> Sample:
         """Make one video and return what it took. Raises `BadInput` if it did not take the route it was to take."""
-        engine = case.engine(self.models, self.request, self.clock)
+        engine = case.engine(self.setups[case.execution], self.clock)
         self.gauge.clear()
-        arrivals, records = self._shoot(engine, case.router, self.request.blocks, dict(case.execution.loop))
+        arrivals, records = [], []
+        began = self.clock()
+        for emitted in self.shoot(case, engine):
+            arrivals.append(self.clock() - began)
+            records.append(emitted.record)
         taken = tuple(record.decision.accepted for record in records)
         if taken != case.route.keeps:
             raise BadInput(
                 f"expected the route {case.route.script}, but the blocks came out otherwise, for a score was no "
                 "finite number; use a wider dtype for the VAE or the scorer"
             )
-        report = RunReport(settings={}, versions={}, blocks=records, fps=1.0)
+        report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
         return Sample(
-            arrivals=arrivals,
+            arrivals=tuple(arrivals),
             parts=report.seconds,
             passes=report.passes,
             pixel_frames=report.pixel_frames,
             peak=self.gauge.peak(),
         )
 
-    def warm_up(self, case: Case) -> dict[str, int]:
-        """Make a few blocks of every kind, untimed, and return the peak memory of each part of the work."""
+    def warm_up(self, case: Case) -> WarmUp:
+        """Make a few blocks of every kind, which no sample counts; part by part, so that each shows its memory."""
         peaks: dict[str, int] = {}
-        engine = metered(case.engine(self.models, self.request, self.clock), self.gauge, peaks)
-        script = WARM_UP_SCRIPT[: max(self.request.blocks, 2)]
-        router = RouterConfig(policy="scripted", script=script, force_first=not case.execution.as_published)
-        self._shoot(engine, router, len(script), dict(case.execution.loop))
-        return peaks
+        began = self.clock()
+        for script in WARM_UP_SCRIPTS:
+            engine = metered(case.engine(self.setups[case.execution], self.clock), self.gauge, peaks)
+            forced = not (script[0] or case.execution.as_published)
+            router = RouterConfig(policy="scripted", script=script, force_first=forced)
+            blocks = min(len(script), max(self.request.blocks, 2))
+            for _ in self._run(speculate, case, engine, router, blocks):
+                pass
+        return WarmUp(seconds=self.clock() - began, peaks=peaks)
 
-    def _shoot(
-        self, engine: Engine, router: RouterConfig, blocks: int, loop: dict[str, Any]
-    ) -> tuple[tuple[float, ...], tuple[BlockRecord, ...]]:
-        codec = self.models.codec
+    def shoot(self, case: Case, engine: Engine) -> Iterator[Emitted]:
+        """Yield the blocks of a video as they are made. The same noise and prompt for every case."""
+        loop = speculate
+        if case.execution.overlap:
+            loop = partial(speculate_overlapped, device=self.setups[case.execution].models.device)
+        return self._run(loop, case, engine, case.router, self.request.blocks)
+
+    def _run(
+        self,
+        loop: Callable[..., Iterator[Emitted]],
+        case: Case,
+        engine: Engine,
+        router: RouterConfig,
+        blocks: int,
+    ) -> Iterator[Emitted]:
+        codec = engine.codec
         height, width = (side // codec.spatial_stride for side in (self.request.height, self.request.width))
         noise = KeyedNoise(seed=SEED, channels=codec.latent_channels, height=height, width=width)
         spans = plan_spans(blocks, engine.target.block_frames)
-        arrivals, records = [], []
-        began = self.clock()
-        for emitted in speculate(
-            engine, router, spans, noise, lambda _: self.models.condition, clock=self.clock, **loop
-        ):
-            arrivals.append(self.clock() - began)
-            records.append(emitted.record)
-        return tuple(arrivals), tuple(records)
+        condition = self.setups[case.execution].models.condition
+        return loop(engine, router, spans, noise, lambda _: condition, clock=self.clock)
 
 
 def rounds(studio: Studio, cases: Sequence[Case], repeats: int) -> Iterator[tuple[Case, Sample]]:

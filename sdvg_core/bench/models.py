@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from ..causal_wan.config import WanConfig
 from ..causal_wan.modules import WanTree
 from ..causal_wan.quantized import Fp8Linear
-from ..decoders import WanCodec
+from ..compiling import Backend
+from ..decoders import VaeLayers, WanCodec
+from ..decoders.wan_vae import empty_wan_vae
 from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
-from ..errors import BadInput
 from ..loading import DTYPES
 from ..plan.request import PlanRequest
 from ..scorers.blip import build_model
@@ -39,11 +40,11 @@ APPENDED_WORDS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Models:
-    """All that a benchmark runs. `weights`: the bytes of each model's, as they lie on the device."""
+    """The models of a benchmark. `weights`: the bytes of each one's, as they lie on the device."""
 
     drafter: WanTree
     target: WanTree
-    codec: WanCodec
+    vae: nn.Module
     scorer: ImageRewardScorer
     condition: Condition
     device: torch.device
@@ -62,11 +63,18 @@ def random_models(request: PlanRequest, device: torch.device, *, fp8: bool = Fal
     return Models(
         drafter=drafter,
         target=target,
-        codec=WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8),
+        vae=vae,
         scorer=scorer,
         condition=_condition(request.target, random),
         device=device,
         weights={name: tensor_bytes(module) for name, module in parts.items()},
+    )
+
+
+def codec_of(vae: nn.Module, layers: VaeLayers = "diffusers", compiler: Backend | None = None) -> WanCodec:
+    """Return the codec of a random VAE, with Wan 2.1's own numbers around it."""
+    return WanCodec(
+        vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers, compiler=compiler
     )
 
 
@@ -117,17 +125,9 @@ def _keep_in_fp8(tree: WanTree) -> None:
 
 
 def _random_vae(base: int, dtype: torch.dtype, random: Random) -> nn.Module:
-    try:
-        from diffusers import AutoencoderKLWan
-    except ImportError as error:
-        raise BadInput(
-            "expected the diffusers package for the Wan VAE, but it is not installed; "
-            "pip install 'sdvg[standalone]'"
-        ) from error
-    with torch.device("meta"):
-        vae: nn.Module = AutoencoderKLWan(base_dim=base)
+    vae = empty_wan_vae(base_dim=base)
     _fill(vae, dtype, random)
-    return vae.eval()
+    return vae
 
 
 def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random) -> ImageRewardScorer:

@@ -17,19 +17,10 @@ from torch import Tensor
 from ..causal_wan.context import ContextPolicy, Model, Prepared
 from ..history import History
 from ..types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span
+from ..wrapping import WrappedGenerator
 
 
-class Wrapped:
-    """A generator that says of itself what another one does."""
-
-    def __init__(self, inner: BlockGenerator) -> None:
-        self.inner = inner
-        self.name, self.block_frames = inner.name, inner.block_frames
-        self.latent_channels, self.timesteps = inner.latent_channels, inner.timesteps
-        self.anchor_horizon = inner.anchor_horizon
-
-
-class FillsBoth(Wrapped):
+class FillsBoth(WrappedGenerator):
     """A drafter before whose every block the target's context is filled too; the draft's work counts both."""
 
     def __init__(self, inner: BlockGenerator, target: BlockGenerator) -> None:

@@ -16,8 +16,8 @@ from ..plan.request import PlanRequest
 from ..plan.setting import Setting, Sizes, step_parts
 from ..record_json import SECONDS
 from ..report import Passes
-from .execution import OURS, Case, Execution
-from .measure import Sample
+from .execution import OURS, Case, Execution, Setup
+from .measure import Sample, WarmUp
 from .models import Models
 from .routes import TARGET_ONLY
 
@@ -57,6 +57,7 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
         "ratio_to_target_only": ratio,
         "limit": route.limit,
         "share_of_limit": ratio / route.limit if ratio and route.limit else None,
+        "ratio_to_ours": _against(case, route.name, OURS, videos) if case.execution != OURS else None,
         "ratio_to_as_published": videos[published[0]] / video if published else None,
     }
 
@@ -68,12 +69,12 @@ def _against(case: Case, route: str, execution: Execution, videos: Mapping[Case,
 
 
 def summarise_memory(
-    models: Models, request: PlanRequest, peaks: Mapping[Execution, Mapping[str, int]], *, fp8: bool
+    models: Models, request: PlanRequest, warm_ups: Mapping[Execution, WarmUp], *, fp8: bool
 ) -> dict[str, Any]:
-    """Return predicted and measured bytes: of the weights, and of each part of the work in our execution."""
+    """Return predicted and measured bytes: of the weights, and of each part of the work in our plain execution."""
     sizes = Sizes.of(request, fp8=fp8)
     steps = step_parts(request, sizes, Setting(fp8=fp8))
-    measured = next((found for execution, found in peaks.items() if execution == OURS), {})
+    measured = warm_ups[OURS].peaks if OURS in warm_ups else {}
     return {
         "weights": {name: _compared(models.weights[name], sizes.weights[name]) for name in sizes.weights},
         "peak": {step: _compared(measured.get(step), sum(parts.values())) for step, parts in steps.items()},
@@ -86,7 +87,7 @@ def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
     return {"bytes": measured, "predicted_bytes": predicted, "deviation": deviation}
 
 
-def conditions(request: PlanRequest, device: torch.device, executions: Sequence[Execution], *, fp8: bool) -> Any:
+def conditions(request: PlanRequest, device: torch.device, setups: Mapping[Execution, Setup], *, fp8: bool) -> Any:
     """Return everything the numbers hang on."""
     return {
         "versions": versions_on(str(device)),
@@ -101,7 +102,8 @@ def conditions(request: PlanRequest, device: torch.device, executions: Sequence[
         "vae_dtype": request.vae_dtype,
         "reward_dtype": request.reward_dtype,
         "presets": {"drafter": request.drafter_preset.name, "target": request.target_preset.name},
-        "executions": {execution.name: execution.as_dict() for execution in executions},
+        "kv_dtype": request.kv_dtype,
+        "executions": {execution.name: setup.as_dict() for execution, setup in setups.items()},
     }
 
 

@@ -15,6 +15,7 @@ COLUMNS = (
     ("x target", 9),
     ("limit", 7),
     ("share", 7),
+    ("x ours", 8),
     ("x publ.", 8),
     *((part, 8) for part in SECONDS),
     ("first", 7),
@@ -34,11 +35,31 @@ def result_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def check_text(result: Mapping[str, Any]) -> str:
+    """Return how far each execution's video is from ours, in sentences."""
+    lines = [
+        _condition_line(result),
+        f"route {result['route']}, differences from {result['checks'][0]['execution']}:",
+    ]
+    for found in result["checks"]:
+        otherwise = len(found["decided_otherwise"])
+        lines.append(
+            f"{found['execution']}: latents {found['latents']:.2e} (their size {found['latents_rms']:.2e}), frames "
+            f"{found['frames']:.2e}, scores {found['scores']:.2e}, {otherwise} of {found['scored_drafts']} drafts "
+            "decided otherwise"
+        )
+    return "\n".join(lines)
+
+
 def _headline(result: Mapping[str, Any]) -> str:
+    return f"{_condition_line(result)}, median of {result['repeats']} rounds"
+
+
+def _condition_line(result: Mapping[str, Any]) -> str:
     conditions = result["conditions"]
     return (
         f"{result['scale']}: {conditions['drafter']} drafter, {conditions['target']} target, random weights, "
-        f"{result['width']}x{result['height']}, {result['blocks']} blocks, median of {result['repeats']} rounds, "
+        f"{result['width']}x{result['height']}, {result['blocks']} blocks, "
         f"{conditions['versions']['device']}, torch {conditions['versions']['torch']}, {conditions['dtype']}"
     )
 
@@ -52,6 +73,7 @@ def _cells(case: Mapping[str, Any]) -> dict[str, str]:
         "x target": _number(case["ratio_to_target_only"], 2),
         "limit": _number(case["limit"], 2),
         "share": _percent(case["share_of_limit"]),
+        "x ours": _number(case["ratio_to_ours"], 2),
         "x publ.": _number(case["ratio_to_as_published"], 2),
         **{part: _number(seconds[part], 3) for part in SECONDS},
         "first": _number(case["first_frame_seconds"], 3),

@@ -9,15 +9,16 @@ import math
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from .backends import SDPA, AttentionBackend
 
 ROPE_BASE = 10000.0
 TIME_BASE = 10000.0
 
 
 class Ops(Protocol):
-    """Injected operations. `dtype`: that of activations and of the K/V cache."""
+    """Injected operations. `dtype`: that of activations, and of the K/V cache if nothing else is asked for."""
 
     dtype: torch.dtype
 
@@ -45,17 +46,16 @@ class Ops(Protocol):
 class TorchOps:
     """The operations in plain torch; rotary positions in float32 at least."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: torch.dtype, backend: AttentionBackend = SDPA) -> None:
+        self.dtype, self._backend = dtype, backend
 
     def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
         """Return `parameter` in the dtype and on the device of `like`."""
         return parameter.to(like.device, like.dtype)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend with torch's scaled dot product attention."""
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        return F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        """Attend with the kernel that was chosen; torch's own choice by default."""
+        return self._backend(q, k, v).flatten(2)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
         """Return cosines, then sines, of each time; float64."""

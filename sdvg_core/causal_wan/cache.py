@@ -26,6 +26,10 @@ class Place:
     visible: int
 
 
+Copied = tuple[tuple[Tensor, slice, Tensor], ...]
+"""What some slots held: buffer by buffer, which tokens of it, and their values."""
+
+
 class KVCache:
     """One buffer of keys and one of values per layer, `b l n d`, each allocated once for `frames` slots."""
 
@@ -39,11 +43,27 @@ class KVCache:
 
     def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
         """Put the keys and values of consecutive frames, `b l n d`, into their slots."""
+        self._put(self._layers[layer], slots, (k, v))
+
+    def _put(self, buffers: Sequence[Tensor], slots: Sequence[int], values: Sequence[Tensor]) -> None:
         for first, last, offset in _runs(slots):
             here = slice(first * self._frame_tokens, last * self._frame_tokens)
             there = slice(offset * self._frame_tokens, (offset + last - first) * self._frame_tokens)
-            for buffer, new in zip(self._layers[layer], (k, v), strict=True):
+            for buffer, new in zip(buffers, values, strict=True):
                 buffer[:, here].copy_(new[:, there])
+
+    def copy(self, slots: Sequence[int]) -> Copied:
+        """Return copies of all that is in `slots`, for `restore`."""
+        where = [slice(slot * self._frame_tokens, (slot + 1) * self._frame_tokens) for slot in slots]
+        return tuple((buffer, tokens, buffer[:, tokens].clone()) for buffer in self._buffers() for tokens in where)
+
+    def restore(self, copied: Copied) -> None:
+        """Put back what `copy` took."""
+        for buffer, tokens, values in copied:
+            buffer[:, tokens].copy_(values)
+
+    def _buffers(self) -> Iterator[Tensor]:
+        return (buffer for layer in self._layers for buffer in layer)
 
     def read(self, layer: int, visible: int) -> tuple[Tensor, Tensor]:
         """Return views of the keys and values in slots 0 to `visible` (exclusive)."""

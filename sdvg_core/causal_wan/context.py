@@ -6,7 +6,8 @@ Both are lazy. A block that was accepted costs a model nothing until that model 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -16,35 +17,44 @@ from ..errors import BadInput
 from ..history import History
 from ..types import Block, Condition, Span
 from .attention import Ops
-from .cache import KVCache, Place
+from .cache import Copied, KVCache, Place
 from .forward import TextKV, context_pass, token_grid
+from .fp8_cache import Fp8KVCache
+from .passes import Passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model:
     """What a policy needs of a model: its tree and operations, and its device.
 
-    `text_of`: a condition's cross-attention K/V. `before_pass`: called before every forward pass with its kind;
-    may raise to interrupt.
+    `text_of`: a condition's cross-attention K/V. `rope`: the rotary table of a first position and a grid of
+    tokens. `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: whether
+    keys and values are kept in float8_e4m3fn. `passes`: how forward passes are carried out.
     """
 
     tree: Any
     ops: Ops
     device: torch.device
     text_of: Callable[[Condition], TextKV]
+    rope: Callable[[int, tuple[int, int, int]], Any]
     before_pass: Callable[[str], None]
+    kv_fp8: bool = False
+    passes: Passes = field(default_factory=Passes)
 
     def new_cache(self, frames: int, size: tuple[int, int]) -> KVCache:
         """Return an empty cache with a slot for each of `frames` latent frames of `size` = (h, w)."""
         _, rows, columns = token_grid(self.tree, (1, *size))
-        return KVCache(self.tree, frames, rows * columns, self.ops.dtype, self.device)
+        kind = Fp8KVCache if self.kv_fp8 else KVCache
+        make = partial(kind, self.tree, frames, rows * columns, self.ops.dtype, self.device)
+        return self.passes.cache((frames, rows, columns), make)
 
     def write_context(self, clean: Tensor, condition: Condition, cache: KVCache, place: Place) -> None:
         """Run one context pass over clean latents `b c t h w`."""
         self.before_pass("context")
         clean = clean.to(self.device)
-        rope = self.ops.rope(self.tree, place.position, token_grid(self.tree, clean.shape[2:]), self.device)
-        context_pass(self.tree, clean, self.text_of(condition), cache, place, rope, self.ops)
+        rope = self.rope(place.position, token_grid(self.tree, clean.shape[2:]))
+        text = self.text_of(condition)
+        self.passes.run(context_pass, self.tree, (clean,), text, cache, place, rope, self.ops)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,8 +91,9 @@ class AnchorEncoder:
 
     def __call__(self, frame: Tensor) -> tuple[Tensor, int]:
         """Return the latents `b c 1 h w` of a pixel frame `b 1 c h w`, and how many encodes that took."""
-        if self._newest and self._newest[0] is frame:
-            return self._newest[1], 0
+        newest = self._newest  # once, since drafter and target may work side by side
+        if newest and newest[0] is frame:
+            return newest[1], 0
         latents = self._encode(frame)
         self._newest = (frame, latents)
         return latents, 1
@@ -139,42 +150,58 @@ class Incremental:
     overwrites what its last making wrote. Every committed block gets one context pass under its own condition, in
     order, when the model is next needed: a block's keys and values depend on those before it, so none may be left
     out, however long ago it left the window.
+
+    If the newest block turns out to be another one, it is the only one that is passed anew, as long as nothing that
+    its window shows was overwritten meanwhile. In a window that is full, the block made after it has done that;
+    `undo` keeps copies of what such a block overwrites. They take a block's share of the cache.
     """
 
     anchor_horizon = 0
 
-    def __init__(self, *, window: int, sink: int = 0) -> None:
-        self.window, self.sink = window, sink
+    def __init__(self, *, window: int, sink: int = 0, undo: bool = False) -> None:
+        self.window, self.sink, self.undo = window, sink, undo
         self._cache: KVCache | None = None
         self._size: tuple[int, int] | None = None
         self._blocks: tuple[Block, ...] = ()
+        # What the block made after `_blocks` has overwritten, which is nothing until the window is full; None if
+        # that is not known.
+        self._overwritten: Copied | None = None
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> Prepared:
-        """Pass the blocks committed since the last call, or all of them if the history is another one."""
+        """Pass the blocks committed since the last call; all of them if the history is another one."""
         if self.window < self.sink + span.frames:
             raise BadInput(
                 f"expected a window that holds the sink and one block, but {self.window} latent frames are fewer "
                 f"than {self.sink} + {span.frames}; widen the window"
             )
-        if not self._holds_prefix_of(history, size):
-            self._cache, self._size, self._blocks = model.new_cache(self.window, size), size, ()
-        assert self._cache is not None
+        cache = self._cache_for(model, history, size)
         missing = history.blocks[len(self._blocks) :]
+        if missing:
+            self._overwritten = None
         for block in missing:
-            model.write_context(block.latents, block.condition, self._cache, self._place(block.span))
+            model.write_context(block.latents, block.condition, cache, self._place(block.span))
             self._blocks = (*self._blocks, block)
-        return Prepared(self._cache, self._place(span), len(missing), 0)
+        place = self._place(span)
+        if span.stop <= self.window:
+            self._overwritten = ()
+        elif missing or self._overwritten == ():
+            self._overwritten = cache.copy(place.slots) if self.undo else None
+        return Prepared(cache, place, len(missing), 0)
 
-    def _holds_prefix_of(self, history: History, size: tuple[int, int]) -> bool:
-        known = len(self._blocks)
-        return (
-            self._cache is not None
-            and self._size == size
-            and known <= len(history.blocks)
-            and all(a.same_as(b) for a, b in zip(self._blocks, history.blocks, strict=False))
-        )
+    def _cache_for(self, model: Model, history: History, size: tuple[int, int]) -> KVCache:
+        """Return a cache that holds the first blocks of the history: the one there is, one block back, or none."""
+        if self._cache is not None and self._size == size:
+            if _begins_with(history, self._blocks):
+                return self._cache
+            if self._overwritten is not None and _begins_with(history, self._blocks[:-1]):
+                self._cache.restore(self._overwritten)
+                self._blocks, self._overwritten = self._blocks[:-1], None
+                return self._cache
+        self._cache, self._size, self._blocks = model.new_cache(self.window, size), size, ()
+        self._overwritten = None
+        return self._cache
 
     def _place(self, span: Span) -> Place:
         slots = tuple(self._slot(frame) for frame in range(span.start, span.stop))
@@ -184,3 +211,9 @@ class Incremental:
         if frame < self.sink:
             return frame
         return self.sink + (frame - self.sink) % (self.window - self.sink)
+
+
+def _begins_with(history: History, blocks: tuple[Block, ...]) -> bool:
+    return len(blocks) <= len(history.blocks) and all(
+        known.same_as(block) for known, block in zip(blocks, history.blocks, strict=False)
+    )

@@ -8,7 +8,8 @@ Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forci
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -40,35 +41,66 @@ def project_text(tree: Any, embedding: Tensor, ops: Ops) -> TextKV:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """What a layer does before self-attention, between its two attentions, and after the second; compiled or not.
+
+    Attention itself and the cache stay outside. So the stages see one shape in every pass of a video, wherever it
+    stands, and take up any attention backend.
+    """
+
+    before: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    between: Callable[..., tuple[Tensor, Tensor]]
+    after: Callable[..., Tensor]
+
+
 def denoise_pass(
-    tree: Any, x: Tensor, timestep: float, text: TextKV, cache: KVCache, place: Place, rope: Any, ops: Ops
+    tree: Any,
+    x: Tensor,
+    timestep: float | Tensor,
+    text: TextKV,
+    cache: KVCache,
+    place: Place,
+    rope: Any,
+    ops: Ops,
+    stages: Stages | None = None,
 ) -> Tensor:
     """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); writes the block's K/V."""
     h, e, e6 = _embed(tree, x, timestep, ops)
     for layer, block in enumerate(tree.blocks):
-        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops)
+        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops, stages or PLAIN)
     head = tree.head
     shift, scale = (ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)
     h = head.head(torch.addcmul(shift, head.norm(h), 1 + scale))
     return _unpatchify(tree, h.flatten(1, 2), token_grid(tree, x.shape[2:]))
 
 
-def context_pass(tree: Any, x: Tensor, text: TextKV, cache: KVCache, place: Place, rope: Any, ops: Ops) -> None:
+def context_pass(
+    tree: Any,
+    x: Tensor,
+    text: TextKV,
+    cache: KVCache,
+    place: Place,
+    rope: Any,
+    ops: Ops,
+    stages: Stages | None = None,
+) -> None:
     """Write the K/V of clean latents `x` (`b c t h w`, timestep 0); all after the last layer's K/V is skipped."""
     h, _, e6 = _embed(tree, x, 0.0, ops)
     last = len(tree.blocks) - 1
     for layer, block in enumerate(tree.blocks[:-1]):
-        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops)
+        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops, stages or PLAIN)
     block = tree.blocks[last]
     shift, scale, *_ = _modulation(block, e6, h, ops)
-    _write_kv(block.self_attn, _modulated(block.norm1, h, shift, scale), cache, last, place, rope, ops)
+    cache.write(last, place.slots, *_kv(block.self_attn, _modulated(block.norm1, h, shift, scale), rope, ops))
 
 
-def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
+def _embed(tree: Any, x: Tensor, timestep: float | Tensor, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens `b t s d` and the time embedding `b t d`, and its projection `b t 6 d`."""
     tokens = tree.patch_embedding(x.float()).to(ops.dtype)  # b d t h w
     h = tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
-    times = torch.full(h.shape[:2], timestep, dtype=torch.float64, device=x.device)
+    # Added, so that a timestep that already lies on the device need not be waited for.
+    times = torch.zeros(h.shape[:2], dtype=torch.float64, device=x.device) + timestep
     e = tree.time_embedding(ops.sinusoid(times, tree.freq_dim).to(ops.dtype))
     return h, e, tree.time_projection(e).unflatten(-1, (6, -1))
 
@@ -83,12 +115,43 @@ def _layer(
     place: Place,
     rope: Any,
     ops: Ops,
+    stages: Stages,
 ) -> Tensor:
-    shift1, scale1, gate1, shift2, scale2, gate2 = _modulation(block, e6, h, ops)
-    seen = _modulated(block.norm1, h, shift1, scale1)
-    h = torch.addcmul(h, _self_attention(block.self_attn, seen, cache, layer, place, rope, ops), gate1)
-    h = h + _cross_attention(block.cross_attn, block.norm3(h), text, ops)
-    return torch.addcmul(h, block.ffn(_modulated(block.norm2, h, shift2, scale2)), gate2)
+    # One name for what comes and goes, so that no more of it is held than the next stage takes.
+    seen = _look_back(*stages.before(block, h, e6, rope, ops), cache, layer, place, ops)
+    h, seen = stages.between(block, h, seen, e6, ops)
+    # All text tokens are attended, the empty ones too: the models were trained without a mask.
+    seen = ops.attention(seen, *text)
+    return stages.after(block, h, seen, e6, ops)
+
+
+def _look_back(q: Tensor, k: Tensor, v: Tensor, cache: KVCache, layer: int, place: Place, ops: Ops) -> Tensor:
+    cache.write(layer, place.slots, k, v)
+    return ops.attention(q, *cache.read(layer, place.visible))
+
+
+def _before(block: Any, h: Tensor, e6: Tensor, rope: Any, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the queries, keys and values of self-attention, `b l n d`."""
+    shift, scale, *_ = _modulation(block, e6, h, ops)
+    seen = _modulated(block.norm1, h, shift, scale)
+    return ops.rotate(_queries(block.self_attn, seen), rope), *_kv(block.self_attn, seen, rope, ops)
+
+
+def _between(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
+    """Take in what self-attention saw, `b l (n d)`; return the tokens and the queries of cross-attention."""
+    _, _, gate, *_ = _modulation(block, e6, h, ops)
+    h = torch.addcmul(h, block.self_attn.o(seen).view(h.shape), gate)
+    return h, _queries(block.cross_attn, block.norm3(h))
+
+
+def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> Tensor:
+    """Take in what cross-attention saw, `b l (n d)`, and go through the feed-forward."""
+    *_, shift, scale, gate = _modulation(block, e6, h, ops)
+    h = h + block.cross_attn.o(seen).view(h.shape)
+    return torch.addcmul(h, block.ffn(_modulated(block.norm2, h, shift, scale)), gate)
+
+
+PLAIN = Stages(before=_before, between=_between, after=_after)
 
 
 def _modulation(block: Any, e6: Tensor, h: Tensor, ops: Ops) -> tuple[Tensor, ...]:
@@ -100,25 +163,16 @@ def _modulated(norm: Any, h: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return torch.addcmul(shift, norm(h), 1 + scale)
 
 
-def _self_attention(attn: Any, h: Tensor, cache: KVCache, layer: int, place: Place, rope: Any, ops: Ops) -> Tensor:
-    q = attn.norm_q(attn.q(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
-    _write_kv(attn, h, cache, layer, place, rope, ops)
-    out: Tensor = attn.o(ops.attention(ops.rotate(q, rope), *cache.read(layer, place.visible)))
-    return out.view(h.shape)
+def _queries(attn: Any, h: Tensor) -> Tensor:
+    q: Tensor = attn.norm_q(attn.q(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
+    return q
 
 
-def _write_kv(attn: Any, h: Tensor, cache: KVCache, layer: int, place: Place, rope: Any, ops: Ops) -> None:
-    """Keys are kept turned by their position, values as they are."""
+def _kv(attn: Any, h: Tensor, rope: Any, ops: Ops) -> tuple[Tensor, Tensor]:
+    """Return keys turned by their position, and values as they are."""
     k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
-    cache.write(layer, place.slots, ops.rotate(k, rope), v)
-
-
-def _cross_attention(attn: Any, h: Tensor, text: tuple[Tensor, Tensor], ops: Ops) -> Tensor:
-    """Attend to all text tokens, the empty ones too: the models were trained without a mask."""
-    q = attn.norm_q(attn.q(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
-    out: Tensor = attn.o(ops.attention(q, *text))
-    return out.view(h.shape)
+    return ops.rotate(k, rope), v
 
 
 def _unpatchify(tree: Any, h: Tensor, grid: tuple[int, int, int]) -> Tensor:

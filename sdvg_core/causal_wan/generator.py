@@ -16,6 +16,8 @@ from ..types import Condition, Generated, NoiseSource, Span, Work
 from .attention import Ops
 from .context import ContextPolicy, Model
 from .forward import TextKV, denoise_pass, project_text, token_grid
+from .passes import Passes
+from .rope_tables import RopeTables
 
 REMEMBERED_PROMPTS = 2
 
@@ -27,8 +29,10 @@ def _go_on(kind: str) -> None:
 class CausalWanGenerator:
     """Makes blocks with a causal Wan 2.1 tree. What it keeps between calls is a memo of its arguments.
 
-    `context`: the policy, which belongs to this generator alone. `before_pass`: called with "context" or
-    "denoise" before every forward pass; whatever it raises leaves the generator usable.
+    `context`: the policy, which belongs to this generator alone. `kv_fp8`: keep keys and values in float8_e4m3fn.
+    `passes`: how forward passes are carried out, by default as they are written.
+    `before_pass`: called with "context" or "denoise" before every forward pass; whatever it raises leaves the
+    generator usable.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class CausalWanGenerator:
         schedule: Schedule,
         block_frames: int = 3,
         device: str | torch.device = "cpu",
+        kv_fp8: bool = False,
+        passes: Passes | None = None,
         before_pass: Callable[[str], None] = _go_on,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -53,7 +59,16 @@ class CausalWanGenerator:
         # No method of this object: the two would hold each other, and keep gigabytes of keys and values after a run
         # until Python next looks for such circles.
         texts = _Texts(tree, ops, device, name)
-        self._model = Model(tree=tree, ops=ops, device=device, text_of=texts, before_pass=before_pass)
+        self._model = Model(
+            tree=tree,
+            ops=ops,
+            device=device,
+            text_of=texts,
+            rope=RopeTables(tree, ops, device),
+            before_pass=before_pass,
+            kv_fp8=kv_fp8,
+            passes=passes or Passes(),
+        )
 
     @property
     def anchor_horizon(self) -> int:
@@ -76,8 +91,8 @@ class CausalWanGenerator:
         prepared = self._context.prepare(self._model, history, span, condition, (x.shape[-2], x.shape[-1]))
         context_seconds = self._clock() - began
         tree, ops, place = self._model.tree, self._model.ops, prepared.place
-        rope = ops.rope(tree, place.position, token_grid(tree, x.shape[2:]), device)
-        text = self._model.text_of(condition)
+        rope = self._model.rope(place.position, token_grid(tree, x.shape[2:]))
+        here = (self._model.text_of(condition), prepared.cache, place, rope, ops)
 
         predictions = [clean.to(device) for clean in given]
         for number in range(len(given), len(self._schedule)):
@@ -85,7 +100,7 @@ class CausalWanGenerator:
             if predictions:
                 x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
             self._model.before_pass("denoise")
-            velocity = denoise_pass(tree, x, step.timestep, text, prepared.cache, place, rope, ops)
+            velocity = self._model.passes.run(denoise_pass, tree, (x, step.timestep), *here)
             predictions.append(predict_clean(x, velocity, step.sigma))
         work = Work(
             denoising_passes=len(self._schedule) - len(given),

@@ -9,21 +9,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 
-from ..bench.execution import EXECUTIONS, Case, Execution, cases
+from ..bench.check import differences, footage
+from ..bench.execution import EXECUTIONS, GRAPHS, OURS, USUAL, Case, Execution, cases, set_up
 from ..bench.gauges import gauge_of
-from ..bench.measure import WARM_UP_SCRIPT, Sample, Studio, one_of_each, rounds
-from ..bench.models import random_models
+from ..bench.measure import Sample, Studio, WarmUp, one_of_each, rounds
+from ..bench.models import Models, random_models
 from ..bench.results import SCHEMA, conditions, summarise_cases, summarise_memory
 from ..bench.routes import Route, default_routes, parse_route
 from ..bench.scales import SCALES, Scale
-from ..bench.table import result_text
+from ..bench.table import check_text, result_text
+from ..causal_wan.backends import ATTENTIONS, AUTO, choose_attention
+from ..causal_wan.fp8_cache import KV_DTYPES
+from ..compiling import check_compile
 from ..errors import BadInput
 from ..loading import DTYPES, check_device, device_clock
 from ..plan import PlanRequest, plan, plan_text
@@ -32,6 +35,8 @@ from ..plan.sizes import GB
 
 INTERRUPTED = 130
 NOTE = "Weights are random and decisions scripted: these are times, and say nothing about quality."
+KEPT_NOTE = "Recordings keep their keys and values, in every execution's peak."
+CHECK_ROUTE = "r=2"
 SERIAL_NOTE = "Every part waits for the device before it is booked; parts add up to a little less than the video."
 
 
@@ -48,8 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--executions",
         nargs="+",
         choices=list(EXECUTIONS),
-        default=list(EXECUTIONS),
-        help="ours, and the authors' order of work (default: both)",
+        default=list(USUAL),
+        help=f"ours, what makes it faster, and the authors' order of work (default: {' '.join(USUAL)})",
+    )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="measure no time: print how far each execution's video is from ours",
     )
     parser.add_argument("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
     parser.add_argument("--blocks", type=int, default=9, help="blocks of a video (default 9)")
@@ -59,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=names, help="of the transformers (default bfloat16; float32 when tiny)")
     parser.add_argument("--vae-dtype", choices=names, help="default float16; float32 when tiny")
     parser.add_argument("--reward-dtype", choices=names, help="default float32")
+    parser.add_argument("--attention", choices=ATTENTIONS, default=AUTO, help="kernel, in every execution")
+    parser.add_argument("--kv-dtype", choices=KV_DTYPES, help="of keys and values, in every execution")
     parser.add_argument("--fp8", action="store_true", help="keep the target's linear weights in fp8")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the table")
 
@@ -69,27 +81,30 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput(f"expected --repeats of at least 1, but got {options.repeats}; ask for 1 or more")
     scale = SCALES[options.scale]
     request = _request(options, scale.request)
-    routes, executions = _routes(options, request.blocks), tuple(EXECUTIONS[name] for name in options.executions)
+    routes, executions = _routes(options, request.blocks), _executions(options)
     device = _device(options.device or scale.device, scale)
-    _check_room(request, device, options.fp8)
+    for model in (request.drafter, request.target):
+        choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)
+    for execution in executions:
+        check_compile(execution.compile, device)
+    room = replace(request, overlap=any(execution.overlap for execution in executions))
+    _check_room(room, device, options.fp8)
+    carry_out = _check if options.check else _bench
     try:
-        return _bench(options, request, device, cases(routes, executions))
+        return carry_out(options, request, device, cases(routes, executions))
     except torch.OutOfMemoryError as error:
         raise _no_room(request, device, "ran out on the way") from error
 
 
 def _bench(options: argparse.Namespace, request: PlanRequest, device: torch.device, todo: Sequence[Case]) -> int:
-    say: Callable[[str], None] = partial(print, file=sys.stderr, flush=True)
     samples: dict[Case, list[Sample]] = {case: [] for case in todo}
-    peaks: dict[Execution, dict[str, int]] = {}
-    say(f"making {request.drafter.size} and {request.target.size} models on {device}")
-    models = random_models(request, device, fp8=options.fp8)
-    studio = Studio(models=models, request=request, clock=device_clock(device), gauge=gauge_of(device))
+    warm_ups: dict[Execution, WarmUp] = {}
+    models, studio = _open(options, request, device, todo)
     interrupted = False
     try:
         for case in one_of_each(todo):
             say(f"warming up, {case.execution.name}")
-            peaks[case.execution] = studio.warm_up(case)
+            warm_ups[case.execution] = studio.warm_up(case)
         for number, (case, sample) in enumerate(rounds(studio, todo, options.repeats), 1):
             samples[case].append(sample)
             name = f"{case.route.name}, {case.execution.name}"
@@ -97,7 +112,6 @@ def _bench(options: argparse.Namespace, request: PlanRequest, device: torch.devi
     except KeyboardInterrupt:
         interrupted = True
         say("sdvg: interrupted; what follows is what there is")
-    executions = tuple(dict.fromkeys(case.execution for case in todo))
     result = {
         "benchmark": "sdvg",
         "schema": SCHEMA,
@@ -106,19 +120,66 @@ def _bench(options: argparse.Namespace, request: PlanRequest, device: torch.devi
         "height": request.height,
         "blocks": request.blocks,
         "repeats": options.repeats,
-        "warm_up_blocks": len(WARM_UP_SCRIPT),
+        "warm_up_seconds": {execution.name: done.seconds for execution, done in warm_ups.items()},
         "interrupted": interrupted,
-        "conditions": conditions(request, device, executions, fp8=options.fp8),
+        "conditions": conditions(request, device, studio.setups, fp8=options.fp8),
         "cases": summarise_cases(samples),
-        "memory": summarise_memory(models, request, peaks, fp8=options.fp8),
-        "notes": [NOTE, SERIAL_NOTE],
+        "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
+        "notes": [NOTE, SERIAL_NOTE, *([KEPT_NOTE] if GRAPHS in studio.setups else [])],
     }
     print(json.dumps(result, allow_nan=False) if options.json else result_text(result))
     return INTERRUPTED if interrupted else 0
 
 
+def _check(options: argparse.Namespace, request: PlanRequest, device: torch.device, todo: Sequence[Case]) -> int:
+    """Print how far the videos of the executions are from ours, on one route; ours is made again, as the others."""
+    route = parse_route(CHECK_ROUTE, request.blocks)
+    asked = [
+        execution for execution in dict.fromkeys(case.execution for case in todo) if not execution.as_published
+    ]
+    checked = [Case(route=route, execution=execution) for execution in dict.fromkeys((OURS, *asked))]
+    _, studio = _open(options, request, device, checked)
+    plain = footage(studio, checked[0])
+    found = []
+    for case in checked:
+        say(f"filming {route.name}, {case.execution.name}")
+        found.append({"execution": case.execution.name, **differences(plain, footage(studio, case))})
+    result = {
+        "benchmark": "sdvg check",
+        "schema": SCHEMA,
+        "scale": options.scale,
+        "width": request.width,
+        "height": request.height,
+        "blocks": request.blocks,
+        "route": route.script,
+        "conditions": conditions(request, device, studio.setups, fp8=options.fp8),
+        "checks": found,
+    }
+    print(json.dumps(result, allow_nan=False) if options.json else check_text(result))
+    return 0
+
+
+def _open(
+    options: argparse.Namespace, request: PlanRequest, device: torch.device, todo: Sequence[Case]
+) -> tuple[Models, Studio]:
+    say(f"making {request.drafter.size} and {request.target.size} models on {device}")
+    models = random_models(request, device, fp8=options.fp8)
+    executions = dict.fromkeys(case.execution for case in todo)
+    setups = {execution: set_up(execution, models, request, options.attention) for execution in executions}
+    return models, Studio(setups=setups, request=request, clock=device_clock(device), gauge=gauge_of(device))
+
+
+def _executions(options: argparse.Namespace) -> tuple[Execution, ...]:
+    return tuple(EXECUTIONS[name] for name in dict.fromkeys(options.executions))
+
+
+def say(text: str) -> None:
+    """Tell of the progress, beside what is printed for others to read."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def _request(options: argparse.Namespace, base: PlanRequest) -> PlanRequest:
-    given = {name: getattr(options, name) for name in ("blocks", "dtype", "vae_dtype", "reward_dtype")}
+    given = {name: getattr(options, name) for name in ("blocks", "dtype", "kv_dtype", "vae_dtype", "reward_dtype")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if options.size:
         changes["width"], changes["height"] = parse_size(options.size)

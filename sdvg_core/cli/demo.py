@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from ..outputs import check_writable
@@ -19,7 +20,7 @@ from ..prompts import one_prompt
 from ..rendering import VideoRequest
 from ..summary import summarise
 from .generate import make_videos
-from .options import add_router_options, add_video_options, router_config
+from .options import add_kernel_options, add_router_options, add_video_options, router_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     add_video_options(parser, size=False)
     add_router_options(parser)
+    add_kernel_options(parser.add_argument_group("devices"))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -55,7 +57,13 @@ def run(options: argparse.Namespace) -> int:
     prompts = (one_prompt(scene.text),)
     ((folder, report),) = make_videos(
         trained_set(),
-        load_options(),
+        replace(
+            load_options(),
+            attention=options.attention,
+            kv_dtype=options.kv_dtype,
+            overlap=options.overlap,
+            compile=options.compile,
+        ),
         request,
         prompts,
         options.output,

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from .. import __version__
+from ..causal_wan.backends import AUTO, NEEDS, choose_attention, why_not
+from ..causal_wan.config import HEAD_DIM
 from ..environment import package_version, processor
 from ..errors import BadInput
 from ..inspection import inspect_file
@@ -45,13 +47,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(models: Path) -> dict[str, Any]:
-    """Return versions, devices, and each model file with what it is or where to get it."""
+    """Return versions, devices, attention kernels, and each model file with what it is or where to get it."""
     found = find_models(models)
     return {
         "sdvg": __version__,
         "python": platform.python_version(),
         "packages": {name: package_version(name) for name in (*NEEDED, *STANDALONE)},
         "devices": _devices(),
+        "attention": _attention(),
         "models_folder": str(models),
         "models": {known.role: _examine_file(found[known.role], known.role) for known in KNOWN_FILES},
     }
@@ -86,6 +89,18 @@ def _devices() -> list[dict[str, Any]]:
     return devices
 
 
+def _attention() -> dict[str, Any]:
+    """Return what `auto` takes for the published models, and of every kernel why it would not work, or nothing."""
+    cuda = torch.cuda.is_available()
+    model: dict[str, Any] = {
+        "device": torch.device("cuda", 0) if cuda else torch.device("cpu"),
+        "dtype": torch.bfloat16 if cuda else torch.float32,
+        "head_dim": HEAD_DIM,
+    }
+    kernels = {name: why_not(name, **model) for name in NEEDS}
+    return {"auto": choose_attention(AUTO, **model).name, "kernels": kernels}
+
+
 def describe(findings: dict[str, Any]) -> list[str]:
     """Return the findings as lines of text."""
     lines = [f"sdvg {findings['sdvg']}, Python {findings['python']}", "", "Packages"]
@@ -96,6 +111,9 @@ def describe(findings: dict[str, Any]) -> list[str]:
         lines.append(f"  {device['name']:8} {device['what']}{memory}")
     if len(findings["devices"]) == 1:
         lines.append("  no CUDA device: demo, inspect and doctor work; the real pair would take hours a video")
+    lines += ["", f"Attention (auto takes {findings['attention']['auto']})"]
+    for name, refusal in findings["attention"]["kernels"].items():
+        lines.append(f"  {name:8} {'NO: ' + refusal if refusal else 'available'}")
     lines += ["", f"Models in {findings['models_folder']}"]
     for role, model in findings["models"].items():
         lines.append(f"  {role:14} {_model_line(model)}")

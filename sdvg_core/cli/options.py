@@ -6,7 +6,11 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
+from ..causal_wan.backends import ATTENTIONS
+from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import PRESETS
+from ..compiling import CompileMode
+from ..decoders import VaeLayers
 from ..errors import BadInput
 from ..loading import AUTO, DTYPES, LoadOptions, ModelOptions
 from ..model_files import KNOWN_FILES, ModelFiles, find_models
@@ -30,6 +34,11 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
         choices=get_args(DrafterContext),
         default="committed",
         help="whose blocks the drafter goes on from: the video's (default) or its own drafts",
+    )
+    group.add_argument(
+        "--overlap",
+        action="store_true",
+        help="begin the next block beside the decoding of the newest: the same video, in more memory",
     )
     group.add_argument(
         "--resume",
@@ -115,8 +124,37 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     names = list(DTYPES)
     group.add_argument("--dtype", choices=names, help="of drafter and target (default: as stored)")
     group.add_argument("--vae-dtype", choices=names, default="float32")
+    group.add_argument(
+        "--vae-layers",
+        choices=get_args(VaeLayers),
+        default="diffusers",
+        help="order of the VAE's work: diffusers' own (default), a CPU's for tiny widths, a GPU's for float16",
+    )
     group.add_argument("--text-dtype", choices=names, default="bfloat16")
     group.add_argument("--reward-dtype", choices=names, default="float32")
+    add_kernel_options(group)
+
+
+def add_kernel_options(group: argparse._ArgumentGroup) -> None:
+    """How the transformers attend, and what they keep."""
+    group.add_argument(
+        "--attention",
+        choices=ATTENTIONS,
+        default=AUTO,
+        help="kernel of drafter and target; auto is the best exact one, sage rounds to 8 bits (default auto)",
+    )
+    group.add_argument(
+        "--kv-dtype",
+        choices=KV_DTYPES,
+        default=AUTO,
+        help="what keys and values are kept in: as computed (default auto), or rounded to half of bfloat16's bytes",
+    )
+    group.add_argument(
+        "--compile",
+        choices=get_args(CompileMode),
+        default="off",
+        help="compile transformers and VAE decoder (default), and record passes as CUDA graphs too (graphs)",
+    )
 
 
 def video_request(options: argparse.Namespace) -> VideoRequest:
@@ -163,9 +201,14 @@ def load_options(options: argparse.Namespace) -> LoadOptions:
         side_device=options.side_device,
         dtype=options.dtype,
         vae_dtype=options.vae_dtype,
+        vae_layers=options.vae_layers,
         text_dtype=options.text_dtype,
         reward_dtype=options.reward_dtype,
         crop=options.crop,
+        attention=options.attention,
+        kv_dtype=options.kv_dtype,
+        overlap=getattr(options, "overlap", False),
+        compile=options.compile,
     )
 
 

@@ -12,6 +12,7 @@ import json
 import torch
 
 from ..causal_wan.config import PUBLISHED
+from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import PRESETS, get_preset
 from ..loading import DTYPES
 from ..plan import PlanRequest, plan, plan_text
@@ -46,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for role, size, preset in (("drafter", "1.3B", "self-forcing-1.3b"), ("target", "14B", "krea-14b")):
         models.add_argument(f"--{role}-size", choices=list(PUBLISHED), default=size)
         models.add_argument(f"--{role}-preset", choices=list(PRESETS), default=preset, metavar="PRESET")
+    models.add_argument(
+        "--kv-dtype", choices=KV_DTYPES, default="auto", help="of keys and values (default bfloat16)"
+    )
+    models.add_argument("--overlap", action="store_true", help="with the memory that generate --overlap takes")
     models.add_argument("--vae-dtype", choices=list(DTYPES), default="float16")
     models.add_argument("--reward-dtype", choices=list(DTYPES), default="float32")
     device = parser.add_argument_group("device")
@@ -71,6 +76,8 @@ def run(options: argparse.Namespace) -> int:
         target=PUBLISHED[options.target_size],
         drafter_preset=get_preset(options.drafter_preset),
         target_preset=get_preset(options.target_preset),
+        kv_dtype=options.kv_dtype,
+        overlap=options.overlap,
         vae_dtype=options.vae_dtype,
         reward_dtype=options.reward_dtype,
         pcie=options.pcie,

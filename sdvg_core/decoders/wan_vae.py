@@ -6,6 +6,7 @@ feature cache at both ends, so a stream could never be resumed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,22 +14,26 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
+from ..compiling import Backend, compiled
 from ..errors import BadInput
 from ..weights import WeightFile, check_complete, check_finite_weights, open_weights
+from .wan_vae_channels_last import make_channels_last
 from .wan_vae_lean import make_lean
 from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, with_diffusers_names
 
 # One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
 # into the tensors, so a shallow copy is a whole snapshot, and a rejected draft costs no copy of the state.
 DecodeState = tuple[Any, ...]
-VaeLayers = Literal["diffusers", "lean"]
+VaeLayers = Literal["diffusers", "lean", "channels-last"]
+"""How the layers do their work: as diffusers has them, in a CPU's order, or with channels last in memory."""
 
 
 class WanCodec:
     """Pixels from Wan 2.1 latents and back; a `VideoCodec`.
 
     Latents may come in any dtype and on any device; the work is done in the VAE's own. What returns is float32
-    on the VAE's device.
+    on the VAE's device. `layers`: how the VAE, which is the codec's own from now on, is to do it. `compiler`: what
+    compiles the decoder, once for a clip's first latent frame, its second, and all later ones; None leaves it.
     """
 
     def __init__(
@@ -39,11 +44,15 @@ class WanCodec:
         std: tuple[float, ...],
         temporal_stride: int,
         spatial_stride: int,
+        layers: VaeLayers = "diffusers",
+        compiler: Backend | None = None,
     ) -> None:
         self.latent_channels = len(mean)
         self.temporal_stride = temporal_stride
         self.spatial_stride = spatial_stride
-        self._vae: Any = vae
+        self._vae: Any = _arranged(vae, layers)
+        self._format = torch.channels_last_3d if layers == "channels-last" else torch.contiguous_format
+        self._decode_frame = _compiled(self._format, compiler) if compiler else _decode_frame
         weight = next(vae.parameters())
         self.device, self.dtype = weight.device, weight.dtype
         self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
@@ -62,8 +71,7 @@ class WanCodec:
         pieces = []
         for frame in z.chunk(z.shape[2], dim=2):
             # Contiguous, so that the layers see the same strides however many frames came along.
-            x = self._vae.post_quant_conv(frame.contiguous())
-            pieces.append(self._vae.decoder(x, feat_cache=cache, feat_idx=[0]))
+            pieces.append(self._decode_frame(self._vae, frame.contiguous(memory_format=self._format), cache))
         video = torch.cat(pieces, dim=2).float()
         # An infinity must not pass for white: what is no number stays none.
         video = video.clamp(-1, 1).masked_fill(~video.isfinite(), torch.nan)
@@ -106,6 +114,42 @@ class WanCodec:
             )
 
 
+def _decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
+    """Decode one latent frame, and put the state that follows into the list."""
+    video: Tensor = vae.decoder(vae.post_quant_conv(z), feat_cache=cache, feat_idx=[0])
+    return video
+
+
+def _compiled(memory_format: torch.memory_format, compiler: Backend) -> Callable[[Any, Tensor, list[Any]], Tensor]:
+    fast = compiled(_decode_frame, compiler)
+
+    def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
+        video = fast(vae, z, cache)
+        cache[:] = [_on_its_own(entry, memory_format) for entry in cache]
+        return video
+
+    return decode_frame
+
+
+def _on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:
+    """Return a state's entry in one order in memory, so that the next frame meets no new shape.
+
+    A compiler makes of a layer's copy a view into the layer's whole input, which would stay in memory with it.
+    """
+    if not torch.is_tensor(entry):
+        return entry
+    entry = entry.contiguous(memory_format=memory_format)
+    return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
+
+
+def _arranged(vae: nn.Module, layers: VaeLayers) -> nn.Module:
+    if layers == "lean":
+        make_lean(vae)
+    elif layers == "channels-last":
+        make_channels_last(vae)
+    return vae
+
+
 def _empty_cache(half: nn.Module) -> list[Any]:
     # 1x1 shortcuts keep nothing, so a few places stay unused.
     return [None] * sum(isinstance(module, nn.Conv3d) for module in half.modules())
@@ -117,10 +161,12 @@ def load_wan_vae(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
     layers: VaeLayers = "diffusers",
+    compiler: Backend | None = None,
 ) -> WanCodec:
     """Load the Wan 2.1 VAE, with the original release's names or diffusers', as a file or a diffusers folder.
 
-    `layers`: `lean` does the same sums in an order that is several times as fast for a miniature VAE on a CPU.
+    `layers`: `lean` does the same sums in an order that is several times as fast for a miniature VAE on a CPU;
+    `channels-last` is for half precision on a GPU. `compiler`: see `WanCodec`.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
     file, sizes, vae = open_wan_vae(path)
@@ -128,10 +174,14 @@ def load_wan_vae(
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)
     check_finite_weights(vae, file.path.name)
-    if layers == "lean":
-        make_lean(vae)
     return WanCodec(
-        vae, mean=mean, std=std, temporal_stride=sizes.temporal_stride, spatial_stride=sizes.spatial_stride
+        vae,
+        mean=mean,
+        std=std,
+        temporal_stride=sizes.temporal_stride,
+        spatial_stride=sizes.spatial_stride,
+        layers=layers,
+        compiler=compiler,
     )
 
 
@@ -149,6 +199,20 @@ def open_wan_vae(path: str | Path) -> tuple[WeightFile, WanVaeSizes, nn.Module]:
 
 
 def _build_on_meta(sizes: WanVaeSizes) -> nn.Module:
+    return empty_wan_vae(
+        base_dim=sizes.encoder_base,
+        decoder_base_dim=sizes.decoder_base,
+        z_dim=sizes.latent_channels,
+        dim_mult=list(sizes.multipliers),
+        num_res_blocks=sizes.res_blocks,
+        temperal_downsample=list(sizes.temporal_downsample),
+        scale_factor_temporal=sizes.temporal_stride,
+        scale_factor_spatial=sizes.spatial_stride,
+    )
+
+
+def empty_wan_vae(**sizes: Any) -> nn.Module:
+    """Return diffusers' Wan VAE of these sizes, its weights not in memory. Raises `BadInput` without diffusers."""
     try:
         from diffusers import AutoencoderKLWan
     except ImportError as error:
@@ -157,14 +221,5 @@ def _build_on_meta(sizes: WanVaeSizes) -> nn.Module:
             "pip install 'sdvg[standalone]'"
         ) from error
     with torch.device("meta"):
-        vae: nn.Module = AutoencoderKLWan(
-            base_dim=sizes.encoder_base,
-            decoder_base_dim=sizes.decoder_base,
-            z_dim=sizes.latent_channels,
-            dim_mult=list(sizes.multipliers),
-            num_res_blocks=sizes.res_blocks,
-            temperal_downsample=list(sizes.temporal_downsample),
-            scale_factor_temporal=sizes.temporal_stride,
-            scale_factor_spatial=sizes.spatial_stride,
-        )
+        vae: nn.Module = AutoencoderKLWan(**sizes)
     return vae.eval().requires_grad_(False)

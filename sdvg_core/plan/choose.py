@@ -89,6 +89,7 @@ class Plan:
             "target": {"size": request.target.size, "preset": request.target_preset.name},
             "target_weights": "float8_e4m3fn" if self.setting.fp8 else request.dtype,
             "dtype": request.dtype,
+            "overlap": request.overlap,
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "everything_stays": self.setting.stays,

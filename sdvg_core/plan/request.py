@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
+from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import Preset, get_preset
 from ..errors import BadInput
 from ..loading import DTYPES
@@ -24,7 +25,9 @@ PCIE_GB_PER_SECOND = 20.0
 class PlanRequest:
     """The run to plan; the defaults are the real pair at the paper's size.
 
-    `width`, `height`: pixels. `dtype`: of the transformers' activations, keys, values and unquantised weights.
+    `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `kv_dtype`: of
+    their keys and values, one of `KV_DTYPES`. `overlap`: the next block is drafted beside the decoding and
+    judging of the newest; no time is counted as saved by it, since one device has both to do.
     `vae_base`: the VAE's narrowest width. `rejected`: the share of the blocks after the first that the target
     makes. `pcie`: GB per second from main memory to the device. Raises `BadInput` for what cannot be.
     """
@@ -38,6 +41,8 @@ class PlanRequest:
     target_preset: Preset = field(default_factory=lambda: get_preset("krea-14b"))
     steps: int = 4
     dtype: str = "bfloat16"
+    kv_dtype: str = "auto"
+    overlap: bool = False
     vae_base: int = 96
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
@@ -65,6 +70,8 @@ class PlanRequest:
                 raise BadInput(
                     f"expected {name} among {', '.join(DTYPES)}, but got {getattr(self, name)!r}; choose one"
                 )
+        if self.kv_dtype not in KV_DTYPES:
+            raise BadInput(f"expected kv_dtype among {', '.join(KV_DTYPES)}, but got {self.kv_dtype!r}; choose one")
         if self.drafter_preset.block_frames != self.target_preset.block_frames:
             raise BadInput(
                 f"expected presets with one block size, but drafter and target make blocks of "
@@ -85,6 +92,11 @@ class PlanRequest:
     def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
         """Both transformers, and how each is run."""
         return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
+
+    @property
+    def kv_fp8(self) -> bool:
+        """Whether keys and values are kept in float8_e4m3fn."""
+        return self.kv_dtype != "auto"
 
     def itemsize(self, name: str) -> int:
         """Bytes of a number of the dtype in the field `name`."""

@@ -78,7 +78,10 @@ def step_parts(request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str
 
 def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, int]:
     weights, states = sizes.weights, sizes.states
+    works_beside = request.overlap and step in ("decode", "score")
     parts = {"vae": weights["vae"], "working": sizes.working[step]}
+    if works_beside:
+        parts["working beside"] = sizes.working["draft"]
     for name in ("drafter", "scorer"):
         if not (step == "target" and name in setting.away):
             parts[name] = weights[name]
@@ -89,7 +92,7 @@ def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -
         parts["vae state"] = states["vae state"] * (2 if step in ("decode", "score") else 1)
     for name, (_, preset) in request.models.items():
         parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
-        at_work = step == {"drafter": "draft", "target": "target"}[name]
+        at_work = step == {"drafter": "draft", "target": "target"}[name] or (works_beside and name == "drafter")
         if at_work or preset.policy == "incremental":
             parts[f"{name} keys and values"] = states[f"{name} keys and values"]
     return parts

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 
 from ..causal_wan.config import WanConfig, wan_shapes
+from ..causal_wan.fp8_cache import SCALE
 from ..causal_wan.presets import Preset
 from ..decoders.wan_vae_shapes import wan_vae_shapes
 from ..scorers.shapes import used_shapes
@@ -26,7 +27,9 @@ ENCODE_VALUES = 974
 PUBLISHED_BASE = 96
 # Alive at once in a pass, in widths of the model for every token: in attention, and beside the feed-forward's
 # middle and the activation of that.
-ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 4.01
+ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 5.01
+# Beside a layer's keys and values of all frames that it sees, where they are read back from fp8.
+READ_WIDTHS = 5.01
 # Alive at once while a frame is scored: bytes per pixel of it, and in the network, of the feed-forward's widths for
 # every token.
 SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
@@ -59,9 +62,13 @@ def frame_tokens(width: int, height: int) -> int:
     return (width // VAE_STRIDE // PATCH) * (height // VAE_STRIDE // PATCH)
 
 
-def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int) -> int:
-    """Return the bytes of a self-attention cache: keys and values of `frames` frames of `tokens` tokens."""
-    return 2 * config.num_layers * frames * tokens * config.dim * itemsize
+def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, fp8: bool = False) -> int:
+    """Return the bytes of a self-attention cache: keys and values of `frames` frames of `tokens` tokens.
+
+    `fp8`: they are kept in one byte each, and with a scale for each head.
+    """
+    of_token = config.dim + SCALE.itemsize * config.num_heads if fp8 else config.dim * itemsize
+    return 2 * config.num_layers * frames * tokens * of_token
 
 
 def text_kv_bytes(config: WanConfig, itemsize: int) -> int:
@@ -74,9 +81,14 @@ def vae_state_bytes(base: int, pixels: int, itemsize: int) -> int:
     return int((STATE_VALUES_PER_BASE * base + STATE_VALUES_MORE) * pixels) * itemsize
 
 
-def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int) -> int:
-    """Return what a forward pass over `frames` latent frames needs for a while."""
+def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, read: int = 0) -> int:
+    """Return what a forward pass over `frames` latent frames needs for a while.
+
+    `read`: of how many latent frames keys and values are read back from fp8, one layer's at a time.
+    """
     widths = max(ATTENTION_WIDTHS * config.dim, FEED_FORWARD_WIDTHS * config.dim + 2 * config.ffn_dim)
+    if read:
+        widths = max(widths, (READ_WIDTHS + 2 * read / frames) * config.dim)
     return math.ceil(frames * tokens * widths) * itemsize
 
 
@@ -104,7 +116,10 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
     itemsize, tokens = request.itemsize("dtype"), frame_tokens(request.width, request.height)
     held: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
-        held[f"{name} keys and values"] = kv_bytes(config, kv_frames(preset), tokens, itemsize)
+        # A draft ahead in a sliding window may be on a wrong guess: what it overwrites is copied before.
+        undo = request.overlap and name == "drafter" and preset.policy == "incremental"
+        frames = kv_frames(preset) + (preset.block_frames if undo else 0)
+        held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.kv_fp8)
         held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
     held["vae state"] = vae_state_bytes(request.vae_base, request.pixels, request.itemsize("vae_dtype"))
     return held
@@ -115,7 +130,9 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     tokens, itemsize = frame_tokens(request.width, request.height), request.itemsize("dtype")
     vae, scale = request.itemsize("vae_dtype"), request.vae_base / PUBLISHED_BASE
     passes = {
-        name: pass_bytes(config, preset.block_frames, tokens, itemsize)
+        name: pass_bytes(
+            config, preset.block_frames, tokens, itemsize, read=kv_frames(preset) if request.kv_fp8 else 0
+        )
         for name, (config, preset) in request.models.items()
     }
     if fp8:  # one weight at a time is cast up

@@ -15,6 +15,7 @@ NAMES = {
     "scorer": "scorer weights",
     "vae state": "VAE state",
     "working": "for a while",
+    "working beside": "the next draft for a while",
 }
 STEP_NAMES = {
     "draft": "drafting",

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..history import History
 from ..speculate import Engine
 from ..types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+from ..wrapping import WrappedCodec, WrappedGenerator
 
 Result = TypeVar("Result")
 GIGABYTE = 1 << 30
@@ -125,14 +126,12 @@ class Sharing:
         )
 
 
-class _SharedGenerator:
+class _SharedGenerator(WrappedGenerator):
     """A generator that looks its blocks up by the committed blocks before them."""
 
     def __init__(self, inner: BlockGenerator, kind: str, memo: Memo, ledger: Ledger) -> None:
-        self._inner, self._kind, self._memo, self._ledger = inner, kind, memo, ledger
-        self.name, self.block_frames = inner.name, inner.block_frames
-        self.latent_channels, self.timesteps = inner.latent_channels, inner.timesteps
-        self.anchor_horizon = inner.anchor_horizon
+        super().__init__(inner)
+        self._kind, self._memo, self._ledger = kind, memo, ledger
 
     def generate(
         self,
@@ -149,7 +148,7 @@ class _SharedGenerator:
             self._kind,
             (noise, condition, *before, *given),
             self._ledger,
-            lambda: self._inner.generate(_unseen(history), span, noise, condition, given),
+            lambda: self.inner.generate(_unseen(history), span, noise, condition, given),
             span,
             len(given),
         )
@@ -164,18 +163,16 @@ def _unseen(history: History) -> History:
     return replace(history, anchors=tuple(anchor.view_as(anchor) for anchor in history.anchors))
 
 
-class _SharedCodec:
+class _SharedCodec(WrappedCodec):
     """A codec that looks decoded blocks up by the latents and the decoder's state before them."""
 
     def __init__(self, inner: VideoCodec, memo: Memo, ledger: Ledger) -> None:
-        self._inner, self._memo, self._ledger = inner, memo, ledger
-        self.latent_channels = inner.latent_channels
-        self.temporal_stride, self.spatial_stride = inner.temporal_stride, inner.spatial_stride
-        self.encode = inner.encode
+        super().__init__(inner)
+        self._memo, self._ledger = memo, ledger
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Decode the block, or return its frames as they were decoded before."""
-        return self._memo.call("decode", (latents, state), self._ledger, lambda: self._inner.decode(latents, state))
+        return self._memo.call("decode", (latents, state), self._ledger, lambda: self.inner.decode(latents, state))
 
 
 class _SharedScorer:

@@ -1,0 +1,72 @@
+"""Bases for parts that stand before another part of the engine and change one thing about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from .history import History
+from .types import BlockGenerator, Condition, Generated, NoiseSource, Span, VideoCodec
+
+
+class WrappedGenerator:
+    """A `BlockGenerator` that is `inner` in everything a subclass leaves alone."""
+
+    def __init__(self, inner: BlockGenerator) -> None:
+        self.inner = inner
+
+    @property
+    def name(self) -> str:
+        """What reports and errors call this model."""
+        return self.inner.name
+
+    @property
+    def block_frames(self) -> int:
+        """Latent frames per block."""
+        return self.inner.block_frames
+
+    @property
+    def latent_channels(self) -> int:
+        """Channels of its latents."""
+        return self.inner.latent_channels
+
+    @property
+    def timesteps(self) -> tuple[float, ...]:
+        """The timestep of every denoising step."""
+        return self.inner.timesteps
+
+    @property
+    def anchor_horizon(self) -> int:
+        """How many of the newest latent frames must have their last pixel frame kept."""
+        return self.inner.anchor_horizon
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        """Make the block at `span`, as `inner` does."""
+        return self.inner.generate(history, span, noise, condition, given)
+
+
+class WrappedCodec:
+    """A `VideoCodec` that is `inner` in everything a subclass leaves alone."""
+
+    def __init__(self, inner: VideoCodec) -> None:
+        self.inner = inner
+        self.latent_channels = inner.latent_channels
+        self.temporal_stride = inner.temporal_stride
+        self.spatial_stride = inner.spatial_stride
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Decode `b c t h w` into `b f c h w`, as `inner` does."""
+        return self.inner.decode(latents, state)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """Encode `b f c h w` into `b c t h w`, as `inner` does."""
+        return self.inner.encode(frames)

@@ -1,0 +1,45 @@
+"""A tiny benchmark's parts, shared by its tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import torch
+
+from sdvg_core.bench.execution import AS_PUBLISHED, OURS, Case, Execution, set_up
+from sdvg_core.bench.gauges import Gauge, NoGauge
+from sdvg_core.bench.measure import Studio
+from sdvg_core.bench.models import Models, random_models
+from sdvg_core.bench.routes import parse_route
+from sdvg_core.bench.scales import SCALES
+
+TINY = replace(SCALES["tiny"].request, blocks=4)
+NINE = 9
+SHORT = ["bench", "--scale", "tiny", "--blocks", "3", "--repeats", "1"]
+
+
+def case(name: str, execution: Execution = OURS, blocks: int = NINE) -> Case:
+    return Case(route=parse_route(name, blocks), execution=execution)
+
+
+class Clock:
+    """Counts how often it was asked; every interval is a whole number."""
+
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        self.now += 1
+        return float(self.now)
+
+
+@cache
+def tiny_models() -> Models:
+    return random_models(TINY, torch.device("cpu"))
+
+
+def tiny_studio(*executions: Execution, gauge: Gauge | None = None) -> Studio:
+    """Where tiny videos of four blocks are made, in ours and as published if nothing else is asked for."""
+    setups = {execution: set_up(execution, tiny_models(), TINY) for execution in executions or (OURS, AS_PUBLISHED)}
+    return Studio(setups=setups, request=TINY, clock=Clock(), gauge=gauge or NoGauge())

@@ -1,0 +1,135 @@
+"""Videos of tiny random models, and what is written down of each."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from bench_parts import case, tiny_models, tiny_studio
+from tiny import make_engine, run
+
+from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases
+from sdvg_core.bench.gauges import metered
+from sdvg_core.bench.measure import Studio, one_of_each, rounds
+from sdvg_core.bench.routes import default_routes
+from sdvg_core.decoders import WanCodec
+from sdvg_core.errors import BadInput
+from sdvg_core.speculate import speculate
+
+
+@pytest.fixture(scope="module")
+def studio() -> Studio:
+    return tiny_studio()
+
+
+def test_parts_and_gaps_add_up_to_the_video(studio):
+    sample = studio.film(case("r=1", OURS, 4))
+    assert sample.video == sample.arrivals[0] + sum(sample.gaps)
+    assert len(sample.arrivals) == 4
+    assert 0 < sample.parts.total < sample.video
+    assert sample.pixel_frames == 9 + 3 * 12
+
+
+def test_target_only_decodes_every_block_and_drafts_none(studio, monkeypatch):
+    """The baseline pays for its own decode, in every execution."""
+    honest, decoded = WanCodec.decode, []
+
+    def decode(self, latents, state=None):
+        decoded.append(latents.shape[2])
+        return honest(self, latents, state)
+
+    monkeypatch.setattr(WanCodec, "decode", decode)
+    for execution in (OURS, AS_PUBLISHED):
+        decoded.clear()
+        sample = studio.film(case("target-only", execution, 4))
+        assert decoded == [3] * 4
+        assert sample.passes.decodes == 4
+        assert sample.passes.drafter_denoising == sample.passes.drafter_context == 0
+        assert sample.parts.decode > 0
+        assert sample.parts.draft == sample.parts.score == 0
+
+
+def test_a_route_that_was_not_taken_is_no_result(studio, monkeypatch):
+    monkeypatch.setattr(type(tiny_models().scorer), "score", lambda *_: torch.tensor([float("nan")]))
+    with pytest.raises(BadInput, match="no finite number"):
+        studio.film(case("r=1", OURS, 4))
+
+
+def test_rounds_are_interleaved(studio, monkeypatch):
+    filmed = []
+    monkeypatch.setattr(Studio, "film", lambda self, asked: filmed.append(asked))
+    todo = (case("target-only"), case("r=1"))
+    list(rounds(studio, todo, 3))
+    assert filmed == [*todo, *todo, *todo]
+
+
+class Rising:
+    """A gauge whose every reading is higher than the last."""
+
+    def __init__(self):
+        self.cleared = self.read = 0
+
+    def clear(self):
+        self.cleared += 1
+
+    def peak(self):
+        self.read += 1
+        return self.read
+
+
+def test_memory_is_read_around_every_part_of_the_work():
+    gauge, peaks = Rising(), {}
+    run(metered(make_engine(), gauge, peaks), case("r=2").router)
+    assert set(peaks) == {"draft", "decode", "score", "target"}
+    assert gauge.cleared == gauge.read == 8 + 8 + 3 + (8 + 3)
+    assert max(peaks.values()) == gauge.read
+
+
+def test_one_warm_up_for_every_execution_with_both_models_where_there_is_one():
+    todo = cases(default_routes(4), (OURS, AS_PUBLISHED))
+    assert [c.execution for c in one_of_each(todo)] == [OURS, AS_PUBLISHED]
+    assert all(c.route.routed for c in one_of_each(todo))
+
+
+class Heap:
+    """A gauge of a device that holds more with every reading, until it is cleared."""
+
+    def __init__(self):
+        self.cleared, self.high = 0, 1000
+
+    def clear(self):
+        self.cleared += 1
+        self.high = 0
+
+    def peak(self):
+        self.high += 1
+        return self.high
+
+
+def test_each_videos_peak_is_its_own():
+    heap = Heap()
+    studio = tiny_studio(OURS, gauge=heap)
+    assert [studio.film(case("target-only", OURS, 4)).peak for _ in range(3)] == [1, 1, 1]
+    assert heap.cleared == 3
+
+
+def test_warming_up_meets_both_models_with_and_without_context_and_takes_its_own_time():
+    studio = tiny_studio(OURS)
+    made = studio.warm_up(case("r=1", OURS, 4))
+    again = studio.warm_up(case("r=1", OURS, 4))
+    assert made.seconds > 0
+    assert made.seconds == again.seconds  # counted by a clock of its own asking
+    assert made.peaks == {}
+
+
+def test_warming_up_drafts_the_first_block_too(monkeypatch):
+    """A drafter's first block sees no context, a shape of its own; draft-only would meet it unprepared."""
+    studio, drafted = tiny_studio(OURS), []
+
+    def noted(*arguments, **options):
+        for emitted in speculate(*arguments, **options):
+            drafted.append((emitted.block.span.index, emitted.record.decision.accepted))
+            yield emitted
+
+    monkeypatch.setattr("sdvg_core.bench.measure.speculate", noted)
+    studio.warm_up(case("r=1", OURS, 4))
+    assert {(0, True), (0, False), (1, True), (2, False)} <= set(drafted)

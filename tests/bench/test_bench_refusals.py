@@ -1,0 +1,86 @@
+"""What the benchmark cannot do here, said in one sentence before anything is made."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from bench_parts import SHORT
+
+from sdvg_core.causal_wan import backends
+from sdvg_core.cli import bench, main
+from sdvg_core.errors import BadInput
+from sdvg_core.plan import PlanRequest
+
+
+def test_without_cuda_the_full_scale_says_what_still_works(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["bench"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "bench --scale tiny" in line
+    assert main(["bench", "--device", "cpu"]) == 2
+    capsys.readouterr()
+
+
+def test_too_little_memory_prints_the_plan_instead(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (24 * 10**9, 25 * 10**9))
+    with pytest.raises(BadInput, match=r"has 24\.0 GB free of the 44"):
+        bench._check_room(PlanRequest(), torch.device("cuda"), False)
+    shown = capsys.readouterr().err
+    assert "Fits: target in fp8" in shown
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60 * 10**9, 80 * 10**9))
+    bench._check_room(PlanRequest(), torch.device("cuda"), False)
+
+
+@pytest.mark.parametrize(
+    "more, part",
+    [
+        (["--repeats", "0"], "--repeats of at least 1"),
+        (["--blocks", "0"], "blocks of at least 1"),
+        (["--routes", "r=5"], "at most 2"),
+        (["--size", "64"], "such as 832x480"),
+        (["--size", "30x32"], "use 32"),
+        (["--device", "gpu"], "device of this machine"),
+        (["--reward-dtype", "bfloat16"], "float16"),
+    ],
+)
+def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
+    assert main([*SHORT, *more]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert part in lines[0]
+
+
+@pytest.mark.parametrize(
+    "more, part",
+    [
+        (["--executions", "graphs"], "CUDA device for CUDA graphs"),
+        (["--attention", "flash"], "use --attention auto"),
+        (["--attention", "sage"], "use --attention auto"),
+    ],
+)
+def test_a_fast_path_that_cannot_be_had_is_refused_before_a_model_is_made(capsys, monkeypatch, more, part):
+    monkeypatch.setattr(bench, "random_models", None)
+    assert main([*SHORT, *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert part in line
+
+
+def test_an_attention_that_is_not_installed_is_named_with_its_package(capsys, monkeypatch):
+    monkeypatch.setattr(backends, "_capability", lambda device: (9, 0))
+    monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
+    assert main([*SHORT, "--dtype", "bfloat16", "--attention", "flash"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "pip install flash-attn" in line
+
+
+def test_running_out_of_memory_on_the_way_prints_the_plan_too(capsys, monkeypatch):
+    def run_out(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(bench, "_bench", run_out)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (24 * 10**9, 25 * 10**9))
+    assert main(SHORT) == 2
+    said = capsys.readouterr().err
+    assert "in 24 GB" in said
+    assert "Traceback" not in said
+    assert "ran out on the way" in said.splitlines()[-1]

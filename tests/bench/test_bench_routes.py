@@ -1,0 +1,60 @@
+"""The routes that are timed, by name."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from bench_parts import NINE
+
+from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases
+from sdvg_core.bench.routes import default_routes, evenly, parse_route
+from sdvg_core.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    "name, script, limit",
+    [
+        ("target-only", "rrrrrrrrr", 1.0),
+        ("draft-only", "aaaaaaaaa", None),
+        ("anchor-only", "raaaaaaaa", 9.0),
+        ("r=0", "raaaaaaaa", 9.0),
+        ("r=1", "raaaaraaa", 4.5),
+        ("r=2", "raaraaara", 3.0),
+        ("r=4", "rarararar", 1.8),
+        ("r=8", "rrrrrrrrr", 1.0),
+        ("bail-out", "rrrrrrrrr", 1.0),
+    ],
+)
+def test_routes_reject_as_many_blocks_as_their_name_says(name, script, limit):
+    route = parse_route(name, NINE)
+    assert route.script == script
+    assert route.limit == limit
+
+
+@pytest.mark.parametrize("blocks", [2, 5, 9, 64])
+def test_rejected_blocks_are_different_and_evenly_spread(blocks):
+    for count in range(1, blocks):
+        chosen = evenly(count, blocks)
+        assert len(set(chosen)) == count
+        assert 1 <= chosen[0] <= chosen[-1] < blocks
+        gaps = [b - a for a, b in pairwise(chosen)]
+        assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+@pytest.mark.parametrize("name, part", [("r=9", "at most 8"), ("r=x", "a route among"), ("fast", "a route among")])
+def test_a_route_that_does_not_exist_is_refused(name, part):
+    with pytest.raises(BadInput, match=part):
+        parse_route(name, NINE)
+
+
+def test_a_short_clip_has_only_the_routes_that_fit_it():
+    names = [route.name for route in default_routes(3)]
+    assert names == ["target-only", "draft-only", "anchor-only", "r=1", "r=2", "bail-out"]
+
+
+def test_the_authors_have_no_bail_out():
+    found = cases(default_routes(NINE), (OURS, AS_PUBLISHED))
+    assert [c.route.name for c in found if c.execution is AS_PUBLISHED] == [
+        route.name for route in default_routes(NINE) if route.name != "bail-out"
+    ]

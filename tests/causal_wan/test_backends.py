@@ -1,0 +1,324 @@
+"""The attention kernels: what each is handed, which one is taken, and how one that cannot be had is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import pytest
+import torch
+import torch.nn.functional as F
+from cli_runs import generate, options
+from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import sdvg_core.loading as loading
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.backends import ATTENTIONS, BUILDERS, SDPA, AttentionBackend, choose_attention, why_not
+from sdvg_core.causal_wan.context import Incremental
+from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
+from sdvg_core.history import History
+from sdvg_core.loading import LoadOptions, ModelOptions, check_models, load_engine
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.schedule import get_schedule
+from sdvg_core.spans import plan_spans
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)
+HEADS, WIDTH = 3, 16
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Pretend that the CUDA device is one of this compute capability."""
+
+    def pretend(capability: tuple[int, int]) -> torch.device:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)
+        return CUDA
+
+    return pretend
+
+
+@pytest.fixture
+def install(monkeypatch):
+    """Put a stand-in for a package where it would be imported from."""
+
+    def put(name: str, **functions) -> None:
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        vars(module).update(functions)
+        monkeypatch.setitem(sys.modules, name, module)
+
+    return put
+
+
+def tensors(dtype=torch.bfloat16):
+    """Queries of 6 tokens, keys and values of 10."""
+    g = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(1, tokens, HEADS, WIDTH, generator=g).to(dtype) for tokens in (6, 10, 10))
+
+
+def reference(q, k, v, scale=None):
+    """Attention of `b n l d` as it is defined, in double precision."""
+    q, k, v = (x.double() for x in (q, k, v))
+    return F.softmax(q @ k.mT * (scale or 1 / math.sqrt(q.shape[-1])), dim=-1) @ v
+
+
+def expected(q, k, v):
+    return reference(*(x.transpose(1, 2) for x in (q, k, v))).transpose(1, 2)
+
+
+class StandIn:
+    """A package's kernel: b l n d unless told otherwise, half precision alone, scale and mask as it is told."""
+
+    def __init__(self) -> None:
+        self.calls = []
+
+    def attend(self, q, k, v, scale, causal):
+        self.calls.append((tuple(q.shape), tuple(k.shape)))
+        assert {x.dtype for x in (q, k, v)} <= {torch.float16, torch.bfloat16}
+        assert q.shape[2:] == k.shape[2:] == v.shape[2:], "tokens before heads"
+        assert not causal
+        swapped = (x.transpose(1, 2) for x in (q, k, v))
+        return reference(*swapped, scale).transpose(1, 2).to(q.dtype)
+
+    def flash_attn_func(self, q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1)):
+        assert (dropout_p, window_size) == (0.0, (-1, -1))
+        return self.attend(q, k, v, softmax_scale, causal)
+
+    def sageattn(self, q, k, v, tensor_layout="HND", is_causal=False, sm_scale=None, return_lse=False):
+        if tensor_layout == "HND":
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        return self.attend(q, k, v, sm_scale, is_causal)
+
+
+def test_torchs_own_choice_is_what_it_was_bit_for_bit():
+    q, k, v = tensors(torch.float32)
+    swapped = (x.transpose(1, 2) for x in (q, k, v))
+    assert torch.equal(SDPA(q, k, v), F.scaled_dot_product_attention(*swapped).transpose(1, 2))
+    torch.testing.assert_close(SDPA(q, k, v).double(), expected(q, k, v), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name, module, function", [("flash", "flash_attn", "flash_attn_func"), ("sage", "sageattention", "sageattn")]
+)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_package_is_handed_tokens_before_heads_and_no_other_scale(name, module, function, dtype, gpu, install):
+    """Catches: heads before tokens, SageAttention's default layout, a mask."""
+    package = StandIn()
+    install(module, **{function: getattr(package, function)})
+    backend = choose_attention(name, device=gpu(AMPERE), dtype=dtype, head_dim=WIDTH)
+    q, k, v = tensors(dtype)
+    out = backend(q, k, v)
+    assert (backend.name, out.dtype, out.shape) == (name, dtype, q.shape)
+    assert package.calls == [((1, 6, HEADS, WIDTH), (1, 10, HEADS, WIDTH))]
+    torch.testing.assert_close(out.double(), expected(q, k, v), rtol=0.02, atol=0.01)
+
+
+class CudnnStandIn(TorchDispatchMode):
+    """Answers for cuDNN's kernel, which takes heads before tokens; all other operations are as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is not torch.ops.aten._scaled_dot_product_cudnn_attention.default:
+            return func(*args, **(kwargs or {}))
+        q, k, v, bias, statistics, *rest = args
+        assert (bias, statistics, rest, kwargs or {}) == (None, False, [], {})
+        self.seen.append((tuple(q.shape), switches()))
+        none = torch.empty(0)
+        return reference(q, k, v).to(q.dtype), none, none, none, 0, 0, none, none, none
+
+
+def switches():
+    cuda = torch.backends.cuda
+    return [getattr(cuda, f"{name}_sdp_enabled")() for name in ("flash", "mem_efficient", "math", "cudnn")]
+
+
+def test_cudnn_is_its_own_kernel_and_no_switch_that_other_threads_would_see(gpu):
+    """Catches: torch's context manager, under which the VAE, in another thread, finds no kernel that it can use."""
+    backend = choose_attention("cudnn", device=gpu(AMPERE), dtype=torch.bfloat16, head_dim=WIDTH)
+    q, k, v = tensors()
+    before = switches()
+    with CudnnStandIn() as cudnn:
+        out = backend(q, k, v)
+    assert cudnn.seen == [((1, HEADS, 6, WIDTH), before)]
+    torch.testing.assert_close(out.double(), expected(q, k, v), rtol=0.02, atol=0.01)
+
+
+def test_this_torch_still_has_cudnns_kernel_with_the_arguments_it_is_called_with():
+    q, k, v = (torch.empty(x.shape, dtype=x.dtype, device="meta") for x in tensors())
+    assert BUILDERS["cudnn"]()(q, k, v).shape == q.shape
+
+
+# --- which one
+
+
+@pytest.mark.parametrize(
+    "capability, dtype, head_dim, name",
+    [
+        (HOPPER, torch.bfloat16, 128, "cudnn"),
+        ((12, 0), torch.float16, 128, "cudnn"),
+        (HOPPER, torch.float32, 128, "sdpa"),
+        (HOPPER, torch.bfloat16, 12, "sdpa"),
+        (AMPERE, torch.bfloat16, 128, "sdpa"),
+        (TURING, torch.float16, 128, "sdpa"),
+    ],
+)
+def test_auto_is_exact_whatever_is_installed(capability, dtype, head_dim, name, gpu, install):
+    """Catches: SageAttention, which rounds, chosen by anyone but by name."""
+    for module in ("flash_attn", "sageattention"):
+        install(module)
+    backend = choose_attention("auto", device=gpu(capability), dtype=dtype, head_dim=head_dim)
+    assert (backend.name, backend.note) == (name, "")
+
+
+def test_auto_leaves_cudnn_alone_where_its_user_switched_it_off(gpu, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False)
+    assert choose_attention("auto", device=gpu(HOPPER), dtype=torch.bfloat16, head_dim=128).name == "sdpa"
+
+
+def test_auto_on_a_cpu_is_torchs_own_choice():
+    for dtype in (torch.float32, torch.bfloat16):
+        assert choose_attention("auto", device=CPU, dtype=dtype, head_dim=128) is SDPA
+
+
+def test_amd_gpus_are_not_taken_for_nvidias(gpu, monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", "6.2")
+    model = {"device": gpu(HOPPER), "dtype": torch.bfloat16, "head_dim": 128}
+    assert choose_attention("auto", **model) is SDPA
+    with pytest.raises(BadInput, match="NVIDIA"):
+        choose_attention("cudnn", **model)
+
+
+def test_only_sageattention_says_that_it_is_not_exact(gpu, install):
+    install("sageattention", sageattn=None)
+    install("flash_attn", flash_attn_func=None)
+    model = {"device": gpu(HOPPER), "dtype": torch.bfloat16, "head_dim": 128}
+    noted = [name for name in ATTENTIONS if choose_attention(name, **model).note]
+    assert noted == ["sage"]
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize("name", ["cudnn", "flash", "sage"])
+@pytest.mark.parametrize(
+    "capability, dtype, head_dim, parts",
+    [
+        (TURING, torch.float16, 128, ["Ampere", "cuda is none"]),
+        (AMPERE, torch.float32, 128, ["run in float32", "--dtype bfloat16"]),
+        (AMPERE, torch.bfloat16, 320, ["have 320"]),
+        (None, torch.bfloat16, 128, ["Ampere", "cpu is none"]),
+    ],
+)
+def test_a_kernel_that_cannot_work_is_refused_in_one_sentence(
+    name, capability, dtype, head_dim, parts, gpu, install
+):
+    install("flash_attn")
+    install("sageattention")
+    device = gpu(capability) if capability else CPU
+    with pytest.raises(BadInput) as refusal:
+        choose_attention(name, device=device, dtype=dtype, head_dim=head_dim)
+    for part in (*parts, name, "--attention auto"):
+        assert part in str(refusal.value)
+
+
+def test_heads_that_cudnn_cannot_share_out_are_refused(gpu):
+    with pytest.raises(BadInput, match="a multiple of 8, for the attention cudnn, but the model's have 12"):
+        choose_attention("cudnn", device=gpu(HOPPER), dtype=torch.float16, head_dim=12)
+
+
+@pytest.mark.parametrize("name, package", [("flash", "flash-attn"), ("sage", "sageattention")])
+def test_a_package_that_is_not_installed_is_named(name, package, gpu, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    with pytest.raises(BadInput, match=f"expected the package {package}.*pip install {package}, or use"):
+        choose_attention(name, device=gpu(AMPERE), dtype=torch.bfloat16, head_dim=128)
+
+
+def test_a_package_is_imported_when_it_is_chosen_and_a_broken_one_is_named(gpu, tmp_path, monkeypatch):
+    (tmp_path / "flash_attn.py").write_text("raise ImportError('undefined symbol: of another torch')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = {"device": gpu(AMPERE), "dtype": torch.bfloat16, "head_dim": 128}
+    assert why_not("flash", **model) == ""
+    assert choose_attention("auto", **model).name == "sdpa"
+    with pytest.raises(BadInput, match=r"package flash-attn .* cannot be imported \(undefined symbol: of another"):
+        choose_attention("flash", **model)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(BadInput, match="auto, sdpa, cudnn, flash, sage, but got 'xformers'"):
+        choose_attention("xformers", device=CPU, dtype=torch.float32, head_dim=128)
+
+
+# --- in a run
+
+
+def test_every_attention_of_a_block_goes_through_the_kernel_that_was_chosen():
+    """Catches: a choice that is reported and not used."""
+    calls = []
+
+    def kernel(q, k, v):
+        calls.append(q.shape)
+        return SDPA(q, k, v)
+
+    tree, schedule = random_tree(1), get_schedule("1000,625")
+    chosen = CausalWanGenerator(
+        tree,
+        name="chosen",
+        ops=TorchOps(torch.float32, AttentionBackend("counted", kernel)),
+        context=Incremental(window=9),
+        schedule=schedule,
+    )
+    plain = make_generator(1, EchoCodec(), "incremental", tree=tree)
+    args = (History(horizon=3), plan_spans(1, 3)[0], make_noise(), PROMPT)
+    assert torch.equal(chosen.generate(*args).latents, plain.generate(*args).latents)
+    assert len(calls) == 2 * 2 * 2, "two steps, two layers, to the block and to the prompt"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+def test_the_report_names_the_kernel_of_either_model_and_says_once_that_it_rounds(files, monkeypatch):
+    def load(options):
+        return load_engine(files, options, check_models(files, options), lambda kind: None)
+
+    presets = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
+    plain = load(LoadOptions(**presets))
+    assert [plain.settings[role]["attention"] for role in ("drafter", "target")] == ["sdpa", "sdpa"]
+    sage = AttentionBackend("sage", SDPA, "It rounds.")
+    monkeypatch.setattr(loading, "choose_attention", lambda *_, **__: sage)
+    rounded = load(LoadOptions(**presets, attention="sage"))
+    assert [rounded.settings[role]["attention"] for role in ("drafter", "target")] == ["sage", "sage"]
+    assert rounded.notes == (*plain.notes, "It rounds.")
+    assert rounded.engine.target._model.ops._backend is sage
+
+
+def test_the_command_line_refuses_a_kernel_before_anything_is_read_or_written(files, tmp_path, capsys):
+    more = ["--prompt", "a red ball", "--attention", "flash"]
+    assert generate(options(files), tmp_path / "out", *more) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert "the attention flash" in lines[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_doctor_says_which_kernels_there_are_and_why_not_the_others(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert main(["doctor", "--models", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["attention"]
+    assert (found["auto"], found["kernels"]["sdpa"]) == ("sdpa", "")
+    assert all("Ampere" in found["kernels"][name] for name in ("cudnn", "flash", "sage"))
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "Attention (auto takes sdpa)" in out
+    assert "flash    NO: expected an NVIDIA GPU" in out

@@ -1,0 +1,206 @@
+"""Keys and values in fp8: what is lost, what it weighs, that it is on when asked for and off when not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
+
+from sdvg_core.bench.scales import SCALES
+from sdvg_core.causal_wan.cache import KVCache
+from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.fp8_cache import Fp8KVCache, to_fp8
+from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.errors import BadInput
+from sdvg_core.history import History
+from sdvg_core.loading import LoadOptions, ModelOptions, check_models, load_engine
+from sdvg_core.plan import PlanRequest, sizes
+from sdvg_core.plan.request import PATCH, VAE_STRIDE
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.spans import plan_spans
+from sdvg_core.types import Block
+
+CPU = torch.device("cpu")
+TREE = random_tree(1)
+TOKENS = 4
+PRESETS = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
+
+
+def rows(frames: int, seed: int = 0) -> torch.Tensor:
+    """Keys of so many frames, `b l n d`, in which each token and head has a size of its own: a millionth to a
+    thousand."""
+    g = torch.Generator().manual_seed(seed)
+    shape = (1, frames * TOKENS, CONFIG.num_heads, CONFIG.dim // CONFIG.num_heads)
+    return torch.randn(shape, generator=g) * 10 ** (9 * torch.rand((*shape[:3], 1), generator=g) - 6)
+
+
+def cache(kind=Fp8KVCache, frames: int = 6, dtype=torch.float32) -> KVCache:
+    return kind(TREE, frames, TOKENS, dtype, CPU)
+
+
+def test_every_number_is_read_back_within_the_rounding_of_fp8():
+    """Catches: a scale for the wrong axis, by which small rows vanish; a scale that is left out."""
+    k, v = rows(3, 1), rows(3, 2)
+    kept = cache()
+    kept.write(1, (0, 1, 2), k, v)
+    for whole, read in zip((k, v), kept.read(1, 3), strict=True):
+        largest = whole.abs().amax(-1, keepdim=True)
+        # Half a step of three bits behind the first, and half of the smallest step; and the scale's own rounding.
+        allowed = whole.abs() * 2**-4 + largest / 448 * 2**-10
+        assert ((read - whole).abs() <= 1.01 * allowed).all()
+        error = (read - whole).flatten(2).norm() / whole.flatten(2).norm()
+        assert 0.001 < error < 0.04
+
+
+def test_what_is_read_is_what_was_written_in_those_slots_rounded_once():
+    """Catches: scales that are put into other slots than their values."""
+    kept, whole = cache(), cache(KVCache)
+    for seed, slots in enumerate([(0, 1, 2), (3, 4, 5), (5, 0, 1), (2, 3, 4), (5, 0, 1)]):
+        k, v = rows(3, seed), rows(3, seed + 10)
+        kept.write(0, slots, k, v)
+        whole.write(0, slots, *((values.float() * scale.float()) for values, scale in map(to_fp8, (k, v))))
+    for visible in (6, 4, 1):
+        for ours, theirs in zip(kept.read(0, visible), whole.read(0, visible), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_is_read_has_the_dtype_of_the_activations_and_is_nobody_elses(dtype):
+    kept = cache(dtype=dtype)
+    k = rows(3).clamp(-100, 100).to(dtype)
+    kept.write(0, (0, 1, 2), k, k)
+    read, _ = kept.read(0, 3)
+    assert read.dtype == dtype
+    read.zero_()
+    assert kept.read(0, 3)[0].abs().sum() > 0
+
+
+def test_a_row_of_zeros_stays_one_and_what_is_not_finite_is_not_hidden():
+    x = torch.ones(1, 4, 1, 8)
+    x[0, 1], x[0, 2, 0, 3], x[0, 3, 0, 5] = 0, torch.inf, torch.nan
+    values, scale = to_fp8(x)
+    read = values.float() * scale.float()
+    assert read[0, 0].isfinite().all()
+    assert not read[0, 1].any()
+    assert not read[0, 2:].isfinite().any()
+
+
+@pytest.mark.parametrize("largest", [1.0, 3.0e-30, 7.0, 447.9, 65504.0, 3.0e38])
+def test_the_largest_number_of_a_row_never_overflows(largest):
+    """Catches: a scale too small for the largest number, of which one torch makes NaN, and another cuts it off."""
+    x = torch.linspace(0.9, 1, 1000)[None, :, None, None] * largest * torch.tensor([1.0, -1.0])
+    values, scale = to_fp8(x)
+    assert ((values.float() * scale.float() - x).abs() <= 2**-4 * x.abs()).all()
+
+
+def test_a_copy_of_some_slots_is_put_back_whole():
+    """Catches: values put back and not their scales."""
+    kept = cache()
+    kept.write(0, tuple(range(6)), rows(6, 1), rows(6, 2))
+    kept.write(1, tuple(range(6)), rows(6, 3), rows(6, 4))
+    before = [[part.clone() for part in kept.read(layer, 6)] for layer in (0, 1)]
+    copied = kept.copy((4, 5, 0))
+    kept.write(0, (4, 5, 0), rows(3, 5), rows(3, 6))
+    kept.write(1, (4, 5, 0), rows(3, 7), rows(3, 8))
+    assert not torch.equal(kept.read(0, 6)[0], before[0][0])
+    kept.restore(copied)
+    for layer in (0, 1):
+        for now, then in zip(kept.read(layer, 6), before[layer], strict=True):
+            assert torch.equal(now, then)
+
+
+# --- bytes
+
+
+def held(found: KVCache) -> int:
+    return sum(buffer.nbytes for buffer in found._buffers())
+
+
+def test_heads_of_128_channels_take_half_of_bfloat16_within_two_percent():
+    config = WanConfig(dim=256, ffn_dim=64, num_layers=2, num_heads=2)
+    with torch.device("meta"):
+        tree = WanTree(config)
+    meta = torch.device("meta")
+    fp8, whole = (held(kind(tree, 6, 1560, torch.bfloat16, meta)) for kind in (Fp8KVCache, KVCache))
+    assert 0.5 <= fp8 / whole < 0.5 * 1.02
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "float8_e4m3fn"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
+    base = SCALES["tiny"].request
+    preset = base.target_preset.replace(policy=policy, window=9)
+    request = replace(base, dtype=dtype, kv_dtype=kv_dtype, drafter_preset=preset, target_preset=preset)
+    size = (request.height // VAE_STRIDE // PATCH, request.width // VAE_STRIDE // PATCH)
+    with torch.device("meta"):
+        tree = WanTree(request.target)
+    kind = Fp8KVCache if request.kv_fp8 else KVCache
+    made = kind(tree, sizes.kv_frames(preset), size[0] * size[1], getattr(torch, dtype), torch.device("meta"))
+    assert held(made) == sizes.state_bytes(request)["target keys and values"]
+
+
+def test_the_window_of_the_14b_at_832x480_takes_3_point_9_gigabytes():
+    planned = sizes.state_bytes(PlanRequest(kv_dtype="float8_e4m3fn"))
+    assert planned["target keys and values"] == 7_667_712_000 // 2 + 2 * 40 * 6 * 1560 * 40 * 2 == 3_893_760_000
+    assert planned["target text keys and values"] == 419_430_400, "a prompt's stay as they are"
+
+
+# --- in a generator
+
+
+def make(policy: str, fp8: bool):
+    generator = make_generator(1, EchoCodec(), policy)
+    generator._model = replace(generator._model, kv_fp8=fp8)
+    return generator
+
+
+def make_blocks(generator, count: int = 4) -> list[torch.Tensor]:
+    history, made = History(horizon=3), []
+    for span in plan_spans(count, 3):
+        made.append(generator.generate(history, span, make_noise(), PROMPT).latents)
+        history = history.commit(Block(span, made[-1], PROMPT), (torch.zeros(1, 1, 3, 8, 8),) * 3)
+    return made
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_latents_are_near_those_of_whole_keys_and_values_and_not_equal(policy):
+    """Catches: an option that is silently off."""
+    near, whole = make_blocks(make(policy, True)), make_blocks(make(policy, False))
+    errors = [float((a - b).norm() / b.norm()) for a, b in zip(near, whole, strict=True)]
+    assert all(1e-4 < error < 0.3 for error in errors), errors
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_same_call_makes_the_same_block_whatever_was_made_before(policy):
+    once = make_blocks(make(policy, True))
+    used = make(policy, True)
+    make_blocks(used, 2)
+    assert all(torch.equal(a, b) for a, b in zip(make_blocks(used), once, strict=True))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
+    for kv_dtype, kept in (("auto", "bfloat16"), ("float8_e4m3fn", "float8_e4m3fn")):
+        load = LoadOptions(**PRESETS, dtype="bfloat16", kv_dtype=kv_dtype)
+        loaded = load_engine(files, load, check_models(files, load), lambda kind: None)
+        assert [loaded.settings[role]["kv_dtype"] for role in ("drafter", "target")] == [kept, kept]
+        assert [loaded.settings[role]["dtype"] for role in ("drafter", "target")] == ["bfloat16"] * 2
+        assert any("float8_e4m3fn" in note for note in loaded.notes) == (kv_dtype != "auto")
+        for generator in (loaded.engine.drafter, loaded.engine.target):
+            made = generator._model.new_cache(3, (4, 4))
+            assert isinstance(made, Fp8KVCache) == (kv_dtype != "auto")
+
+
+def test_another_dtype_is_refused(files):
+    load = LoadOptions(**PRESETS, kv_dtype="int4")
+    with pytest.raises(BadInput, match="kv_dtype among auto, float8_e4m3fn, but got 'int4'"):
+        check_models(files, load)
+    with pytest.raises(BadInput, match="kv_dtype among auto, float8_e4m3fn, but got 'int4'"):
+        PlanRequest(kv_dtype="int4")
