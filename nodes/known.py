@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from comfy_api.latest import io
@@ -14,9 +15,10 @@ from comfy_api.latest import io
 from ..sdvg_core import __version__
 from ..sdvg_core.errors import BadInput
 from .sockets import CATEGORY
+from .values import check_values, shown
 
 PACK = "sdvg"
-LONGEST_VERSION = 40
+LONGEST_VERSION, MOST_NAMED = 40, 8
 
 
 def node_schema(*, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
@@ -30,16 +32,28 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
 
     @wraps(execute)
     def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
-        known = set(input_names(cls.define_schema().inputs))
+        schema = cls.define_schema()
+        known = set(input_names(schema.inputs))
         unknown = [name for name in inputs if name not in known]
         if unknown:
             raise BadInput(
-                f"expected inputs that this node has, but got {', '.join(unknown)}; remove them, or {update(cls)}"
+                f"expected inputs that this node has, but got {_some(unknown)}; remove them, or {update(cls)}"
             )
         # Those of options that are not chosen, such as policy.rate under another policy, stay without effect.
-        return execute(cls, **{name: value for name, value in inputs.items() if "." not in name})
+        chosen = {name: value for name, value in inputs.items() if "." not in name}
+        # What `validate_inputs` names is the node's own to check, here as in ComfyUI.
+        own = signature(cls.validate_inputs).parameters
+        dynamic = io.DynamicCombo.Input  # whose own inputs are not named there
+        check_values([one for one in schema.inputs if one.id not in own or isinstance(one, dynamic)], chosen)
+        return execute(cls, **chosen)
 
     return checked
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first of names that anybody may have made up."""
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED]) + more
 
 
 def input_names(inputs: Iterable[Any], prefix: str = "") -> Iterator[str]:
@@ -51,23 +65,33 @@ def input_names(inputs: Iterable[Any], prefix: str = "") -> Iterator[str]:
                 yield from input_names(option.inputs, f"{prefix}{one.id}.")
 
 
-def check_option(chosen: Any, what: str, options: Iterable[str], node: type[io.ComfyNode]) -> None:
-    """Raise `BadInput` unless a dynamic combo has the inputs of an option; of one it does not know, ComfyUI gives the name."""
-    if not isinstance(chosen, dict):
+def check_option(chosen: Any, what: str, options: Sequence[str], node: type[io.ComfyNode]) -> None:
+    """Raise `BadInput` unless a dynamic combo has the inputs of an option; of one it does not know, ComfyUI gives the name.
+
+    ComfyUI's own message, for the plain combos, names widget, value and choices before anything runs, so it stays.
+    `validate_inputs` could give ours instead, but ComfyUI would repeat it for every input that it names.
+    """
+    name = chosen.get(what) if isinstance(chosen, dict) else chosen
+    if not isinstance(chosen, dict) or name not in options:
         raise BadInput(
-            f"expected a {what} among {', '.join(options)}, but got {chosen!r}; choose one of them, or {update(node)}"
+            f"expected a {what} among {', '.join(options)}, but got {shown(name)}; choose one of them, or {update(node)}"
         )
 
 
 def update(node: type[io.ComfyNode]) -> str:
     """Return the advice to update, with the version here and, where it is known to be newer, the workflow's."""
-    saved = saved_by((node.hidden and node.hidden.extra_pnginfo) or {})
+    saved = saved_by(node.hidden and node.hidden.extra_pnginfo)
     if numbers(saved) > numbers(__version__):
         return f"update SDVG: the workflow was saved by version {saved}, and this is {__version__}"
     return f"update SDVG, which is {__version__}, if the workflow is from a newer version"
 
 
-def saved_by(extra_pnginfo: dict[str, Any]) -> str:
+def workflow_id(extra_pnginfo: Any) -> str | None:
+    """Return the id of the workflow that came along with a prompt; None if there is none."""
+    return _member(_member(extra_pnginfo, "workflow", dict), "id", str) or None
+
+
+def saved_by(extra_pnginfo: Any) -> str:
     """Return the newest version of this pack that saved a node of the workflow; empty if none is stated."""
     workflow = _member(extra_pnginfo, "workflow", dict)
     subgraphs = _member(_member(workflow, "definitions", dict), "subgraphs", list)

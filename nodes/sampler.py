@@ -9,7 +9,7 @@ from comfy_api.latest import io
 from ..sdvg_core.schedule import SCHEDULES
 from .host.progress import route_events
 from .host.run import Job, run_job
-from .known import known_inputs_only, node_schema
+from .known import known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router
 
 PRESET_SCHEDULE = "preset"
@@ -78,6 +78,14 @@ class SpeculativeSampler(io.ComfyNode):
                     advanced=True,
                     tooltip="Whose blocks the drafter goes on from: the video's, or its own drafts (the paper's text).",
                 ),
+                io.Boolean.Input(
+                    "overlap",
+                    default=False,
+                    advanced=True,
+                    optional=True,
+                    tooltip="Begin the next block while the newest is decoded and judged: the same video. It pays where "
+                    "VAE and scorer have a device of their own, and takes more memory where they have not.",
+                ),
                 io.Latent.Input("continue_from", optional=True, tooltip="A clip to go on from, in this size."),
                 io.Image.Input(
                     "start_image", optional=True, tooltip="A picture to begin with; it is the first frame."
@@ -107,6 +115,7 @@ class SpeculativeSampler(io.ComfyNode):
         seed,
         schedule,
         drafter_context,
+        overlap=False,
         continue_from=None,
         start_image=None,
         prompt_schedule=(),
@@ -124,10 +133,11 @@ class SpeculativeSampler(io.ComfyNode):
             seed=seed,
             schedule=None if schedule == PRESET_SCHEDULE else schedule,
             drafter_context=drafter_context,
+            overlap=overlap,
             continue_from=continue_from,
             start_image=start_image,
             node_id=cls.hidden.unique_id,
-            workflow_id=((cls.hidden.extra_pnginfo or {}).get("workflow") or {}).get("id"),
+            workflow_id=workflow_id(cls.hidden.extra_pnginfo),
         )
         frames, latent, report = run_job(job)
         route = route_events(report.blocks, job.node_id, job.workflow_id)

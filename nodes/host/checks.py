@@ -16,11 +16,13 @@ LATENT_CHANNELS = 16
 CLASSES = ("WanModel", "CausalWanModel")
 
 HONOURED = ("transformer_options", "optimized_attention_override")
+WRAPPERS = "a wrapper around the sampler's calls (compilation, caching, context windows)"
 # Where a patch is kept in a MODEL's options -> what the artist knows it as.
 OPTIONS = {
     "patches": "a patch of its attention or blocks",
     "patches_replace": "a replacement of its blocks",
-    "wrappers": "a wrapper around the sampler's calls (compilation, caching, context windows)",
+    "wrappers": WRAPPERS,
+    "torch_compile_kwargs": WRAPPERS,
     "callbacks": "a callback of the sampler",
     "rope_options": "scaled or shifted rotary positions",
     "context_handler": "context windows",
@@ -88,7 +90,7 @@ def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
         if name not in HONOURED and _filled(value):
             yield OPTIONS.get(name, f"the option {name}")
     if _filled(patcher.wrappers):
-        yield OPTIONS["wrappers"]
+        yield WRAPPERS
     if patcher.hook_patches:
         yield "hooks (scheduled LoRAs)"
     if "model_sampling" in patcher.object_patches:

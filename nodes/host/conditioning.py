@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.prompts import Conditions, check_prompt
+from ...sdvg_core.types import Condition
+from ..sockets import PromptEntry
 
 WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
 
@@ -27,6 +30,19 @@ UNUSABLE = {
     "context_latents": "reference videos",
     "time_dim_concat": "frames to append",
 }
+
+
+def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
+    """Return what each block is to show. `scored`: whether a scorer reads the texts, which may be empty if not."""
+    entries = []
+    for entry in prompts:
+        if scored and not entry.text.strip():
+            raise BadInput("expected the prompt as text for the scorer, but it is empty; wire the string in")
+        if entry.text.strip():
+            check_prompt(entry.text)
+        embedding = read_embedding(entry.conditioning, text_channels)
+        entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
+    return Conditions(tuple(entries))
 
 
 def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:

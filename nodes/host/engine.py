@@ -35,7 +35,8 @@ def build_engine(
         context = (
             Recompute(encode_anchor=encoder, frames=preset.context_frames)
             if preset.policy == "recompute"
-            else Incremental(window=preset.window, sink=preset.sink)
+            # Only a draft that was begun ahead may be on a wrong guess.
+            else Incremental(window=preset.window, sink=preset.sink, undo=job.overlap and name == "drafter")
         )
         return comfy_generator(
             patcher,

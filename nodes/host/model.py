@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import fields
 from typing import Any
 
 import comfy.model_management
@@ -19,6 +20,7 @@ from comfy.ldm.wan.model import sinusoidal_embedding_1d
 from comfy.model_patcher import ModelPatcher
 from torch import Tensor
 
+from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.context import ContextPolicy
 from ...sdvg_core.causal_wan.generator import CausalWanGenerator
 from ...sdvg_core.schedule import Schedule
@@ -101,3 +103,9 @@ def compute_dtype(patcher: ModelPatcher) -> torch.dtype:
     A patch of the MODEL may choose it (Select Model Device does); it shows on the model only after loading.
     """
     return patcher.get_model_object("manual_cast_dtype") or patcher.model.get_dtype()
+
+
+def config_of(tree: Any) -> WanConfig:
+    """Return the sizes of a loaded Wan model; ComfyUI gives them the names we do."""
+    sizes = {f.name: getattr(tree, f.name) for f in fields(WanConfig)}
+    return WanConfig(**{**sizes, "patch_size": tuple(tree.patch_size)})

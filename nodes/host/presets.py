@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
+from .model import config_of
 
 KEY = "sdvg_preset"
 
@@ -25,13 +25,4 @@ def preset_of(patcher: Any) -> Preset:
     attached = patcher.get_attachment(KEY)
     if attached is not None:
         return attached
-    tree = patcher.model.diffusion_model
-    return guess_preset(
-        WanConfig(
-            dim=tree.dim,
-            ffn_dim=tree.ffn_dim,
-            num_layers=tree.num_layers,
-            num_heads=tree.num_heads,
-            in_dim=tree.in_dim,
-        )
-    )
+    return guess_preset(config_of(patcher.model.diffusion_model))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
-import comfy.model_management as mm
 import comfy.utils
 import comfyui_version
 import torch
@@ -17,39 +17,26 @@ from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.environment import versions_on
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.history import timeline_from_latents
-from ...sdvg_core.loading import device_clock
+from ...sdvg_core.loading import OVERLAP_NOTE, device_clock
 from ...sdvg_core.noise import KeyedNoise
+from ...sdvg_core.overlap import speculate_overlapped
 from ...sdvg_core.prompts import Conditions
 from ...sdvg_core.records import BlockRecord
 from ...sdvg_core.report import RunReport, predict_target_only
 from ...sdvg_core.schedule import get_schedule
 from ...sdvg_core.spans import plan_spans, spans_of_clip
-from ...sdvg_core.speculate import Engine, speculate
-from ...sdvg_core.types import Block, Condition
+from ...sdvg_core.speculate import Emitted, Engine, speculate
+from ...sdvg_core.types import Block
 from ..sockets import PromptEntry, RouterValue
 from .checks import check_model, check_pair
-from .conditioning import read_embedding
+from .conditioning import read_conditions
 from .engine import build_engine
-from .model import compute_dtype
+from .memory import memory_of, while_resident
 from .presets import preset_of
 from .progress import NodeProgress
-from .residency import (
-    Needs,
-    Weights,
-    describe_plan,
-    in_use,
-    is_out_of_memory,
-    load_together,
-    model_needs,
-    out_of_memory,
-    read_room,
-    vae_needs,
-    weights_of,
-)
 from .vae import ComfyCodec, check_vae
 
 logger = logging.getLogger(__name__)
-T = TypeVar("T")
 
 FPS = 16.0  # what Wan 2.1 was trained at; the video's own rate is set where it is saved
 
@@ -69,6 +56,7 @@ class Job:
     seed: int
     schedule: str | None
     drafter_context: str
+    overlap: bool
     continue_from: dict[str, Any] | None
     start_image: Tensor | None
     node_id: str | None
@@ -85,7 +73,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
     check_vae(job.vae)
     check_size(job)
     drafter, target = _presets(job)
-    conditions = _conditions(job)
+    channels = job.target.model.diffusion_model.text_dim
+    conditions = read_conditions(job.prompts, channels, scored=job.router.scorer is not None)
     codec = ComfyCodec(job.vae)
     progress = NodeProgress(
         job.node_id, job.blocks, len(get_schedule(target.schedule)), workflow_id=job.workflow_id
@@ -103,13 +92,15 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
         return _make(job, engine, conditions, _given(job, codec), target.block_frames, progress, clock)
 
     frames, latents, records = while_resident(memory, make)
-    target_only = predict_target_only(records) or (None, None)
+    # Beside a draft on the same device, decoding takes longer than it would for the target alone.
+    shared = job.overlap and job.vae.device == job.target.load_device
+    target_only = (None if shared else predict_target_only(records)) or (None, None)
     report = RunReport(
         settings=_settings(job, drafter, target),
         versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
         blocks=tuple(records),
         fps=FPS,
-        notes=(*notes, *plan, *_scorer_notes(job, conditions)),
+        notes=(*notes, *plan, *_scorer_notes(job, conditions), *([OVERLAP_NOTE] if job.overlap else [])),
         target_only_seconds=target_only[0],
         target_only_source=target_only[1],
     )
@@ -143,17 +134,6 @@ def _presets(job: Job) -> tuple[Preset, Preset]:
     return replace(presets[0], schedule=job.schedule), replace(presets[1], schedule=job.schedule)
 
 
-def _conditions(job: Job) -> Conditions:
-    channels = job.target.model.diffusion_model.text_dim
-    entries = []
-    for entry in job.prompts:
-        if not entry.text.strip() and job.router.scorer is not None:
-            raise BadInput("expected the prompt as text for the scorer, but it is empty; wire the string in")
-        embedding = read_embedding(entry.conditioning, channels)
-        entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
-    return Conditions(tuple(entries))
-
-
 def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
     """Return the latents before the first new block, normalised, or None."""
     if job.continue_from is not None:
@@ -181,7 +161,7 @@ def _make(
     noise = KeyedNoise(seed=job.seed, channels=16, height=job.height // 8, width=job.width // 8)
     frames = [] if shown is None else [shown.cpu()]
     records = []
-    for emitted in speculate(
+    for emitted in _loop(job)(
         engine,
         job.router.config,
         plan_spans(job.blocks, block_frames, timeline.history.frames),
@@ -199,6 +179,10 @@ def _make(
     return video, timeline.history.latents(0, timeline.history.frames), records
 
 
+def _loop(job: Job) -> Callable[..., Iterator[Emitted]]:
+    return partial(speculate_overlapped, device=job.drafter.load_device) if job.overlap else speculate
+
+
 def _settings(job: Job, drafter: Preset, target: Preset) -> dict[str, Any]:
     router = asdict(job.router.config)
     router["script"] = "".join("a" if keep else "r" for keep in job.router.config.script)
@@ -214,6 +198,7 @@ def _settings(job: Job, drafter: Preset, target: Preset) -> dict[str, Any]:
         "width": job.width,
         "height": job.height,
         "drafter_context": job.drafter_context,
+        "overlap": job.overlap,
         "device": str(job.target.load_device),
         "side_device": str(job.vae.device),
     }
@@ -235,67 +220,3 @@ def _scorer_notes(job: Job, conditions: Conditions) -> tuple[str, ...]:
     scorer = job.router.scorer
     texts = dict.fromkeys(condition.gate_text for _, condition in conditions.entries)
     return (*scorer.describe()["notes"], *(note for text in texts for note in scorer.scorer.prompt_notes(text)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Memory:
-    """What a run asks of ComfyUI's memory: its models, hottest last, and the bytes beside them on each device."""
-
-    patchers: tuple[Any, ...]
-    weights: tuple[Weights, ...]
-    needs: dict[torch.device, Needs]
-
-    @property
-    def plan(self) -> tuple[str, ...]:
-        """What will be resident, what will be copied, and whether it fits; one sentence each."""
-        lines = [
-            describe_plan(self.weights, needs, read_room(device), device) for device, needs in self.needs.items()
-        ]
-        return tuple(line for lines_of_device in lines for line in lines_of_device)
-
-
-def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
-    """Work out a run's memory from what is wired in; nothing is loaded."""
-    size = (job.height // 8, job.width // 8)
-    parts = [("VAE", job.vae.patcher), ("target", job.target), ("drafter", job.drafter)]
-    if job.router.scorer is not None:
-        parts.insert(0, ("scorer", job.router.scorer.patcher))
-    needs = {patcher.load_device: Needs() for _, patcher in parts}
-    for patcher, preset in ((job.drafter, drafter), (job.target, target)):
-        recompute = preset.policy == "recompute"
-        needs[patcher.load_device] += model_needs(
-            patcher.model.diffusion_model,
-            cache_frames=preset.context_frames + preset.block_frames if recompute else preset.window,
-            block_frames=preset.block_frames,
-            size=size,
-            dtype=compute_dtype(patcher),
-        )
-    needs[job.vae.patcher.load_device] += vae_needs(job.vae, block_frames=target.block_frames, size=size)
-    return Memory(
-        patchers=tuple(patcher for _, patcher in parts),
-        weights=tuple(weights_of(name, patcher) for name, patcher in parts),
-        needs=needs,
-    )
-
-
-def while_resident(memory: Memory, work: Callable[[], T]) -> T:
-    """Bring all models in at once and do `work`; give back what it held, however it ends.
-
-    Raises `BadInput` with the numbers and what would help if a device's memory runs out.
-    """
-    try:
-        load_together(memory.patchers, memory.needs)
-        with in_use(memory.patchers):
-            return work()
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-    # Out here no error is being handled. One raised in there would be tied to it, and so to the tensors of every
-    # frame that it went through, for as long as ComfyUI keeps what it shows.
-    mm.soft_empty_cache()
-    raise _refusal(memory)
-
-
-def _refusal(memory: Memory) -> BadInput:
-    device = max(memory.needs, key=lambda d: memory.needs[d].total)
-    return out_of_memory(memory.weights, memory.needs[device], read_room(device), device)

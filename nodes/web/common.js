@@ -45,22 +45,36 @@ export function nodeOf(id) {
 const shows = new Map(); // type of node -> what shows its output
 
 /**
- * Have `show(node, output, id)` called whenever a node of a type has output: after a run, from the cache, when its workflow
- * is opened again, and when the page is. `id` is the node's in the run, undefined if ComfyUI kept the output.
+ * Have `show(node, output, run)` called whenever a node of a type has output: after a run, from the cache, when its workflow
+ * is opened again, and when the page is. `run` has the node's `id` in it and the `prompt`; undefined if ComfyUI kept the output.
  */
 export function onOutput(type, show) {
   shows.set(type, show);
 }
 
-function deliver(node, output, id) {
-  if (output) shows.get(node?.comfyClass)?.(node, output, id);
+function deliver(node, output, run) {
+  if (output) shows.get(node?.comfyClass)?.(node, output, run);
 }
+
+async function ask(path) {
+  return (await api.fetchApi(path)).json();
+}
+
+/** The id of the workflow that a prompt was queued from, as the server remembers it. A prompt that runs no more is in the history. */
+export async function workflowIdOf(prompt) {
+  const { queue_running: running } = await ask("/queue");
+  const entry = running.find(([, id]) => id === prompt) ?? (await ask(`/history/${prompt}`))[prompt]?.prompt;
+  return workflowOf(entry)?.id;
+}
+
+const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow that an older page cleared before it was made
 
 /** Tell the page anew what our nodes left in the newest run of the open workflow that the server remembers. */
 async function recall() {
   const workflow = rootGraph()?.id;
-  const answer = await api.fetchApi("/history?max_items=16");
-  const entries = Object.entries(await answer.json()).filter(([, entry]) => workflowOf(entry)?.id === workflow);
+  if (workflow === NAMELESS) return;
+  const history = await ask("/history?max_items=16");
+  const entries = Object.entries(history).filter(([, entry]) => workflowOf(entry.prompt)?.id === workflow);
   const [prompt_id, { outputs }] = entries.at(-1) ?? ["", { outputs: {} }];
   if (workflow !== rootGraph()?.id) return; // another one was opened meanwhile
   for (const [node, output] of Object.entries(outputs)) {
@@ -68,8 +82,8 @@ async function recall() {
   }
 }
 
-function workflowOf(entry) {
-  return entry.prompt?.[3]?.extra_pnginfo?.workflow;
+function workflowOf(prompt) {
+  return prompt?.[3]?.extra_pnginfo?.workflow;
 }
 
 let recalled = false;
@@ -79,7 +93,7 @@ app.registerExtension({
   setup() {
     api.addEventListener("executed", ({ detail }) => {
       const id = detail.display_node ?? detail.node;
-      deliver(nodeOf(id), detail.output, id);
+      deliver(nodeOf(id), detail.output, { id, prompt: detail.prompt_id });
     });
   },
   onNodeOutputsUpdated(outputs) {

@@ -2,7 +2,7 @@
 // text, which is what shows without this file. One element serves both renderers, and nothing of it is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { locale, make, nodeOf, onOutput, rootGraph } from "./common.js";
+import { locale, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./common.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
 export const EVENT = "sdvg.block";
@@ -159,12 +159,27 @@ function restore() {
   }
 }
 
-/** Show a whole run, unless it is known to be one of another workflow, queued before this one was opened. */
-onOutput(SAMPLER, (node, { sdvg_route: events }, id) => {
+/** Keep a whole run for when its workflow is opened again, and show it if that is open now. */
+function keep(workflow, id, events) {
+  runs.set(`${workflow} ${id}`, events);
+  if (workflow === workflowId()) stripOf(id)?.add(events);
+}
+
+/** Show a whole run; which workflow it was queued from, the server is asked if the news bear another one's id. */
+onOutput(SAMPLER, (node, { sdvg_route: events }, run) => {
   if (!events?.length) return;
-  const workflow = events[0].workflow ?? workflowId();
-  if (id !== undefined) runs.set(`${workflow} ${id}`, events);
-  if (id === undefined || workflow === workflowId()) strips.get(node)?.add(events);
+  if (!run) {
+    strips.get(node)?.add(events);
+    return;
+  }
+  // News from the cache bear the id of the workflow that made them. It may have been saved under another since.
+  const made = events[0].workflow ?? workflowId();
+  keep(made, run.id, events);
+  if (made === workflowId()) return;
+  workflowIdOf(run.prompt).then(
+    (queued) => queued && keep(queued, run.id, events),
+    (error) => console.warn("SDVG: the server's queue cannot be read", error),
+  );
 });
 
 function addStrip(node) {

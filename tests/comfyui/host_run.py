@@ -25,6 +25,7 @@ from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
 from sdvg_pack.sdvg_core.report import RunReport
 from sdvg_pack.sdvg_core.router import RouterConfig, parse_script
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 TEXT = "a small red ball moves from left to right"
 ROUTE = "raaraarar"
@@ -80,6 +81,7 @@ def make_job(
         "seed": 1,
         "schedule": None,
         "drafter_context": "committed",
+        "overlap": False,
         "continue_from": None,
         "start_image": None,
         "node_id": None,
@@ -155,7 +157,7 @@ def held(*, collect: bool = True) -> Held:
         gc.collect()
     everything = gc.get_objects()
     # `isinstance` would ask objects that load themselves when they are asked.
-    tensors = [thing for thing in everything if issubclass(type(thing), Tensor)]
+    tensors = [thing for thing in everything if issubclass(type(thing), Tensor) and type(thing) is not FakeTensor]
     return Held(
         tensors=len(tensors),
         tensor_bytes=_storage_bytes(tensors),

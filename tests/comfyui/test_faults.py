@@ -19,7 +19,7 @@ import pytest
 import torch
 from comfy.patcher_extension import CallbacksMP
 from host_run import Parts, Video, changed, held, load_parts, make_job, same_video, state_of, video_of
-from sdvg_pack.nodes.host import run
+from sdvg_pack.nodes.host import memory
 from sdvg_pack.sdvg_core.errors import BadInput
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -191,24 +191,23 @@ def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(
     """Catches emptying the device's cache while the error, or the engine with its keys and values, is there."""
     job, seen = make_job(parts), []
     before = held().tensor_bytes
-    monkeypatch.setattr(run.mm, "soft_empty_cache", lambda: seen.append(held(collect=False).tensor_bytes))
+    monkeypatch.setattr(memory.mm, "soft_empty_cache", lambda: seen.append(held(collect=False).tensor_bytes))
     with set_in("decode", parts, Trap(15, torch.OutOfMemoryError)), pytest.raises(BadInput):
         video_of(job)
-    assert len(seen) == 1
-    assert seen[0] - before < 10_000
+    assert seen[-1] - before < 10_000  # ours is the last; before 0.18 ComfyUI empties it when it loads, too
 
 
 def test_two_runs_at_once_make_what_each_makes_alone(
     parts: Parts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the same models, and on others. Loading is ComfyUI's and not made for threads: that is done in turn."""
-    others, lock, load = load_parts(tmp_path, seed=1), threading.Lock(), run.load_together
+    others, lock, load = load_parts(tmp_path, seed=1), threading.Lock(), memory.load_together
 
     def in_turn(*given: Any) -> None:
         with lock:
             load(*given)
 
-    monkeypatch.setattr(run, "load_together", in_turn)
+    monkeypatch.setattr(memory, "load_together", in_turn)
     jobs = [
         make_job(parts, seed=2, prompt=1),
         make_job(parts, seed=3, size=(48, 32), script="rraraaaar"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -344,3 +344,32 @@ def test_patches_without_effect_are_named(tmp_path: Path) -> None:
     assert all(note.startswith("the target carries ") for note in notes)
     for what in ("a replacement of its blocks", "a guidance function", "a wrapper around", "a sampling shift"):
         assert any(what in note for note in notes)
+
+
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """What the compiler remembers holds on to tensors without memory, which other tests come across."""
+    yield
+    torch._dynamo.reset()
+
+
+def test_comfyuis_compile_node_has_no_effect_and_that_is_noted(tmp_path: Path) -> None:
+    """It stands before the model's own forward, which is not called here."""
+    from comfy_api.torch_helpers import set_torch_compile_wrapper
+
+    plain = clip(over(onto_device(load_model(tmp_path))))
+    patcher, graphs = load_model(tmp_path).clone(), []
+    set_torch_compile_wrapper(model=patcher, backend=lambda graph, _: graphs.append(1) or graph)
+    assert torch.equal(clip(over(onto_device(patcher))), plain)
+    assert graphs == []
+    [note] = check_model(patcher, "drafter")
+    assert note.startswith("the drafter carries a wrapper around the sampler's calls (compilation,")
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_a_layer_that_was_compiled_in_place_is_called_compiled(tmp_path: Path) -> None:
+    plain = clip(over(onto_device(load_model(tmp_path))))
+    patcher, graphs = onto_device(load_model(tmp_path)), []
+    patcher.model.diffusion_model.blocks[1].ffn.compile(backend=lambda graph, _: graphs.append(1) or graph)
+    torch.testing.assert_close(clip(over(patcher)), plain)
+    assert graphs

@@ -60,10 +60,12 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
     return latents, json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
-def by_nodes(files: ModelFiles, changes: dict[str, Any], drafter_context: str) -> tuple[Tensor, RunReport]:
+def by_nodes(
+    files: ModelFiles, changes: dict[str, Any], drafter_context: str, *, overlap: bool = False
+) -> tuple[Tensor, RunReport]:
     scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
-    router = RouterValue(RouterConfig(policy="reward", tau=TAU, **changes), scorer)
+    router = RouterValue(RouterConfig(**{"policy": "reward", "tau": TAU, **changes}), scorer)
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
     _, latent, report = node.execute(
@@ -79,6 +81,7 @@ def by_nodes(files: ModelFiles, changes: dict[str, Any], drafter_context: str) -
         seed=SEED,
         schedule="preset",
         drafter_context=drafter_context,
+        overlap=overlap,
     ).result
     return latent["samples"], report
 
@@ -105,3 +108,13 @@ def test_nodes_and_command_line_make_the_same_latents_bit_for_bit(
     assert [block.author for block in report.blocks] == [block["author"] for block in written["blocks"]]
     assert [block.decision.score for block in report.blocks] == [block["score"] for block in written["blocks"]]
     assert {block.author for block in report.blocks} == {"drafter", "target"}
+
+
+@pytest.mark.parametrize("tau", [TAU, TAU - 100, TAU + 100], ids=["mixed", "all kept", "all remade"])
+def test_overlap_makes_the_same_latents_over_comfyuis_models_and_vae(tau: float, tmp_path: Path) -> None:
+    """Two of ComfyUI's modules are at work at once here, in two threads."""
+    files = write_random_set(tmp_path / "models")
+    made = [by_nodes(files, {"tau": tau}, "committed", overlap=overlap) for overlap in (False, True)]
+    assert torch.equal(made[0][0], made[1][0])
+    assert [b.decision for b in made[0][1].blocks] == [b.decision for b in made[1][1].blocks]
+    assert made[1][1].target_only_seconds is None, "beside a draft, a remade block does not show its own time"

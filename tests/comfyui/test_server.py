@@ -105,7 +105,11 @@ REFUSED_BEFORE = [
     ),
 ]
 REFUSED_BY_US = [
-    ("tau is NaN", {"router__policy__tau": float("nan")}, "expected tau as a number, but it is NaN"),
+    (
+        "tau is NaN",
+        {"router__policy__tau": float("nan")},
+        "expected policy.tau as a number from -3.0 to 3.0, but got nan",
+    ),
     ("width 833", {"sampler__width": 833}, "expected width as a multiple of 16, but got 833; use 832 or 848"),
     ("one model twice", {"sampler__target": [POCKET, 0]}, "expected two models, but drafter and target are one"),
     (

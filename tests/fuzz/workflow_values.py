@@ -58,6 +58,7 @@ def build_advice(values: Values) -> None:
     known.numbers(str(values.get("version", "")))
     node = types.SimpleNamespace(hidden=types.SimpleNamespace(extra_pnginfo={"workflow": values.get("workflow")}))
     known.update(node)
+    known.workflow_id(node.hidden.extra_pnginfo)
 
 
 BUILDERS: Mapping[str, Callable[[Values], None]] = {
@@ -77,12 +78,15 @@ def known_module() -> Any:
     latest.io = io  # type: ignore[attr-defined]
     sockets = types.ModuleType(f"{PACK}.nodes.sockets")
     sockets.CATEGORY = "SDVG"  # type: ignore[attr-defined]
+    values = types.ModuleType(f"{PACK}.nodes.values")
+    values.check_values, values.shown = (lambda *_: None), repr  # type: ignore[attr-defined]
     stand_ins = {
         "comfy_api": types.ModuleType("comfy_api"),
         "comfy_api.latest": latest,
         PACK: types.ModuleType(PACK),
         f"{PACK}.nodes": types.ModuleType(f"{PACK}.nodes"),
         f"{PACK}.nodes.sockets": sockets,
+        f"{PACK}.nodes.values": values,
         f"{PACK}.sdvg_core": sdvg_core,
         f"{PACK}.sdvg_core.errors": sys.modules["sdvg_core.errors"],
     }

@@ -15,7 +15,10 @@ main(async (page, options) => {
   return { loaded, done, ...pestered, ...(await comeBack(page, done.workflow)) };
 });
 
-/** Load the page anew; then also without the server's memory of the run, and take the run from its cache. */
+/**
+ * Load the page anew; then also without the server's memory of the run, and take the run from its cache; once more for
+ * the workflow saved under another id.
+ */
 async function comeBack(page, workflow) {
   await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
   await page.waitForTimeout(3000); // ComfyUI keeps a draft of it
@@ -27,7 +30,14 @@ async function comeBack(page, workflow) {
   const forgotten = await page.evaluate(look);
   await run(page);
   await pictured(page);
-  return { reloaded, forgotten, cached: await page.evaluate(look) };
+  const cached = await page.evaluate(look);
+  const copied = { ...workflow, id: "22222222-3333-4444-8555-666666666666" };
+  await page.evaluate((saved) => window.app.loadGraphData(saved), copied);
+  await page.waitForTimeout(1000);
+  const opened = await page.evaluate(look);
+  await run(page);
+  await pictured(page);
+  return { reloaded, forgotten, cached, opened, copied: await page.evaluate(look) };
 }
 
 /** Wait until the report's picture is loaded; if it never is, the picture's count says so. */

@@ -99,7 +99,7 @@ async function build({ script, seed }) {
   wire(sampler, "frames", video, "images");
   wire(video, "VIDEO", save, "video");
   wire(sampler, "report", report, "report");
-  await app.loadGraphData(JSON.parse(JSON.stringify(app.graph.serialize())));
+  await app.loadGraphData({ ...JSON.parse(JSON.stringify(app.graph.serialize())), id: crypto.randomUUID() });
 }
 
 async function run(page) {

@@ -1,6 +1,6 @@
 // Make the pictures of README.md and of the help pages: the whole workflow after a run, and every node by itself.
 //
-//     NODE_PATH=folder/with/playwright-core node pictures.js OPTIONS        (see page.js)
+//     NODE_PATH=folder/with/playwright-core node pictures.js OPTIONS        (see page.js; take_pictures.py calls it)
 //
 // Further options: `overview`: where the whole picture goes; `nodes`: the folder for those of single nodes.
 const path = require("node:path");
@@ -10,10 +10,16 @@ const SCALE = 0.82;
 const MARGIN = 10;
 
 main(async (page, options) => {
+  await page.setViewportSize({ width: 1560, height: 900 });
   await page.evaluate(build, options);
+  await page.evaluate(widen);
   await page.evaluate(showFrom, { scale: SCALE, corner: [74, 140] });
   await run(page);
-  await page.waitForTimeout(6000); // the run's pictures load, and the notices go
+  await page.waitForFunction(() => document.querySelector("video")?.readyState >= 2, null, { timeout: 60000 });
+  await page.waitForTimeout(3000); // the report's picture loads
+  const notice = page.getByText("Job completed").first();
+  await notice.waitFor({ timeout: 10000 }).catch(() => {});
+  await notice.waitFor({ state: "hidden", timeout: 60000 });
   await page.mouse.move(5, 600);
   if (options.overview) await page.screenshot({ path: options.overview });
   if (options.nodes) {
@@ -28,6 +34,12 @@ main(async (page, options) => {
   }
   return {};
 });
+
+/** Give the report room, so that its picture can be read. */
+function widen() {
+  const { app } = window;
+  app.graph.nodes.find((node) => node.type === "SDVGRouteReport").setSize([640, 680]);
+}
 
 /** Move the canvas so that its point (20, 60), where the workflow begins, is at `corner` of the window. */
 function showFrom({ scale, corner }) {

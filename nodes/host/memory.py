@@ -1,0 +1,89 @@
+"""The memory of a run: what it asks of ComfyUI, said before it is loaded, asked for at once, and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import comfy.model_management as mm
+import torch
+
+from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.errors import BadInput
+from .needs import Needs, needs_of, plan_request
+from .plan_text import describe_plan, out_of_memory
+from .residency import Weights, in_use, is_out_of_memory, load_together, read_room, weights_of
+
+if TYPE_CHECKING:
+    from .run import Job
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Memory:
+    """What a run asks of ComfyUI's memory: its models, hottest last, and the bytes beside them on each device."""
+
+    patchers: tuple[Any, ...]
+    weights: tuple[Weights, ...]
+    needs: dict[torch.device, Needs]
+
+    @property
+    def plan(self) -> tuple[str, ...]:
+        """What will be resident, what will be copied, and whether it fits; one sentence each."""
+        lines = [
+            describe_plan(self.weights, needs, read_room(device), device) for device, needs in self.needs.items()
+        ]
+        return tuple(line for lines_of_device in lines for line in lines_of_device)
+
+
+def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
+    """Work out a run's memory from what is wired in; nothing is loaded."""
+    patchers = {"vae": job.vae.patcher, "target": job.target, "drafter": job.drafter}
+    scorer = None
+    if job.router.scorer is not None:
+        patchers, scorer = {"scorer": job.router.scorer.patcher, **patchers}, job.router.scorer.scorer
+    request = plan_request(
+        (job.drafter, drafter),
+        (job.target, target),
+        job.vae,
+        scorer,
+        width=job.width,
+        height=job.height,
+        blocks=job.blocks,
+        overlap=job.overlap,
+    )
+    return Memory(
+        patchers=tuple(patchers.values()),
+        weights=tuple(weights_of(role, patcher) for role, patcher in patchers.items()),
+        needs=needs_of(
+            request,
+            {role: patcher.load_device for role, patcher in patchers.items()},
+            fp8=job.target.model_dtype().itemsize == 1,
+            prompts=len(job.prompts),
+        ),
+    )
+
+
+def while_resident(memory: Memory, work: Callable[[], T]) -> T:
+    """Bring all models in at once and do `work`; give back what it held, however it ends.
+
+    Raises `BadInput` with the numbers and what would help if a device's memory runs out.
+    """
+    try:
+        load_together(memory.patchers, {device: needs.total for device, needs in memory.needs.items()})
+        with in_use(memory.patchers):
+            return work()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    # Out here no error is being handled. One raised in there would be tied to it, and so to the tensors of every
+    # frame that it went through, for as long as ComfyUI keeps what it shows.
+    mm.soft_empty_cache()
+    raise _refusal(memory)
+
+
+def _refusal(memory: Memory) -> BadInput:
+    device = max(memory.needs, key=lambda d: memory.needs[d].total)
+    return out_of_memory(memory.weights, memory.needs[device], read_room(device), device)

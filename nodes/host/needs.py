@@ -1,0 +1,99 @@
+"""What a run needs of memory beside its models' weights, worked out before loading: the numbers of `sdvg_core.plan`.
+
+ComfyUI counts weights. Keys and values, the VAE's state and activations it does not, and would fill the device with
+weights first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from comfy.model_patcher import ModelPatcher
+from comfy.sd import VAE
+
+from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
+from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.plan.request import PlanRequest
+from ...sdvg_core.plan.setting import Setting, Sizes, step_parts
+from ...sdvg_core.scorers.image_reward import ImageRewardScorer
+from .model import compute_dtype, config_of
+
+# Who does a step, and so where what it needs for a while must be.
+WORKERS = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
+WORKING, WORKING_BESIDE = "working", "working beside"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Bytes beside weights on one device, in the step that needs most of them there; names as in `sdvg_core.plan`."""
+
+    step: str
+    parts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.parts.values())
+
+
+def plan_request(
+    drafter: tuple[ModelPatcher, Preset],
+    target: tuple[ModelPatcher, Preset],
+    vae: VAE,
+    scorer: ImageRewardScorer | None,
+    overlap: bool = False,
+    **size: int,
+) -> PlanRequest:
+    """Return what the core is asked to plan. `size`: width, height, blocks. Raises `BadInput` for what cannot be."""
+    # The core knows one dtype for both models: of two, the wider.
+    dtype = max((compute_dtype(patcher) for patcher, _ in (drafter, target)), key=lambda d: d.itemsize)
+    request = PlanRequest(
+        drafter=config_of(drafter[0].model.diffusion_model),
+        target=config_of(target[0].model.diffusion_model),
+        drafter_preset=drafter[1],
+        target_preset=target[1],
+        dtype=_name(dtype),
+        vae_base=vae.first_stage_model.decoder.dim,
+        vae_dtype=_name(vae.vae_dtype),
+        overlap=overlap,
+        **size,
+    )
+    return replace(request, reward=scorer.config, reward_dtype=_name(scorer.dtype)) if scorer else request
+
+
+def needs_of(
+    request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool, prompts: int
+) -> dict[torch.device, Needs]:
+    """Return what each device must hold beside weights.
+
+    `devices`: of each model of the run by its role, without the scorer if there is none. `fp8`: whether the target's
+    weights are cast up on use. `prompts`: how many there are; of two, the keys and values are kept.
+    """
+    steps = step_parts(request, Sizes.of(request, fp8=fp8), Setting())
+    found: dict[torch.device, Needs] = {}
+    for step, worker in WORKERS.items():
+        if worker not in devices:
+            continue
+        for device in dict.fromkeys(devices.values()):
+            parts = {
+                part: size * (min(prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
+                for part, size in steps[step].items()
+                if part not in WORKERS.values() and devices[_role(part, worker)] == device
+            }
+            needs = Needs(step=step, parts=parts)
+            found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)
+    return found
+
+
+def _role(part: str, worker: str) -> str:
+    """Return whose a part is: what is needed for a while is the worker's, every other part is named by its model.
+
+    Beside another's work it is the drafter that works.
+    """
+    return {WORKING: worker, WORKING_BESIDE: "drafter"}.get(part, part.split()[0])
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,84 @@
+"""What reaches a node over a wire is not held against the schema by ComfyUI, and some wires carry anything: so it is here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from comfy.model_patcher import ModelPatcher
+from comfy.sd import VAE
+from comfy_api.latest import io
+from torch import Tensor
+
+from ..sdvg_core.errors import BadInput
+from ..sdvg_core.report import RunReport
+from .host.scorer import HostScorer
+from .sockets import Prompts, Report, RewardModel, Router, RouterValue
+
+# A socket's type -> what travels over it.
+KINDS = {
+    "MODEL": ModelPatcher,
+    "VAE": VAE,
+    "CONDITIONING": list,
+    "LATENT": dict,
+    "IMAGE": Tensor,
+    "STRING": str,
+    "BOOLEAN": bool,
+    Router.io_type: RouterValue,
+    Report.io_type: RunReport,
+    RewardModel.io_type: HostScorer,
+    Prompts.io_type: tuple,
+}
+NUMBERS = {"INT": (int, "a whole number"), "FLOAT": (int | float, "a number")}
+LONGEST_SHOWN, LARGEST_SHOWN = 60, 10**30
+
+
+def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise `BadInput` unless every value is one that its input in the schema can have.
+
+    Of a dynamic combo the inputs of the chosen option are looked at; whether there is such an option is its node's to say.
+    """
+    for one in inputs:
+        value = values.get(one.id)
+        if value is None and (one.optional or one.id not in values):
+            continue
+        wanted = _wanted(one, value)
+        if wanted:
+            raise BadInput(f"expected {prefix}{one.id} as {wanted}, but got {shown(value)}; change it or its wire")
+        if isinstance(one, io.DynamicCombo.Input) and isinstance(value, dict):
+            for option in one.options:
+                if option.key == value.get(one.id):
+                    _check_option(option, one.id, value, f"{prefix}{one.id}")
+
+
+def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -> None:
+    unknown = value.keys() - {name, *(one.id for one in option.inputs)}
+    if unknown:
+        raise BadInput(
+            f"expected {path} with the inputs of {option.key}, but got {shown(min(unknown, key=str))}; change its wire"
+        )
+    check_values(option.inputs, value, f"{path}.")
+
+
+def _wanted(one: Any, value: Any) -> str:
+    """Return in words what an input takes, if this is no such value; else nothing."""
+    kind = one.get_io_type()
+    if kind in NUMBERS:
+        of, words = NUMBERS[kind]
+        sound = isinstance(value, of) and not isinstance(value, bool) and one.min <= value <= one.max
+        return "" if sound else f"{words} from {one.min} to {one.max}"
+    if isinstance(one, io.Combo.Input):
+        return "" if value in one.options else f"one of {', '.join(map(str, one.options))}"
+    return "" if isinstance(value, KINDS.get(kind, object)) else f"a {kind}"
+
+
+def shown(value: Any) -> str:
+    """Return a value in short and in letters that can be shown; of what is no plain value only the kind."""
+    if isinstance(value, int) and abs(value) >= LARGEST_SHOWN:
+        return "a number of many digits"
+    if value is None:
+        return "nothing"
+    if not isinstance(value, str | int | float):
+        return f"a {type(value).__name__}"
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

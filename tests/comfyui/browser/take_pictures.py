@@ -1,0 +1,55 @@
+"""Take the pictures of README.md and of the help pages anew, in a ComfyUI and a Chromium of its own.
+
+    ~/comfy/venv/bin/python tests/comfyui/browser/take_pictures.py FOLDER
+
+writes canvas.png and nodes2.png into FOLDER, for docs/images, and one of every node into FOLDER/nodes, for
+nodes/web/docs/images. Look at them before they are put there. What it needs is said in ../test_interface.py.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# As published, so that the loaders show them; the pictures need nothing that is in them.
+NAMES = ("self_forcing_dmd.pt", "krea-realtime-video-14b.safetensors")
+# One whose route has every usual fate, with the embedded models of this version.
+SEED = 42
+RENDERERS = {"canvas": False, "nodes2": True}
+
+
+def main(folder: Path) -> int:
+    """Take them."""
+    sys.path.insert(0, str(HERE.parent))
+    from conftest import start_comfyui
+
+    missing = start_comfyui()
+    if missing:
+        sys.exit(missing)
+    (folder / "nodes").mkdir(parents=True, exist_ok=True)
+    for name, vue in RENDERERS.items():
+        with tempfile.TemporaryDirectory() as base:
+            take(Path(base), folder, name, vue)
+    return 0
+
+
+def take(base: Path, folder: Path, name: str, vue: bool) -> None:
+    """Take those of one renderer. From the cache of another the sampler would show neither a frame nor a line."""
+    from running_server import running_server
+    from test_interface import browse
+
+    models = base / "models" / "diffusion_models"
+    models.mkdir(parents=True)
+    for file in NAMES:
+        (models / file).touch()
+    options = {"vue": vue, "seed": SEED, "script": "", "overview": str(folder / f"{name}.png")}
+    if vue:
+        options["nodes"] = str(folder / "nodes")
+    with running_server(base) as server:
+        browse(server, base, "pictures.js", **options)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]).resolve()))

@@ -1,0 +1,316 @@
+"""What a run needs of memory: the core's numbers, held against ComfyUI's modules at real sizes without memory."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import comfy.model_management
+import comfy.ops
+import pytest
+import torch
+from comfy.ldm.wan.model import WanModel
+from comfy.ldm.wan.vae import AttentionBlock, WanVAE
+from comfy.model_patcher import ModelPatcher
+from host_run import load_parts, make_job
+from host_tiny import load_vae
+from sdvg_pack.nodes.host import plan_text
+from sdvg_pack.nodes.host.memory import memory_of
+from sdvg_pack.nodes.host.model import ComfyOps
+from sdvg_pack.nodes.host.needs import Needs, needs_of, plan_request
+from sdvg_pack.nodes.host.presets import preset_of
+from sdvg_pack.nodes.host.residency import Room, Weights
+from sdvg_pack.nodes.host.vae import ComfyCodec
+from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
+from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
+from sdvg_pack.sdvg_core.causal_wan.forward import denoise_pass, project_text, token_grid
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.plan import PlanRequest, plan, sizes
+from sdvg_pack.sdvg_core.scorers.shapes import ImageRewardConfig
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+pytestmark = pytest.mark.comfyui
+
+META, CPU, GPU, SECOND = torch.device("meta"), torch.device("cpu"), torch.device("cuda", 0), torch.device("cuda", 1)
+GB = 10**9
+FULL = (60, 104)  # latents of 480 x 832
+SCORER = SimpleNamespace(config=ImageRewardConfig(), dtype=torch.float32)
+ROLES = ("scorer", "vae", "target", "drafter")
+
+
+class Empty(torch.nn.Module):
+    """What a loaded MODEL holds, of the real size and without numbers in it."""
+
+    def __init__(self, config: WanConfig, weights: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        names = ("dim", "ffn_dim", "num_heads", "num_layers", "in_dim", "out_dim", "text_dim")
+        given = {name: getattr(config, name) for name in names}
+        operations = comfy.ops.manual_cast
+        self.diffusion_model = WanModel(
+            model_type="t2v", device=META, dtype=weights, operations=operations, **given
+        )
+        self.weights, self.manual_cast_dtype = weights, torch.bfloat16
+
+    def get_dtype(self) -> torch.dtype:
+        return self.weights
+
+
+def empty_model(config: WanConfig, weights: torch.dtype = torch.bfloat16) -> ModelPatcher:
+    return ModelPatcher(Empty(config, weights), load_device=GPU, offload_device=CPU)
+
+
+class EmptyVae:
+    """The real Wan VAE without numbers in it."""
+
+    device = META
+
+    def __init__(self, dtype: torch.dtype, dim: int = 96) -> None:
+        layout = {"dim_mult": [1, 2, 4, 4], "temperal_downsample": [False, True, True]}
+        self.vae_dtype = dtype
+        with META:
+            self.first_stage_model = WanVAE(dim=dim, z_dim=16, **layout).to(dtype)
+        for module in self.first_stage_model.modules():
+            if isinstance(module, AttentionBlock):
+                module.optimized_attention = lambda q, k, v: v
+
+    def process_output(self, video: Tensor) -> Tensor:
+        return video
+
+
+@pytest.fixture(scope="module")
+def real_pair() -> tuple[tuple[ModelPatcher, Any], tuple[ModelPatcher, Any]]:
+    pair = empty_model(WAN_1_3B), empty_model(WAN_14B)
+    return tuple((patcher, preset_of(patcher)) for patcher in pair)
+
+
+def real_request(pair: Any, dtype: torch.dtype = torch.float16, **size: int) -> PlanRequest:
+    size = {"width": 832, "height": 480, "blocks": 9, **size}
+    return plan_request(*pair, EmptyVae(dtype), SCORER, **size)
+
+
+# --- the same numbers
+
+
+def test_the_real_pair_is_the_one_that_the_core_plans_by_itself(real_pair: Any) -> None:
+    assert real_request(real_pair) == PlanRequest()
+
+
+def test_the_real_pair_needs_beside_weights_what_the_core_plans(real_pair: Any) -> None:
+    """Byte for byte, in every step; on the node stands the one that needs most."""
+    planned = plan(80)
+    beside = {
+        step: {part: size for part, size in parts.items() if part not in ROLES}
+        for step, parts in planned.parts.items()
+    }
+    needs = needs_of(real_request(real_pair), dict.fromkeys(ROLES, GPU), fp8=False, prompts=1)
+    assert needs == {GPU: Needs(step="target", parts=beside["target"])}
+    assert needs[GPU].total == planned.peak - sum(planned.sizes.weights.values())
+
+
+@pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B], ids=["1.3B", "14B"])
+def test_comfyui_counts_the_weights_that_the_core_counts(config: WanConfig) -> None:
+    """But for the patch embedding, which it keeps in float32."""
+    patcher = empty_model(config)
+    embedding = patcher.model.diffusion_model.patch_embedding
+    more = sum(t.numel() * (t.element_size() - 2) for t in embedding.parameters())
+    assert 0 < more < 1e-3 * patcher.model_size()
+    assert patcher.model_size() - more == sizes.wan_bytes(config, 2)
+
+
+def test_a_second_prompt_doubles_the_texts_keys_and_values_and_a_third_adds_nothing(real_pair: Any) -> None:
+    request = real_request(real_pair)
+    one, two, three = (
+        needs_of(request, dict.fromkeys(ROLES, GPU), fp8=False, prompts=n)[GPU].total for n in (1, 2, 3)
+    )
+    texts = sum(size for part, size in sizes.state_bytes(request).items() if "text" in part)
+    assert two == three == one + texts
+
+
+def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
+    """Transformers on one, VAE and scorer on the other. Catches what is needed for a while on the wrong one."""
+    request = real_request(real_pair)
+    devices = {"scorer": SECOND, "vae": SECOND, "target": GPU, "drafter": GPU}
+    needs = needs_of(request, devices, fp8=False, prompts=1)
+    held, working = sizes.state_bytes(request), sizes.working_bytes(request, fp8=False)
+    assert needs[SECOND] == Needs(
+        step="decode", parts={"working": working["decode"], "vae state": 2 * held["vae state"]}
+    )
+    assert needs[GPU].step == "target"
+    assert needs[GPU].parts["working"] == working["target"]
+    assert "vae state" not in needs[GPU].parts
+
+
+def test_a_device_of_the_scorer_alone_needs_what_scoring_takes(real_pair: Any) -> None:
+    request = real_request(real_pair)
+    devices = {"scorer": SECOND, "vae": GPU, "target": GPU, "drafter": GPU}
+    found = needs_of(request, devices, fp8=False, prompts=1)[SECOND]
+    assert found == Needs(step="score", parts={"working": sizes.working_bytes(request, fp8=False)["score"]})
+
+
+def test_without_a_scorer_nothing_is_scored(real_pair: Any) -> None:
+    devices = {"vae": GPU, "target": GPU, "drafter": GPU}
+    assert needs_of(real_request(real_pair), devices, fp8=False, prompts=1).keys() == {GPU}
+
+
+def test_of_two_dtypes_the_wider_counts(real_pair: Any) -> None:
+    drafter, target = real_pair
+    wide = empty_model(WAN_1_3B)
+    wide.add_object_patch("manual_cast_dtype", torch.float32)
+    assert real_request(((wide, drafter[1]), target)).dtype == "float32"
+
+
+def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
+    parts = load_parts(tmp_path)
+    job = make_job(parts, size=(48, 32))
+    memory = memory_of(job, get_preset("self-forcing-1.3b"), get_preset("krea-14b"))
+    assert [weights.name for weights in memory.weights] == list(ROLES)
+    assert memory.weights[2].bytes == parts.target.model_size()
+    [(device, needs)] = memory.needs.items()
+    assert device == CPU
+    assert needs.parts["vae state"] == (2 if needs.step in ("decode", "score") else 1) * sizes.vae_state_bytes(
+        8, 48 * 32, parts.vae.vae_dtype.itemsize
+    )
+
+
+# --- and they are what ComfyUI's modules take
+
+
+class Peak(TorchDispatchMode):
+    """Counts the most bytes alive at once among the tensors made while it is on."""
+
+    def __init__(self, *there_before: Tensor) -> None:
+        super().__init__()
+        self._before = {t.untyped_storage()._cdata for t in there_before}
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.bytes = 0
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        for t in tree_leaves(out):
+            if torch.is_tensor(t) and t.untyped_storage()._cdata not in self._before:
+                storage = t.untyped_storage()
+                self._alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self._alive = {key: (ref, n) for key, (ref, n) in self._alive.items() if not ref.expired()}
+        self.bytes = max(self.bytes, sum(n for _, n in self._alive.values()))
+        return out
+
+
+def as_a_kernel(attention: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Tensor:
+    """Attention as an accelerator's kernel does it: nothing but its result."""
+    return torch.empty_like(q)
+
+
+def pass_peak(tree: WanModel, cache: KVCache, size: tuple[int, int]) -> int:
+    ops = ComfyOps(torch.bfloat16, {"optimized_attention_override": as_a_kernel})
+    x = torch.empty(1, 16, 3, *size, device=META)
+    with torch.inference_mode():
+        text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
+        rope = ops.rope(tree, 0, token_grid(tree, x.shape[2:]), META)
+        there = [*tree.parameters(), x, rope, *tree_leaves(text), *tree_leaves(cache._layers)]
+        with Peak(*there) as peak:
+            denoise_pass(tree, x, 500.0, text, cache, Place(0, (0, 1, 2), 3), rope, ops)
+    return peak.bytes
+
+
+@pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B], ids=["1.3B", "14B"])
+@pytest.mark.parametrize("size", [FULL, (90, 160)])
+def test_caches_and_passes_of_comfyuis_models_take_what_is_planned(
+    config: WanConfig, size: tuple[int, int]
+) -> None:
+    tree, tokens = empty_model(config).model.diffusion_model, size[0] * size[1] // 4
+    cache = KVCache(tree, 6, tokens, torch.bfloat16, META)
+    assert sizes.kv_bytes(config, 6, tokens, 2) == sum(t.nbytes for t in tree_leaves(cache._layers))
+    planned = sizes.pass_bytes(config, 3, tokens, 2)
+    assert 0.7 * planned <= pass_peak(tree, cache, size) <= 1.01 * planned
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_comfyuis_vae_takes_no_more(dtype: torch.dtype) -> None:
+    """One latent frame a call takes less for a while than ComfyUI reckons with; the plan is above both."""
+    vae = EmptyVae(dtype)
+    codec, z = ComfyCodec(vae), torch.empty(1, 16, 3, *FULL, device=META)
+    pixels = 832 * 480
+    with torch.inference_mode():
+        _, state = codec.decode(z)
+        held = [t for t in state if torch.is_tensor(t)]
+        with Peak(*vae.first_stage_model.parameters(), z, *held) as peak:
+            _, after = codec.decode(z, state)
+    new = sum(t.nbytes for t in after if torch.is_tensor(t))
+    assert new == sizes.vae_state_bytes(96, pixels, dtype.itemsize)
+    planned = sizes.working_bytes(PlanRequest(vae_dtype=str(dtype).removeprefix("torch.")), fp8=False)["decode"]
+    assert peak.bytes - new <= planned
+    assert load_vae().memory_used_decode((1, 16, 1, *FULL), dtype) <= planned
+
+
+@pytest.mark.parametrize("dim", [8, 24])
+def test_the_state_of_a_narrower_vae_is_counted_too(dim: int) -> None:
+    vae = EmptyVae(torch.float32, dim)
+    _, state = ComfyCodec(vae).decode(torch.empty(1, 16, 3, 6, 8, device=META))
+    assert sizes.vae_state_bytes(vae.first_stage_model.decoder.dim, 48 * 64, 4) == sum(
+        t.nbytes for t in state if torch.is_tensor(t)
+    )
+
+
+# --- in words
+
+
+NEEDS = Needs(step="target", parts={"target keys and values": 4 * GB, "vae state": 2 * GB, "working": 4 * GB})
+MODELS = [
+    Weights(name="target", bytes=28 * GB, device=GPU),
+    Weights(name="drafter", bytes=3 * GB, device=GPU),
+    Weights(name="scorer", bytes=2 * GB, device=CPU),
+]
+PARTS = (
+    "Most is needed for the target's making of a block: target keys and values 4.0 GB, for a while 4.0 GB, "
+    "VAE state 2.0 GB"
+)
+
+
+def plan_in(usable: int) -> list[str]:
+    return plan_text.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
+
+
+def test_a_plan_says_that_everything_fits() -> None:
+    assert plan_in(41) == [
+        f"cuda:0: 10.0 GB of 41.0 GB beside weights. {PARTS}",
+        "cuda:0: drafter weights, 3.0 GB stay there",
+        "cuda:0: target weights, 28.0 GB stay there",
+        "cuda:0: everything fits",
+    ]
+
+
+def test_a_plan_says_what_is_copied_over_the_hottest_model_last() -> None:
+    assert plan_in(24)[1:] == [
+        "cuda:0: drafter weights, 3.0 GB stay there",
+        "cuda:0: target weights, 11.0 GB stay there, 17.0 GB are copied over in every pass",
+        "cuda:0: it runs, slowed down by the copying",
+    ]
+
+
+def test_a_plan_says_that_it_does_not_fit() -> None:
+    assert plan_in(8)[-1] == "cuda:0: it does not fit, 2.0 GB are missing before any weights"
+
+
+def test_a_plan_for_the_cpu_says_so() -> None:
+    assert plan_text.describe_plan(MODELS, NEEDS, Room(total=64 * GB, usable=30 * GB), CPU) == [
+        "cpu: 2.0 GB of weights and 10.0 GB beside them in main memory, of which 30.0 GB are free; nothing is "
+        f"moved. {PARTS}"
+    ]
+
+
+def test_out_of_memory_names_the_numbers_of_the_plan_and_three_settings() -> None:
+    message = str(plan_text.out_of_memory(MODELS, NEEDS, Room(total=24 * GB, usable=22 * GB), GPU))
+    for part in (
+        "10.0 GB",
+        "31.0 GB of weights",
+        "24.0 GB",
+        "22.0 GB",
+        PARTS,
+        "width and height",
+        "fp8_e4m3fn",
+        "window",
+    ):
+        assert part in message

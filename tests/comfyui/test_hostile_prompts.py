@@ -1,0 +1,136 @@
+"""Prompts that nobody means are refused in a sentence; the server stays up, and opens no files but its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import urllib.error
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import hostile
+import pytest
+import torch
+from running_server import CHECKOUT, ROOT, Finished, Refused, Server, running_server, write_models
+
+pytestmark = pytest.mark.comfyui
+
+CASES, MANY = 210, int(os.environ.get("SDVG_HOSTILE_PROMPTS", "5000"))
+LONGEST_SENTENCE = 2500
+OURS = "custom_nodes/sdvg"
+
+
+@pytest.fixture(scope="module")
+def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of a kind that the nodes read, in no folder of the server."""
+    file = tmp_path_factory.mktemp("outside") / "secret.safetensors"
+    file.write_bytes(b"secret")
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("comfyui")
+    write_models(folder / "models")
+    hostile.furnish(folder, folder / "opened")
+    with running_server(folder) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def prompts() -> dict[str, hostile.Prompt]:
+    workflow = json.loads((ROOT / "workflows" / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
+    return hostile.usual(workflow, "tiny_self_forcing.pt")
+
+
+def test_unspoiled_they_all_run(server: Server, prompts: dict[str, hostile.Prompt]) -> None:
+    """Without it, prompts that nothing comes of would prove nothing."""
+    for prompt in prompts.values():
+        done = server.run(prompt)
+        assert done.status == "success", done.message("execution_error")
+
+
+def test_what_is_opened_and_where_it_is_refused_are_seen(server: Server, tmp_path: Path) -> None:
+    """Without it, a watch that sees nothing would prove nothing."""
+    model = next((server.folder / "models" / "diffusion_models").iterdir())
+    assert str(model) in opened(server)
+    assert outside_of(server, [str(tmp_path / "secret")]) == [str(tmp_path / "secret")]
+
+
+def test_spoiled_prompts_are_refused_in_a_sentence_and_open_no_other_files(
+    server: Server, prompts: dict[str, hostile.Prompt], outside: Path
+) -> None:
+    fates = queue_spoiled(server, prompts, outside, range(CASES))
+    # Most get as far as a node of ours, or ComfyUI's look at its inputs.
+    assert fates["ours"] >= CASES // 8, fates
+    assert fates["ComfyUI's"] >= CASES // 8, fates
+
+
+@pytest.mark.exhaustive
+def test_many_spoiled_prompts_do_no_harm(server: Server, prompts: dict[str, hostile.Prompt], outside: Path) -> None:
+    queue_spoiled(server, prompts, outside, range(CASES, CASES + MANY))
+
+
+def queue_spoiled(server: Server, prompts: dict[str, hostile.Prompt], outside: Path, seeds: range) -> Counter[str]:
+    """Queue the prompts of these seeds; return what became of how many."""
+    fates: Counter[str] = Counter()
+    before = len(opened(server))
+    for seed in seeds:
+        prompt, workflow = hostile.spoiled(Random(seed), prompts, str(outside))
+        fate, problem = outcome_of(server, prompt, {"extra_pnginfo": workflow})
+        assert not problem, f"seed {seed}: {problem}"
+        fates[fate] += 1
+    assert server.run(prompts[hostile.SAMPLER]).status == "success"
+    assert outside_of(server, opened(server)[before:]) == []
+    return fates
+
+
+def outcome_of(server: Server, prompt: hostile.Prompt, extra_data: dict[str, Any]) -> tuple[str, str]:
+    """Return who refused a prompt, if anybody did, and what is wrong with how it was done; empty if nothing."""
+    try:
+        done = server.wait(server.queue(prompt, extra_data=extra_data))
+    except Refused as refused:
+        return "ComfyUI's", refused_badly(refused)
+    except urllib.error.URLError as error:
+        return "ComfyUI's", f"the server is gone: {error}"
+    except ValueError:  # an answer that is no JSON: ComfyUI's own handler gave up on it, before any node was asked
+        return "ComfyUI's", ""
+    error = done.message("execution_error")
+    return ("taken", "") if error is None else ("ours", spoken_badly(done, error))
+
+
+def refused_badly(refused: Refused) -> str:
+    said = [message for messages in refused.errors.values() for message in messages]
+    if any(OURS in message for message in said):
+        return f"an error in our code: {said!r:.600}"
+    return "" if said or "message" in str(refused) else f"a refusal without a word: {refused}"
+
+
+def spoken_badly(done: Finished, error: dict[str, Any]) -> str:
+    """Return what is wrong with an error as a refusal; one of another pack's node is its own."""
+    if not any(OURS in line or str(ROOT) in line for line in error["traceback"]):
+        return ""
+    sentence = str(error["exception_message"]).strip()
+    if not str(error["exception_type"]).endswith("BadInput"):
+        return f"{error['exception_type']}: {sentence:.300} {error['traceback'][-1]}"
+    if not re.search("expected .*, but .*; ", sentence, re.DOTALL):
+        return f"a refusal without its three parts: {sentence:.300}"
+    if not all(c.isprintable() or c == "\n" for c in sentence):
+        return f"a refusal with characters that are no text: {sentence!r:.300}"
+    return f"a refusal of {len(sentence)} characters" if len(sentence) > LONGEST_SENTENCE else ""
+
+
+def opened(server: Server) -> list[str]:
+    return (server.folder / "opened").read_text(encoding="utf-8").splitlines()
+
+
+def outside_of(server: Server, paths: list[str]) -> list[str]:
+    """Return the files that are in no folder of the server, of ComfyUI, of this pack or of Python."""
+    folders = (server.folder, CHECKOUT, ROOT, sys.prefix, sys.base_prefix, Path(torch.__file__).parents[1])
+    known = (*(f"{Path(folder).resolve()}{os.sep}" for folder in folders), "/dev/", "/proc/", "/sys/")
+    return sorted({path for path in paths if not str(Path(path).resolve()).startswith(known)})

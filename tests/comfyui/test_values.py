@@ -1,0 +1,91 @@
+"""What comes over wires that carry anything, and with anybody's prompt, is held against the schema, or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import folder_paths
+import pytest
+import torch
+from sdvg_pack.nodes.host.conditioning import read_conditions
+from sdvg_pack.nodes.known import workflow_id
+from sdvg_pack.nodes.loaders import DrafterLoader
+from sdvg_pack.nodes.prompts import PromptSchedule
+from sdvg_pack.nodes.router import QualityRouter
+from sdvg_pack.nodes.sampler import SpeculativeSampler
+from sdvg_pack.nodes.sockets import PromptEntry
+from sdvg_pack.nodes.values import check_values
+from sdvg_pack.sdvg_core.errors import BadInput
+
+pytestmark = pytest.mark.comfyui
+
+NAME = "0a8d2c4e-0000-4000-8000-000000000001"
+ODD = (None, [], "workflow", 3, float("nan"), {}, {"workflow": None}, {"workflow": []}, {"workflow": "x"})
+NO_ID = ({"workflow": {}}, *({"workflow": {"id": odd}} for odd in (None, 7, "", [], {"id": NAME})))
+
+
+def test_the_id_of_a_workflow_is_read() -> None:
+    assert workflow_id({"workflow": {"id": NAME}}) == NAME
+
+
+@pytest.mark.parametrize("extra_pnginfo", [*ODD, *NO_ID], ids=repr)
+def test_odd_metadata_has_no_workflow_and_breaks_nothing(extra_pnginfo: Any) -> None:
+    assert workflow_id(extra_pnginfo) is None
+
+
+@pytest.fixture(autouse=True)
+def reward_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server makes it known when it loads the pack."""
+    monkeypatch.setitem(folder_paths.folder_names_and_paths, "image_reward", ([], {".pt"}))
+
+
+GOOD = [
+    (SpeculativeSampler, {"width": 832, "seed": 2**64 - 1, "schedule": "preset", "continue_from": None}),
+    (SpeculativeSampler, {"prompt": "a ball", "start_image": torch.zeros(1, 8, 8, 3), "prompt_schedule": ()}),
+    (QualityRouter, {"policy": {"policy": "reward", "tau": -3, "aggregation": "min", "quantile": 1.0}}),
+    (DrafterLoader, {"weight_dtype": "fp8_e4m3fn", "preset": {"preset": "auto"}}),
+    (PromptSchedule, {"from_block": 2, "conditioning": []}),
+]
+
+
+@pytest.mark.parametrize("node, values", GOOD)
+def test_what_a_widget_could_hold_passes(node: Any, values: dict[str, Any]) -> None:
+    check_values(node.define_schema().inputs, values)
+
+
+BAD = [
+    (SpeculativeSampler, {"width": -16}, "expected width as a whole number from 16 to 4096, but got -16;"),
+    (SpeculativeSampler, {"blocks": True}, "expected blocks as a whole number from 1 to 4096, but got True;"),
+    (SpeculativeSampler, {"blocks": 2.0}, "expected blocks as a whole number"),
+    (SpeculativeSampler, {"seed": 10**400}, "but got a number of many digits;"),
+    (SpeculativeSampler, {"schedule": "fast"}, "expected schedule as one of preset, .*, but got 'fast';"),
+    (SpeculativeSampler, {"prompt": 3}, "expected prompt as a STRING, but got 3;"),
+    (SpeculativeSampler, {"drafter": "x" * 99}, f"expected drafter as a MODEL, but got '{'x' * 59}...;"),
+    (SpeculativeSampler, {"router": None}, "expected router as a SDVG_ROUTER, but got nothing;"),
+    (SpeculativeSampler, {"start_image": [1]}, "expected start_image as a IMAGE, but got a list;"),
+    (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "expected policy.tau as a number from -3.0 to"),
+    (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"inputs of anchor-only, but got '\\x1b';"),
+    (DrafterLoader, {"weight_dtype": "../../x"}, "expected weight_dtype as one of default, "),
+    (PromptSchedule, {"schedule": "abc"}, "expected schedule as a SDVG_PROMPTS, but got 'abc';"),
+]
+
+
+@pytest.mark.parametrize("node, values, says", BAD)
+def test_what_no_widget_could_hold_is_refused_by_its_name(node: Any, values: dict[str, Any], says: str) -> None:
+    """Over a wire ComfyUI looks neither at ranges nor at choices, nor at kinds where the wire is one of any."""
+    with pytest.raises(BadInput, match=says):
+        check_values(node.define_schema().inputs, values)
+
+
+@pytest.mark.parametrize("text, says", [("a\x00b", "control character U\\+0000"), ("a " * 15_000, "at most 20000")])
+def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text: str, says: str) -> None:
+    for scored in (True, False):
+        with pytest.raises(BadInput, match=says):
+            read_conditions((PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], text),), 8, scored=scored)
+
+
+def test_a_text_that_nobody_reads_may_be_empty() -> None:
+    prompts = (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], ""),)
+    assert read_conditions(prompts, 8, scored=False)(0).gate_text == ""
+    with pytest.raises(BadInput, match="as text for the scorer, but it is empty"):
+        read_conditions(prompts, 8, scored=True)
