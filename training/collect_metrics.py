@@ -39,7 +39,9 @@ def reconstruction(prompts: int) -> dict[str, float]:
 
 
 def margins(folder: Path) -> dict[str, Any]:
-    """Return the mean quality of every configuration of a study, and its difference from the two ends."""
+    """Return the mean quality of every configuration of a study and its difference from the two ends, and how a
+    draft's worst frame goes with what the target would have gained.
+    """
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     rows = {
         one["name"]: {
@@ -50,7 +52,8 @@ def margins(folder: Path) -> dict[str, Any]:
         }
         for one in summary["configurations"]
     }
-    return {"prompts": summary["prompts"], "seeds": summary["seeds"], "configurations": rows}
+    known = {name: summary[name] for name in ("prompts", "seeds", "gate")}
+    return {**known, "configurations": rows}
 
 
 def main() -> None:

@@ -3,16 +3,21 @@
     python -m training.evaluate_reward [--weights out/training/reward.safetensors] [--scenes 200]
 
 AUC: the chance that a good pair scores higher than a bad one; over pairs of different prompts (`auc`), and of the
-same prompt or picture (`same`), which is what a comparison of drafts of one video needs.
+same prompt or picture (`same`), which is what a comparison of drafts of one video needs. With 95 % bootstrap
+intervals over scenes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,6 +25,7 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import still_quality
 from sdvg_core.pocket.world import Scene, draw_scene, render
 from sdvg_core.scorers import ImageRewardScorer, load_image_reward
+from sdvg_core.study.statistics import Bootstrap
 
 from .common import WORK, seeded
 from .corruptions import Shot, corrupt
@@ -42,6 +48,18 @@ def same(good: Tensor, bad: Tensor) -> float:
     return float((good > bad).float().mean() + (good == bad).float().mean() / 2)
 
 
+def with_interval(statistic: Callable[[Tensor, Tensor], float], good: Tensor, bad: Tensor) -> dict[str, float]:
+    """Return a statistic of pairs, one per scene, and its interval over scenes."""
+
+    def of_draw(counts: npt.NDArray[np.int64]) -> float:
+        drawn = torch.from_numpy(counts)
+        return statistic(good.repeat_interleave(drawn), bad.repeat_interleave(drawn))
+
+    found = Bootstrap(len(good)).per_draw(of_draw)
+    assert found is not None
+    return found.as_dict()
+
+
 def correlations(rewards: Tensor, qualities: Tensor) -> dict[str, float]:
     """Return Pearson's correlation and Spearman's."""
     ranks = [values.argsort().argsort().float() for values in (rewards, qualities)]
@@ -51,7 +69,7 @@ def correlations(rewards: Tensor, qualities: Tensor) -> dict[str, float]:
     }
 
 
-def evaluate(scorer: ImageRewardScorer, scenes: int, seed: int = 0) -> dict[str, dict[str, float]]:
+def evaluate(scorer: ImageRewardScorer, scenes: int, seed: int = 0) -> dict[str, dict[str, Any]]:
     """Return the figures by what was compared."""
     pairs: dict[str, list[tuple[float, float]]] = {}
     rewards, qualities = [], []
@@ -71,7 +89,7 @@ def evaluate(scorer: ImageRewardScorer, scenes: int, seed: int = 0) -> dict[str,
             wrong = float(scorer.score(frames[None, :1], other.text))
             pairs.setdefault(f"right prompt against wrong: {name}", []).append((float(found[0]), wrong))
     right = torch.stack(rewards)
-    figures = {name: _both(*torch.tensor(of).T) for name, of in pairs.items()}
+    figures: dict[str, dict[str, Any]] = {name: _both(*torch.tensor(of).T) for name, of in pairs.items()}
     figures["rewards of spoiled frames and quality"] = correlations(
         right[:, 1:].flatten(), torch.stack(qualities)[:, 1:].flatten()
     )
@@ -100,8 +118,15 @@ def evaluate_pictures(scorer: ImageRewardScorer, files: list[Path]) -> dict[str,
     return correlations(torch.cat(rewards), torch.cat(qualities)) | {"prompts": float(len(rewards))}
 
 
-def _both(good: Tensor, bad: Tensor) -> dict[str, float]:
-    return {"auc": auc(good, bad), "same": same(good, bad)}
+def _both(good: Tensor, bad: Tensor) -> dict[str, dict[str, float]]:
+    return {statistic.__name__: with_interval(statistic, good, bad) for statistic in (auc, same)}
+
+
+def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested figures to three digits."""
+    return {
+        name: rounded(value) if isinstance(value, Mapping) else round(value, 3) for name, value in values.items()
+    }
 
 
 def main() -> None:
@@ -118,9 +143,9 @@ def main() -> None:
     found = evaluate(scorer, args.scenes)
     if args.pictures:
         found["pictures of models"] = evaluate_pictures(scorer, args.pictures)
-    rounded = {name: {k: round(v, 3) for k, v in figures.items()} for name, figures in found.items()}
-    args.weights.with_suffix(".json").write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(rounded, indent=1))
+    text = json.dumps(rounded(found), indent=1)
+    args.weights.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
 if __name__ == "__main__":
