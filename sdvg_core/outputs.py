@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -23,7 +23,7 @@ PICTURE = "route.png"
 REPORT = "report.json"
 
 UNFINISHED = ".unfinished-"
-LOCK, JOURNAL = "lock", "journal"
+LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
 T = TypeVar("T")
@@ -60,8 +60,20 @@ class Staging:
         for name in self._names:
             (self.work / name).stat()
         with locked(self.folder / ".lock"):
-            for name in self._names:
+            if len(self._names) == 1:
+                [name] = self._names
                 (self.work / name).replace(self.folder / name)
+            else:
+                self._exchange()
+
+    def _exchange(self) -> None:
+        """Move the files of an earlier run out of the way first, so that even a kill leaves no files of two."""
+        earlier = self.work / EARLIER
+        earlier.mkdir(exist_ok=True)
+        there = [name for name in self._names if (self.folder / name).exists()]
+        away = [(self.folder / name, earlier / name) for name in there]
+        _move_all([*away, *((self.work / name, self.folder / name) for name in self._names)])
+        shutil.rmtree(earlier, ignore_errors=True)
 
 
 @contextmanager
@@ -179,15 +191,28 @@ def _has_journal(work: Path) -> bool:
     return any((work / JOURNAL).glob("*"))
 
 
+def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Make moves, each from one place to another; if one fails or is interrupted, all are undone."""
+    try:
+        for here, there in moves:
+            here.replace(there)
+    except BaseException:
+        for here, there in reversed(moves):
+            if there.exists() and not here.exists():
+                there.replace(here)
+        raise
+
+
 def _remove_files(work: Path) -> None:
     for path in work.iterdir():
-        if path.name not in (JOURNAL, LOCK):
+        if path.name not in (JOURNAL, LOCK, EARLIER):
             path.unlink()
 
 
 def _leave(work: Path) -> None:
     """Remove the lock, which nobody holds any more, unless there is something to go on with."""
     _remove_empty([work / JOURNAL])
+    _remove_empty([work / EARLIER])
     if not _has_journal(work):
         (work / LOCK).unlink(missing_ok=True)
 

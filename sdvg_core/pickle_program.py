@@ -29,6 +29,7 @@ TENSOR_PARTS = {
 DTYPES = ("float", "bfloat", "int", "uint", "complex", "bool")
 # A checkpoint of a few thousand tensors is described in a few hundred kilobytes.
 LONGEST_PROGRAM = 4_000_000
+LONGEST_LISTING = 4_000_000
 MOST_ENTRIES = 50_000
 # The old format: a magic number, a version, the system's sizes, the content, and the names of the storages.
 LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -93,8 +94,20 @@ def _foreign(path: Path) -> BadInput:
     )
 
 
+class _ShortReads(io.BufferedReader):
+    """A file that is not read in pieces longer than the list of its parts may be; zipfile reads that at once."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > LONGEST_LISTING:
+            raise BadInput(
+                f"expected a checkpoint as PyTorch saves it, but {Path(self.name).name} lists its parts in "
+                f"{size:,} bytes; use a .safetensors copy"
+            )
+        return super().read(size)
+
+
 def _zipped_program(path: Path) -> io.BytesIO:
-    with zipfile.ZipFile(path) as archive:
+    with _ShortReads(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         packed = [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
         if packed or len(entries) > MOST_ENTRIES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -60,6 +61,8 @@ class VideoRequest:
             raise BadInput(
                 f"expected at least 1 block, but got {self.blocks}; ask for 1 or more (the paper uses 9)"
             )
+        if not (math.isfinite(self.fps) and self.fps > 0):
+            raise BadInput(f"expected fps above 0, but got {self.fps}; give pixel frames per second, such as 16")
         if self.continue_from and self.start_image:
             raise BadInput("expected latents to go on from or a start image, but got both; give one of them")
 

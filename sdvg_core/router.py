@@ -123,12 +123,12 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def parse_script(text: str) -> tuple[bool, ...]:
     """Read a script such as `raaraaaaa`: one letter per block, a accepts the draft, r rejects it."""
-    if not isinstance(text, str) or not text or set(text) - set("ar"):
-        raise BadInput(f"expected a script of the letters a and r, but got {text!r:.60}; write one per block")
-    if len(text) > LONGEST_SCRIPT:
+    if isinstance(text, str) and len(text) > LONGEST_SCRIPT:
         raise BadInput(
             f"expected a script of at most {LONGEST_SCRIPT} letters, but it has {len(text)}; write one per block"
         )
+    if not isinstance(text, str) or not text or set(text) - set("ar"):
+        raise BadInput(f"expected a script of the letters a and r, but got {text!r:.60}; write one per block")
     return tuple(letter == "a" for letter in text)
 
 

@@ -74,6 +74,55 @@ def test_nothing_is_moved_if_one_file_was_never_written(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+class Killed(BaseException):
+    """Nothing that comes after it is done, as with SIGKILL."""
+
+
+@pytest.mark.parametrize("stops", [OSError, KeyboardInterrupt, Killed])
+@pytest.mark.parametrize("call", range(1, 2 * len(NAMES) + 1))
+def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: type[BaseException], call: int
+) -> None:
+    """Catches replacing file by file: the new video beside the old report. What can be undone is."""
+    with staged_outputs(tmp_path) as staging:
+        write_all(staging, "old")
+    honest, calls = Path.replace, 0
+
+    def replace(path: Path, to: Path) -> Path:
+        nonlocal calls
+        calls += 1
+        if calls == call or (stops is Killed and calls > call):
+            raise stops
+        return honest(path, to)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(stops), staged_outputs(tmp_path) as staging:
+        write_all(staging, "new")
+    left = {(tmp_path / name).read_text() for name in NAMES if (tmp_path / name).is_file()}
+    assert len(left) <= 1
+    if stops is not Killed:
+        assert files(tmp_path) == dict.fromkeys(NAMES, "old")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_single_file_is_the_old_or_the_new_one_at_every_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Catches moving the old file away first: a study that is killed then would lose its settings."""
+    (tmp_path / REPORT).write_text("old")
+    honest = Path.replace
+
+    def replace(path: Path, to: Path) -> Path:
+        if after:
+            honest(path, to)
+        raise Killed
+
+    monkeypatch.setattr(Path, "replace", replace)
+    with pytest.raises(Killed), staged_outputs(tmp_path) as staging:
+        staging.path(REPORT).write_text("new")
+    assert (tmp_path / REPORT).read_text() == ("new" if after else "old")
+
+
 def test_two_runs_into_one_folder_do_not_write_into_each_other(tmp_path: Path) -> None:
     with staged_outputs(tmp_path) as first, staged_outputs(tmp_path) as second:
         write_all(first, "first")

@@ -1,6 +1,6 @@
 """Fuzz one reader by coverage: what reaches new lines of the reader is kept and changed further.
 
-    python -m tests.fuzz.guided NAME --seconds 600
+    python -m tests.fuzz.guided NAME --seconds 600 --runs 100000
 
 Needs atheris (pip install atheris; Linux and macOS, Python 3.11 to 3.13), which no other test does. The first
 failure ends the run and is saved under --save, where a later run begins with what this one found.
@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run what the command line asks for. libFuzzer ends the process itself."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.guided", description=__doc__)
     parser.add_argument("reader")
-    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seconds", type=int, default=60, help="the most it may take")
+    parser.add_argument("--runs", type=int, default=-1, help="the most inputs it tries; default: as time allows")
     parser.add_argument("--save", type=Path, default=Path("out/fuzz-guided"), help="folder for what was found")
     options = parser.parse_args(arguments)
     corpus = (options.save / options.reader).resolve()
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         test, change, seeds = _prepare(options.reader, mutate)
     for number, seed in enumerate(seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
-    limits = [f"-max_total_time={options.seconds}", "-timeout=60", "-rss_limit_mb=6000", "-max_len=200000"]
+    limits = [f"-max_total_time={options.seconds}", f"-runs={options.runs}"]
+    limits += ["-timeout=60", "-rss_limit_mb=6000", "-max_len=200000"]
     atheris.Setup(
         [sys.argv[0], str(corpus), f"-artifact_prefix={corpus}/failed-", *limits], test, custom_mutator=change
     )

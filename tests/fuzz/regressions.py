@@ -126,6 +126,8 @@ def pickles() -> Iterator[tuple[str, Case]]:
     yield "TorchScript", _pickle(_zip({"data.pkl": b"}.", "constants.pkl": b"}."}), "TorchScript")
     yield "a tar archive that begins like a checkpoint", _pickle(_tar(legacy[:14]), "another kind")
     yield "a pickle that ends at once", _pickle(b"", "cannot be read")
+    yield "an archive of a million parts", _pickle(_listing(1_000_000), "lists its parts in")
+    yield "an archive of 60,000 parts", _pickle(_listing(60_000), "has 60000 parts")
 
 
 def shards() -> Iterator[tuple[str, Case]]:
@@ -255,6 +257,13 @@ def _zip(parts: dict[str, bytes], *, packed: bool = False) -> bytes:
         for name, content in {"version": b"3\n", "byteorder": b"little", **parts}.items():
             archive.writestr(f"archive/{name}", content)
     return file.getvalue()
+
+
+def _listing(parts: int) -> bytes:
+    """Return a zip archive of nothing but its directory, which repeats one entry."""
+    part = struct.pack("<4s6H3L5H2L", b"PK\x01\x02", *[0] * 9, 1, *[0] * 6) + b"a"
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, parts * len(part), 0, 0)
+    return part * parts + end
 
 
 def _tar(beginning: bytes) -> bytes:

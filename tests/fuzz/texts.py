@@ -58,7 +58,7 @@ def script(random: Random) -> Files:
     """Return a router script, a list of timesteps or the name of a schedule."""
     text = random.choice(("raaraaaaa", "r" * 9, "a" * 5000, "1000,750,500", "four-step", "1000,0", "nan", ","))
     if random.random() < 0.6:
-        text = random.choice((text + odd_text(random), odd_text(random), text * random.choice((2, 100, 5000))))
+        text = random.choice((text + odd_text(random), odd_text(random), text * random.choice((2, 100, 1000))))
     if random.randrange(OF) == RARE:
         text = random.choice(("ar" * 5_000_000, ",".join(str(1000 - i / 100) for i in range(100_000))))
     return {"script.txt": text.encode("utf-8", "surrogatepass")}

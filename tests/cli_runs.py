@@ -1,0 +1,59 @@
+"""`generate` on real files of a tiny model set, what lies in its folder afterwards, and its refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from sdvg_core.cli import main
+from sdvg_core.model_files import ModelFiles
+
+OUTPUTS = ["latents.safetensors", "report.json", "route.png", "video.mp4"]
+SMALL = ["--width", "32", "--height", "32", "--schedule", "1000,625"]
+ROLES = ("drafter", "target", "vae", "text_encoder", "reward")
+
+
+def options(files: ModelFiles) -> list[str]:
+    """Return what every `generate` needs."""
+    named = [part for role in ROLES for part in (f"--{role.replace('_', '-')}", str(getattr(files, role)))]
+    presets = ["--drafter-preset", "self-forcing-1.3b", "--target-preset", "krea-14b", "--text-dtype", "float32"]
+    return ["generate", *named, *presets]
+
+
+def generate(base: list[str], output: Path, *more: str) -> int:
+    return main([*base, *SMALL, "--output", str(output), *more])
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+
+
+def latents(folder: Path) -> torch.Tensor:
+    return load_file(folder / "latents.safetensors")["latents"]
+
+
+def report(folder: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    return loaded
+
+
+def pixel_frames(folder: Path) -> int:
+    with av.open(str(folder / "video.mp4")) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+def refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
+    """Run, and return the one sentence on stderr."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    assert code == 2, captured.err
+    assert "Traceback" not in captured.err
+    (line,) = [line for line in captured.err.splitlines() if not line.startswith("block ")]
+    assert line.startswith("sdvg: expected ")
+    return line
