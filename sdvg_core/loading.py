@@ -20,6 +20,7 @@ from .causal_wan.passes import passes_for
 from .causal_wan.presets import Preset, get_preset, guess_preset
 from .compiling import CompileMode, check_compile, compiler_of
 from .decoders import VaeLayers, WanCodec, load_wan_vae
+from .described import describe_model, notes_on
 from .errors import BadInput
 from .model_files import ModelFiles
 from .schedule import get_schedule
@@ -31,10 +32,6 @@ from .weights import check_finite_weights
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 AUTO = "auto"
-OVERLAP_NOTE = (
-    "Blocks were begun beside the decoding of those before them: their seconds are those they were waited for."
-)
-FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,9 +232,10 @@ def load_engine(
     target = build("target", checked.target, files.target, checked.target_preset)
     described = scorer.describe()
     notes = described.pop("notes")
+    kernels = tuple(_attention(found, options) for found in (checked.drafter, checked.target))
     settings = {
-        "drafter": _describe(checked.drafter, checked.drafter_preset, options),
-        "target": _describe(checked.target, checked.target_preset, options),
+        "drafter": describe_model(checked.drafter, checked.drafter_preset, options, kernels[0]),
+        "target": describe_model(checked.target, checked.target_preset, options, kernels[1]),
         "vae": {"file": files.vae.name, "dtype": options.vae_dtype, "layers": options.vae_layers},
         "text_encoder": {"file": files.text_encoder.name, "dtype": options.text_dtype},
         "scorer": described,
@@ -254,7 +252,7 @@ def load_engine(
         scorer=scorer,
         patch=patch,
         settings=settings,
-        notes=(*notes, *_notes(checked, options)),
+        notes=(*notes, *notes_on(options, kernels)),
         overlap=options.overlap,
     )
 
@@ -278,36 +276,6 @@ def _keeps_fp8(options: LoadOptions) -> bool:
             f"expected a kv_dtype among {', '.join(KV_DTYPES)}, but got {options.kv_dtype!r}; choose one of them"
         )
     return options.kv_dtype != AUTO
-
-
-def _notes(checked: Checked, options: LoadOptions) -> tuple[str, ...]:
-    """Return what was done beside the exact, in sentences."""
-    kernels = dict.fromkeys(_attention(found, options).note for found in (checked.drafter, checked.target))
-    kept = [FP8_NOTE] if _keeps_fp8(options) else []
-    ahead = [OVERLAP_NOTE] if options.overlap else []
-    return (*filter(None, kernels), *kept, *ahead)
-
-
-def _describe(found: WanCheckpoint, preset: Preset, options: LoadOptions) -> dict[str, Any]:
-    policy = (
-        {"context_frames": preset.context_frames}
-        if preset.policy == "recompute"
-        else {"window": preset.window, "sink": preset.sink}
-    )
-    dtype = options.dtype or str(found.dtype).removeprefix("torch.")
-    return {
-        "file": found.weights.path.name,
-        "size": found.config.size,
-        "preset": preset.name,
-        "block_frames": preset.block_frames,
-        "schedule": [step.timestep for step in get_schedule(preset.schedule)],
-        "policy": preset.policy,
-        **policy,
-        "dtype": dtype,
-        "kv_dtype": dtype if options.kv_dtype == AUTO else options.kv_dtype,
-        "attention": _attention(found, options).name,
-        "quantisation": found.quantisation.label,
-    }
 
 
 def _dtype(name: str) -> torch.dtype:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.described import OVERLAP_NOTE
 from ...sdvg_core.environment import versions_on
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.history import timeline_from_latents
-from ...sdvg_core.loading import OVERLAP_NOTE, device_clock
+from ...sdvg_core.loading import device_clock
 from ...sdvg_core.noise import KeyedNoise
 from ...sdvg_core.overlap import speculate_overlapped
 from ...sdvg_core.prompts import Conditions
