@@ -13,6 +13,7 @@ import torch
 from commands import base
 from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_bytes
 from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
+from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.cli import main
 from sdvg_core.history import Timeline
@@ -105,9 +106,13 @@ def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path: Path) ->
 
 
 def live_bytes(without: set[int]) -> int:
-    """Bytes of the storages of all live tensors but those named."""
+    """Bytes of the storages of all live tensors but those named, and the shadows that compiling leaves behind."""
     gc.collect()
-    tensors = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.Tensor)]
+    tensors = [
+        thing
+        for thing in gc.get_objects()
+        if issubclass(type(thing), torch.Tensor) and type(thing) is not FakeTensor
+    ]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(count for pointer, count in storages.items() if pointer not in without)
 

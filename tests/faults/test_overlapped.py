@@ -23,7 +23,8 @@ def test_a_fault_in_either_thread_does_no_harm(policy: str, tmp_path: Path) -> N
         with heard.set():
             fresh = result(tmp_path / "fresh", make_video(loaded, tmp_path / "fresh"))
         before = footprint()
-        for number in range(1, len(all_calls.stages), 13):
+        # A run in which guesses are called off early makes fewer calls.
+        for number in range(1, len(all_calls.stages) * 2 // 3, 13):
             folder, error = tmp_path / str(number), ERRORS[number % 2]
             heard = Trap(number, error())
             with heard.set():
