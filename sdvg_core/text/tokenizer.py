@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,7 +89,7 @@ def _from_json(file: Path) -> Tokenizer:
 
     with _refused(file.name):
         text = read_small(file, LARGEST)
-        _check_patterns(parse_json(text), file.name)
+        _check_content(parse_json(text), file.name)
         fast = FastTokenizer.from_buffer(text)
         fast.no_truncation()
         fast.no_padding()
@@ -98,14 +100,32 @@ def _from_json(file: Path) -> Tokenizer:
     return _checked(Tokenizer(size, -1 if end is None else end, split, file.name))
 
 
-def _check_patterns(content: Any, source: str) -> None:
-    """A pattern of groups can take for ever on a short prompt; UMT5's is of two or more spaces."""
+def _check_content(content: Any, source: str) -> None:
+    """See that no pattern and no character map in there would cost time or memory without end.
+
+    A pattern of groups can take for ever on a short prompt; UMT5's is of two or more spaces. A map begins with its
+    length, for which the tokenizers package makes room before it looks for the rest.
+    """
     inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     for value in inner:
-        _check_patterns(value, source)
-    pattern = content.get("Regex", "") if isinstance(content, dict) else ""
+        _check_content(value, source)
+    if not isinstance(content, dict):
+        return
+    pattern = content.get("Regex", "")
     if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN or set(pattern) & set("()|"):
         raise BadInput(f"expected a simple pattern in {source}, but found {pattern!r:.80}; {ADVICE}")
+    charmap = content.get("precompiled_charsmap")
+    if isinstance(charmap, str) and _longer_than_it_is(charmap):
+        raise BadInput(f"expected a whole character map in {source}, but it says to be longer than it is; {ADVICE}")
+
+
+def _longer_than_it_is(charmap: str) -> bool:
+    try:
+        content = base64.b64decode(charmap)
+    except binascii.Error:
+        return False  # which the tokenizers package refuses
+    length, rest = content[:4], content[4:]
+    return int.from_bytes(length, "little") > len(rest)
 
 
 def _checked(tokenizer: Tokenizer) -> Tokenizer:

@@ -152,6 +152,11 @@ def words_files() -> Iterator[tuple[str, Case]]:
         ("another pattern that takes for ever", strange[2], "simple pattern"),
         ("a tokenizer without its unknown token", _without_unknown(whole), "cannot be read"),
         ("an end token beyond the vocabulary", _far_end(whole), "end token"),
+        (
+            "a character map of four gigabytes, it says",
+            {**unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "9" * 64}},
+            "a whole character map",
+        ),
         ("a deep tokenizer", {**unigram, "x": "\x01deeper\x01"}, "nested too deeply"),
     ):
         yield name, Case("tokenizer", {"tokenizer.json": to_json(content)}, words)
