@@ -225,13 +225,14 @@ def percentile_threshold(config: RouterConfig, past: tuple[Decision, ...], block
     A block that is the target's by force is made up for by the others, as in the authors' early version.
     """
     forced = int(config.force_first)
-    wanted = min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
+    # A share too small to be told from none when it is taken from one counts as none.
+    below = 1 - min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
     seen = [d.score for d in past if d.score is not None]
-    if wanted in (0.0, 1.0):
-        return math.inf if wanted == 0 else -math.inf
+    if below in (0.0, 1.0):
+        return math.inf if below else -math.inf
     if len(seen) < PERCENTILE_WARM_UP:
-        return NormalDist(config.prior_mean, config.prior_std).inv_cdf(1 - wanted)
-    return float(torch.quantile(torch.tensor(seen), 1 - wanted))
+        return NormalDist(config.prior_mean, config.prior_std).inv_cdf(below)
+    return float(torch.quantile(torch.tensor(seen), below))
 
 
 def _float32(value: float) -> float:

@@ -128,7 +128,8 @@ def test_percentile_starts_from_the_prior():
 
 
 def test_percentile_at_its_ends():
-    for share, keep in ((0.0, False), (1.0, True)):
+    """Catches: a share that rounds to none when it is taken from one."""
+    for share, keep in ((0.0, False), (1e-320, False), (1.0, True)):
         config = RouterConfig(policy="percentile", draft_share=share)
         assert decide(config, 1, scores(-50.0 if keep else 50.0), (), 9).accepted is keep
 

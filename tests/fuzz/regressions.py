@@ -209,6 +209,7 @@ def values() -> Iterator[tuple[str, Case]]:
         ("a threshold in words", "router", {"tau": "high"}, "tau as a number"),
         ("a script that is none", "router", {"policy": "scripted", "script": None}, "letters a and r"),
         ("a policy that is a list", "router", {"policy": ["reward"]}, "policy as text"),
+        ("next to no drafts", "router", {"policy": "percentile", "draft_share": 1e-320}, ""),
         ("a rate of 400 digits", "router", {"rate": 10**400}, "rate as a number"),
         ("a thousand million blocks", "sampler", {"blocks": 10**9}, "at least 1 block"),
         ("blocks in words", "sampler", {"blocks": "9"}, "at least 1 block"),
