@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -198,3 +201,8 @@ def frames_of(emitted: Sequence[Emitted]) -> Tensor:
 
 def scripted(pattern: str, **options: Any) -> RouterConfig:
     return RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern), **options)
+
+
+def can_compile() -> bool:
+    """Whether torch's own compiler finds what it needs for a CPU."""
+    return bool(shutil.which("c++")) and Path(sysconfig.get_path("include"), "Python.h").is_file()

@@ -6,13 +6,23 @@ there when it was made, and writes its result over the one before.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
-from tiny import POLICIES, PROMPT, EchoCodec, condition, latents_of, make_engine, make_generator, run, scripted
+from tiny import (
+    POLICIES,
+    PROMPT,
+    EchoCodec,
+    can_compile,
+    condition,
+    latents_of,
+    make_engine,
+    make_generator,
+    run,
+    scripted,
+)
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -78,7 +88,7 @@ def test_traced_and_rewritten_stages_make_the_same_video_to_rounding(policy, fre
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
+@pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
 @pytest.mark.parametrize("policy", POLICIES)
 def test_stages_compiled_to_machine_code_make_the_same_video_to_rounding(policy, fresh_compiler):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import shutil
 
 import pytest
 import torch
 from diffusers import AutoencoderKLWan
+from tiny import can_compile
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -158,7 +158,7 @@ def test_the_decoder_is_compiled_for_the_first_frame_the_second_and_all_later_on
 
 
 @pytest.mark.heavy
-@pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
+@pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
 def test_compiled_to_machine_code_the_pixels_are_the_same_and_the_state_is_still_a_value(fresh_compiler):
     """Catches state entries that are views into a whole input, as the compiler drops the copy that frees it."""
