@@ -52,6 +52,7 @@ def _prepare(name: str, mutate: Callable[[bytes, int], bytes]) -> tuple[Any, Any
     """Return the test of one input, the change of one input, and the inputs to begin with."""
     from .guard import run_case
     from .readers import READERS, outside_file, seeds_of
+    from .run import warm_up
 
     reader = READERS[name]
     beside = reader.make(Random(0))
@@ -60,6 +61,7 @@ def _prepare(name: str, mutate: Callable[[bytes, int], bytes]) -> tuple[Any, Any
     os.chdir(folder)
     (folder / "outside.safetensors").write_bytes(outside_file())
     warnings.simplefilter("ignore")
+    warm_up(reader, folder / "case")
 
     def test(data: bytes) -> None:
         outcome = run_case(reader, {**beside, first: data}, folder / "case")

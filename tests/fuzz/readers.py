@@ -140,9 +140,10 @@ def read_values(path: Path) -> None:
     """Build what a node builds from its values."""
     try:
         given = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
-        return  # what no server would have read
-    BUILDERS[given["build"]](given["values"])
+        build, values = BUILDERS[given["build"]], given["values"]
+    except (ValueError, RecursionError, KeyError, TypeError):
+        return  # what no server would have read, or handed on to a node
+    build(values)
 
 
 def one_file(name: str, make: Callable[[Random], bytes]) -> Callable[[Random], Files]:

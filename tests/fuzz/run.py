@@ -138,7 +138,7 @@ def _work(results: Connection, name: str, seed: int, first: int, end: int) -> No
     with tempfile.TemporaryDirectory() as folder, _silent():
         os.chdir(folder)
         Path("outside.safetensors").write_bytes(outside_file())
-        _warm_up(reader, Path(folder, "warm"))
+        warm_up(reader, Path(folder, "warm"))
         results.send(None)
         for number in range(first, end):
             results.send(run_case(reader, case_of(reader, seed, number), Path(folder, "case")))
@@ -146,7 +146,7 @@ def _work(results: Connection, name: str, seed: int, first: int, end: int) -> No
         os.chdir("/")
 
 
-def _warm_up(reader: Reader, folder: Path) -> None:
+def warm_up(reader: Reader, folder: Path) -> None:
     """Try cases until some were taken: imports and memory pools are not the doing of those that count."""
     taken = 0
     for number in range(MOST_WARM_UP):
