@@ -100,7 +100,10 @@ def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 def read_script(path: Path) -> None:
     """Read a text as a router script, and as a schedule."""
-    text = path.read_bytes().decode("utf-8", "surrogatepass")
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return  # what no command line hands on as text
     try:
         parse_script(text)
     except BadInput:
