@@ -1,0 +1,184 @@
+"""The bytes that a plan counts, held against tensors: of tiny models, and of the published sizes without memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
+
+from sdvg_core.bench.models import Random, codec_of, random_models, random_wan, tensor_bytes
+from sdvg_core.bench.scales import SCALES
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.cache import KVCache, Place
+from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
+from sdvg_core.causal_wan.forward import denoise_pass, project_text, token_grid
+from sdvg_core.causal_wan.fp8_cache import Fp8KVCache
+from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.decoders import WanCodec
+from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
+from sdvg_core.plan import PlanRequest, sizes, work
+
+GB = 10**9
+META, CPU = torch.device("meta"), torch.device("cpu")
+FULL = PlanRequest()
+TINY = SCALES["tiny"].request
+USUAL = (12, 16, 24, 32, 48, 80)
+
+
+@pytest.mark.parametrize("name, parameters", [("1.3B", 1_418_996_800), ("14B", 14_288_491_584)])
+def test_the_published_sizes_have_so_many_parameters(name, parameters):
+    with META:
+        tree = WanTree(PUBLISHED[name])
+    assert sum(p.numel() for p in tree.parameters()) == parameters
+    assert sizes.wan_bytes(PUBLISHED[name], 2) == 2 * parameters
+    linear = sum(p.numel() for n, p in tree.named_parameters() if p.ndim == 2)
+    assert sizes.wan_bytes(PUBLISHED[name], 2, fp8=True) == 2 * parameters - linear
+
+
+def test_the_window_of_the_14b_at_832x480_is_7_point_7_gigabytes():
+    assert sizes.frame_tokens(832, 480) == 1560
+    held = sizes.state_bytes(FULL)
+    assert held["target keys and values"] == 7_667_712_000
+    assert held["drafter keys and values"] == 1_725_235_200
+    assert held["target text keys and values"] == 419_430_400
+    assert held["vae state"] == 944_286_720 * 2
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_weights_of_tiny_models_take_the_bytes_that_are_planned(dtype, fp8):
+    request = replace(TINY, dtype=dtype)
+    tree = random_wan(request.target, getattr(torch, dtype), Random(CPU, 0), fp8=fp8)
+    assert tensor_bytes(tree) == sizes.weight_bytes(request, fp8=fp8)["target"]
+
+
+@pytest.mark.parametrize("vae_dtype, reward_dtype", [("float32", "float32"), ("float16", "float16")])
+def test_every_model_and_state_of_a_tiny_run_takes_the_bytes_that_are_planned(vae_dtype, reward_dtype):
+    request = replace(TINY, vae_dtype=vae_dtype, reward_dtype=reward_dtype)
+    models = random_models(request, CPU)
+    assert models.weights == sizes.weight_bytes(request, fp8=False)
+    held = sizes.state_bytes(request)
+    cache = KVCache(models.target, 6, sizes.frame_tokens(request.width, request.height), torch.float32, CPU)
+    assert held["target keys and values"] == sum(t.nbytes for t in tree_leaves(cache._layers))
+    text = project_text(models.drafter, models.condition.embedding, TorchOps(torch.float32))
+    assert held["drafter text keys and values"] == sum(t.nbytes for t in tree_leaves(text))
+    codec = codec_of(models.vae)
+    if vae_dtype == "float32":  # a CPU is slow in half precision, and its state has the same shape
+        _, state = codec.decode(torch.zeros(1, 16, 3, request.height // 8, request.width // 8))
+        assert held["vae state"] == sum(t.nbytes for t in state if torch.is_tensor(t))
+
+
+def test_the_text_encoder_has_so_many_parameters():
+    from transformers import UMT5Config, UMT5EncoderModel
+
+    config = UMT5Config(
+        vocab_size=256384,
+        d_model=4096,
+        d_kv=64,
+        d_ff=10240,
+        num_layers=24,
+        num_heads=64,
+        feed_forward_proj="gated-gelu",
+    )
+    with META:
+        encoder = UMT5EncoderModel(config)
+    assert sum(p.numel() for p in encoder.parameters()) == sizes.TEXT_ENCODER_PARAMETERS
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes alive at once among the tensors made while it is on."""
+
+    def __init__(self, there_before):
+        super().__init__()
+        self.before = {t.untyped_storage()._cdata for t in there_before if torch.is_tensor(t)}
+        self.alive = {}
+        self.bytes = 0
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        out = op(*args, **(kwargs or {}))
+        for t in tree_leaves(out):
+            if torch.is_tensor(t) and t.untyped_storage()._cdata not in self.before:
+                storage = t.untyped_storage()
+                self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self.alive = {key: (ref, n) for key, (ref, n) in self.alive.items() if not ref.expired()}
+        self.bytes = max(self.bytes, sum(n for _, n in self.alive.values()))
+        return out
+
+
+class FlashOps(TorchOps):
+    """Attention as an accelerator's kernel does it: nothing but its result."""
+
+    def attention(self, q, k, v):
+        return torch.empty_like(q).flatten(2)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B], ids=["1.3B", "14B"])
+@torch.inference_mode()
+def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(config):
+    with META:
+        tree = WanTree(config).to(torch.bfloat16)
+    ops, x = FlashOps(torch.bfloat16), torch.empty(1, 16, 3, 60, 104, device=META)
+    cache = KVCache(tree, 6, 1560, torch.bfloat16, META)
+    text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
+    rope = ops.rope(tree, 3, token_grid(tree, x.shape[2:]), META)
+    with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
+        denoise_pass(tree, x, 500.0, text, cache, Place(3, (3, 4, 5), 6), rope, ops)
+    assert peak.bytes == pytest.approx(sizes.pass_bytes(config, 3, 1560, 2), rel=0.01)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B], ids=["1.3B", "14B"])
+@pytest.mark.parametrize("frames", [6, 27])
+@torch.inference_mode()
+def test_reading_a_window_back_from_fp8_needs_no_more_than_is_planned(config, frames):
+    """Catches: a wide window's keys and values, in the activations' dtype for one layer at a time, not counted."""
+    with META:
+        tree = WanTree(config).to(torch.bfloat16)
+    ops, x = FlashOps(torch.bfloat16), torch.empty(1, 16, 3, 60, 104, device=META)
+    cache = Fp8KVCache(tree, frames, 1560, torch.bfloat16, META)
+    text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
+    slots = (frames - 3, frames - 2, frames - 1)
+    rope = ops.rope(tree, frames - 3, token_grid(tree, x.shape[2:]), META)
+    with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *cache._buffers()]) as peak:
+        denoise_pass(tree, x, 500.0, text, cache, Place(slots[0], slots, frames), rope, ops)
+    planned = sizes.pass_bytes(config, 3, 1560, 2, read=frames)
+    assert 0.85 * planned < peak.bytes <= planned
+    if frames == 27:
+        assert planned > 1.3 * sizes.pass_bytes(config, 3, 1560, 2)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@torch.inference_mode()
+def test_the_real_vae_needs_the_memory_and_the_work_that_is_planned(dtype):
+    from diffusers import AutoencoderKLWan
+
+    with META:
+        vae = AutoencoderKLWan()
+        for parameter in vae.parameters():
+            parameter.data = parameter.data.to(getattr(torch, dtype))
+    codec = WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8)
+    z = torch.empty(1, 16, 3, 60, 104, device=META)
+    request = replace(FULL, vae_dtype=dtype)
+    with FlopCounterMode(display=False) as first:
+        _, state = codec.decode(z)
+    there = [*vae.parameters(), codec._mean, codec._std, z, *state]
+    with FlopCounterMode(display=False) as later, Peak(there) as peak:
+        _, after = codec.decode(z, state)
+    new = sum(t.nbytes for t in after if torch.is_tensor(t))
+    assert new == sizes.state_bytes(request)["vae state"]
+    planned = sizes.working_bytes(request, fp8=False)["decode"]
+    assert peak.bytes == pytest.approx(new + planned, rel=0.01)
+    assert later.get_total_flops() == pytest.approx(work.decode_operations(request), rel=0.01)
+    assert first.get_total_flops() == pytest.approx(work.decode_operations(request, first=True), rel=0.01)
+    frame = torch.empty(1, 1, 3, 480, 832, device=META)
+    with FlopCounterMode(display=False) as encode, Peak([*there, frame]) as peak:
+        codec.encode(frame)
+    assert encode.get_total_flops() == pytest.approx(work.ENCODE_OPERATIONS * FULL.pixels, rel=0.01)
+    assert peak.bytes == pytest.approx(sizes.ENCODE_VALUES * FULL.pixels * request.itemsize("vae_dtype"), rel=0.01)
