@@ -6,8 +6,8 @@
 # Each step has its own limit and is interrupted, not killed, when that is reached: what it measured until then is
 # printed and kept. PYTHON (default python3) needs this project's `standalone` extra and a CUDA build of torch.
 # STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, check 300, routes 540,
-# fast 540, check-full 540, graphs 480, overlap 300, others 300, attention 300, long 240, fp8 180, kv 240; together
-# 68 minutes.
+# decode 300, fast 540, check-full 540, graphs 480, overlap 420, others 300, attention 300, long 240, fp8 180,
+# kv 240, two 360 (where there are two GPUs); together 82 minutes.
 # Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
@@ -32,7 +32,11 @@ step() {
     tail -n 1 "$results/$name.log"
 }
 
-git rev-parse HEAD > "$results/commit.txt" 2> /dev/null
+commit=$(git rev-parse HEAD 2> /dev/null)
+if [ -n "$commit" ]; then
+    # Steps repeated from another commit must not pass for this one's.
+    grep -qxF "$commit" "$results/commit.txt" 2> /dev/null || echo "$commit" >> "$results/commit.txt"
+fi
 nvidia-smi > "$results/nvidia-smi.txt" 2>&1
 bench=("$python" -m sdvg_core bench --json)
 
@@ -42,15 +46,20 @@ step tiny 90 "${bench[@]}" --scale tiny --device cuda --blocks 4 --repeats 1
 # Whether the fast executions make the same video as the plain one, and the greatest differences; first with models
 # so small that compiling is most of the time, then (check-full) with the real ones.
 step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --dtype bfloat16 --vae-dtype float16 \
-    --executions compiled graphs overlap
+    --executions compiled+planes graphs graphs+overlap
 # The four targets, and ours against the authors' order of work.
 step routes 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 bail-out --repeats 3
-# What compiling and channels last bring, baseline included; then what recording the passes brings beyond that.
-step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled --repeats 2
-step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled graphs overlap
+# The VAE's layers, as they are and compiled: look at the seconds of decoding.
+step decode 300 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
+    --executions ours channels-last planes compiled compiled+planes
+# What compiling and the better layers bring, baseline included; then what recording the passes brings beyond that.
+step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled compiled+planes \
+    --repeats 2
+step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled compiled+planes graphs compiled+overlap
 step graphs 480 "${bench[@]}" --routes target-only r=1 --executions compiled graphs --repeats 2
 # What beginning a block beside the decoding of the newest brings on one device, where the two share it.
-step overlap 300 "${bench[@]}" --routes target-only anchor-only r=1 --executions ours overlap --repeats 2
+step overlap 420 "${bench[@]}" --routes target-only anchor-only r=1 --repeats 2 \
+    --executions ours overlap compiled compiled+overlap
 step others 300 "${bench[@]}" --routes target-only draft-only r=4 r=8 --executions ours --repeats 2
 # torch's own choice of kernel; the other steps take cuDNN's on Hopper.
 step attention 300 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --attention sdpa
@@ -60,4 +69,10 @@ step long 240 "${bench[@]}" --routes target-only r=1 --blocks 64 --executions ou
 step fp8 180 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --fp8
 # Half the keys' and values' bytes: what rounding and reading them back costs.
 step kv 240 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --kv-dtype float8_e4m3fn
+# VAE and scorer on a device of their own, where the overlap has something to gain.
+if [ "$("$python" -c 'import torch; print(torch.cuda.device_count())')" -gt 1 ]; then
+    step two 360 "${bench[@]}" --side-device cuda:1 --routes target-only anchor-only r=1 --repeats 2 \
+        --executions ours overlap compiled+overlap
+fi
 echo "results are in $results"
+"$python" -m benchmarks.show "$results"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -22,6 +23,15 @@ INDUCTOR = "inductor"
 def compiled(work: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
     """Return `work` compiled anew for every shape it meets, and whole: what cannot be compiled is an error."""
     return torch.compile(work, dynamic=False, fullgraph=True, backend=backend)
+
+
+def own_copy(work: Callable[..., Result]) -> Callable[..., Result]:
+    """Return the same function as another one, to be compiled for one use.
+
+    The compiler gives a function up, with an error, when it was compiled a few times, and counts all uses together.
+    """
+    assert isinstance(work, FunctionType)
+    return FunctionType(work.__code__.replace(), work.__globals__, work.__name__, work.__defaults__)
 
 
 def compiler_of(mode: CompileMode) -> Backend | None:

@@ -59,10 +59,10 @@ class LoadOptions:
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
     the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None the presets'.
-    `vae_layers`: diffusers' own, `lean`, a CPU's for miniature widths, or `channels-last`. `compile`: what of the
-    transformers and the VAE's decoder is compiled. `attention`: the transformers' kernel, one of `ATTENTIONS`.
-    `kv_dtype`: of their keys and values, one of `KV_DTYPES`. `overlap`: whether the next block is begun beside the
-    decoding of the newest (overlap.py).
+    `vae_layers`: diffusers' own, `lean`, a CPU's for miniature widths, or a GPU's, `channels-last` and `planes`.
+    `compile`: what of the transformers and the VAE's decoder is compiled. `attention`: the transformers' kernel,
+    one of `ATTENTIONS`. `kv_dtype`: of their keys and values, one of `KV_DTYPES`. `overlap`: whether the next block
+    is begun beside the decoding of the newest (overlap.py).
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)
@@ -123,15 +123,17 @@ def check_device(name: str) -> torch.device:
     return device
 
 
-def device_clock(device: torch.device) -> Callable[[], float]:
-    """Return a clock in seconds that waits for what its caller began on the device, so that work is booked where it
-    was done. What another thread does there beside it is not waited for.
+def device_clock(*devices: torch.device) -> Callable[[], float]:
+    """Return a clock in seconds that waits for what its caller began on the devices, so that work is booked where
+    it was done. What another thread does there beside it is not waited for.
     """
-    if device.type != "cuda":
+    waited_for = tuple(device for device in dict.fromkeys(devices) if device.type == "cuda")
+    if not waited_for:
         return time.perf_counter
 
     def synchronised() -> float:
-        torch.cuda.current_stream(device).synchronize()
+        for device in waited_for:
+            torch.cuda.current_stream(device).synchronize()
         return time.perf_counter()
 
     return synchronised

@@ -149,7 +149,7 @@ def render(
             drafter_context=request.drafter_context,
             start=timeline,
             past=tuple(record.decision for record in records),
-            clock=device_clock(torch.device(loaded.settings["device"])),
+            clock=device_clock(*(torch.device(loaded.settings[name]) for name in ("device", "side_device"))),
         ):
             journal.add(emitted.block.latents, emitted.record)
             video.add(emitted.frames)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
 from sdvg_core.causal_wan.forward import denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.fp8_cache import Fp8KVCache
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.decoders import WanCodec
+from sdvg_core.decoders import VaeLayers, WanCodec
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from sdvg_core.plan import PlanRequest, sizes, work
 
@@ -154,21 +155,22 @@ def test_reading_a_window_back_from_fp8_needs_no_more_than_is_planned(config, fr
 
 
 @pytest.mark.heavy
+@pytest.mark.parametrize("layers", get_args(VaeLayers))
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @torch.inference_mode()
-def test_the_real_vae_needs_the_memory_and_the_work_that_is_planned(dtype):
+def test_the_real_vae_needs_the_memory_and_the_work_that_is_planned(dtype, layers):
     from diffusers import AutoencoderKLWan
 
     with META:
         vae = AutoencoderKLWan()
         for parameter in vae.parameters():
             parameter.data = parameter.data.to(getattr(torch, dtype))
-    codec = WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8)
+    codec = WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers)
     z = torch.empty(1, 16, 3, 60, 104, device=META)
-    request = replace(FULL, vae_dtype=dtype)
+    request = replace(FULL, vae_dtype=dtype, vae_layers=layers)
     with FlopCounterMode(display=False) as first:
         _, state = codec.decode(z)
-    there = [*vae.parameters(), codec._mean, codec._std, z, *state]
+    there = [*codec._vae.parameters(), codec._mean, codec._std, z, *state]
     with FlopCounterMode(display=False) as later, Peak(there) as peak:
         _, after = codec.decode(z, state)
     new = sum(t.nbytes for t in after if torch.is_tensor(t))
@@ -181,4 +183,5 @@ def test_the_real_vae_needs_the_memory_and_the_work_that_is_planned(dtype):
     with FlopCounterMode(display=False) as encode, Peak([*there, frame]) as peak:
         codec.encode(frame)
     assert encode.get_total_flops() == pytest.approx(work.ENCODE_OPERATIONS * FULL.pixels, rel=0.01)
-    assert peak.bytes == pytest.approx(sizes.ENCODE_VALUES * FULL.pixels * request.itemsize("vae_dtype"), rel=0.01)
+    encoding = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
+    assert peak.bytes == pytest.approx(encoding, rel=0.01)

@@ -26,7 +26,7 @@ class Footage:
 
 def footage(studio: Studio, case: Case) -> Footage:
     """Make the video of a case and keep all of it."""
-    engine = case.engine(studio.setups[case.execution], studio.clock)
+    engine = case.engine(studio.setups[case.execution], studio.model_clock)
     return collect(tuple(studio.shoot(case, engine)))
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from ..causal_wan.attention import TorchOps
@@ -14,8 +15,9 @@ from ..causal_wan.generator import CausalWanGenerator
 from ..causal_wan.modules import WanTree
 from ..causal_wan.passes import Passes, passes_for
 from ..causal_wan.presets import Preset
-from ..compiling import CompileMode, compiler_of
+from ..compiling import Backend, CompileMode, compiler_of
 from ..decoders import VaeLayers, WanCodec
+from ..errors import BadInput
 from ..loading import DTYPES
 from ..plan.request import PlanRequest
 from ..router import RouterConfig
@@ -45,14 +47,35 @@ class Execution:
 
 
 OURS = Execution(name="ours")
-COMPILED = Execution(name="compiled", compile="default", vae_layers="channels-last")
-GRAPHS = Execution(name="graphs", compile="graphs", vae_layers="channels-last")
-OVERLAP = Execution(name="overlap", overlap=True)
 AS_PUBLISHED = Execution(name="as-published", schedule="reference5", as_published=True)
-EXECUTIONS: Mapping[str, Execution] = {
-    execution.name: execution for execution in (OURS, COMPILED, GRAPHS, OVERLAP, AS_PUBLISHED)
-}
 USUAL = (OURS.name, AS_PUBLISHED.name)
+# What may be added to ours; of two that say the same thing, the later counts.
+MARKS: Mapping[str, Mapping[str, Any]] = {
+    "channels-last": {"vae_layers": "channels-last"},
+    "planes": {"vae_layers": "planes"},
+    "compiled": {"compile": "default", "vae_layers": "channels-last"},
+    "graphs": {"compile": "graphs", "vae_layers": "channels-last"},
+    "overlap": {"overlap": True},
+}
+
+
+def parse_execution(name: str) -> Execution:
+    """Return an execution by its name: ours, as-published, or marks joined by +, such as compiled+planes+overlap.
+
+    Raises `BadInput` if there is none such.
+    """
+    for known in (OURS, AS_PUBLISHED):
+        if name == known.name:
+            return known
+    changes: dict[str, Any] = {}
+    for mark in name.split("+"):
+        if mark not in MARKS:
+            raise BadInput(
+                f"expected an execution, but got {name!r}; use {OURS.name}, {AS_PUBLISHED.name}, or one or more of "
+                f"{', '.join(MARKS)} joined by +"
+            )
+        changes |= MARKS[mark]
+    return Execution(name=name, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,33 +113,42 @@ class Setup:
         }
 
 
-def set_up(execution: Execution, models: Models, request: PlanRequest, attention: str = AUTO) -> Setup:
-    """Return the models as an execution runs them. `attention`: a kernel's name.
+def set_up(
+    executions: Iterable[Execution], models: Models, request: PlanRequest, attention: str = AUTO
+) -> dict[Execution, Setup]:
+    """Return the models as each execution runs them; what two have alike is made, compiled and recorded once.
 
-    Raises `BadInput` if the kernel cannot be had.
+    `attention`: a kernel's name. Raises `BadInput` if it cannot be had.
     """
     device, dtype = models.device, DTYPES[request.dtype]
 
-    def wan(tree: WanTree, preset: Preset) -> Wan:
+    def wan(tree: WanTree, preset: Preset, mode: CompileMode) -> Wan:
         kernel = choose_attention(attention, device=device, dtype=dtype, head_dim=tree.head_dim)
-        return Wan(
-            tree=tree,
-            preset=preset,
-            ops=TorchOps(dtype, kernel),
-            attention=kernel.name,
-            passes=passes_for(execution.compile, device),
+        ops, passes = TorchOps(dtype, kernel), passes_for(mode, device)
+        return Wan(tree=tree, preset=preset, ops=ops, attention=kernel.name, passes=passes)
+
+    @cache
+    def wans(mode: CompileMode) -> tuple[Wan, Wan]:
+        drafter, target = models.drafter, models.target
+        return wan(drafter, request.drafter_preset, mode), wan(target, request.target_preset, mode)
+
+    @cache
+    def codec(layers: VaeLayers, compiler: Backend | None) -> WanCodec:
+        # Other layers would change the one VAE for all.
+        return codec_of(models.vae if layers == "diffusers" else copy.deepcopy(models.vae), layers, compiler)
+
+    def setup(execution: Execution) -> Setup:
+        drafter, target = wans(execution.compile)
+        return Setup(
+            execution=execution,
+            models=models,
+            drafter=drafter,
+            target=target,
+            codec=codec(execution.vae_layers, compiler_of(execution.compile)),
+            kv_fp8=request.kv_fp8,
         )
 
-    # Other layers would change the one VAE for all executions.
-    vae = models.vae if execution.vae_layers == "diffusers" else copy.deepcopy(models.vae)
-    return Setup(
-        execution=execution,
-        models=models,
-        drafter=wan(models.drafter, request.drafter_preset),
-        target=wan(models.target, request.target_preset),
-        codec=codec_of(vae, execution.vae_layers, compiler_of(execution.compile)),
-        kv_fp8=request.kv_fp8,
-    )
+    return {execution: setup(execution) for execution in executions}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -39,23 +39,25 @@ class NoGauge:
 
 
 class CudaGauge:
-    """What torch's allocator has handed out on a CUDA device."""
+    """What torch's allocator has handed out on CUDA devices."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, devices: Iterable[torch.device]) -> None:
+        self._devices = tuple(devices)
 
     def clear(self) -> None:
         """Begin anew."""
-        torch.cuda.reset_peak_memory_stats(self._device)
+        for device in self._devices:
+            torch.cuda.reset_peak_memory_stats(device)
 
     def peak(self) -> int | None:
-        """Return the most bytes allocated at once."""
-        return int(torch.cuda.max_memory_allocated(self._device))
+        """Return the most bytes allocated at once on each device, added up."""
+        return sum(int(torch.cuda.max_memory_allocated(device)) for device in self._devices)
 
 
-def gauge_of(device: torch.device) -> Gauge:
-    """Return the gauge of a device."""
-    return CudaGauge(device) if device.type == "cuda" else NoGauge()
+def gauge_of(*devices: torch.device) -> Gauge:
+    """Return the gauge of the CUDA devices among these."""
+    counted = [device for device in dict.fromkeys(devices) if device.type == "cuda"]
+    return CudaGauge(counted) if counted else NoGauge()
 
 
 def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:

@@ -63,16 +63,20 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Studio:
-    """Where videos are made: the models as each execution runs them, the videos' size, the clock and the gauge."""
+    """Where videos are made: the models as each execution runs them, the videos' size, the clocks and the gauge.
+
+    `clock` waits for every device, `model_clock` for that of the transformers.
+    """
 
     setups: Mapping[Execution, Setup]
     request: PlanRequest
     clock: Callable[[], float]
+    model_clock: Callable[[], float]
     gauge: Gauge
 
     def film(self, case: Case) -> Sample:
         """Make one video and return what it took. Raises `BadInput` if it did not take the route it was to take."""
-        engine = case.engine(self.setups[case.execution], self.clock)
+        engine = case.engine(self.setups[case.execution], self.model_clock)
         self.gauge.clear()
         arrivals, records = [], []
         began = self.clock()
@@ -99,7 +103,7 @@ class Studio:
         peaks: dict[str, int] = {}
         began = self.clock()
         for script in WARM_UP_SCRIPTS:
-            engine = metered(case.engine(self.setups[case.execution], self.clock), self.gauge, peaks)
+            engine = metered(case.engine(self.setups[case.execution], self.model_clock), self.gauge, peaks)
             forced = not (script[0] or case.execution.as_published)
             router = RouterConfig(policy="scripted", script=script, force_first=forced)
             blocks = min(len(script), max(self.request.blocks, 2))

@@ -40,7 +40,11 @@ APPENDED_WORDS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Models:
-    """The models of a benchmark. `weights`: the bytes of each one's, as they lie on the device."""
+    """The models of a benchmark.
+
+    `device`: of the transformers; `side_device`: of VAE and scorer. `weights`: the bytes of each one's, as they lie
+    there.
+    """
 
     drafter: WanTree
     target: WanTree
@@ -48,17 +52,29 @@ class Models:
     scorer: ImageRewardScorer
     condition: Condition
     device: torch.device
+    side_device: torch.device
     weights: dict[str, int]
 
 
-def random_models(request: PlanRequest, device: torch.device, *, fp8: bool = False, seed: int = 0) -> Models:
-    """Make the models of a request. `fp8`: the target's linear weights are kept in fp8 and cast up on use."""
-    random = Random(device, seed)
+def random_models(
+    request: PlanRequest,
+    device: torch.device,
+    side_device: torch.device | None = None,
+    *,
+    fp8: bool = False,
+    seed: int = 0,
+) -> Models:
+    """Make the models of a request. `side_device`: of VAE and scorer, None for the same one.
+
+    `fp8`: the target's linear weights are kept in fp8 and cast up on use.
+    """
+    beside = side_device or device
+    random, aside = Random(device, seed), Random(beside, seed + 1)
     dtype = DTYPES[request.dtype]
     drafter = random_wan(request.drafter, dtype, random)
     target = random_wan(request.target, dtype, random, fp8=fp8)
-    vae = _random_vae(request.vae_base, DTYPES[request.vae_dtype], random)
-    scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], random)
+    vae = _random_vae(request.vae_base, DTYPES[request.vae_dtype], aside)
+    scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], aside)
     parts: dict[str, nn.Module] = {"target": target, "drafter": drafter, "vae": vae, "scorer": scorer.model}
     return Models(
         drafter=drafter,
@@ -67,6 +83,7 @@ def random_models(request: PlanRequest, device: torch.device, *, fp8: bool = Fal
         scorer=scorer,
         condition=_condition(request.target, random),
         device=device,
+        side_device=beside,
         weights={name: tensor_bytes(module) for name, module in parts.items()},
     )
 

@@ -21,8 +21,9 @@ from .measure import Sample, WarmUp
 from .models import Models
 from .routes import TARGET_ONLY
 
-SCHEMA = 1
+SCHEMA = 2
 NOT_MEASURED = "peaks are measured on CUDA devices only; torch does not count a CPU's memory"
+NOT_OURS = "peaks are held against the prediction in the execution ours only, which was not run"
 Samples = Mapping[Case, Sequence[Sample]]
 
 
@@ -75,10 +76,11 @@ def summarise_memory(
     sizes = Sizes.of(request, fp8=fp8)
     steps = step_parts(request, sizes, Setting(fp8=fp8))
     measured = warm_ups[OURS].peaks if OURS in warm_ups else {}
+    missing = NOT_MEASURED if OURS in warm_ups else NOT_OURS
     return {
         "weights": {name: _compared(models.weights[name], sizes.weights[name]) for name in sizes.weights},
         "peak": {step: _compared(measured.get(step), sum(parts.values())) for step, parts in steps.items()},
-        "note": None if measured else NOT_MEASURED,
+        "note": None if measured else missing,
     }
 
 
@@ -87,14 +89,17 @@ def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
     return {"bytes": measured, "predicted_bytes": predicted, "deviation": deviation}
 
 
-def conditions(request: PlanRequest, device: torch.device, setups: Mapping[Execution, Setup], *, fp8: bool) -> Any:
+def conditions(request: PlanRequest, models: Models, setups: Mapping[Execution, Setup], *, fp8: bool) -> Any:
     """Return everything the numbers hang on."""
+    device, beside = models.device, models.side_device
     return {
         "versions": versions_on(str(device)),
         "device": str(device),
+        "side_device": str(beside),
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "gpu": _gpu(device) if device.type == "cuda" else None,
+        "side_gpu": torch.cuda.get_device_name(beside) if beside.type == "cuda" else None,
         "drafter": request.drafter.size,
         "target": request.target.size,
         "dtype": request.dtype,

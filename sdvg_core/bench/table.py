@@ -29,7 +29,7 @@ LEFT = ("route", "execution")
 
 def result_text(result: Mapping[str, Any]) -> str:
     """Return the table, the routes in words, the memory, and what to know before believing any of it."""
-    lines = [_headline(result), "", _row({name: name for name, _ in COLUMNS})]
+    lines = [headline(result), "", _row({name: name for name, _ in COLUMNS})]
     lines += [_row(_cells(case)) for case in result["cases"]]
     lines += ["", *_routes(result["cases"]), *_memory(result["memory"]), *result["notes"]]
     return "\n".join(lines)
@@ -51,8 +51,13 @@ def check_text(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _headline(result: Mapping[str, Any]) -> str:
-    return f"{_condition_line(result)}, median of {result['repeats']} rounds"
+def _rounds(repeats: int) -> str:
+    return "one round" if repeats == 1 else f"median of {repeats} rounds"
+
+
+def headline(result: Mapping[str, Any]) -> str:
+    """Return the conditions that a number must not be read without, in one line."""
+    return f"{_condition_line(result)}, {_rounds(result['repeats'])}"
 
 
 def _condition_line(result: Mapping[str, Any]) -> str:

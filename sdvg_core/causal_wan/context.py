@@ -121,7 +121,8 @@ class Recompute:
     ) -> Prepared:
         """Pass the window in pieces of the block's size, each seeing those before it."""
         window = min(history.frames, self.frames)
-        cache = model.new_cache(window + span.frames, size)
+        # Of one size also while the clip is shorter than the window, for where caches are kept.
+        cache = model.new_cache(self.frames + span.frames, size)
         passes = encodes = 0
         if window:
             clean, encodes = self._window_latents(history, window)

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from ..bench.check import differences, footage
-from ..bench.execution import EXECUTIONS, GRAPHS, OURS, USUAL, Case, Execution, cases, set_up
+from ..bench.execution import MARKS, OURS, USUAL, Case, Execution, cases, parse_execution, set_up
 from ..bench.gauges import gauge_of
 from ..bench.measure import Sample, Studio, WarmUp, one_of_each, rounds
 from ..bench.models import Models, random_models
@@ -30,7 +30,7 @@ from ..compiling import check_compile
 from ..errors import BadInput
 from ..loading import DTYPES, check_device, device_clock
 from ..plan import PlanRequest, plan, plan_text
-from ..plan.setting import Setting, Sizes, most, step_parts
+from ..plan.setting import Setting, Sizes, most, split_parts, step_parts
 from ..plan.sizes import GB
 
 INTERRUPTED = 130
@@ -52,9 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--executions",
         nargs="+",
-        choices=list(EXECUTIONS),
+        metavar="EXECUTION",
         default=list(USUAL),
-        help=f"ours, what makes it faster, and the authors' order of work (default: {' '.join(USUAL)})",
+        help="ours; as-published, the authors' order of work; or what makes ours faster: "
+        f"{', '.join(MARKS)}, also joined by + (default: {' '.join(USUAL)})",
     )
     parser.add_argument(
         "--check",
@@ -65,6 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--blocks", type=int, default=9, help="blocks of a video (default 9)")
     parser.add_argument("--size", metavar="WxH", help="pixels (default 832x480; 32x16 at tiny scale)")
     parser.add_argument("--device", help="cuda, cuda:1 ... (default cuda; cpu at tiny scale)")
+    parser.add_argument("--side-device", help="of VAE and scorer, in every execution (default: --device)")
     names = list(DTYPES)
     parser.add_argument("--dtype", choices=names, help="of the transformers (default bfloat16; float32 when tiny)")
     parser.add_argument("--vae-dtype", choices=names, help="default float16; float32 when tiny")
@@ -83,23 +85,28 @@ def run(options: argparse.Namespace) -> int:
     request = _request(options, scale.request)
     routes, executions = _routes(options, request.blocks), _executions(options)
     device = _device(options.device or scale.device, scale)
+    beside = _device(options.side_device, scale) if options.side_device else device
     for model in (request.drafter, request.target):
         choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)
     for execution in executions:
         check_compile(execution.compile, device)
-    room = replace(request, overlap=any(execution.overlap for execution in executions))
-    _check_room(room, device, options.fp8)
+    room = _room(request, executions, side=beside != device)
+    _check_room(room, device, beside, options.fp8)
     carry_out = _check if options.check else _bench
     try:
-        return carry_out(options, request, device, cases(routes, executions))
+        return carry_out(options, request, (device, beside), cases(routes, executions))
     except torch.OutOfMemoryError as error:
-        raise _no_room(request, device, "ran out on the way") from error
+        raise _no_room(room, device, "it ran out on the way") from error
 
 
-def _bench(options: argparse.Namespace, request: PlanRequest, device: torch.device, todo: Sequence[Case]) -> int:
+Devices = tuple[torch.device, torch.device]
+"""Of the transformers, and of VAE and scorer."""
+
+
+def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
     samples: dict[Case, list[Sample]] = {case: [] for case in todo}
     warm_ups: dict[Execution, WarmUp] = {}
-    models, studio = _open(options, request, device, todo)
+    models, studio = _open(options, request, devices, todo)
     interrupted = False
     try:
         for case in one_of_each(todo):
@@ -122,23 +129,23 @@ def _bench(options: argparse.Namespace, request: PlanRequest, device: torch.devi
         "repeats": options.repeats,
         "warm_up_seconds": {execution.name: done.seconds for execution, done in warm_ups.items()},
         "interrupted": interrupted,
-        "conditions": conditions(request, device, studio.setups, fp8=options.fp8),
+        "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
         "cases": summarise_cases(samples),
         "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
-        "notes": [NOTE, SERIAL_NOTE, *([KEPT_NOTE] if GRAPHS in studio.setups else [])],
+        "notes": [NOTE, SERIAL_NOTE, *([KEPT_NOTE] if any(e.compile == "graphs" for e in studio.setups) else [])],
     }
     print(json.dumps(result, allow_nan=False) if options.json else result_text(result))
     return INTERRUPTED if interrupted else 0
 
 
-def _check(options: argparse.Namespace, request: PlanRequest, device: torch.device, todo: Sequence[Case]) -> int:
+def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
     """Print how far the videos of the executions are from ours, on one route; ours is made again, as the others."""
     route = parse_route(CHECK_ROUTE, request.blocks)
     asked = [
         execution for execution in dict.fromkeys(case.execution for case in todo) if not execution.as_published
     ]
     checked = [Case(route=route, execution=execution) for execution in dict.fromkeys((OURS, *asked))]
-    _, studio = _open(options, request, device, checked)
+    models, studio = _open(options, request, devices, checked)
     plain = footage(studio, checked[0])
     found = []
     for case in checked:
@@ -152,7 +159,7 @@ def _check(options: argparse.Namespace, request: PlanRequest, device: torch.devi
         "height": request.height,
         "blocks": request.blocks,
         "route": route.script,
-        "conditions": conditions(request, device, studio.setups, fp8=options.fp8),
+        "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
         "checks": found,
     }
     print(json.dumps(result, allow_nan=False) if options.json else check_text(result))
@@ -160,17 +167,25 @@ def _check(options: argparse.Namespace, request: PlanRequest, device: torch.devi
 
 
 def _open(
-    options: argparse.Namespace, request: PlanRequest, device: torch.device, todo: Sequence[Case]
+    options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]
 ) -> tuple[Models, Studio]:
-    say(f"making {request.drafter.size} and {request.target.size} models on {device}")
-    models = random_models(request, device, fp8=options.fp8)
+    device, beside = devices
+    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {beside}")
+    models = random_models(request, device, beside, fp8=options.fp8)
     executions = dict.fromkeys(case.execution for case in todo)
-    setups = {execution: set_up(execution, models, request, options.attention) for execution in executions}
-    return models, Studio(setups=setups, request=request, clock=device_clock(device), gauge=gauge_of(device))
+    setups = set_up(executions, models, request, options.attention)
+    studio = Studio(
+        setups=setups,
+        request=request,
+        clock=device_clock(*devices),
+        model_clock=device_clock(device),
+        gauge=gauge_of(*devices),
+    )
+    return models, studio
 
 
 def _executions(options: argparse.Namespace) -> tuple[Execution, ...]:
-    return tuple(EXECUTIONS[name] for name in dict.fromkeys(options.executions))
+    return tuple(parse_execution(name) for name in dict.fromkeys(options.executions))
 
 
 def say(text: str) -> None:
@@ -212,20 +227,34 @@ def _device(name: str, scale: Scale) -> torch.device:
     return check_device(name)
 
 
-def _check_room(request: PlanRequest, device: torch.device, fp8: bool) -> None:
-    """Refuse, with the plan for this device, what would run out of memory."""
-    if device.type != "cuda":
-        return
-    free, _ = torch.cuda.mem_get_info(device)
-    needed = most(step_parts(request, Sizes.of(request, fp8=fp8), Setting(fp8=fp8)))
-    if needed > free:
-        raise _no_room(request, device, f"has {free / GB:.1f} GB free of the {needed / GB:.1f} GB that are needed")
+def _room(request: PlanRequest, executions: Sequence[Execution], *, side: bool) -> PlanRequest:
+    """Return the run to find room for: one that does all that any execution does."""
+    return replace(
+        request,
+        side=side,
+        overlap=any(execution.overlap for execution in executions),
+        compile="graphs" if any(execution.compile == "graphs" for execution in executions) else "off",
+        vae_layers="planes" if any(execution.vae_layers == "planes" for execution in executions) else "diffusers",
+    )
+
+
+def _check_room(request: PlanRequest, device: torch.device, beside: torch.device, fp8: bool) -> None:
+    """Refuse, with the plan for the first device, what would run out of memory on either."""
+    parts = step_parts(request, Sizes.of(request, fp8=fp8), Setting(fp8=fp8))
+    needs = zip((device, beside), split_parts(parts), strict=True) if request.side else [(device, parts)]
+    for where, there in needs:
+        if where.type != "cuda":
+            continue
+        free, _ = torch.cuda.mem_get_info(where)
+        if most(there) > free:
+            why = f"{where} has {free / GB:.1f} GB free of the {most(there) / GB:.1f} GB that are needed"
+            raise _no_room(request, device, why)
 
 
 def _no_room(request: PlanRequest, device: torch.device, why: str) -> BadInput:
     free, _ = torch.cuda.mem_get_info(device)
     print(plan_text(plan(max(free / GB, 0.1), request)), file=sys.stderr)
     return BadInput(
-        f"expected room on {device} for all models at once, for the benchmark moves nothing, but it {why}; add "
-        "--fp8, or take a smaller --size"
+        f"expected room on {device} for all models at once, for the benchmark moves nothing, but {why}; add --fp8, "
+        "or take a smaller --size"
     )

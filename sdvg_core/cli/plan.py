@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import get_args
 
 import torch
 
 from ..causal_wan.config import PUBLISHED
 from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import PRESETS, get_preset
+from ..compiling import CompileMode
+from ..decoders import VaeLayers
 from ..loading import DTYPES
 from ..plan import PlanRequest, plan, plan_text
 from ..plan.rates import A6000, H100, RATES, Rates
@@ -50,10 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument(
         "--kv-dtype", choices=KV_DTYPES, default="auto", help="of keys and values (default bfloat16)"
     )
-    models.add_argument("--overlap", action="store_true", help="with the memory that generate --overlap takes")
     models.add_argument("--vae-dtype", choices=list(DTYPES), default="float16")
+    models.add_argument("--vae-layers", choices=get_args(VaeLayers), default="diffusers")
     models.add_argument("--reward-dtype", choices=list(DTYPES), default="float32")
+    models.add_argument("--compile", choices=get_args(CompileMode), default="off", help="as in generate")
+    models.add_argument("--overlap", action="store_true", help="as in generate")
     device = parser.add_argument_group("device")
+    device.add_argument(
+        "--side-device", action="store_true", help="VAE and scorer are on a second device; --vram is of the first"
+    )
     device.add_argument(
         "--pcie",
         type=float,
@@ -78,7 +86,10 @@ def run(options: argparse.Namespace) -> int:
         target_preset=get_preset(options.target_preset),
         kv_dtype=options.kv_dtype,
         overlap=options.overlap,
+        side=options.side_device,
+        compile=options.compile,
         vae_dtype=options.vae_dtype,
+        vae_layers=options.vae_layers,
         reward_dtype=options.reward_dtype,
         pcie=options.pcie,
         rates=RATES[options.rates] if options.rates else _guess_rates(),

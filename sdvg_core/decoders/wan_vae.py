@@ -14,18 +14,20 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from ..compiling import Backend, compiled
+from ..compiling import Backend, compiled, own_copy
 from ..errors import BadInput
 from ..weights import WeightFile, check_complete, check_finite_weights, open_weights
 from .wan_vae_channels_last import make_channels_last
 from .wan_vae_lean import make_lean
+from .wan_vae_planes import make_planar
 from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, with_diffusers_names
 
 # One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
 # into the tensors, so a shallow copy is a whole snapshot, and a rejected draft costs no copy of the state.
 DecodeState = tuple[Any, ...]
-VaeLayers = Literal["diffusers", "lean", "channels-last"]
-"""How the layers do their work: as diffusers has them, in a CPU's order, or with channels last in memory."""
+VaeLayers = Literal["diffusers", "lean", "channels-last", "planes"]
+"""How the layers do their work: as diffusers has them, in a CPU's order, with channels last in memory, or as 2-D
+layers with channels last."""
 
 
 class WanCodec:
@@ -51,7 +53,7 @@ class WanCodec:
         self.temporal_stride = temporal_stride
         self.spatial_stride = spatial_stride
         self._vae: Any = _arranged(vae, layers)
-        self._format = torch.channels_last_3d if layers == "channels-last" else torch.contiguous_format
+        self._format = torch.channels_last_3d if layers in ("channels-last", "planes") else torch.contiguous_format
         self._decode_frame = _compiled(self._format, compiler) if compiler else _decode_frame
         weight = next(vae.parameters())
         self.device, self.dtype = weight.device, weight.dtype
@@ -121,7 +123,7 @@ def _decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
 
 
 def _compiled(memory_format: torch.memory_format, compiler: Backend) -> Callable[[Any, Tensor, list[Any]], Tensor]:
-    fast = compiled(_decode_frame, compiler)
+    fast = compiled(own_copy(_decode_frame), compiler)
 
     def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
         video = fast(vae, z, cache)
@@ -147,6 +149,8 @@ def _arranged(vae: nn.Module, layers: VaeLayers) -> nn.Module:
         make_lean(vae)
     elif layers == "channels-last":
         make_channels_last(vae)
+    elif layers == "planes":
+        make_planar(vae)
     return vae
 
 
@@ -166,7 +170,7 @@ def load_wan_vae(
     """Load the Wan 2.1 VAE, with the original release's names or diffusers', as a file or a diffusers folder.
 
     `layers`: `lean` does the same sums in an order that is several times as fast for a miniature VAE on a CPU;
-    `channels-last` is for half precision on a GPU. `compiler`: see `WanCodec`.
+    `channels-last` and `planes` are for half precision on a GPU. `compiler`: see `WanCodec`.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
     file, sizes, vae = open_wan_vae(path)

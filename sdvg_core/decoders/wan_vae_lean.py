@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from .wan_vae_planes import planar_conv
 
 TINY = 1e-12
 """The least length that is divided by."""
@@ -28,16 +28,6 @@ class LeanNorm(nn.Module):
         squares = x.square().sum(dim=1, keepdim=True).clamp_min(TINY**2)
         scaled: Tensor = x * (squares.rsqrt() * self._scale) * self.gamma + self.bias
         return scaled
-
-
-def planar_conv(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Convolve `b c t h w` by `o c k h w`: each frame and the k - 1 before it as the channels of one plane."""
-    depth = weight.shape[2]
-    frames = x.shape[2] - depth + 1
-    stacked = torch.cat([x[:, :, k : k + frames] for k in range(depth)], dim=1)
-    planes = F.conv2d(stacked.transpose(1, 2).flatten(0, 1), weight.transpose(1, 2).flatten(1, 2), bias)
-    clips: Tensor = planes.unflatten(0, (len(x), frames)).transpose(1, 2)
-    return clips
 
 
 def make_lean(vae: nn.Module) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import BadInput
 from .request import PlanRequest
-from .setting import Setting, Sizes, copied_bytes, most, settings, step_parts, with_target
+from .setting import Setting, Sizes, copied_bytes, most, settings, split_parts, step_parts, with_target
 from .sizes import GB, TEXT_ENCODER_BYTES
 from .work import step_seconds
 
@@ -38,9 +38,9 @@ class BlockSeconds:
 class Plan:
     """How a run is to be laid out on a device with `vram` GB (1e9 bytes), and what to expect of it.
 
-    `parts`: for every step (draft, decode, score, target) which parts lie there, in bytes. `seconds`: None if it
-    does not fit; then `setting` is the smallest one, and `would_fit` the largest size of that shape that does fit,
-    in pixels.
+    `parts`: for every step (draft, decode, score, target) which parts lie there, in bytes; `beside`: which lie on
+    the second device, if there is one. `seconds`: None if it does not fit; then `setting` is the smallest one, and
+    `would_fit` the largest size of that shape that does fit, in pixels.
     """
 
     vram: float
@@ -48,6 +48,7 @@ class Plan:
     setting: Setting
     sizes: Sizes
     parts: Mapping[str, Mapping[str, int]]
+    beside: Mapping[str, Mapping[str, int]]
     seconds: BlockSeconds | None
     would_fit: tuple[int, int] | None = None
 
@@ -90,6 +91,9 @@ class Plan:
             "target_weights": "float8_e4m3fn" if self.setting.fp8 else request.dtype,
             "dtype": request.dtype,
             "overlap": request.overlap,
+            "side_device": request.side,
+            "compile": request.compile,
+            "vae_layers": request.vae_layers,
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "everything_stays": self.setting.stays,
@@ -98,9 +102,11 @@ class Plan:
             "target_streamed_share": self.streamed_share,
             "text_encoder_on_device": self.text_encoder_on_device,
             "peak_bytes": self.peak,
+            "side_peak_bytes": most(self.beside),
             "missing_bytes": self.missing,
             "would_fit": list(self.would_fit) if self.would_fit else None,
             "bytes": {step: dict(parts) for step, parts in self.parts.items()},
+            "side_bytes": {step: dict(parts) for step, parts in self.beside.items()},
             "seconds": asdict(self.seconds) if self.seconds else None,
             "rejected": request.rejected,
             "pcie_gb_per_second": request.pcie,
@@ -130,9 +136,15 @@ def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
     sizes = {fp8: Sizes.of(request, fp8=fp8) for fp8 in (False, True)}
     found = []
     for setting in settings():
+        if request.recorded and not setting.stays:
+            continue  # a recording plays on fixed addresses
         of = sizes[setting.fp8]
-        parts = with_target(step_parts(request, of, setting), of, setting, vram * GB)
-        found.append(Plan(vram=vram, request=request, setting=setting, sizes=of, parts=parts, seconds=None))
+        parts, beside = step_parts(request, of, setting), dict[str, dict[str, int]]()
+        if request.side:
+            parts, beside = split_parts(parts)
+        parts = with_target(parts, of, setting, vram * GB)
+        plan = Plan(vram=vram, request=request, setting=setting, sizes=of, parts=parts, beside=beside, seconds=None)
+        found.append(plan)
     return found
 
 
@@ -145,7 +157,10 @@ def _timed(candidate: Plan) -> Plan:
     request, setting = candidate.request, candidate.setting
     step = step_seconds(request, fp8=setting.fp8)
     copying = copied_bytes(candidate.parts, candidate.sizes, setting) / (request.pcie * GB)
-    accepted = step["drafter"] + step["decode"] + step["score"]
+    judged = step["decode"] + step["score"]
+    # Begun ahead, a draft is made while another device decodes and judges the block before it.
+    ahead = request.overlap and request.side
+    accepted = max(step["drafter"], judged) if ahead else step["drafter"] + judged
     rejected = accepted + step["target"] + step["decode"] + copying
     forced = step["first target"] + step["first decode"] + copying
     later = (1 - request.rejected) * accepted + request.rejected * rejected

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import Preset, get_preset
+from ..compiling import CompileMode
+from ..decoders import VaeLayers
 from ..errors import BadInput
 from ..loading import DTYPES
 from ..scorers.shapes import ImageRewardConfig
@@ -27,7 +29,8 @@ class PlanRequest:
 
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `kv_dtype`: of
     their keys and values, one of `KV_DTYPES`. `overlap`: the next block is drafted beside the decoding and
-    judging of the newest; no time is counted as saved by it, since one device has both to do.
+    judging of the newest; it saves time only where `side` says that VAE and scorer have a device of their own.
+    `compile`, `vae_layers`: as in loading.
     `vae_base`: the VAE's narrowest width. `rejected`: the share of the blocks after the first that the target
     makes. `pcie`: GB per second from main memory to the device. Raises `BadInput` for what cannot be.
     """
@@ -43,6 +46,9 @@ class PlanRequest:
     dtype: str = "bfloat16"
     kv_dtype: str = "auto"
     overlap: bool = False
+    side: bool = False
+    compile: CompileMode = "off"
+    vae_layers: VaeLayers = "diffusers"
     vae_base: int = 96
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
@@ -92,6 +98,11 @@ class PlanRequest:
     def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
         """Both transformers, and how each is run."""
         return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
+
+    @property
+    def recorded(self) -> bool:
+        """Whether passes are recorded, which keeps all that they touch where it is."""
+        return self.compile == "graphs"
 
     @property
     def kv_fp8(self) -> bool:

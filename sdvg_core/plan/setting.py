@@ -14,7 +14,9 @@ from .request import PlanRequest
 from .sizes import layer_bytes, state_bytes, weight_bytes, working_bytes
 from .work import context_passes
 
-STEPS = ("draft", "decode", "score", "target")
+# Who does a step, and so where what it needs for a while must be.
+WORKERS: Mapping[str, str] = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
+SIDE = ("vae", "scorer")
 MOVABLE = ("drafter", "scorer", "vae state")
 # Of a streamed target: the layer at work, and the next one on its way.
 LAYERS_IN_FLIGHT = 2
@@ -71,9 +73,28 @@ class Sizes:
         )
 
 
-def step_parts(request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, dict[str, int]]:
-    """Return for every step which parts lie there, in bytes; of a streamed target only what is in flight."""
-    return {step: _parts_of(step, request, sizes, setting) for step in STEPS}
+Parts = dict[str, dict[str, int]]
+"""For every step, the parts that lie there, in bytes."""
+
+
+def step_parts(request: PlanRequest, sizes: Sizes, setting: Setting) -> Parts:
+    """Return what lies on any device in every step; of a streamed target only what is in flight."""
+    return {step: _parts_of(step, request, sizes, setting) for step in WORKERS}
+
+
+def split_parts(parts: Parts) -> tuple[Parts, Parts]:
+    """Return what of the steps lies with drafter and target, and what with VAE and scorer."""
+    beside = {step: {n: size for n, size in of.items() if owner(n, step) in SIDE} for step, of in parts.items()}
+    with_models = {step: {n: size for n, size in of.items() if n not in beside[step]} for step, of in parts.items()}
+    return with_models, beside
+
+
+def owner(part: str, step: str) -> str:
+    """Return whose a part is: what is needed for a while is the worker's, every other part is named by its model.
+
+    Beside another's work it is the drafter that works.
+    """
+    return {"working": WORKERS[step], "working beside": "drafter"}.get(part, part.split()[0])
 
 
 def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, int]:
@@ -92,20 +113,26 @@ def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -
         parts["vae state"] = states["vae state"] * (2 if step in ("decode", "score") else 1)
     for name, (_, preset) in request.models.items():
         parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
-        at_work = step == {"drafter": "draft", "target": "target"}[name] or (works_beside and name == "drafter")
-        if at_work or preset.policy == "incremental":
+        at_work = name == WORKERS[step] or (works_beside and name == "drafter")
+        if at_work or preset.policy == "incremental" or request.recorded:
             parts[f"{name} keys and values"] = states[f"{name} keys and values"]
+        if request.recorded:
+            # A prompt's keys and values once more, and what the passes need for a while, which nobody else gets.
+            own = 0 if at_work else sizes.working[_step_of(name)]
+            parts[f"{name} recordings"] = states[f"{name} text keys and values"] + own
     return parts
 
 
+def _step_of(worker: str) -> str:
+    return next(step for step, who in WORKERS.items() if who == worker)
+
+
 def most(parts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the bytes of the step that needs most."""
-    return max(sum(step.values()) for step in parts.values())
+    """Return the bytes of the step that needs most; 0 if there is none."""
+    return max((sum(step.values()) for step in parts.values()), default=0)
 
 
-def with_target(
-    parts: Mapping[str, Mapping[str, int]], sizes: Sizes, setting: Setting, room: float
-) -> dict[str, dict[str, int]]:
+def with_target(parts: Mapping[str, Mapping[str, int]], sizes: Sizes, setting: Setting, room: float) -> Parts:
     """Return the steps with as much of a streamed target on the device as there is room for."""
     steps = {name: dict(step) for name, step in parts.items()}
     if setting.streamed:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from ..causal_wan.config import WanConfig, wan_shapes
 from ..causal_wan.fp8_cache import SCALE
 from ..causal_wan.presets import Preset
+from ..decoders import VaeLayers
 from ..decoders.wan_vae_shapes import wan_vae_shapes
 from ..scorers.shapes import used_shapes
 from .request import PATCH, VAE_STRIDE, PlanRequest
@@ -20,10 +21,16 @@ GB = 10**9
 FLOAT32 = 4
 # The decoder's state, per pixel of a frame: so many values for each channel of its base width, and half a value.
 STATE_VALUES_PER_BASE, STATE_VALUES_MORE = 24.625, 0.5
-# Alive at once while a block is decoded or a frame encoded, beside the old state and the new: values of the VAE's
-# dtype, and bytes whatever the dtype, per pixel of a frame, at a base width of 96.
-DECODE_VALUES, DECODE_BYTES = 2330, 783
-ENCODE_VALUES = 974
+# Alive at once while a block is decoded, beside the old state and the new, by how the layers work: values of the
+# VAE's dtype, and bytes whatever the dtype, per pixel of a frame, at a base width of 96.
+DECODE: Mapping[VaeLayers, tuple[int, int]] = {
+    "diffusers": (2330, 783),
+    "channels-last": (2330, 783),
+    "lean": (3494, 0),
+    "planes": (3482, 0),
+}
+# Likewise while a frame is encoded.
+ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "channels-last": 974, "lean": 1259, "planes": 1350}
 PUBLISHED_BASE = 96
 # Alive at once in a pass, in widths of the model for every token: in attention, and beside the feed-forward's
 # middle and the activation of that.
@@ -138,16 +145,17 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     if fp8:  # one weight at a time is cast up
         config = request.target
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
-    encode = int(ENCODE_VALUES * scale * request.pixels) * vae
+    encode = int(ENCODE_VALUES[request.vae_layers] * scale * request.pixels) * vae
     for name, (_, preset) in request.models.items():
         if preset.policy == "recompute":  # the window's first frame is encoded when the cache is already there
             passes[name] = max(passes[name], encode)
+    values, whatever = DECODE[request.vae_layers]
     frames = 4 * request.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
     return {
         "draft": passes["drafter"],
-        "decode": int((DECODE_VALUES * vae * scale + DECODE_BYTES) * request.pixels),
+        "decode": int((values * vae * scale + whatever) * request.pixels),
         "score": max(SCORE_BYTES * frames * request.pixels, network),
         "target": passes["target"],
     }

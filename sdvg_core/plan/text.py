@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .choose import Plan
-from .setting import Setting
+from .setting import Setting, most
 from .sizes import GB
 
 NAMES = {
@@ -34,16 +34,28 @@ def plan_text(plan: Plan) -> str:
     ]
     lines += _fit_lines(plan) if plan.fits else _misfit_lines(plan)
     step = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
-    parts = sorted(plan.parts[step].items(), key=lambda item: -item[1])
-    inside = ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in parts)
-    lines.append(f"Most is needed for {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {inside}.")
+    lines.append(f"Most is needed for {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {_inside(plan.parts[step])}.")
+    if plan.beside:
+        step = max(plan.beside, key=lambda name: sum(plan.beside[name].values()))
+        peak = gigabytes(most(plan.beside))
+        lines.append(
+            f"The second device holds VAE and scorer, at most {peak} in {STEP_NAMES[step]}: "
+            f"{_inside(plan.beside[step])}."
+        )
     if plan.seconds:
         lines += _seconds_lines(plan)
     return "\n".join(lines)
 
 
+def _inside(parts: Mapping[str, int]) -> str:
+    largest_first = sorted(parts.items(), key=lambda item: -item[1])
+    return ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in largest_first)
+
+
 def _fit_lines(plan: Plan) -> list[str]:
     where = "on the device, before the other models come" if plan.text_encoder_on_device else "on the CPU"
+    if plan.request.side:
+        where = "on the second device if that has 12 GB, before the other models come"
     return [f"Fits: {layout(plan)}.", f"The text encoder reads the prompt {where}."]
 
 

@@ -82,7 +82,7 @@ def open_bench(job: Job) -> Bench:
         metrics=(SeamChange(), *(metric for metric in optional if metric)),
         judge=oracle if job.pocket else None,
         memo_bytes=job.memo_bytes,
-        clock=device_clock(torch.device(job.load.device)),
+        clock=device_clock(torch.device(job.load.device), job.load.beside),
     )
 
 

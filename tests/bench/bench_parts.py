@@ -41,5 +41,6 @@ def tiny_models() -> Models:
 
 def tiny_studio(*executions: Execution, gauge: Gauge | None = None) -> Studio:
     """Where tiny videos of four blocks are made, in ours and as published if nothing else is asked for."""
-    setups = {execution: set_up(execution, tiny_models(), TINY) for execution in executions or (OURS, AS_PUBLISHED)}
-    return Studio(setups=setups, request=TINY, clock=Clock(), gauge=gauge or NoGauge())
+    setups = set_up(executions or (OURS, AS_PUBLISHED), tiny_models(), TINY)
+    clock = Clock()
+    return Studio(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=gauge or NoGauge())

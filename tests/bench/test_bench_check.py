@@ -9,10 +9,10 @@ import torch
 from bench_parts import case, tiny_studio
 
 from sdvg_core.bench.check import Footage, differences, footage
-from sdvg_core.bench.execution import OURS, OVERLAP, Execution
+from sdvg_core.bench.execution import OURS, parse_execution
 from sdvg_core.cli import main
 
-CHANNELS_LAST = Execution(name="channels-last", vae_layers="channels-last")
+CHANNELS_LAST, OVERLAP = parse_execution("channels-last"), parse_execution("overlap")
 
 
 def film(latent=0.0, pixel=0.0, scores=(1.0, 2.0, 4.0, 5.0)) -> Footage:

@@ -28,7 +28,19 @@ CASE_KEYS = {
     *("limit", "share_of_limit", "ratio_to_as_published", "ratio_to_ours"),
 }
 CONDITIONS = {
-    *("versions", "device", "processor", "threads", "gpu", "drafter", "target", "dtype", "target_weights"),
+    *(
+        "versions",
+        "device",
+        "side_device",
+        "side_gpu",
+        "processor",
+        "threads",
+        "gpu",
+        "drafter",
+        "target",
+        "dtype",
+        "target_weights",
+    ),
     *("vae_dtype", "reward_dtype", "presets", "executions", "kv_dtype"),
 }
 

@@ -7,7 +7,7 @@ import torch
 from bench_parts import case, tiny_models, tiny_studio
 from tiny import make_engine, run
 
-from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases
+from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases, parse_execution
 from sdvg_core.bench.gauges import metered
 from sdvg_core.bench.measure import Studio, one_of_each, rounds
 from sdvg_core.bench.routes import default_routes
@@ -133,3 +133,14 @@ def test_warming_up_drafts_the_first_block_too(monkeypatch):
     monkeypatch.setattr("sdvg_core.bench.measure.speculate", noted)
     studio.warm_up(case("r=1", OURS, 4))
     assert {(0, True), (0, False), (1, True), (2, False)} <= set(drafted)
+
+
+def test_what_executions_have_alike_is_made_once():
+    """Catches a VAE, compiled code or recordings, with their keys and values, for every execution anew."""
+    names = ["ours", "overlap", "planes", "planes+overlap", "compiled", "compiled+overlap"]
+    ours, overlap, planes, both, compiled, ahead = tiny_studio(*map(parse_execution, names)).setups.values()
+    assert ours.codec is overlap.codec is not planes.codec
+    assert planes.codec is both.codec is not compiled.codec
+    assert compiled.codec is ahead.codec
+    assert compiled.target.passes is ahead.target.passes is not ours.target.passes
+    assert compiled.target.passes is not compiled.drafter.passes

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from bench_parts import NINE
 
-from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases
+from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases, parse_execution
 from sdvg_core.bench.routes import default_routes, evenly, parse_route
 from sdvg_core.errors import BadInput
 
@@ -51,6 +51,17 @@ def test_a_route_that_does_not_exist_is_refused(name, part):
 def test_a_short_clip_has_only_the_routes_that_fit_it():
     names = [route.name for route in default_routes(3)]
     assert names == ["target-only", "draft-only", "anchor-only", "r=1", "r=2", "bail-out"]
+
+
+def test_an_execution_is_ours_and_all_the_marks_in_its_name():
+    """The later of two marks that say the same thing counts: compiled brings layers of its own."""
+    both = parse_execution("compiled+planes+overlap")
+    assert both.name == "compiled+planes+overlap"
+    assert (both.compile, both.vae_layers, both.overlap) == ("default", "planes", True)
+    assert parse_execution("compiled").vae_layers == "channels-last"
+    assert not both.as_published
+    assert both.schedule == OURS.schedule
+    assert [parse_execution(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
 
 
 def test_the_authors_have_no_bail_out():

@@ -1,25 +1,17 @@
-"""Passes with compiled stages, and passes recorded once and played: the same video, and few shapes.
-
-A recorder for CUDA cannot run here. Its stand-in keeps to the same rule: what it plays works on the memory that was
-there when it was made, and writes its result over the one before.
-"""
+"""Passes with compiled stages, and passes recorded once and played: the same video, and few shapes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 import torch
+from recorded import STEPS, Recorder, engine_with
 from tiny import (
     POLICIES,
     PROMPT,
-    EchoCodec,
     can_compile,
     condition,
     latents_of,
     make_engine,
-    make_generator,
     run,
     scripted,
 )
@@ -27,13 +19,10 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from sdvg_core.bench.check import collect, differences
-from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.causal_wan.passes import Passes, RecordedPasses, compiled_stages, passes_for
-from sdvg_core.speculate import Emitted, Engine
+from sdvg_core.speculate import Emitted
 
 ROUTE = scripted("rarraaararaa")
-STEPS = "1000,750,500,250"
-Play = Callable[[], Tensor | None]
 
 
 @pytest.fixture
@@ -41,15 +30,6 @@ def fresh_compiler():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-
-
-def engine_with(policy: str, passes: Callable[[], Passes]) -> Engine:
-    """The tiny engine of `make_engine`, each model with passes of its own."""
-    codec = EchoCodec()
-    common = {"encoder": AnchorEncoder(codec.encode), "schedule": STEPS}
-    drafter = make_generator(1, codec, policy, name="drafter", passes=passes(), **common)
-    target = make_generator(2, codec, policy, name="target", passes=passes(), **common)
-    return replace(make_engine(policy), drafter=drafter, target=target, codec=codec)
 
 
 def plain(policy: str) -> list[Emitted]:
@@ -115,27 +95,6 @@ def test_what_cannot_be_compiled_whole_is_an_error_and_not_half_compiled(fresh_c
 
 
 # --- recorded
-
-
-class Recorder:
-    """Stands in for CUDA graphs, and counts recordings and plays."""
-
-    def __init__(self) -> None:
-        self.recorded = self.played = 0
-
-    def __call__(self, work: Play) -> Play:
-        self.recorded += 1
-        result = work()
-
-        def play() -> Tensor | None:
-            self.played += 1
-            made = work()
-            if result is None:
-                return None
-            assert made is not None
-            return result.copy_(made)
-
-        return play
 
 
 @pytest.mark.parametrize("policy, recordings", [("recompute", 3 + 2), ("incremental", 8 + 7)])

@@ -7,7 +7,7 @@ from diffusers import AutoencoderKLWan
 from safetensors.torch import save_file
 
 from sdvg_core.decoders import WanCodec, load_wan_vae, wan_vae_to_original
-from sdvg_core.decoders.wan_vae_lean import planar_conv
+from sdvg_core.decoders.wan_vae_planes import planar_conv
 from sdvg_core.decoders.wan_vae_shapes import wan_vae_shapes
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD, read_sizes
 from sdvg_core.errors import BadInput

@@ -64,7 +64,8 @@ def make_loaded(
     scorer: Any = NotedScorer()
     engine = type(engine)(drafter=engine.drafter, target=engine.target, codec=engine.codec, scorer=scorer)
     codec: Any = engine.codec
-    return Loaded(engine=engine, codec=codec, scorer=scorer, patch=2, settings={"device": "cpu"}, notes=())
+    settings = {"device": "cpu", "side_device": "cpu"}
+    return Loaded(engine=engine, codec=codec, scorer=scorer, patch=2, settings=settings, notes=())
 
 
 def make_video(

@@ -17,7 +17,7 @@ def test_a_fault_in_either_thread_does_no_harm(policy: str, tmp_path: Path) -> N
     heard = Trap()
     undo = {"undo": True} if policy == "incremental" else {}
     loaded = make_loaded(policy, lambda kind: heard(f"progress, {kind}"), **undo)
-    loaded = replace(loaded, settings={"device": "cpu", "side_device": "cpu"}, overlap=True)
+    loaded = replace(loaded, overlap=True)
     with quick():
         heard = all_calls = Trap()
         with heard.set():

@@ -1,0 +1,99 @@
+"""A plan for two devices, and one whose passes are recorded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from sdvg_core.cli import main
+from sdvg_core.plan import PlanRequest, plan, plan_text
+from sdvg_core.plan.setting import WORKERS, Setting, Sizes, most, owner, split_parts, step_parts
+
+FULL = PlanRequest()
+GB = 10**9
+
+
+def parts(request: PlanRequest):
+    return step_parts(request, Sizes.of(request, fp8=False), Setting())
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_lies_on_two_devices_is_what_lay_on_one(overlap):
+    whole = parts(replace(FULL, overlap=overlap))
+    first, second = split_parts(whole)
+    for step in WORKERS:
+        assert first[step] | second[step] == whole[step]
+        assert not first[step].keys() & second[step].keys()
+        assert {"target", "drafter"} <= first[step].keys()
+        assert {"vae", "scorer", "vae state"} <= second[step].keys()
+    assert "working" in first["draft"]
+    assert "working" in first["target"]
+    assert "working" in second["decode"]
+    assert "working" in second["score"]
+    assert ("working beside" in first["decode"]) == overlap
+
+
+def test_every_part_has_an_owner_among_the_models():
+    everything = replace(FULL, overlap=True, compile="graphs")
+    owners = {owner(part, step) for step, of in parts(everything).items() for part in of}
+    assert owners == set(WORKERS.values())
+
+
+def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds():
+    one, two = plan(48, FULL), plan(48, replace(FULL, side=True))
+    assert two.peak < one.peak
+    assert "vae" not in two.parts["decode"]
+    assert two.beside["decode"]["vae state"] == one.parts["decode"]["vae state"]
+    assert most(one.beside) == 0
+    assert "second device holds VAE and scorer, at most 8.0 GB in decoding" in plan_text(two)
+    assert "second device" not in plan_text(one)
+
+
+def test_only_on_two_devices_does_the_overlap_save_time():
+    """A draft is made while the block before it is decoded and judged; what the target makes is not."""
+    serial, alone = plan(80, FULL).seconds, plan(80, replace(FULL, overlap=True)).seconds
+    apart = plan(80, replace(FULL, side=True)).seconds
+    both = plan(80, replace(FULL, side=True, overlap=True)).seconds
+    assert serial == alone == apart
+    assert both.accepted < serial.accepted < 2 * both.accepted
+    assert both.rejected - both.accepted == pytest.approx(serial.rejected - serial.accepted)
+    assert both.forced == serial.forced
+
+
+def test_recorded_passes_keep_what_they_touch_in_every_step():
+    plain, kept = parts(FULL), parts(replace(FULL, compile="graphs"))
+    sizes = Sizes.of(FULL, fp8=False)
+    for step, of in kept.items():
+        assert of["target keys and values"] == plain["target"]["target keys and values"]
+        assert of["drafter keys and values"] == plain["draft"]["drafter keys and values"]
+        more = {name: size for name, size in of.items() if size != plain[step].get(name)}
+        for name, own in (("target", "target"), ("drafter", "draft")):
+            text = sizes.states[f"{name} text keys and values"]
+            assert more[f"{name} recordings"] == text + (0 if step == own else sizes.working[own])
+        assert set(more) <= {f"{name} {what}" for name in FULL.models for what in ("keys and values", "recordings")}
+    assert parts(replace(FULL, compile="default")) == plain
+
+
+def test_a_recording_plays_on_fixed_addresses_so_nothing_is_moved():
+    assert not plan(24, FULL).setting.stays
+    refused = plan(24, replace(FULL, compile="graphs"))
+    assert not refused.fits
+    assert refused.setting.stays
+
+
+@pytest.mark.parametrize("layers, more", [("planes", 0.6 * GB), ("channels-last", 0)])
+def test_the_layers_of_the_vae_are_counted(layers, more):
+    plain, other = parts(FULL), parts(replace(FULL, vae_layers=layers))
+    assert other["decode"]["working"] - plain["decode"]["working"] == pytest.approx(more, rel=0.05)
+
+
+def test_the_command_takes_all_of_it(capsys):
+    options = ["--side-device", "--overlap", "--compile", "graphs", "--vae-layers", "planes"]
+    assert main(["plan", "--vram", "80", "--json", *options]) == 0
+    found = json.loads(capsys.readouterr().out)
+    asked = (found["side_device"], found["overlap"], found["compile"], found["vae_layers"])
+    assert asked == (True, True, "graphs", "planes")
+    assert found["peak_bytes"] == max(sum(of.values()) for of in found["bytes"].values())
+    assert found["side_peak_bytes"] == max(sum(of.values()) for of in found["side_bytes"].values()) > 8 * GB
