@@ -44,6 +44,7 @@ def build_engine(
             context=context,
             schedule=get_schedule(preset.schedule),
             block_frames=preset.block_frames,
+            kv_fp8=job.kv_fp8,
             before_pass=progress.before_pass,
             clock=clock,
         )

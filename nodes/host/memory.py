@@ -53,6 +53,7 @@ def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
         height=job.height,
         blocks=job.blocks,
         overlap=job.overlap,
+        kv_dtype=job.kv_dtype,
     )
     return Memory(
         patchers=tuple(patchers.values()),

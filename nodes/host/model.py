@@ -81,9 +81,13 @@ def comfy_generator(
     schedule: Schedule,
     block_frames: int,
     before_pass: Callable[[str], None],
+    kv_fp8: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> ComfyGenerator:
-    """Return a generator over a MODEL that `check_model` let pass. It loads nothing: see `residency`."""
+    """Return a generator over a MODEL that `check_model` let pass. It loads nothing: see `residency`.
+
+    `kv_fp8`: keep keys and values in float8_e4m3fn.
+    """
     return ComfyGenerator(
         patcher.model.diffusion_model,
         name=name,
@@ -92,6 +96,7 @@ def comfy_generator(
         schedule=schedule,
         block_frames=block_frames,
         device=patcher.load_device,
+        kv_fp8=kv_fp8,
         before_pass=before_pass,
         clock=clock,
     )

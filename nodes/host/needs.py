@@ -13,16 +13,13 @@ import torch
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
 
+from ...sdvg_core.causal_wan.backends import AUTO
 from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.plan.setting import Setting, Sizes, step_parts
+from ...sdvg_core.plan.setting import WORKERS, Setting, Sizes, owner, step_parts
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .model import compute_dtype, config_of
-
-# Who does a step, and so where what it needs for a while must be.
-WORKERS = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
-WORKING, WORKING_BESIDE = "working", "working beside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +41,7 @@ def plan_request(
     vae: VAE,
     scorer: ImageRewardScorer | None,
     overlap: bool = False,
+    kv_dtype: str = AUTO,
     **size: int,
 ) -> PlanRequest:
     """Return what the core is asked to plan. `size`: width, height, blocks. Raises `BadInput` for what cannot be."""
@@ -58,6 +56,7 @@ def plan_request(
         vae_base=vae.first_stage_model.decoder.dim,
         vae_dtype=_name(vae.vae_dtype),
         overlap=overlap,
+        kv_dtype=kv_dtype,
         **size,
     )
     return replace(request, reward=scorer.config, reward_dtype=_name(scorer.dtype)) if scorer else request
@@ -80,19 +79,11 @@ def needs_of(
             parts = {
                 part: size * (min(prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
                 for part, size in steps[step].items()
-                if part not in WORKERS.values() and devices[_role(part, worker)] == device
+                if part not in WORKERS.values() and devices[owner(part, step)] == device
             }
             needs = Needs(step=step, parts=parts)
             found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)
     return found
-
-
-def _role(part: str, worker: str) -> str:
-    """Return whose a part is: what is needed for a while is the worker's, every other part is named by its model.
-
-    Beside another's work it is the drafter that works.
-    """
-    return {WORKING: worker, WORKING_BESIDE: "drafter"}.get(part, part.split()[0])
 
 
 def _name(dtype: torch.dtype) -> str:

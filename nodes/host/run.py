@@ -13,8 +13,9 @@ import comfyui_version
 import torch
 from torch import Tensor
 
+from ...sdvg_core.causal_wan.backends import AUTO
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.described import OVERLAP_NOTE
+from ...sdvg_core.described import FP8_NOTE, OVERLAP_NOTE
 from ...sdvg_core.environment import versions_on
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.history import timeline_from_latents
@@ -33,6 +34,7 @@ from .checks import check_model, check_pair
 from .conditioning import read_conditions
 from .engine import build_engine
 from .memory import memory_of, while_resident
+from .model import compute_dtype
 from .presets import preset_of
 from .progress import NodeProgress
 from .vae import ComfyCodec, check_vae
@@ -58,10 +60,16 @@ class Job:
     schedule: str | None
     drafter_context: str
     overlap: bool
+    kv_dtype: str
     continue_from: dict[str, Any] | None
     start_image: Tensor | None
     node_id: str | None
     workflow_id: str | None
+
+    @property
+    def kv_fp8(self) -> bool:
+        """Whether keys and values are kept in float8_e4m3fn."""
+        return self.kv_dtype != AUTO
 
 
 def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
@@ -101,7 +109,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
         versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
         blocks=tuple(records),
         fps=FPS,
-        notes=(*notes, *plan, *_scorer_notes(job, conditions), *([OVERLAP_NOTE] if job.overlap else [])),
+        notes=(*notes, *plan, *_scorer_notes(job, conditions), *_notes_on(job)),
         target_only_seconds=target_only[0],
         target_only_source=target_only[1],
     )
@@ -190,8 +198,8 @@ def _settings(job: Job, drafter: Preset, target: Preset) -> dict[str, Any]:
     scorer = dict(job.router.scorer.describe()) if job.router.scorer else {"name": "none"}
     scorer.pop("notes", None)
     return {
-        "drafter": _model_settings(job.drafter, drafter),
-        "target": _model_settings(job.target, target),
+        "drafter": _model_settings(job.drafter, drafter, job.kv_dtype),
+        "target": _model_settings(job.target, target, job.kv_dtype),
         "scorer": scorer,
         "router": router,
         "seed": job.seed,
@@ -205,13 +213,14 @@ def _settings(job: Job, drafter: Preset, target: Preset) -> dict[str, Any]:
     }
 
 
-def _model_settings(patcher: Any, preset: Preset) -> dict[str, Any]:
+def _model_settings(patcher: Any, preset: Preset, kv_dtype: str) -> dict[str, Any]:
     names = ("block_frames", "schedule", "policy", "context_frames", "window", "sink")
     return {
         "preset": preset.name,
         **{name: getattr(preset, name) for name in names},
         "loras_and_patches": len(patcher.patches),
         "bytes": patcher.model_size(),
+        "kv_dtype": str(compute_dtype(patcher)).removeprefix("torch.") if kv_dtype == AUTO else kv_dtype,
     }
 
 
@@ -221,3 +230,8 @@ def _scorer_notes(job: Job, conditions: Conditions) -> tuple[str, ...]:
     scorer = job.router.scorer
     texts = dict.fromkeys(condition.gate_text for _, condition in conditions.entries)
     return (*scorer.describe()["notes"], *(note for text in texts for note in scorer.scorer.prompt_notes(text)))
+
+
+def _notes_on(job: Job) -> tuple[str, ...]:
+    """Return what was done beside the plain and exact, in the command line's sentences."""
+    return (*([FP8_NOTE] if job.kv_fp8 else []), *([OVERLAP_NOTE] if job.overlap else []))

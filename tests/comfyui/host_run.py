@@ -82,6 +82,7 @@ def make_job(
         "schedule": None,
         "drafter_context": "committed",
         "overlap": False,
+        "kv_dtype": "auto",
         "continue_from": None,
         "start_image": None,
         "node_id": None,

@@ -80,11 +80,11 @@ def set_in(place: str, parts: Parts, trap: Trap) -> Iterator[None]:
         handle.remove()
 
 
-def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseException]) -> str:
+def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseException], **changes: Any) -> str:
     """Run with one fault; return what came out in words, so that nothing of the run is held on to."""
     with set_in(place, parts, Trap(at, error)):
         try:
-            video_of(make_job(parts))
+            video_of(make_job(parts, **changes))
         except (RuntimeError, OldInterrupt, Interrupt, BadInput) as raised:
             return f"{type(raised).__name__}: {raised}"
     return "nothing"
@@ -131,10 +131,10 @@ class Fresh:
         self._parts, self._unbroken = parts, unbroken
         self._state, self._held = state_of(parts), held()
 
-    def check_after(self, place: str, at: int, error: str) -> None:
+    def check_after(self, place: str, at: int, error: str, **changes: Any) -> None:
         """Break a run off, and see that it was as if it had never been."""
         raised, expected = ERRORS[error]
-        assert break_off(self._parts, place, at, raised).startswith(expected), (at, error)
+        assert break_off(self._parts, place, at, raised, **changes).startswith(expected), (at, error)
         assert changed(self._state, state_of(self._parts)) == [], (at, error)
         assert held() == self._held, (at, error)
         assert same_video(video_of(make_job(self._parts)), self._unbroken), (at, error)
@@ -151,6 +151,14 @@ def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
     fresh, last = Fresh(parts, unbroken), calls[place]
     for at, error in zip((1, 1 + last // 3, 1 + 2 * last // 3, last), ERRORS, strict=True):
         fresh.check_after(place, at, error)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_interrupt_beside_a_block_that_was_begun_ahead_does_no_harm_either(
+    place: str, parts: Parts, unbroken: Video, calls: dict[str, int]
+) -> None:
+    """In the thread of the models and in the node's. Catches a thread that goes on after the run."""
+    Fresh(parts, unbroken).check_after(place, calls[place] // 2, "interrupt", overlap=True)
 
 
 @pytest.mark.exhaustive

@@ -12,6 +12,7 @@ import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_tiny import CONFIG, SIZE, generator_of, load_model, random_weights
+from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.checks import check_model, check_pair
 from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.nodes.host.model import ComfyOps, comfy_generator, compute_dtype
@@ -201,10 +202,10 @@ def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(
     assert torch.equal(whole, clip(over(patcher)))
 
 
-def standalone(tree: torch.nn.Module) -> CausalWanGenerator:
+def standalone(tree: torch.nn.Module, **options: Any) -> CausalWanGenerator:
     """A generator as the command line has it."""
-    context = Incremental(window=FRAMES * BLOCKS)
-    return CausalWanGenerator(tree, name="model", ops=TorchOps(torch.float32), context=context, schedule=SCHEDULE)
+    chosen = {"context": Incremental(window=FRAMES * BLOCKS), "schedule": SCHEDULE, **options}
+    return CausalWanGenerator(tree, name="model", ops=TorchOps(torch.float32), **chosen)
 
 
 def our_tree(weights: dict[str, Tensor]) -> WanTree:
@@ -217,6 +218,27 @@ def test_under_the_same_operations_comfyuis_modules_make_what_ours_make(tmp_path
     weights = random_weights()
     theirs = onto_device(load_model(tmp_path, weights)).model.diffusion_model
     assert torch.equal(clip(standalone(theirs)), clip(standalone(our_tree(weights))))
+
+
+def test_under_the_same_operations_keys_and_values_in_fp8_are_the_cores_bit_for_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = random_weights()
+    patcher = onto_device(load_model(tmp_path, weights))
+    monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
+    whole, near = clip(over(patcher)), clip(over(patcher, kv_fp8=True))
+    assert torch.equal(near, clip(standalone(our_tree(weights), kv_fp8=True)))
+    assert 1e-4 < (near - whole).norm() / whole.norm() < 0.3
+
+
+@pytest.mark.parametrize("change", [in_bf16, with_lora], ids=["bf16", "lora"])
+def test_keys_and_values_in_fp8_are_read_back_for_comfyuis_attention(
+    change: Callable[[ModelPatcher], ModelPatcher], tmp_path: Path
+) -> None:
+    """Its kernel gets them in the dtype of its queries, or it would refuse them."""
+    patcher = onto_device(change(load_model(tmp_path)))
+    whole, near = clip(over(patcher)), clip(over(patcher, kv_fp8=True))
+    assert 1e-4 < (near - whole).norm() / whole.norm() < 0.3
 
 
 def test_the_pack_and_the_command_line_make_the_same_latents_up_to_rounding(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders import load_wan_vae
+from sdvg_pack.sdvg_core.described import FP8_NOTE
 from sdvg_pack.sdvg_core.loading import LoadOptions, encode_prompts
 from sdvg_pack.sdvg_core.model_files import ModelFiles
 from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
@@ -39,13 +40,16 @@ pytestmark = pytest.mark.comfyui
 BLOCKS, SEED, TAU = 4, 11, -1.3  # a threshold that some drafts reach and some do not
 PROMPT = "a small red ball moves from left to right over a blue field"
 DRAFTER, TARGET = "self-forcing-1.3b", "krea-14b"
+FP8 = "float8_e4m3fn"
+# Options of the command line, and the same as settings of the router and inputs of the sampler.
 CASES = {
-    "as it comes": ([], {}, "committed"),
+    "as it comes": ([], {}, {}),
     "the drafter goes on from its own drafts, and a remake from the draft": (
         ["--drafter-context", "own", "--repair-step", "2"],
         {"repair_step": 2},
-        "own",
+        {"drafter_context": "own"},
     ),
+    "keys and values in fp8": (["--kv-dtype", FP8], {}, {"kv_dtype": FP8}),
 }
 
 
@@ -60,9 +64,7 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
     return latents, json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
-def by_nodes(
-    files: ModelFiles, changes: dict[str, Any], drafter_context: str, *, overlap: bool = False
-) -> tuple[Tensor, RunReport]:
+def by_nodes(files: ModelFiles, changes: dict[str, Any], **inputs: Any) -> tuple[Tensor, RunReport]:
     scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
     router = RouterValue(RouterConfig(**{"policy": "reward", "tau": TAU, **changes}), scorer)
@@ -80,8 +82,7 @@ def by_nodes(
         blocks=BLOCKS,
         seed=SEED,
         schedule="preset",
-        drafter_context=drafter_context,
-        overlap=overlap,
+        **{"drafter_context": "committed", **inputs},
     ).result
     return latent["samples"], report
 
@@ -90,11 +91,11 @@ class Hidden:
     unique_id = extra_pnginfo = None
 
 
-@pytest.mark.parametrize(("options", "changes", "drafter_context"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(("options", "changes", "inputs"), CASES.values(), ids=CASES)
 def test_nodes_and_command_line_make_the_same_latents_bit_for_bit(
     options: list[str],
     changes: dict[str, Any],
-    drafter_context: str,
+    inputs: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -102,19 +103,32 @@ def test_nodes_and_command_line_make_the_same_latents_bit_for_bit(
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
     monkeypatch.setattr(run, "ComfyCodec", lambda _: load_wan_vae(files.vae))
-    ours, report = by_nodes(files, changes, drafter_context)
+    ours, report = by_nodes(files, changes, **inputs)
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     assert torch.equal(ours, Wan21().process_out(theirs))
     assert [block.author for block in report.blocks] == [block["author"] for block in written["blocks"]]
     assert [block.decision.score for block in report.blocks] == [block["score"] for block in written["blocks"]]
     assert {block.author for block in report.blocks} == {"drafter", "target"}
+    for role in ("drafter", "target"):
+        assert report.settings[role]["kv_dtype"] == written["settings"][role]["kv_dtype"]
+    assert (FP8_NOTE in report.notes) == (FP8_NOTE in written["notes"]) == ("kv_dtype" in inputs)
+
+
+def test_keys_and_values_in_fp8_make_other_latents_in_blocks_of_either_model(tmp_path: Path) -> None:
+    """Near those of whole ones. Catches: a widget that is silently off, or that only one of the models hears of."""
+    files = write_random_set(tmp_path / "models")
+    for policy in ("always-draft", "always-target"):
+        router = {"policy": policy, "force_first": False}
+        whole, near = (by_nodes(files, router, kv_dtype=kept)[0] for kept in ("auto", FP8))
+        assert torch.equal(whole, by_nodes(files, router)[0])
+        assert 1e-4 < (near - whole).norm() / whole.norm() < 0.3
 
 
 @pytest.mark.parametrize("tau", [TAU, TAU - 100, TAU + 100], ids=["mixed", "all kept", "all remade"])
 def test_overlap_makes_the_same_latents_over_comfyuis_models_and_vae(tau: float, tmp_path: Path) -> None:
     """Two of ComfyUI's modules are at work at once here, in two threads."""
     files = write_random_set(tmp_path / "models")
-    made = [by_nodes(files, {"tau": tau}, "committed", overlap=overlap) for overlap in (False, True)]
+    made = [by_nodes(files, {"tau": tau}, overlap=overlap) for overlap in (False, True)]
     assert torch.equal(made[0][0], made[1][0])
     assert [b.decision for b in made[0][1].blocks] == [b.decision for b in made[1][1].blocks]
     assert made[1][1].target_only_seconds is None, "beside a draft, a remade block does not show its own time"

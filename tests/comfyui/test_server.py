@@ -24,6 +24,7 @@ from safetensors.torch import save_file
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_pack.sdvg_core.cli import main
+from sdvg_pack.sdvg_core.described import FP8_NOTE
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
@@ -98,6 +99,11 @@ REFUSED_BEFORE = [
     ("no blocks", {"sampler__blocks": 0}, "Value 0 smaller than min of 1: blocks"),
     ("a seed below zero", {"sampler__seed": -1}, "Value -1 smaller than min of 0: seed"),
     ("a schedule there is not", {"sampler__schedule": "fast"}, "Value not in list: schedule: 'fast' not in"),
+    (
+        "keys and values in what there is not",
+        {"sampler__kv_dtype": "int4"},
+        "Value not in list: kv_dtype: 'int4' not in",
+    ),
     (
         "a file there is not",
         {"extra": loader("SDVGDrafterLoader", "gone.pt"), "sampler__drafter": [EXTRA, 0]},
@@ -240,6 +246,18 @@ def assert_refused(
     sentence = error["exception_message"].strip()
     assert "\n" not in sentence
     return sentence
+
+
+@pytest.mark.parametrize("chosen", [{"kv_dtype": "float8_e4m3fn"}, {}], ids=["fp8", "an older version's inputs"])
+def test_the_record_says_what_keys_and_values_were_kept_in(chosen: dict[str, str], server: Server) -> None:
+    """Of a prompt that lacks the inputs of now, too, which runs as it always did."""
+    inputs = {"overlap": GONE, "kv_dtype": GONE, **chosen}
+    done = server.run(pocket(blocks=1, **{f"sampler__{name}": value for name, value in inputs.items()}))
+    assert done.status == "success", done.message("execution_error")
+    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    kept = chosen.get("kv_dtype", "float32")
+    assert [record["settings"][role]["kv_dtype"] for role in ("drafter", "target")] == [kept, kept]
+    assert (FP8_NOTE in record["notes"]) == bool(chosen)
 
 
 def test_a_scorers_device_that_is_not_here_counts_as_the_default_and_is_noted(server: Server) -> None:

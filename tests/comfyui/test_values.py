@@ -41,6 +41,7 @@ def reward_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 GOOD = [
     (SpeculativeSampler, {"width": 832, "seed": 2**64 - 1, "schedule": "preset", "continue_from": None}),
+    (SpeculativeSampler, {"kv_dtype": "float8_e4m3fn", "overlap": True}),
     (SpeculativeSampler, {"prompt": "a ball", "start_image": torch.zeros(1, 8, 8, 3), "prompt_schedule": ()}),
     (QualityRouter, {"policy": {"policy": "reward", "tau": -3, "aggregation": "min", "quantile": 1.0}}),
     (DrafterLoader, {"weight_dtype": "fp8_e4m3fn", "preset": {"preset": "auto"}}),
@@ -57,6 +58,7 @@ BAD = [
     (SpeculativeSampler, {"width": -16}, "expected width as a whole number from 16 to 4096, but got -16;"),
     (SpeculativeSampler, {"blocks": True}, "expected blocks as a whole number from 1 to 4096, but got True;"),
     (SpeculativeSampler, {"blocks": 2.0}, "expected blocks as a whole number"),
+    (SpeculativeSampler, {"kv_dtype": "int4"}, "expected kv_dtype as one of auto, float8_e4m3fn, but got 'int4';"),
     (SpeculativeSampler, {"seed": 10**400}, "but got a number of many digits;"),
     (SpeculativeSampler, {"schedule": "fast"}, "expected schedule as one of preset, .*, but got 'fast';"),
     (SpeculativeSampler, {"prompt": 3}, "expected prompt as a STRING, but got 3;"),
