@@ -37,9 +37,10 @@ def test_without_two_scores_there_is_nothing_to_decide():
     assert (found["tau"], found["decided_otherwise"], found["scores"]) == (None, [], 8.0)
 
 
-def test_every_execution_is_filmed_from_the_same_noise():
-    studio = tiny_studio(OURS, CHANNELS_LAST)
-    plain, fast = (footage(studio, case("r=2", execution, 4)) for execution in (OURS, CHANNELS_LAST))
+@pytest.mark.parametrize("other", [CHANNELS_LAST, parse_execution("planes")], ids=lambda other: other.name)
+def test_every_execution_is_filmed_from_the_same_noise(other):
+    studio = tiny_studio(OURS, other)
+    plain, fast = (footage(studio, case("r=2", execution, 4)) for execution in (OURS, other))
     found = differences(plain, fast)
     assert plain.latents.shape[2] == 12
     assert found["scored_drafts"] == 3
