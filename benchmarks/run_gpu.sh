@@ -6,8 +6,8 @@
 # Each step has its own limit and is interrupted, not killed, when that is reached: what it measured until then is
 # printed and kept. PYTHON (default python3) needs this project's `standalone` extra and a CUDA build of torch.
 # STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, check 300, routes 540,
-# decode 300, fast 540, check-full 540, graphs 480, overlap 420, others 300, attention 300, long 240, fp8 180,
-# kv 240, two 360 (where there are two GPUs); together 82 minutes.
+# decode 360, fast 540, check-full 540, graphs 480, overlap 420, others 300, attention 300, long 300, fp8 180,
+# kv 240, two 360 (where there are two GPUs); together 84 minutes.
 # Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
@@ -44,13 +44,14 @@ step plan 60 "$python" -m sdvg_core plan --json
 # The check that the command works at all, before minutes are spent on it.
 step tiny 90 "${bench[@]}" --scale tiny --device cuda --blocks 4 --repeats 1
 # Whether the fast executions make the same video as the plain one, and the greatest differences; first with models
-# so small that compiling is most of the time, then (check-full) with the real ones.
-step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --dtype bfloat16 --vae-dtype float16 \
-    --executions compiled+planes graphs graphs+overlap
+# so small that compiling is most of the time, then (check-full) with the real ones. One kind of VAE layers, for its
+# decoder compiles longest; a size that gives attention more than a few tokens.
+step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --size 128x128 --dtype bfloat16 \
+    --vae-dtype float16 --executions compiled+planes graphs+planes graphs+planes+overlap
 # The four targets, and ours against the authors' order of work.
 step routes 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 bail-out --repeats 3
 # The VAE's layers, as they are and compiled: look at the seconds of decoding.
-step decode 300 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
+step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
     --executions ours channels-last planes compiled compiled+planes
 # What compiling and the better layers bring, baseline included; then what recording the passes brings beyond that.
 step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled compiled+planes \
@@ -64,7 +65,7 @@ step others 300 "${bench[@]}" --routes target-only draft-only r=4 r=8 --executio
 # torch's own choice of kernel; the other steps take cuDNN's on Hopper.
 step attention 300 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --attention sdpa
 # Cost per block of a long video: from block 3 on it should be flat.
-step long 240 "${bench[@]}" --routes target-only r=1 --blocks 64 --executions ours --repeats 1
+step long 300 "${bench[@]}" --routes target-only r=1 --blocks 64 --executions ours --repeats 1
 # Half the target's weights: what casting them up costs, and whether the memory is as planned.
 step fp8 180 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --fp8
 # Half the keys' and values' bytes: what rounding and reading them back costs.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from subprocess import SubprocessError
 from types import FunctionType
 from typing import Any, Literal, TypeVar
 
@@ -50,7 +51,7 @@ def check_compile(mode: CompileMode, device: torch.device) -> None:
         return
     try:
         compiled(_trial)(torch.ones(8, device=device))
-    except RuntimeError as error:
+    except (RuntimeError, SubprocessError) as error:
         raise BadInput(
             f"expected a compiler for --compile {mode} on {device}, but compiling failed ({first_line(error)}); "
             f"install {'triton' if device.type == 'cuda' else 'a C++ compiler'}, or leave compiling off"

@@ -46,7 +46,8 @@ class Promise:
 class Lane:
     """Does what it is given one after the other, beside whoever gave it.
 
-    On CUDA, work begins when what the caller had begun on the device is done, and is done when its result is there.
+    On CUDA, work begins when what the caller had begun on the device is done, and the device is done with it when
+    its result is there, or its error.
     """
 
     def __init__(self, device: torch.device, name: str) -> None:
@@ -77,6 +78,8 @@ class Lane:
         if self._stream is None:
             return work()
         with torch.cuda.stream(self._stream):
-            made = work()
-        self._stream.synchronize()
-        return made
+            try:
+                return work()
+            finally:
+                # Also of work that failed: what the stream still has to do may be on memory that is kept.
+                self._stream.synchronize()

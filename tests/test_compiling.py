@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import torch
 
@@ -53,6 +55,17 @@ def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monke
         check_models(files, options(compile="default"))
     with pytest.raises(BadInput, match="CUDA device for CUDA graphs"):
         check_models(files, options(compile="graphs"))
+
+
+def test_a_compiler_that_ends_with_an_error_of_its_own_is_told_of_in_the_same_sentence(monkeypatch):
+    """As it does without Python's headers, which a kernel's starter is compiled with when it is first used."""
+
+    def failing(work):
+        raise subprocess.CalledProcessError(1, ["gcc"])
+
+    monkeypatch.setattr(compiling, "compiled", failing)
+    with pytest.raises(BadInput, match=r"compiling failed \(Command '\['gcc'\]' returned non-zero exit status 1"):
+        check_compile("default", CPU)
 
 
 def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):

@@ -134,10 +134,19 @@ class Studio:
         return loop(engine, router, spans, noise, lambda _: condition, clock=self.clock)
 
 
-def rounds(studio: Studio, cases: Sequence[Case], repeats: int) -> Iterator[tuple[Case, Sample]]:
-    """Yield a sample of every case, then of every case again: what drifts meanwhile meets all of them alike."""
+def rounds(
+    studio: Studio, cases: Sequence[Case], repeats: int, get_ready: Callable[[Case], None]
+) -> Iterator[tuple[Case, Sample]]:
+    """Yield a sample of every case, then of every case again: what drifts meanwhile meets all of them alike.
+
+    `get_ready`: called with a case of each execution, before the first video in it. So a run that is stopped while
+    one compiles has measured those before it.
+    """
+    waiting = {case.execution: case for case in one_of_each(cases)}
     for _ in range(repeats):
         for case in cases:
+            if case.execution in waiting:
+                get_ready(waiting.pop(case.execution))
             yield case, studio.film(case)
 
 

@@ -39,7 +39,7 @@ def check_text(result: Mapping[str, Any]) -> str:
     """Return how far each execution's video is from ours, in sentences."""
     lines = [
         _condition_line(result),
-        f"route {result['route']}, differences from {result['checks'][0]['execution']}:",
+        f"route {result['route']}, differences from ours:",
     ]
     for found in result["checks"]:
         otherwise = len(found["decided_otherwise"])

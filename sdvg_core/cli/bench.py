@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from ..bench.check import differences, footage
 from ..bench.execution import MARKS, OURS, USUAL, Case, Execution, cases, parse_execution, set_up
 from ..bench.gauges import gauge_of
-from ..bench.measure import Sample, Studio, WarmUp, one_of_each, rounds
+from ..bench.measure import Sample, Studio, WarmUp, rounds
 from ..bench.models import Models, random_models
 from ..bench.results import SCHEMA, conditions, summarise_cases, summarise_memory
 from ..bench.routes import Route, default_routes, parse_route
@@ -107,35 +107,33 @@ def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
     samples: dict[Case, list[Sample]] = {case: [] for case in todo}
     warm_ups: dict[Execution, WarmUp] = {}
     models, studio = _open(options, request, devices, todo)
-    interrupted = False
-    try:
-        for case in one_of_each(todo):
-            say(f"warming up, {case.execution.name}")
-            warm_ups[case.execution] = studio.warm_up(case)
-        for number, (case, sample) in enumerate(rounds(studio, todo, options.repeats), 1):
+
+    def show(*, interrupted: bool) -> None:
+        graphs = any(execution.compile == "graphs" for execution in studio.setups)
+        result = {
+            "benchmark": "sdvg",
+            **_asked(options, request),
+            "repeats": options.repeats,
+            "warm_up_seconds": {execution.name: done.seconds for execution, done in warm_ups.items()},
+            "interrupted": interrupted,
+            "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
+            "cases": summarise_cases(samples),
+            "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
+            "notes": [NOTE, SERIAL_NOTE, *([KEPT_NOTE] if graphs else [])],
+        }
+        print(json.dumps(result, allow_nan=False) if options.json else result_text(result))
+
+    def get_ready(case: Case) -> None:
+        say(f"warming up, {case.execution.name}")
+        warm_ups[case.execution] = studio.warm_up(case)
+
+    def work() -> None:
+        for number, (case, sample) in enumerate(rounds(studio, todo, options.repeats, get_ready), 1):
             samples[case].append(sample)
             name = f"{case.route.name}, {case.execution.name}"
             say(f"video {number}/{len(todo) * options.repeats}: {name}: {sample.video:.3f} s")
-    except KeyboardInterrupt:
-        interrupted = True
-        say("sdvg: interrupted; what follows is what there is")
-    result = {
-        "benchmark": "sdvg",
-        "schema": SCHEMA,
-        "scale": options.scale,
-        "width": request.width,
-        "height": request.height,
-        "blocks": request.blocks,
-        "repeats": options.repeats,
-        "warm_up_seconds": {execution.name: done.seconds for execution, done in warm_ups.items()},
-        "interrupted": interrupted,
-        "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
-        "cases": summarise_cases(samples),
-        "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
-        "notes": [NOTE, SERIAL_NOTE, *([KEPT_NOTE] if any(e.compile == "graphs" for e in studio.setups) else [])],
-    }
-    print(json.dumps(result, allow_nan=False) if options.json else result_text(result))
-    return INTERRUPTED if interrupted else 0
+
+    return _to_the_end(work, show, warm_ups)
 
 
 def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
@@ -146,24 +144,53 @@ def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
     ]
     checked = [Case(route=route, execution=execution) for execution in dict.fromkeys((OURS, *asked))]
     models, studio = _open(options, request, devices, checked)
-    plain = footage(studio, checked[0])
-    found = []
-    for case in checked:
-        say(f"filming {route.name}, {case.execution.name}")
-        found.append({"execution": case.execution.name, **differences(plain, footage(studio, case))})
-    result = {
-        "benchmark": "sdvg check",
+    found: list[dict[str, Any]] = []
+
+    def show(*, interrupted: bool) -> None:
+        result = {
+            "benchmark": "sdvg check",
+            **_asked(options, request),
+            "route": route.script,
+            "interrupted": interrupted,
+            "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
+            "checks": found,
+        }
+        print(json.dumps(result, allow_nan=False) if options.json else check_text(result))
+
+    def work() -> None:
+        plain = footage(studio, checked[0])
+        for case in checked:
+            say(f"filming {route.name}, {case.execution.name}")
+            found.append({"execution": case.execution.name, **differences(plain, footage(studio, case))})
+
+    return _to_the_end(work, show, found)
+
+
+def _to_the_end(work: Callable[[], None], show: Callable[..., None], done: Sized) -> int:
+    """Do the work and show what came of it; if it is interrupted or fails, what is `done` by then."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        say("sdvg: interrupted; what follows is what there is")
+        show(interrupted=True)
+        return INTERRUPTED
+    except Exception:
+        # Minutes of measuring are not to be lost with the one execution that fails.
+        if done:
+            show(interrupted=True)
+        raise
+    show(interrupted=False)
+    return 0
+
+
+def _asked(options: argparse.Namespace, request: PlanRequest) -> dict[str, Any]:
+    return {
         "schema": SCHEMA,
         "scale": options.scale,
         "width": request.width,
         "height": request.height,
         "blocks": request.blocks,
-        "route": route.script,
-        "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
-        "checks": found,
     }
-    print(json.dumps(result, allow_nan=False) if options.json else check_text(result))
-    return 0
 
 
 def _open(

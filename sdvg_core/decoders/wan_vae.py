@@ -89,10 +89,9 @@ class WanCodec:
         video = rearrange(frames.to(self.device, torch.float32), "b f c h w -> b c f h w")
         video = (video * 2 - 1).to(self.dtype)
         cache = _empty_cache(self._vae.encoder)
-        pieces = [video[:, :, :1], *video[:, :, 1:].split(self.temporal_stride, dim=2)]
-        moments = [
-            self._vae.encoder(piece, feat_cache=cache, feat_idx=[0]) for piece in pieces if piece.shape[2] > 0
-        ]
+        later = range(1, video.shape[2], self.temporal_stride)
+        pieces = [video[:, :, :1], *(video[:, :, first : first + self.temporal_stride] for first in later)]
+        moments = [self._vae.encoder(piece, feat_cache=cache, feat_idx=[0]) for piece in pieces]
         mean: Tensor = self._vae.quant_conv(torch.cat(moments, dim=2)).chunk(2, dim=1)[0]
         return (mean.float() - self._mean) / self._std
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -10,6 +11,7 @@ from bench_parts import case, tiny_studio
 
 from sdvg_core.bench.check import Footage, differences, footage
 from sdvg_core.bench.execution import OURS, parse_execution
+from sdvg_core.bench.measure import Studio
 from sdvg_core.cli import main
 
 CHANNELS_LAST, OVERLAP = parse_execution("channels-last"), parse_execution("overlap")
@@ -85,3 +87,22 @@ def test_the_command_prints_one_line_for_every_execution_but_the_authors(capsys)
     assert found["checks"][0]["latents"] == found["checks"][0]["frames"] == 0
     assert main(asked) == 0
     assert "0 of 2 drafts decided otherwise" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stop, code", [(KeyboardInterrupt, 130), (RuntimeError, None)])
+def test_what_was_compared_before_an_interrupt_or_an_error_is_printed(stop, code, capsys, monkeypatch):
+    """Catches minutes on a GPU lost with the one execution that fails, or that the time did not suffice for."""
+    honest = Studio.shoot
+
+    def shoot(self, asked, engine):
+        if asked.execution == CHANNELS_LAST:
+            raise stop
+        return honest(self, asked, engine)
+
+    monkeypatch.setattr(Studio, "shoot", shoot)
+    asked = ["bench", "--scale", "tiny", "--blocks", "3", "--check", "--executions", "channels-last"]
+    with pytest.raises(stop) if code is None else contextlib.nullcontext():
+        assert main([*asked, "--json"]) == code
+    found = json.loads(capsys.readouterr().out)
+    assert found["interrupted"]
+    assert [check["execution"] for check in found["checks"]] == ["ours"]

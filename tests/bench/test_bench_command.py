@@ -126,3 +126,32 @@ def test_an_interrupt_prints_what_there_is(capsys, monkeypatch):
     assert found["interrupted"]
     assert [entry["route"] for entry in found["cases"]] == ["target-only"]
     assert "interrupted" in captured.err
+
+
+def test_an_execution_that_fails_takes_the_others_measurements_not_along(capsys, monkeypatch):
+    honest = Studio.warm_up
+
+    def warm_up(self, asked):
+        if asked.execution.as_published:
+            raise RuntimeError("the device is lost")
+        return honest(self, asked)
+
+    monkeypatch.setattr(Studio, "warm_up", warm_up)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        main([*SHORT, "--routes", "target-only", "r=1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["interrupted"]
+    assert [(entry["route"], entry["execution"]) for entry in found["cases"]] == [
+        ("target-only", "ours"),
+        ("r=1", "ours"),
+    ]
+
+
+def test_where_nothing_was_measured_a_failure_prints_nothing(capsys, monkeypatch):
+    def fail(self, asked):
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(Studio, "warm_up", fail)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        main([*SHORT, "--json"])
+    assert capsys.readouterr().out == ""

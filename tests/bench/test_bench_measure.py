@@ -54,12 +54,15 @@ def test_a_route_that_was_not_taken_is_no_result(studio, monkeypatch):
         studio.film(case("r=1", OURS, 4))
 
 
-def test_rounds_are_interleaved(studio, monkeypatch):
-    filmed = []
-    monkeypatch.setattr(Studio, "film", lambda self, asked: filmed.append(asked))
-    todo = (case("target-only"), case("r=1"))
-    list(rounds(studio, todo, 3))
-    assert filmed == [*todo, *todo, *todo]
+def test_rounds_are_interleaved_and_an_execution_is_made_ready_just_before_its_first_video(studio, monkeypatch):
+    """Catches a run that is stopped while the last execution compiles, and has measured nothing of the others."""
+    done = []
+    monkeypatch.setattr(Studio, "film", lambda self, asked: done.append(asked))
+    ours, published = (
+        [case(name, execution) for name in ("target-only", "r=1")] for execution in (OURS, AS_PUBLISHED)
+    )
+    list(rounds(studio, [*ours, *published], 3, lambda asked: done.append(asked.execution.name)))
+    assert done == ["ours", *ours, "as-published", *published, *[*ours, *published] * 2]
 
 
 class Rising:
