@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -112,3 +113,12 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def asked_for(config: pytest.Config) -> bool:
     """Whether the run's marker expression names ours, and not to leave it out."""
     return re.search(r"(?<!not )\bcomfyui\b", config.option.markexpr) is not None
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The server of all test files that start none of their own."""
+    from server_prompts import tiny_server  # imports ComfyUI, which has to be started before
+
+    with tiny_server(tmp_path_factory.mktemp("comfyui")) as running:
+        yield running

@@ -1,14 +1,12 @@
-"""Headless use: what a queue of prompts gets from the nodes, for good values and bad ones."""
+"""Headless use: what a queue of prompts makes, keeps and reports, and what the pack installs."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,60 +17,13 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
-from running_server import CHECKOUT, ENVIRONMENT, ROOT, VERSION, Refused, Server, running_server, write_models
-from safetensors.torch import save_file
-from sdvg_pack.sdvg_core import __version__
-from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
+from running_server import CHECKOUT, ENVIRONMENT, ROOT, VERSION, Server
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.described import FP8_NOTE
+from server_prompts import GONE, KEPT, POCKET, REPORT, SAMPLER, change, pocket
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
-
-POCKET, ROUTER, SAMPLER, REPORT, KEPT = "1", "2", "3", "6", "latents"
-EXTRA, GONE = "extra", object()
-# Real text width, tiny otherwise: its conditioning must be 4096 wide.
-WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("comfyui")
-    write_models(folder / "models")
-    for name in ("wide_a", "wide_b"):
-        weights = {key: torch.zeros(shape) for key, shape in wan_shapes(WIDE).items()}
-        save_file(weights, folder / "models" / "diffusion_models" / f"{name}.safetensors")
-    with running_server(folder) as running:
-        yield running
-
-
-def pocket(blocks: int = 3, **changes: Any) -> dict[str, Any]:
-    """Return the pocket workflow in API form, its latents saved in the place of its video."""
-    prompt = json.loads((ROOT / "workflows" / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
-    prompt = {key: prompt[key] for key in (POCKET, ROUTER, SAMPLER, REPORT)}
-    assert prompt[SAMPLER]["class_type"] == "SDVGSpeculativeSampler"
-    prompt[SAMPLER]["inputs"]["blocks"] = blocks
-    prompt[KEPT] = node("SaveLatent", samples=[SAMPLER, 1], filename_prefix="sdvg/latents")
-    return change(prompt, **changes)
-
-
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
-    return {"class_type": kind, "inputs": inputs}
-
-
-def change(prompt: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Return a prompt with inputs set, as node__input=value, or taken out, and perhaps a node added."""
-    prompt = copy.deepcopy(prompt)
-    for name, value in changes.items():
-        if name == EXTRA:
-            prompt[EXTRA] = value
-        else:
-            role, _, key = name.partition("__")
-            inputs = prompt[{"router": ROUTER, "sampler": SAMPLER}[role]]["inputs"]
-            inputs[key.replace("__", ".")] = value
-            if value is GONE:
-                del inputs[key]
-    return prompt
 
 
 def latents_of(server: Server, prompt_id: str) -> Tensor:
@@ -83,169 +34,10 @@ def latents_of(server: Server, prompt_id: str) -> Tensor:
     return safetensors.torch.load(server.view(file))["latent_tensor"]
 
 
-def loader(kind: str, file: str, preset: str = "self-forcing-1.3b") -> dict[str, Any]:
-    return node(kind, file=file, weight_dtype="default", preset=preset)
-
-
-def empty_clip(width: int, height: int) -> dict[str, Any]:
-    return node("EmptyHunyuanLatentVideo", width=width, height=height, length=9, batch_size=1)
-
-
-PICTURE = node("EmptyLatentImage", width=64, height=64, batch_size=1)
-BOTH = node("ConditioningCombine", conditioning_1=[POCKET, 2], conditioning_2=[POCKET, 2])
-
-REFUSED_BEFORE = [
-    ("tau above the slider", {"router__policy__tau": 5.0}, "Value 5.0 bigger than max of 3.0: policy.tau"),
-    ("no blocks", {"sampler__blocks": 0}, "Value 0 smaller than min of 1: blocks"),
-    ("a seed below zero", {"sampler__seed": -1}, "Value -1 smaller than min of 0: seed"),
-    ("a schedule there is not", {"sampler__schedule": "fast"}, "Value not in list: schedule: 'fast' not in"),
-    (
-        "keys and values in what there is not",
-        {"sampler__kv_dtype": "int4"},
-        "Value not in list: kv_dtype: 'int4' not in",
-    ),
-    (
-        "a file there is not",
-        {"extra": loader("SDVGDrafterLoader", "gone.pt"), "sampler__drafter": [EXTRA, 0]},
-        "Value not in list: file: 'gone.pt' not in",
-    ),
-]
-REFUSED_BY_US = [
-    (
-        "tau is NaN",
-        {"router__policy__tau": float("nan")},
-        "expected policy.tau as a number from -3.0 to 3.0, but got nan",
-    ),
-    ("width 833", {"sampler__width": 833}, "expected width as a multiple of 16, but got 833; use 832 or 848"),
-    ("one model twice", {"sampler__target": [POCKET, 0]}, "expected two models, but drafter and target are one"),
-    (
-        "nothing to score with",
-        {"router__scorer": None},
-        "expected a reward model for this policy, but none is chosen",
-    ),
-    (
-        "a script of other letters",
-        {"router__policy": "scripted", "router__policy__script": "rax"},
-        "expected a script of the letters a and r, but got 'rax'",
-    ),
-    (
-        "no text to score by",
-        {"sampler__prompt": " "},
-        "expected the prompt as text for the scorer, but it is empty",
-    ),
-    (
-        "another family's VAE",
-        {"extra": node("VAELoader", vae_name="pixel_space"), "sampler__vae": [EXTRA, 0]},
-        "expected the VAE of Wan 2.1, but got a VAE of another family",
-    ),
-    (
-        "a clip of another size",
-        {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},
-        "expected a video LATENT of one clip, 1 x 16 x frames x 8 x 8, to go on from, but got 1 x 16 x 3 x 4 x 4",
-    ),
-    (
-        "a picture's latent",
-        {"extra": PICTURE, "sampler__continue_from": [EXTRA, 0]},
-        "expected a video LATENT of one clip, 1 x 16 x frames x 8 x 8, to go on from, but got 1 x 4 x 8 x 8",
-    ),
-    (
-        "an input that only a newer version has",
-        {"router__margin": 0.2},
-        "expected inputs that this node has, but got margin; remove them, or update SDVG, "
-        f"which is {__version__}, if the workflow is from a newer version",
-    ),
-    (
-        "an input of an option that only a newer version has",
-        {"router__policy__margin": 0.2},
-        "expected inputs that this node has, but got policy.margin;",
-    ),
-    (
-        "a socket that only a newer version has",
-        {"sampler__negative": [POCKET, 2]},
-        "expected inputs that this node has, but got negative;",
-    ),
-    (
-        "two prompts combined",
-        {"extra": BOTH, "sampler__positive": [EXTRA, 0]},
-        "expected the conditioning of one prompt, but got 2 entries",
-    ),
-    (
-        "models of two text widths",
-        {"extra": loader("SDVGTargetLoader", "wide_a.safetensors"), "sampler__target": [EXTRA, 0]},
-        "expected two models with the same text channels, but the drafter has 128 and the target 4096",
-    ),
-]
-
-
-@pytest.mark.parametrize(("changes", "says"), [c[1:] for c in REFUSED_BEFORE], ids=[c[0] for c in REFUSED_BEFORE])
-def test_a_value_that_a_widget_would_not_take_is_refused_before_anything_runs(
-    changes: dict[str, Any], says: str, server: Server
-) -> None:
-    with pytest.raises(Refused) as refused:
-        server.queue(pocket(**changes))
-    [errors] = refused.value.errors.values()
-    assert any(error.startswith(says) for error in errors)
-
-
-@pytest.mark.parametrize(("changes", "says"), [c[1:] for c in REFUSED_BY_US], ids=[c[0] for c in REFUSED_BY_US])
-def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(
-    changes: dict[str, Any], says: str, server: Server
-) -> None:
-    assert_refused(server, pocket(**changes), says)
-
-
-def test_conditioning_of_another_width_is_refused(server: Server) -> None:
-    prompt = pocket(sampler__drafter=["a", 0], sampler__target=["b", 0])
-    prompt |= {"a": loader("SDVGDrafterLoader", "wide_a.safetensors")}
-    prompt |= {"b": loader("SDVGTargetLoader", "wide_b.safetensors")}
-    assert_refused(server, prompt, "expected text embeddings of 4096 channels, but got 128")
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"router__policy": "best"},
-        {"extra": loader("SDVGDrafterLoader", "tiny_self_forcing.pt", "best"), "sampler__drafter": [EXTRA, 0]},
-    ],
-    ids=["policy", "preset"],
-)
-def test_an_option_that_a_dynamic_combo_lacks_is_refused_in_a_sentence(
-    changes: dict[str, Any], server: Server
-) -> None:
-    error = assert_refused(server, pocket(**changes), "expected")
-    assert ", but got 'best'; choose one of them, or update SDVG, which is" in error
-
-
-def test_a_refusal_names_the_newer_version_that_saved_the_workflow(server: Server) -> None:
-    """The browser sends the workflow along, in which pack_version.js noted the version on every node of ours."""
-    nodes = [{"type": "SaveVideo", "properties": {"cnr_id": "comfy-core", "ver": "99.0.0"}}]
-    nodes += [
-        {"type": SAMPLER, "properties": {"cnr_id": "sdvg", "ver": ver}} for ver in ("0.1.0", "9.10.0", "9.9.0")
-    ]
-    known = {"extra_pnginfo": {"workflow": {"nodes": nodes}}}
-    error = assert_refused(server, pocket(router__margin=0.2), "expected inputs", known)
-    assert error.endswith(f"or update SDVG: the workflow was saved by version 9.10.0, and this is {__version__}")
-
-
 def test_inputs_of_a_policy_that_is_not_chosen_have_no_effect(server: Server) -> None:
     """A client that changes the policy may leave the old one's inputs where they are."""
     done = server.run(pocket(blocks=1, router__policy="anchor-only"))
     assert done.status == "success", done.message("execution_error")
-
-
-def assert_refused(
-    server: Server, prompt: dict[str, Any], says: str, extra_data: dict[str, Any] | None = None
-) -> str:
-    """The run ends with our sentence as the message, whatever stack trace comes with it. Returns the sentence."""
-    done = server.wait(server.queue(prompt, extra_data=extra_data))
-    error = done.message("execution_error")
-    assert done.status == "error"
-    assert error is not None
-    assert error["exception_type"].endswith("BadInput")
-    assert error["exception_message"].startswith(says)
-    sentence = error["exception_message"].strip()
-    assert "\n" not in sentence
-    return sentence
 
 
 @pytest.mark.parametrize("chosen", [{"kv_dtype": "float8_e4m3fn"}, {}], ids=["fp8", "an older version's inputs"])

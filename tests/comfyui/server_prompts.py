@@ -1,0 +1,60 @@
+"""Prompts of the pocket workflow, changed as a test wants them, and a server that has the files they may name."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from running_server import ROOT, Server, running_server, write_models
+from safetensors.torch import save_file
+from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
+
+POCKET, ROUTER, SAMPLER, REPORT, KEPT = "1", "2", "3", "6", "latents"
+EXTRA, GONE = "extra", object()
+# Real text width, tiny otherwise: its conditioning must be 4096 wide.
+WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
+
+
+@contextmanager
+def tiny_server(folder: Path) -> Iterator[Server]:
+    """Start a server with the tiny set in its model folders, and beside it two models of the real text width."""
+    write_models(folder / "models")
+    for name in ("wide_a", "wide_b"):
+        weights = {key: torch.zeros(shape) for key, shape in wan_shapes(WIDE).items()}
+        save_file(weights, folder / "models" / "diffusion_models" / f"{name}.safetensors")
+    with running_server(folder) as running:
+        yield running
+
+
+def pocket(blocks: int = 3, **changes: Any) -> dict[str, Any]:
+    """Return the pocket workflow in API form, its latents saved in the place of its video."""
+    prompt = json.loads((ROOT / "workflows" / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
+    prompt = {key: prompt[key] for key in (POCKET, ROUTER, SAMPLER, REPORT)}
+    assert prompt[SAMPLER]["class_type"] == "SDVGSpeculativeSampler"
+    prompt[SAMPLER]["inputs"]["blocks"] = blocks
+    prompt[KEPT] = node("SaveLatent", samples=[SAMPLER, 1], filename_prefix="sdvg/latents")
+    return change(prompt, **changes)
+
+
+def node(kind: str, **inputs: Any) -> dict[str, Any]:
+    return {"class_type": kind, "inputs": inputs}
+
+
+def change(prompt: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """Return a prompt with inputs set, as node__input=value, or taken out, and perhaps a node added."""
+    prompt = copy.deepcopy(prompt)
+    for name, value in changes.items():
+        if name == EXTRA:
+            prompt[EXTRA] = value
+        else:
+            role, _, key = name.partition("__")
+            inputs = prompt[{"router": ROUTER, "sampler": SAMPLER}[role]]["inputs"]
+            inputs[key.replace("__", ".")] = value
+            if value is GONE:
+                del inputs[key]
+    return prompt

@@ -1,0 +1,180 @@
+"""Files of the VAE: every published layout holds the same codec; what is not the whole VAE is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import AutoencoderKLWan
+from safetensors.torch import save_file
+from vae_parts import MEAN, STD, decode_whole, make_vae, random_latents
+
+from sdvg_core.decoders import load_wan_vae, wan_vae_to_original
+from sdvg_core.decoders.wan_vae_shapes import wan_vae_shapes
+from sdvg_core.decoders.wan_vae_sizes import read_sizes
+from sdvg_core.errors import BadInput
+from sdvg_core.weights import TensorInfo, WeightFile
+
+# --- layouts
+
+
+def as_pth(vae, folder):
+    path = folder / "Wan2.1_VAE.pth"
+    torch.save(wan_vae_to_original(vae.state_dict()), path)
+    return path
+
+
+def as_wrapped(vae, folder):
+    path = folder / "wrapped.safetensors"
+    save_file({f"model.{name}": t for name, t in wan_vae_to_original(vae.state_dict()).items()}, path)
+    return path
+
+
+def as_diffusers_folder(vae, folder):
+    vae.save_pretrained(folder)
+    return folder
+
+
+def as_diffusers_repository(vae, folder):
+    vae.save_pretrained(folder / "vae")
+    return folder
+
+
+def as_diffusers_file_alone(vae, folder):
+    path = folder / "diffusion_pytorch_model.safetensors"
+    save_file(vae.state_dict(), path)
+    return path
+
+
+LAYOUTS = [as_pth, as_wrapped, as_diffusers_folder, as_diffusers_repository, as_diffusers_file_alone]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.__name__)
+def test_every_published_layout_holds_the_same_codec(vae, tmp_path, layout):
+    codec = load_wan_vae(layout(vae, tmp_path))
+    latents = random_latents(3)
+    assert torch.equal(codec.decode(latents)[0], decode_whole(vae, latents))
+    assert (codec.latent_channels, codec.temporal_stride, codec.spatial_stride) == (16, 4, 8)
+
+
+# Read off the original release; shapes for a base width of 4.
+ORIGINAL_NAMES = {
+    "conv1.weight": (32, 32, 1, 1, 1),
+    "conv2.bias": (16,),
+    "encoder.conv1.weight": (4, 3, 3, 3, 3),
+    "encoder.downsamples.0.residual.0.gamma": (4, 1, 1, 1),
+    "encoder.downsamples.2.resample.1.weight": (4, 4, 3, 3),
+    "encoder.downsamples.3.residual.2.weight": (8, 4, 3, 3, 3),
+    "encoder.downsamples.3.residual.3.gamma": (8, 1, 1, 1),
+    "encoder.downsamples.3.residual.6.weight": (8, 8, 3, 3, 3),
+    "encoder.downsamples.3.shortcut.weight": (8, 4, 1, 1, 1),
+    "encoder.downsamples.5.time_conv.weight": (8, 8, 3, 1, 1),
+    "encoder.downsamples.10.residual.6.bias": (16,),
+    "encoder.middle.1.norm.gamma": (16, 1, 1),
+    "encoder.middle.1.to_qkv.weight": (48, 16, 1, 1),
+    "encoder.head.0.gamma": (16, 1, 1, 1),
+    "encoder.head.2.weight": (32, 16, 3, 3, 3),
+    "decoder.conv1.weight": (16, 16, 3, 3, 3),
+    "decoder.middle.0.residual.0.gamma": (16, 1, 1, 1),
+    "decoder.middle.2.residual.6.weight": (16, 16, 3, 3, 3),
+    "decoder.upsamples.3.time_conv.weight": (32, 16, 3, 1, 1),
+    "decoder.upsamples.3.resample.1.weight": (8, 16, 3, 3),
+    "decoder.upsamples.4.shortcut.weight": (16, 8, 1, 1, 1),
+    "decoder.upsamples.7.time_conv.weight": (32, 16, 3, 1, 1),
+    "decoder.upsamples.11.resample.1.bias": (4,),
+    "decoder.upsamples.14.residual.6.weight": (4, 4, 3, 3, 3),
+    "decoder.head.0.gamma": (4, 1, 1, 1),
+    "decoder.head.2.weight": (3, 4, 3, 3, 3),
+}
+
+# Siblings of one shape, where only the place tells them apart.
+PLACES = {
+    "encoder.downsamples.0.residual.3.gamma": "encoder.down_blocks.0.norm2.gamma",
+    "encoder.middle.0.residual.2.weight": "encoder.mid_block.resnets.0.conv1.weight",
+    "encoder.middle.2.residual.6.weight": "encoder.mid_block.resnets.1.conv2.weight",
+    "decoder.upsamples.1.residual.2.weight": "decoder.up_blocks.0.resnets.1.conv1.weight",
+    "decoder.upsamples.13.residual.6.weight": "decoder.up_blocks.3.resnets.1.conv2.weight",
+}
+
+
+def test_the_original_names_are_those_of_the_release(vae):
+    """A map that is wrong the same way in both directions would pass every round trip; names do not."""
+    ours = vae.state_dict()
+    original = wan_vae_to_original(ours)
+    shapes = {name: tuple(t.shape) for name, t in original.items()}
+    assert {name: shapes.get(name) for name in ORIGINAL_NAMES} == ORIGINAL_NAMES
+    assert all(original[old] is ours[new] for old, new in PLACES.items())
+    assert len(original) == 194
+
+
+@pytest.mark.parametrize("base", [4, 8, 96])
+def test_the_stated_names_and_shapes_are_those_of_the_module(base):
+    with torch.device("meta"):
+        theirs = wan_vae_to_original(AutoencoderKLWan(base_dim=base).state_dict())
+    assert wan_vae_shapes(base) == {name: tuple(tensor.shape) for name, tensor in theirs.items()}
+
+
+def test_other_widths_depths_and_strides_come_from_the_shapes(tmp_path):
+    vae = make_vae(base_dim=8, dim_mult=[1, 2, 2], num_res_blocks=1, temperal_downsample=[False, True])
+    save_file(wan_vae_to_original(vae.state_dict()), tmp_path / "small.safetensors")
+    codec = load_wan_vae(tmp_path / "small.safetensors")
+    latents = random_latents(3)
+    assert torch.equal(codec.decode(latents)[0], decode_whole(vae, latents))
+    assert (codec.temporal_stride, codec.spatial_stride) == (2, 4)
+
+
+def test_the_released_size_is_read_off_the_shapes():
+    with torch.device("meta"):
+        vae = AutoencoderKLWan()
+    info = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in vae.state_dict().items()}
+    sizes = read_sizes(WeightFile(Path("vae"), "", info, vae.state_dict().__getitem__, {n: n for n in info}))
+    assert (sizes.encoder_base, sizes.decoder_base, sizes.latent_channels) == (96, 96, 16)
+    assert (sizes.multipliers, sizes.res_blocks) == ((1, 2, 4, 4), 2)
+    assert sizes.temporal_downsample == (False, True, True)
+
+
+@pytest.mark.parametrize("owner, used", [("AutoencoderKLWan", True), ("WanTransformer3DModel", False)])
+def test_latent_statistics_come_from_the_vaes_own_config_only(vae, tmp_path, owner, used):
+    config = {"_class_name": owner, "latents_mean": [0.0] * 16, "latents_std": [1.0] * 16}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    codec = load_wan_vae(as_diffusers_file_alone(vae, tmp_path))
+    latents = random_latents(1)
+    mean, std = (torch.zeros(1), torch.ones(1)) if used else (MEAN, STD)
+    assert torch.equal(codec.decode(latents)[0], decode_whole(vae, latents, mean, std))
+
+
+# --- refusals
+
+
+def without(*names):
+    return lambda weights: {name: t for name, t in weights.items() if name not in names}
+
+
+LOST = ("decoder.upsamples.0.residual.2.weight", "decoder.upsamples.0.residual.2.bias")
+SPOILED = {
+    "Wan 2.2 5B \\(48\\)": lambda w: {**w, "conv2.weight": torch.zeros(48, 48, 1, 1, 1)},
+    "holds no video VAE": lambda w: {"blocks.0.self_attn.q.weight": torch.zeros(4, 4)},
+    "is an image VAE": lambda w: {
+        "encoder.conv_in.weight": torch.zeros(8, 3, 3, 3),
+        "encoder.down_blocks.0.resnets.0.conv1.weight": torch.zeros(8, 8, 3, 3),
+    },
+    "lacks decoder.up_blocks.0.resnets.0.conv1.weight, decoder.up_blocks.0.resnets.0.conv1.bias;": without(*LOST),
+    "lacks encoder.conv_in.weight": without("encoder.conv1.weight"),
+    "lacks encoder.down_blocks.4.conv1.weight": without("encoder.downsamples.4.residual.2.weight"),
+    "encoder in spoiled.safetensors lacks blocks": lambda w: {
+        n: t for n, t in w.items() if not n.startswith(("encoder.downsamples.9.", "encoder.downsamples.10."))
+    },
+    "has the unknown discriminator.weight": lambda w: {**w, "discriminator.weight": torch.zeros(1)},
+    "has another shape for decoder.conv_out.bias": lambda w: {**w, "decoder.head.2.bias": torch.zeros(12)},
+    "mean and std of 4 latent channels": lambda w: wan_vae_to_original(make_vae(z_dim=4).state_dict()),
+}
+
+
+@pytest.mark.parametrize("words", SPOILED)
+def test_a_file_that_is_not_the_whole_vae_is_refused_by_name(vae, tmp_path, words):
+    path = tmp_path / "spoiled.safetensors"
+    save_file(SPOILED[words](wan_vae_to_original(vae.state_dict())), path)
+    with pytest.raises(BadInput, match=words):
+        load_wan_vae(path)
