@@ -113,14 +113,13 @@ class Loaded:
 def check_device(name: str) -> torch.device:
     """Return a device by its name. Raises `BadInput` if there is none such here."""
     try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
+        # With its number, so that cuda and cuda:0 are known for one.
+        return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise BadInput(
             f"expected a device of this machine, but {name!r} is none ({str(error).splitlines()[0][:120]}); "
             "use cpu, or cuda on a machine with an NVIDIA GPU and its build of torch"
         ) from error
-    return device
 
 
 def device_clock(*devices: torch.device) -> Callable[[], float]:

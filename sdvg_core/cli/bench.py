@@ -29,9 +29,8 @@ from ..causal_wan.fp8_cache import KV_DTYPES
 from ..compiling import check_compile
 from ..errors import BadInput
 from ..loading import DTYPES, check_device, device_clock
-from ..plan import PlanRequest, plan, plan_text
-from ..plan.setting import Setting, Sizes, most, split_parts, step_parts
-from ..plan.sizes import GB
+from ..plan import PlanRequest
+from .bench_room import check_room, no_room, room_for
 
 INTERRUPTED = 130
 NOTE = "Weights are random and decisions scripted: these are times, and say nothing about quality."
@@ -90,13 +89,13 @@ def run(options: argparse.Namespace) -> int:
         choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)
     for execution in executions:
         check_compile(execution.compile, device)
-    room = _room(request, executions, side=beside != device)
-    _check_room(room, device, beside, options.fp8)
+    room = room_for(request, executions, side=beside != device)
+    check_room(room, device, beside, options.fp8)
     carry_out = _check if options.check else _bench
     try:
         return carry_out(options, request, (device, beside), cases(routes, executions))
     except torch.OutOfMemoryError as error:
-        raise _no_room(room, device, "it ran out on the way") from error
+        raise no_room(room, device, f"{device} ran out on the way") from error
 
 
 Devices = tuple[torch.device, torch.device]
@@ -252,36 +251,3 @@ def _device(name: str, scale: Scale) -> torch.device:
             "any machine, and so do plan, demo, study and doctor"
         )
     return check_device(name)
-
-
-def _room(request: PlanRequest, executions: Sequence[Execution], *, side: bool) -> PlanRequest:
-    """Return the run to find room for: one that does all that any execution does."""
-    return replace(
-        request,
-        side=side,
-        overlap=any(execution.overlap for execution in executions),
-        compile="graphs" if any(execution.compile == "graphs" for execution in executions) else "off",
-        vae_layers="planes" if any(execution.vae_layers == "planes" for execution in executions) else "diffusers",
-    )
-
-
-def _check_room(request: PlanRequest, device: torch.device, beside: torch.device, fp8: bool) -> None:
-    """Refuse, with the plan for the first device, what would run out of memory on either."""
-    parts = step_parts(request, Sizes.of(request, fp8=fp8), Setting(fp8=fp8))
-    needs = zip((device, beside), split_parts(parts), strict=True) if request.side else [(device, parts)]
-    for where, there in needs:
-        if where.type != "cuda":
-            continue
-        free, _ = torch.cuda.mem_get_info(where)
-        if most(there) > free:
-            why = f"{where} has {free / GB:.1f} GB free of the {most(there) / GB:.1f} GB that are needed"
-            raise _no_room(request, device, why)
-
-
-def _no_room(request: PlanRequest, device: torch.device, why: str) -> BadInput:
-    free, _ = torch.cuda.mem_get_info(device)
-    print(plan_text(plan(max(free / GB, 0.1), request)), file=sys.stderr)
-    return BadInput(
-        f"expected room on {device} for all models at once, for the benchmark moves nothing, but {why}; add --fp8, "
-        "or take a smaller --size"
-    )

@@ -9,6 +9,7 @@ from bench_parts import SHORT
 from sdvg_core.bench.execution import parse_execution
 from sdvg_core.causal_wan import backends
 from sdvg_core.cli import bench, main
+from sdvg_core.cli.bench_room import check_room, room_for
 from sdvg_core.errors import BadInput
 from sdvg_core.plan import PlanRequest
 
@@ -26,11 +27,11 @@ def test_too_little_memory_prints_the_plan_instead(capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (24 * 10**9, 25 * 10**9))
     cuda = torch.device("cuda")
     with pytest.raises(BadInput, match=r"cuda has 24\.0 GB free of the 44"):
-        bench._check_room(PlanRequest(), cuda, cuda, False)
+        check_room(PlanRequest(), cuda, cuda, False)
     shown = capsys.readouterr().err
     assert "Fits: target in fp8" in shown
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (60 * 10**9, 80 * 10**9))
-    bench._check_room(PlanRequest(), cuda, cuda, False)
+    check_room(PlanRequest(), cuda, cuda, False)
 
 
 def test_two_devices_are_each_asked_for_their_own_part(capsys, monkeypatch):
@@ -38,22 +39,22 @@ def test_two_devices_are_each_asked_for_their_own_part(capsys, monkeypatch):
     free = {"cuda:0": 42, "cuda:1": 9}
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[str(device)] * 10**9, 0))
     first, second, request = torch.device("cuda:0"), torch.device("cuda:1"), PlanRequest(side=True)
-    bench._check_room(request, first, second, False)
+    check_room(request, first, second, False)
     free["cuda:1"] = 7
     with pytest.raises(BadInput, match=r"cuda:1 has 7\.0 GB free of the 8\.0"):
-        bench._check_room(request, first, second, False)
+        check_room(request, first, second, False)
     free |= {"cuda:0": 39, "cuda:1": 90}
     with pytest.raises(BadInput, match=r"cuda:0 has 39\.0 GB free of the 40"):
-        bench._check_room(request, first, second, False)
+        check_room(request, first, second, False)
     assert "second device holds" in capsys.readouterr().err
 
 
 def test_room_is_looked_for_for_all_that_any_execution_does():
     """Catches what recordings keep, and wider layers of the VAE, left out."""
     executions = [parse_execution(name) for name in ("ours", "graphs", "planes+overlap")]
-    found = bench._room(PlanRequest(), executions, side=True)
+    found = room_for(PlanRequest(), executions, side=True)
     assert (found.compile, found.vae_layers, found.overlap, found.side) == ("graphs", "planes", True, True)
-    assert bench._room(PlanRequest(), executions[:1], side=False) == PlanRequest()
+    assert room_for(PlanRequest(), executions[:1], side=False) == PlanRequest()
 
 
 @pytest.mark.parametrize(
