@@ -5,9 +5,9 @@
 #
 # Each step has its own limit and is interrupted, not killed, when that is reached: what it measured until then is
 # printed and kept. PYTHON (default python3) needs this project's `standalone` extra and a CUDA build of torch.
-# STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, check 300, routes 540,
-# decode 360, fast 540, check-full 540, graphs 480, overlap 420, others 300, attention 300, long 300, fp8 180,
-# kv 240, two 360 (where there are two GPUs); together 84 minutes.
+# STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, same 270, check 300,
+# routes 540, decode 360, fast 540, check-full 540, graphs 480, overlap 420, others 300, attention 300, long 300, fp8 180,
+# kv 240, two 360 (where there are two GPUs); together 88 minutes.
 # Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
@@ -43,6 +43,8 @@ bench=("$python" -m sdvg_core bench --json)
 step plan 60 "$python" -m sdvg_core plan --json
 # The check that the command works at all, before minutes are spent on it.
 step tiny 90 "${bench[@]}" --scale tiny --device cuda --blocks 4 --repeats 1
+# Whether this GPU makes the video that a CPU makes, in every way there is, with trained models and real decisions.
+step same 270 "$python" -m benchmarks.same_on_gpu cuda --json
 # Whether the fast executions make the same video as the plain one, and the greatest differences; first with models
 # so small that compiling is most of the time, then (check-full) with the real ones. One kind of VAE layers, for its
 # decoder compiles longest; a size that gives attention more than a few tokens.
