@@ -78,9 +78,9 @@ def comfyui(options: Sequence[str]) -> int:
 
     python = environment("comfyui", install, checkout / "requirements.txt")
     os.environ["COMFYUI_PATH"] = str(checkout)
-    return run(
-        python, "-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive", *(options or [COMFYUI_TESTS])
-    )
+    # Side by side, a file in one process: each has a ComfyUI of its own, some a server or a browser.
+    side_by_side = ["-n", str(min(os.cpu_count() or 1, 2)), "--dist", "loadfile", COMFYUI_TESTS]
+    return run(python, "-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive", *(options or side_by_side))
 
 
 def find_comfyui() -> Path | None:
