@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.loading import device_clock
 from ...sdvg_core.schedule import get_schedule
 from ...sdvg_core.speculate import Engine
 from .model import comfy_generator
@@ -26,7 +26,6 @@ def build_engine(
     target: Preset,
     codec: ComfyCodec,
     progress: NodeProgress,
-    clock: Callable[[], float],
 ) -> Engine:
     """Return the engine over what is wired in; nothing is loaded. Each has its own keys and values."""
     encoder = AnchorEncoder(codec.encode)
@@ -46,7 +45,7 @@ def build_engine(
             block_frames=preset.block_frames,
             kv_fp8=job.kv_fp8,
             before_pass=progress.before_pass,
-            clock=clock,
+            clock=device_clock(patcher.load_device),
         )
 
     return Engine(

@@ -30,6 +30,11 @@ class Memory:
     needs: dict[torch.device, Needs]
 
     @property
+    def devices(self) -> tuple[torch.device, ...]:
+        """Where the models work."""
+        return tuple(patcher.load_device for patcher in self.patchers)
+
+    @property
     def plan(self) -> tuple[str, ...]:
         """What will be resident, what will be copied, and whether it fits; one sentence each."""
         lines = [

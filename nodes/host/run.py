@@ -96,8 +96,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
 
     def make() -> tuple[Tensor, Tensor, list[BlockRecord]]:
         # The engine, which holds keys and values, is built in here and is gone with it.
-        clock = device_clock(job.target.load_device)
-        engine = build_engine(job, drafter, target, codec, progress, clock)
+        clock = device_clock(*memory.devices)
+        engine = build_engine(job, drafter, target, codec, progress)
         return _make(job, engine, conditions, _given(job, codec), target.block_frames, progress, clock)
 
     frames, latents, records = while_resident(memory, make)
