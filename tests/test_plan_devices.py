@@ -81,6 +81,7 @@ def test_a_recording_plays_on_fixed_addresses_so_nothing_is_moved():
     refused = plan(24, replace(FULL, compile="graphs"))
     assert not refused.fits
     assert refused.setting.stays
+    assert "without --compile graphs parts can leave" in plan_text(refused)
 
 
 @pytest.mark.parametrize("layers, more", [("planes", 0.6 * GB), ("channels-last", 0)])
