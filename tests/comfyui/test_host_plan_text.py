@@ -1,0 +1,71 @@
+"""What a run needs of memory, in words."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sdvg_pack.nodes.host import plan_text
+from sdvg_pack.nodes.host.needs import Needs
+from sdvg_pack.nodes.host.residency import Room, Weights
+
+pytestmark = pytest.mark.comfyui
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+GB = 10**9
+NEEDS = Needs(step="target", parts={"target keys and values": 4 * GB, "vae state": 2 * GB, "working": 4 * GB})
+MODELS = [
+    Weights(name="target", bytes=28 * GB, device=GPU),
+    Weights(name="drafter", bytes=3 * GB, device=GPU),
+    Weights(name="scorer", bytes=2 * GB, device=CPU),
+]
+PARTS = (
+    "Most is needed for the target's making of a block: target keys and values 4.0 GB, for a while 4.0 GB, "
+    "VAE state 2.0 GB"
+)
+
+
+def plan_in(usable: int) -> list[str]:
+    return plan_text.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
+
+
+def test_a_plan_says_that_everything_fits() -> None:
+    assert plan_in(41) == [
+        f"cuda:0: 10.0 GB of 41.0 GB beside weights. {PARTS}",
+        "cuda:0: drafter weights, 3.0 GB stay there",
+        "cuda:0: target weights, 28.0 GB stay there",
+        "cuda:0: everything fits",
+    ]
+
+
+def test_a_plan_says_what_is_copied_over_the_hottest_model_last() -> None:
+    assert plan_in(24)[1:] == [
+        "cuda:0: drafter weights, 3.0 GB stay there",
+        "cuda:0: target weights, 11.0 GB stay there, 17.0 GB are copied over in every pass",
+        "cuda:0: it runs, slowed down by the copying",
+    ]
+
+
+def test_a_plan_says_that_it_does_not_fit() -> None:
+    assert plan_in(8)[-1] == "cuda:0: it does not fit, 2.0 GB are missing before any weights"
+
+
+def test_a_plan_for_the_cpu_says_so() -> None:
+    assert plan_text.describe_plan(MODELS, NEEDS, Room(total=64 * GB, usable=30 * GB), CPU) == [
+        "cpu: 2.0 GB of weights and 10.0 GB beside them in main memory, of which 30.0 GB are free; nothing is "
+        f"moved. {PARTS}"
+    ]
+
+
+def test_out_of_memory_names_the_numbers_of_the_plan_and_three_settings() -> None:
+    message = str(plan_text.out_of_memory(MODELS, NEEDS, Room(total=24 * GB, usable=22 * GB), GPU))
+    for part in (
+        "10.0 GB",
+        "31.0 GB of weights",
+        "24.0 GB",
+        "22.0 GB",
+        PARTS,
+        "width and height",
+        "fp8_e4m3fn",
+        "window",
+    ):
+        assert part in message
