@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdvg_core.noise import KeyedNoise
-from sdvg_core.router import RouterConfig, parse_script
-from sdvg_core.spans import plan_spans
-from sdvg_core.speculate import Engine, speculate
-from sdvg_core.types import Condition, Generated
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.router import RouterConfig, parse_script
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.speculate import Engine, speculate
+from sdvg_core.engine.types import Condition, Generated
 
 BLOCKS = 9
 ROUTES = {"all kept": "raaaaaaaa", "mixed": "rarararar", "all remade": "rrrrrrrrr"}

@@ -18,8 +18,8 @@ from sdvg_core.bench.results import SCHEMA
 from sdvg_core.bench.speed_chart import groups_of, speed_chart
 from sdvg_core.bench.speed_table import section, speed_page
 from sdvg_core.errors import BadInput, first_line
-from sdvg_core.outputs import staged_outputs
-from sdvg_core.small_files import MEGABYTE, parse_json, read_small
+from sdvg_core.files.outputs import staged_outputs
+from sdvg_core.files.small_files import MEGABYTE, parse_json, read_small
 
 PAGE, PICTURE = "speed.md", "speed.png"
 FIRST = ("routes", "fast")

@@ -8,7 +8,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
-from ..sdvg_core.loading import AUTO
+from ..sdvg_core.pipeline.loading import AUTO
 from .host.files import WEIGHT_DTYPES, load_model
 from .host.presets import attach_preset
 from .known import check_option, known_inputs_only, node_schema

@@ -7,7 +7,7 @@ import comfy.utils
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import get_preset
-from ..sdvg_core.loading import encode_prompts
+from ..sdvg_core.pipeline.loading import encode_prompts
 from ..sdvg_core.pocket.grammar import parse
 from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, load_options, trained_set
 from .host.files import load_model

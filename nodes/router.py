@@ -7,9 +7,9 @@ from typing import Any, get_args
 import folder_paths
 from comfy_api.latest import io
 
+from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
+from ..sdvg_core.engine.router import Policy, RouterConfig, parse_script
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.model_files import KNOWN_FILES
-from ..sdvg_core.router import Policy, RouterConfig, parse_script
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices

@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.backends import AUTO
 from ..sdvg_core.causal_wan.fp8_cache import KV_DTYPES
-from ..sdvg_core.schedule import SCHEDULES
+from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from .host.progress import route_events
 from .host.run import Job, run_job
 from .known import known_inputs_only, node_schema, workflow_id

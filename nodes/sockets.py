@@ -7,7 +7,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..sdvg_core.router import RouterConfig
+from ..sdvg_core.engine.router import RouterConfig
 
 Router = io.Custom("SDVG_ROUTER")
 Report = io.Custom("SDVG_REPORT")

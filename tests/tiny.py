@@ -19,13 +19,13 @@ from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Increment
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.passes import Passes
-from sdvg_core.history import History, Timeline
-from sdvg_core.noise import KeyedNoise
-from sdvg_core.router import RouterConfig
-from sdvg_core.schedule import get_schedule
-from sdvg_core.spans import plan_spans
-from sdvg_core.speculate import DrafterContext, Emitted, Engine, speculate
-from sdvg_core.types import Condition
+from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.engine.history import History, Timeline
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.speculate import DrafterContext, Emitted, Engine, speculate
+from sdvg_core.engine.types import Condition
 
 CONFIG = WanConfig(
     dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4

@@ -20,7 +20,7 @@ from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.forward import TextKV, context_pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.schedule import get_schedule, predict_clean, renoise
+from sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
 
 BLOCK = 3
 LEFT, UP, BEFORE = (0, 0, -1), (0, -1, 0), (-1, 0, 0)

@@ -17,18 +17,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from sdvg_core.canvas import FAINT, Canvas
-from sdvg_core.fates import COLOURS, fate_of
-from sdvg_core.loading import encode_prompts
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.types import Condition
+from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import load_options, trained_set
 from sdvg_core.pocket.world import SIZE, held_out_prompts, render
-from sdvg_core.router import RouterConfig
+from sdvg_core.report.canvas import FAINT, Canvas
+from sdvg_core.report.fates import COLOURS, fate_of
 from sdvg_core.study.bench import Job, open_bench
 from sdvg_core.study.protocol import Configuration
 from sdvg_core.study.take import Take
-from sdvg_core.types import Condition
 
 WAYS = (
     Configuration(name="target-only", group="", router=RouterConfig(policy="always-target")),

@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.pocket.grammar import GRAMMAR
 from sdvg_core.scorers.blip import REWARD_MEAN, REWARD_STD, RewardModel, build_model, module_name
 from sdvg_core.scorers.preprocess import MEAN, STD
 from sdvg_core.scorers.shapes import ImageRewardConfig, used_shapes
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, PromptTokenizer
-from sdvg_core.weights import open_weights
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 APPENDED = ("[DEC]", "[ENC]")

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import UMT5EncoderModel
 
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.schedule import renoise
+from sdvg_core.causal_wan.schedule import renoise
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.prompts import Conditions, check_prompt
-from ...sdvg_core.types import Condition
+from ...sdvg_core.text.prompts import Conditions, check_prompt
 from ..sockets import PromptEntry
 
 WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.causal_wan.schedule import get_schedule
+from ...sdvg_core.engine.speculate import Engine
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.loading import device_clock
-from ...sdvg_core.schedule import get_schedule
-from ...sdvg_core.speculate import Engine
+from ...sdvg_core.pipeline.loading import device_clock
 from .model import comfy_generator
 from .progress import NodeProgress
 from .vae import ComfyCodec

@@ -23,8 +23,8 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.context import ContextPolicy
 from ...sdvg_core.causal_wan.generator import CausalWanGenerator
-from ...sdvg_core.schedule import Schedule
-from ...sdvg_core.types import Generated
+from ...sdvg_core.causal_wan.schedule import Schedule
+from ...sdvg_core.engine.types import Generated
 
 
 class ComfyOps:

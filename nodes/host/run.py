@@ -15,20 +15,20 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.backends import AUTO
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.described import FP8_NOTE, OVERLAP_NOTE
-from ...sdvg_core.environment import versions_on
+from ...sdvg_core.causal_wan.schedule import get_schedule
+from ...sdvg_core.devices.environment import versions_on
+from ...sdvg_core.engine.history import timeline_from_latents
+from ...sdvg_core.engine.noise import KeyedNoise
+from ...sdvg_core.engine.overlap import speculate_overlapped
+from ...sdvg_core.engine.records import BlockRecord
+from ...sdvg_core.engine.spans import plan_spans, spans_of_clip
+from ...sdvg_core.engine.speculate import Emitted, Engine, speculate
+from ...sdvg_core.engine.types import Block
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.history import timeline_from_latents
-from ...sdvg_core.loading import device_clock
-from ...sdvg_core.noise import KeyedNoise
-from ...sdvg_core.overlap import speculate_overlapped
-from ...sdvg_core.prompts import Conditions
-from ...sdvg_core.records import BlockRecord
-from ...sdvg_core.report import RunReport, predict_target_only
-from ...sdvg_core.schedule import get_schedule
-from ...sdvg_core.spans import plan_spans, spans_of_clip
-from ...sdvg_core.speculate import Emitted, Engine, speculate
-from ...sdvg_core.types import Block
+from ...sdvg_core.pipeline.described import FP8_NOTE, OVERLAP_NOTE
+from ...sdvg_core.pipeline.loading import device_clock
+from ...sdvg_core.report.run_report.run_report import RunReport, predict_target_only
+from ...sdvg_core.text.prompts import Conditions
 from ..sockets import PromptEntry, RouterValue
 from .checks import check_model, check_pair
 from .conditioning import read_conditions

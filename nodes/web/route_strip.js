@@ -7,7 +7,7 @@ import { locale, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./commo
 export const SAMPLER = "SDVGSpeculativeSampler";
 export const EVENT = "sdvg.block";
 
-// Names, letters and colours are those of sdvg_core/fates.py; ink is what reads best on the colour.
+// Names, letters and colours are those of sdvg_core/report/fates.py; ink is what reads best on the colour.
 export const FATES = {
   forced: { letter: "F", colour: "#0072B2", ink: "#fff", en: "forced", zh: "强制" },
   kept: { letter: "a", colour: "#009E73", ink: "#000", en: "kept", zh: "保留" },

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..speculate import Emitted
+from ..engine.speculate import Emitted
 from .execution import Case
 from .measure import Studio
 

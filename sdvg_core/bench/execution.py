@@ -15,15 +15,15 @@ from ..causal_wan.generator import CausalWanGenerator
 from ..causal_wan.modules import WanTree
 from ..causal_wan.passes import Passes, passes_for
 from ..causal_wan.presets import Preset
-from ..compiling import Backend, CompileMode, compiler_of
+from ..causal_wan.schedule import get_schedule
 from ..decoders import VaeLayers, WanCodec
+from ..devices.compiling import Backend, CompileMode, compiler_of
+from ..engine.router import RouterConfig
+from ..engine.speculate import Engine
+from ..engine.types import Scorer
 from ..errors import BadInput
-from ..loading import DTYPES
+from ..pipeline.loading import DTYPES
 from ..plan.request import PlanRequest
-from ..router import RouterConfig
-from ..schedule import get_schedule
-from ..speculate import Engine
-from ..types import Scorer
 from .models import Models, codec_of
 from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing
 from .routes import ANCHOR_ONLY, Route

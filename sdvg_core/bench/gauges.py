@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..history import History
-from ..speculate import Engine
-from ..types import Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
-from ..wrapping import WrappedCodec, WrappedGenerator
+from ..engine.history import History
+from ..engine.speculate import Engine
+from ..engine.types import Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+from ..engine.wrapping import WrappedCodec, WrappedGenerator
 
 
 class Gauge(Protocol):

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 
+from ..engine.noise import KeyedNoise
+from ..engine.overlap import speculate_overlapped
+from ..engine.records import Seconds
+from ..engine.router import RouterConfig
+from ..engine.spans import plan_spans
+from ..engine.speculate import Emitted, Engine, speculate
 from ..errors import BadInput
-from ..noise import KeyedNoise
-from ..overlap import speculate_overlapped
 from ..plan.request import PlanRequest
-from ..records import Seconds
-from ..report import Passes, RunReport
-from ..router import RouterConfig
-from ..spans import plan_spans
-from ..speculate import Emitted, Engine, speculate
+from ..report.run_report import Passes, RunReport
 from .execution import Case, Execution, Setup
 from .gauges import Gauge, metered
 

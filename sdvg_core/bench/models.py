@@ -18,18 +18,18 @@ from torch import Tensor, nn
 from ..causal_wan.config import WanConfig
 from ..causal_wan.modules import WanTree
 from ..causal_wan.quantized import Fp8Linear
-from ..compiling import Backend
+from ..checkpoints.weights import WeightFile
 from ..decoders import VaeLayers, WanCodec
 from ..decoders.wan_vae import empty_wan_vae
 from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
-from ..loading import DTYPES
+from ..devices.compiling import Backend
+from ..engine.types import Condition
+from ..pipeline.loading import DTYPES
 from ..plan.request import PlanRequest
 from ..scorers.blip import build_model
 from ..scorers.image_reward import ImageRewardScorer
 from ..scorers.shapes import ImageRewardConfig, used_shapes
 from ..scorers.tokenizer import PromptTokenizer, load_tokenizer
-from ..types import Condition
-from ..weights import WeightFile
 
 PROMPT = "a red fox runs through deep snow at dawn"
 PROMPT_TOKENS = 40

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from ..causal_wan.context import ContextPolicy, Model, Prepared
-from ..history import History
-from ..types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span
-from ..wrapping import WrappedGenerator
+from ..engine.history import History
+from ..engine.types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span
+from ..engine.wrapping import WrappedGenerator
 
 
 class FillsBoth(WrappedGenerator):

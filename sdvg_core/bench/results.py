@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ..environment import versions_on
+from ..devices.environment import versions_on
 from ..plan.request import PlanRequest
 from ..plan.setting import Setting, Sizes, step_parts
-from ..record_json import SECONDS
-from ..report import Passes
+from ..report.record_json import SECONDS
+from ..report.run_report import Passes
 from .execution import OURS, Case, Execution, Setup
 from .measure import Sample, WarmUp
 from .models import Models

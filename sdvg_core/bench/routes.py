@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ..engine.router import Policy, RouterConfig
 from ..errors import BadInput
-from ..router import Policy, RouterConfig
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
 # Rejections in a row after which the route `bail-out` leaves the rest to the target.

@@ -10,9 +10,9 @@ from typing import Any
 
 from PIL import Image
 
-from ..canvas import FAINT, INK, WHITE, Canvas, dashes, tint
-from ..lettering import text_width
-from ..picture_panel import KEY_SIZE, KEY_WIDTH, TICK_SIZE, Mark, nice_ticks, swatch
+from ..report.canvas import FAINT, INK, WHITE, Canvas, dashes, tint
+from ..report.lettering import text_width
+from ..report.picture_panel import KEY_SIZE, KEY_WIDTH, TICK_SIZE, Mark, nice_ticks, swatch
 from .goals import Goal, goals_of, not_a_measurement
 from .routes import TARGET_ONLY
 from .table import headline

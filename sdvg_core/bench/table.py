@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..plan.text import gigabytes
-from ..record_json import SECONDS
+from ..report.record_json import SECONDS
 
 COLUMNS = (
     ("route", 12),

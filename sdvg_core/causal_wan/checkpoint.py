@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.weights import WeightFile, open_weights
 from ..errors import BadInput
-from ..small_files import MEGABYTE, parse_json, read_small
-from ..weights import WeightFile, open_weights
+from ..files.small_files import MEGABYTE, parse_json, read_small
 from .config import WanConfig, detect_config, wan_shapes
 from .modules import WanTree
 from .names import KeyStyle, is_rotary, key_styles

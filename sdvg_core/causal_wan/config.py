@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ..checkpoints.weights import LARGEST_SIZE, TensorInfo
 from ..errors import BadInput
-from ..small_files import parse_json
-from ..weights import LARGEST_SIZE, TensorInfo
+from ..files.small_files import parse_json
 
 HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, for the heads leave no trace in its shapes
 

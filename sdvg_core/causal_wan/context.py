@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ..engine.history import History
+from ..engine.types import Block, Condition, Span
 from ..errors import BadInput
-from ..history import History
-from ..types import Block, Condition, Span
 from .attention import Ops
 from .cache import Copied, KVCache, Place
 from .forward import TextKV, context_pass, token_grid

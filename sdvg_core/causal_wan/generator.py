@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..engine.history import History
+from ..engine.types import Condition, Generated, NoiseSource, Span, Work
 from ..errors import BadInput
-from ..history import History
-from ..schedule import Schedule, predict_clean, renoise
-from ..types import Condition, Generated, NoiseSource, Span, Work
 from .attention import Ops
 from .context import ContextPolicy, Model
 from .forward import TextKV, denoise_pass, project_text, token_grid
 from .passes import Passes
 from .rope_tables import RopeTables
+from .schedule import Schedule, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compiling import INDUCTOR, Backend, CompileMode, compiled
+from ..devices.compiling import INDUCTOR, Backend, CompileMode, compiled
 from .attention import Ops
 from .cache import KVCache, Place
 from .forward import PLAIN, Stages, TextKV

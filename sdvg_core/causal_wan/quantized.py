@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..checkpoints.weights import WeightFile
 from ..errors import BadInput
-from ..small_files import parse_json
-from ..weights import WeightFile
+from ..files.small_files import parse_json
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 FORMATS = ("float8_e4m3fn", "float8_e5m2")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from ..checkpoints.weights import TensorInfo
 from ..errors import BadInput
-from ..weights import TensorInfo
 from .config import WanConfig
 from .kinds import LORA, UNKNOWN, is_lora, other_kind
 

@@ -21,16 +21,16 @@ from ..bench.gauges import gauge_of
 from ..bench.measure import Sample, Studio, WarmUp, rounds
 from ..bench.models import Models, random_models
 from ..bench.results import SCHEMA, conditions, summarise_cases, summarise_memory
+from ..bench.room import check_room, no_room, room_for
 from ..bench.routes import Route, default_routes, parse_route
 from ..bench.scales import SCALES, Scale
 from ..bench.table import check_text, result_text
 from ..causal_wan.backends import ATTENTIONS, AUTO, choose_attention
 from ..causal_wan.fp8_cache import KV_DTYPES
-from ..compiling import check_compile
+from ..devices.compiling import check_compile
 from ..errors import BadInput
-from ..loading import DTYPES, check_device, device_clock
+from ..pipeline.loading import DTYPES, check_device, device_clock
 from ..plan import PlanRequest
-from .bench_room import check_room, no_room, room_for
 
 INTERRUPTED = 130
 NOTE = "Weights are random and decisions scripted: these are times, and say nothing about quality."

@@ -12,13 +12,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from ..outputs import check_writable
+from ..files.outputs import check_writable
+from ..pipeline.rendering import VideoRequest
 from ..pocket.grammar import parse
 from ..pocket.trained_set import DEFAULT_PROMPT, load_options, trained_set
 from ..pocket.world import SIZE
-from ..prompts import one_prompt
-from ..rendering import VideoRequest
-from ..summary import summarise
+from ..report.summary import summarise
+from ..text.prompts import one_prompt
 from .generate import make_videos
 from .options import add_kernel_options, add_router_options, add_video_options, router_config
 

@@ -13,10 +13,10 @@ import torch
 from .. import __version__
 from ..causal_wan.backends import AUTO, NEEDS, choose_attention, why_not
 from ..causal_wan.config import HEAD_DIM
-from ..environment import package_version, processor
+from ..checkpoints.model_files import KNOWN_FILES, find_models
+from ..devices.environment import package_version, processor
 from ..errors import BadInput
-from ..inspection import inspect_file
-from ..model_files import KNOWN_FILES, find_models
+from ..pipeline.inspection import inspect_file
 
 NEEDED = (
     "torch",

@@ -14,18 +14,18 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..checkpoints.model_files import ModelFiles
 from ..errors import BadInput
-from ..identity import Identity, digest_of, identify
-from ..journal import Journal, drop_unfinished, find_unfinished
-from ..latents import load_latents
-from ..loading import Loaded, LoadOptions, check_device, check_models, encode_prompts, load_engine
-from ..model_files import ModelFiles
-from ..outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
-from ..progress import RouteBar
-from ..prompts import Conditions, PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
-from ..rendering import VideoRequest, predict_bytes, render
-from ..report import RunReport, read_report
-from ..summary import summarise
+from ..files.outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
+from ..pipeline.identity import Identity, digest_of, identify
+from ..pipeline.journal import Journal, drop_unfinished, find_unfinished
+from ..pipeline.latents import load_latents
+from ..pipeline.loading import Loaded, LoadOptions, check_device, check_models, encode_prompts, load_engine
+from ..pipeline.rendering import VideoRequest, predict_bytes, render
+from ..report.progress import RouteBar
+from ..report.run_report import RunReport, read_report
+from ..report.summary import summarise
+from ..text.prompts import Conditions, PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
 from .options import (
     add_device_options,
     add_model_options,

@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..inspection import inspect_file
+from ..pipeline.inspection import inspect_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,15 +9,15 @@ from typing import get_args
 from ..causal_wan.backends import ATTENTIONS
 from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import PRESETS
-from ..compiling import CompileMode
+from ..causal_wan.schedule import SCHEDULES
+from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..decoders import VaeLayers
+from ..devices.compiling import CompileMode
+from ..engine.router import Aggregation, Policy, RouterConfig, parse_script
+from ..engine.speculate import DrafterContext
 from ..errors import BadInput
-from ..loading import AUTO, DTYPES, LoadOptions, ModelOptions
-from ..model_files import KNOWN_FILES, ModelFiles, find_models
-from ..rendering import VideoRequest
-from ..router import Aggregation, Policy, RouterConfig, parse_script
-from ..schedule import SCHEDULES
-from ..speculate import DrafterContext
+from ..pipeline.loading import AUTO, DTYPES, LoadOptions, ModelOptions
+from ..pipeline.rendering import VideoRequest
 
 
 def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:

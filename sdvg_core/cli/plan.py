@@ -15,9 +15,9 @@ import torch
 from ..causal_wan.config import PUBLISHED
 from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import PRESETS, get_preset
-from ..compiling import CompileMode
 from ..decoders import VaeLayers
-from ..loading import DTYPES
+from ..devices.compiling import CompileMode
+from ..pipeline.loading import DTYPES
 from ..plan import PlanRequest, plan, plan_text
 from ..plan.rates import A6000, H100, RATES, Rates
 from ..plan.request import PAPER_REJECTED, PCIE_GB_PER_SECOND

@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..causal_wan.schedule import get_schedule
+from ..checkpoints.model_files import KNOWN_FILES
 from ..errors import BadInput
-from ..loading import check_device, check_models, encode_prompts
-from ..model_files import KNOWN_FILES
-from ..outputs import check_writable, staged_outputs
+from ..files.outputs import check_writable, staged_outputs
+from ..pipeline.loading import check_device, check_models, encode_prompts
 from ..pocket.grammar import parse
 from ..pocket.world import held_out_prompts
-from ..prompts import read_prompt_list
-from ..schedule import get_schedule
 from ..study.bench import Job, open_bench
 from ..study.calibrate import calibrate
 from ..study.cluster import work_on_ray
@@ -47,6 +46,7 @@ from ..study.summary import summarise_study
 from ..study.table import table_text
 from ..study.unit import Unit
 from ..study.workers import Finished, Found, work_through
+from ..text.prompts import read_prompt_list
 from .options import add_device_options, add_model_options, load_options, model_files
 
 SUMMARY, TABLE = "summary.json", "table.md"

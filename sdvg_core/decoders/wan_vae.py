@@ -14,9 +14,9 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from ..compiling import Backend, compiled, own_copy
+from ..checkpoints.weights import WeightFile, check_complete, check_finite_weights, open_weights
+from ..devices.compiling import Backend, compiled, own_copy
 from ..errors import BadInput
-from ..weights import WeightFile, check_complete, check_finite_weights, open_weights
 from .wan_vae_channels_last import make_channels_last
 from .wan_vae_lean import make_lean
 from .wan_vae_planes import make_planar

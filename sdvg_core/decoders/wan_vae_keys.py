@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from ..weights import is_layer_number
+from ..checkpoints.weights import is_layer_number
 
 T = TypeVar("T")
 

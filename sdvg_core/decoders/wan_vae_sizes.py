@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.weights import WeightFile, is_shape_of_weight
 from ..errors import BadInput
-from ..small_files import MEGABYTE, parse_json, read_small
-from ..weights import WeightFile, is_shape_of_weight
+from ..files.small_files import MEGABYTE, parse_json, read_small
 from .wan_vae_keys import count_entries, is_diffusers, is_original, original_to_diffusers, without_wrapper
 
 ADVICE = "give Wan2.1_VAE.pth, wan_2.1_vae.safetensors or the vae folder of a Wan 2.1 diffusers repository"

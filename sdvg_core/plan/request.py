@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import Preset, get_preset
-from ..compiling import CompileMode
 from ..decoders import VaeLayers
+from ..devices.compiling import CompileMode
 from ..errors import BadInput
-from ..loading import DTYPES
+from ..pipeline.loading import DTYPES
 from ..scorers.shapes import ImageRewardConfig
 from .rates import A6000, Rates
 

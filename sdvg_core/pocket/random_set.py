@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..causal_wan.config import WanConfig, wan_shapes
+from ..checkpoints.model_files import ModelFiles
 from ..decoders.wan_vae_shapes import wan_vae_shapes
-from ..model_files import ModelFiles
 from ..scorers.shapes import ImageRewardConfig, image_reward_shapes
 from ..text.umt5_weights import umt5_to_comfy
 

@@ -11,9 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..checkpoints.model_files import ModelFiles
 from ..errors import BadInput
-from ..loading import LoadOptions, ModelOptions
-from ..model_files import ModelFiles
+from ..pipeline.loading import LoadOptions, ModelOptions
 
 DEFAULT_PROMPT = "a big blue ball drifts right from the left over sand"
 FOLDER = Path(__file__).parent / "weights"

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..weights import WeightFile
+from ..checkpoints.weights import WeightFile
 from .shapes import HEAD, TEXT, VISION, ImageRewardConfig, used_shapes
 
 # The head's output over the training set; rewards are standardised with them.

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checkpoints.weights import open_weights
 from ..errors import BadInput
-from ..weights import open_weights
 from .blip import RewardModel, build_model
 from .preprocess import Crop, check_crop, preprocess
 from .shapes import ImageRewardConfig, read_config

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
 from ..errors import BadInput
-from ..small_files import parse_json
-from ..weights import WeightFile, is_layer_number, is_shape_of_weight
+from ..files.small_files import parse_json
 from .tokenizer import MAX_TOKENS
 
 Shape = tuple[int, ...]

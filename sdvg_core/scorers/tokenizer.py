@@ -17,7 +17,7 @@ from tokenizers.processors import BertProcessing
 from torch import Tensor
 
 from ..errors import BadInput
-from ..small_files import MEGABYTE, read_small
+from ..files.small_files import MEGABYTE, read_small
 
 MAX_TOKENS = 35
 LARGEST = 16 * MEGABYTE  # the vocabulary itself has 0.2 MB

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ..loading import LoadOptions, check_models, device_clock, load_engine
-from ..model_files import ModelFiles
-from ..noise import KeyedNoise
-from ..router import RouterConfig
-from ..spans import plan_spans
-from ..speculate import Engine, speculate
-from ..types import Condition, Span
+from ..checkpoints.model_files import ModelFiles
+from ..engine.noise import KeyedNoise
+from ..engine.router import RouterConfig
+from ..engine.spans import plan_spans
+from ..engine.speculate import Engine, speculate
+from ..engine.types import Condition, Span
+from ..pipeline.loading import LoadOptions, check_models, device_clock, load_engine
 from .memo import GIGABYTE
 from .metrics import External, FrameJudge, Metric, Oracle, SeamChange
 

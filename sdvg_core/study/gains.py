@@ -11,10 +11,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..drafts import generate
-from ..history import History, Timeline
-from ..router import RouterConfig
-from ..speculate import Engine, speculate
+from ..engine.drafts import generate
+from ..engine.history import History, Timeline
+from ..engine.router import RouterConfig
+from ..engine.speculate import Engine, speculate
 from .metrics import FrameJudge
 from .store import Record
 from .take import Take

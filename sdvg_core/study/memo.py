@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from ..history import History
-from ..speculate import Engine
-from ..types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
-from ..wrapping import WrappedCodec, WrappedGenerator
+from ..engine.history import History
+from ..engine.speculate import Engine
+from ..engine.types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+from ..engine.wrapping import WrappedCodec, WrappedGenerator
 
 Result = TypeVar("Result")
 GIGABYTE = 1 << 30

@@ -15,9 +15,9 @@ from typing import Protocol
 from torch import Tensor
 
 from ..errors import BadInput
+from ..files.video import write_mp4
 from ..pocket.grammar import parse
 from ..pocket.oracle import judge
-from ..video import write_mp4
 
 
 class Metric(Protocol):

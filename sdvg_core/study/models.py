@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..loading import LoadOptions
-from ..model_files import ModelFiles
+from ..checkpoints.model_files import ModelFiles
+from ..pipeline.loading import LoadOptions
 from ..pocket.trained_set import load_options as pocket_load_options
 from ..pocket.trained_set import trained_set
 from .bench import Job

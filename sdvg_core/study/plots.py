@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import BadInput
-from ..outputs import Staging
+from ..files.outputs import Staging
 from .plot_curves import draw_quality_against
 from .plot_gate import draw_acceptance, draw_gate, draw_scores, draw_seams
 

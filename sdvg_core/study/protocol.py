@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..engine.router import Aggregation, RouterConfig
+from ..engine.speculate import DrafterContext
 from ..errors import BadInput
-from ..router import Aggregation, RouterConfig
-from ..speculate import DrafterContext
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"
 

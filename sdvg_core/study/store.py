@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..locks import try_lock
-from ..outputs import staged_outputs
-from ..small_files import parse_json
+from ..files.locks import try_lock
+from ..files.outputs import staged_outputs
+from ..files.small_files import parse_json
 
 ROWS, GAINS, STUDY, LOCK = "rows.jsonl", "gains.jsonl", "study.json", ".study.lock"
 ROW_KEY = ("configuration", "prompt", "seed")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ..history import History, Timeline
-from ..noise import key
-from ..router import RouterConfig
-from ..speculate import Emitted, Engine, speculate
-from ..types import Condition, NoiseSource, Span
+from ..engine.history import History, Timeline
+from ..engine.noise import key
+from ..engine.router import RouterConfig
+from ..engine.speculate import Emitted, Engine, speculate
+from ..engine.types import Condition, NoiseSource, Span
 from .protocol import Configuration
 
 AUTHORS = {

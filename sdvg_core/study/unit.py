@@ -14,11 +14,11 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from ..fates import LETTERS, fate_of
-from ..record_json import SECONDS
-from ..records import BlockRecord
-from ..speculate import Emitted
-from ..types import Condition
+from ..engine.records import BlockRecord
+from ..engine.speculate import Emitted
+from ..engine.types import Condition
+from ..report.fates import LETTERS, fate_of
+from ..report.record_json import SECONDS
 from .bench import Bench
 from .gains import measure_gains
 from .memo import Ledger, Sharing

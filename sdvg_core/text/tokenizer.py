@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, first_line
-from ..small_files import MEGABYTE, parse_json, read_small
+from ..files.small_files import MEGABYTE, parse_json, read_small
 
 END = "</s>"
 FILES = ("tokenizer.json", "spiece.model")

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
-from ..weights import WeightFile, check_complete, open_weights
 from .prompt import clean_prompt
 from .tokenizer import ADVICE as TOKENIZER_ADVICE
 from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from_bytes

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
 from ..errors import BadInput
-from ..weights import WeightFile, is_layer_number, is_shape_of_weight
 
 ADVICE = (
     "give models_t5_umt5-xxl-enc-bf16.pth, umt5_xxl_fp16.safetensors, umt5_xxl_fp8_e4m3fn_scaled.safetensors "

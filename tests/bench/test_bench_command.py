@@ -12,7 +12,7 @@ from bench_parts import SHORT
 from sdvg_core.bench.measure import Studio
 from sdvg_core.bench.routes import default_routes
 from sdvg_core.cli import main
-from sdvg_core.report import Passes
+from sdvg_core.report.run_report import Passes
 
 CASE_KEYS = {
     *("route", "execution", "script", "rejected", "repeats", "seconds", "videos", "block_seconds"),

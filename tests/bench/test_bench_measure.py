@@ -12,8 +12,8 @@ from sdvg_core.bench.gauges import metered
 from sdvg_core.bench.measure import Studio, one_of_each, rounds
 from sdvg_core.bench.routes import default_routes
 from sdvg_core.decoders import WanCodec
+from sdvg_core.engine.speculate import speculate
 from sdvg_core.errors import BadInput
-from sdvg_core.speculate import speculate
 
 
 @pytest.fixture(scope="module")

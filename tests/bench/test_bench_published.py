@@ -13,7 +13,7 @@ from tiny import BrightScorer, EchoCodec, latents_of, make_engine, make_generato
 from sdvg_core.bench.execution import AS_PUBLISHED, OURS, as_published
 from sdvg_core.bench.published import OnceABlock
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
-from sdvg_core.report import Passes
+from sdvg_core.report.run_report import Passes
 
 
 class Watched:

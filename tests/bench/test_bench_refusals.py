@@ -7,9 +7,9 @@ import torch
 from bench_parts import SHORT
 
 from sdvg_core.bench.execution import parse_execution
+from sdvg_core.bench.room import check_room, room_for
 from sdvg_core.causal_wan import backends
 from sdvg_core.cli import bench, main
-from sdvg_core.cli.bench_room import check_room, room_for
 from sdvg_core.errors import BadInput
 from sdvg_core.plan import PlanRequest
 

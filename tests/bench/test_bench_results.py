@@ -9,8 +9,8 @@ from bench_parts import case
 from sdvg_core.bench.execution import AS_PUBLISHED, parse_execution
 from sdvg_core.bench.measure import Sample
 from sdvg_core.bench.results import summarise_cases
-from sdvg_core.records import Seconds
-from sdvg_core.report import Passes
+from sdvg_core.engine.records import Seconds
+from sdvg_core.report.run_report import Passes
 
 
 def sample(*arrivals: float, decode: float = 1.0, peak: int | None = None) -> Sample:

@@ -12,8 +12,8 @@ from speed_results import EVERY, EXECUTIONS, ON_A_CPU, PLAIN, ROUTES, result
 
 from sdvg_core.bench import speed_chart as chart
 from sdvg_core.bench.speed_table import section
-from sdvg_core.canvas import Canvas
-from sdvg_core.lettering import text_width
+from sdvg_core.report.canvas import Canvas
+from sdvg_core.report.lettering import text_width
 
 Note = tuple[str, float, float, float, float]
 

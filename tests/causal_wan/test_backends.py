@@ -15,18 +15,18 @@ from cli_runs import generate, options
 from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import sdvg_core.loading as loading
+import sdvg_core.pipeline.loading as loading
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import ATTENTIONS, BUILDERS, SDPA, AttentionBackend, choose_attention, why_not
 from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.cli import main
+from sdvg_core.engine.history import History
+from sdvg_core.engine.spans import plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.history import History
-from sdvg_core.loading import LoadOptions, ModelOptions, check_models, load_engine
+from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, load_engine
 from sdvg_core.pocket.random_set import write_random_set
-from sdvg_core.schedule import get_schedule
-from sdvg_core.spans import plan_spans
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)

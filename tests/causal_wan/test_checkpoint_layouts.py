@@ -8,7 +8,7 @@ from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefix
 
 from sdvg_core.causal_wan.checkpoint import inspect_weights, load_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, detect_config, wan_shapes
-from sdvg_core.weights import TensorInfo, open_weights
+from sdvg_core.checkpoints.weights import TensorInfo, open_weights
 
 
 def shapes_of(config):

@@ -13,14 +13,14 @@ from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.fp8_cache import Fp8KVCache, to_fp8
 from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.engine.history import History
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import Block
 from sdvg_core.errors import BadInput
-from sdvg_core.history import History
-from sdvg_core.loading import LoadOptions, ModelOptions, check_models, load_engine
+from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, load_engine
 from sdvg_core.plan import PlanRequest, sizes
 from sdvg_core.plan.request import PATCH, VAE_STRIDE
 from sdvg_core.pocket.random_set import write_random_set
-from sdvg_core.spans import plan_spans
-from sdvg_core.types import Block
 
 CPU = torch.device("cpu")
 TREE = random_tree(1)

@@ -8,8 +8,8 @@ import weakref
 import pytest
 from tiny import POLICIES, PROMPT, EchoCodec, make_generator, make_noise
 
-from sdvg_core.history import History
-from sdvg_core.spans import plan_spans
+from sdvg_core.engine.history import History
+from sdvg_core.engine.spans import plan_spans
 
 
 @pytest.mark.parametrize("policy", POLICIES)

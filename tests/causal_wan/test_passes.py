@@ -20,7 +20,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 from sdvg_core.bench.check import collect, differences
 from sdvg_core.causal_wan.passes import Passes, RecordedPasses, compiled_stages, passes_for
-from sdvg_core.speculate import Emitted
+from sdvg_core.engine.speculate import Emitted
 
 ROUTE = scripted("rarraaararaa")
 

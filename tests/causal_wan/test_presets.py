@@ -5,8 +5,8 @@ from wan_files import TINY
 
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_core.causal_wan.presets import PRESETS, get_preset, guess_preset
+from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.errors import BadInput
-from sdvg_core.schedule import get_schedule
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from comfy.model_patcher import ModelPatcher
 from host_tiny import CONFIG, SIZE, generator_of, random_weights
 from sdvg_pack.nodes.host.model import comfy_generator, compute_dtype
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental
-from sdvg_pack.sdvg_core.history import History
-from sdvg_pack.sdvg_core.noise import KeyedNoise
-from sdvg_pack.sdvg_core.schedule import get_schedule, predict_clean, renoise
-from sdvg_pack.sdvg_core.spans import plan_spans
-from sdvg_pack.sdvg_core.types import Block, BlockGenerator, Condition
+from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
+from sdvg_pack.sdvg_core.engine.history import History
+from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
+from sdvg_pack.sdvg_core.engine.spans import plan_spans
+from sdvg_pack.sdvg_core.engine.types import Block, BlockGenerator, Condition
 from torch import Tensor
 
 FRAMES, BLOCKS = 3, 4

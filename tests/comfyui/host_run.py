@@ -21,9 +21,9 @@ from sdvg_pack.nodes.host.run import Job, run_job
 from sdvg_pack.nodes.host.scorer import HostScorer, load_host_scorer
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.engine.router import RouterConfig, parse_script
 from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
-from sdvg_pack.sdvg_core.report import RunReport
-from sdvg_pack.sdvg_core.router import RouterConfig, parse_script
+from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 

@@ -20,7 +20,7 @@ from typing import Any
 import comfy.sd
 import comfyui_version
 import pytest
-from sdvg_pack.sdvg_core.model_files import ModelFiles
+from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ import comfy.utils
 import pytest
 import torch
 from sdvg_pack.nodes.host.progress import NodeProgress, route_events
-from sdvg_pack.sdvg_core.records import BlockRecord, Seconds
-from sdvg_pack.sdvg_core.router import Decision, Reason
-from sdvg_pack.sdvg_core.types import Span
+from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_pack.sdvg_core.engine.router import Decision, Reason
+from sdvg_pack.sdvg_core.engine.types import Span
 from server import PromptServer
 
 pytestmark = pytest.mark.comfyui

@@ -14,11 +14,11 @@ from sdvg_pack.nodes.host import residency
 from sdvg_pack.nodes.host.model import comfy_generator
 from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental
-from sdvg_pack.sdvg_core.history import History
-from sdvg_pack.sdvg_core.noise import KeyedNoise
-from sdvg_pack.sdvg_core.schedule import get_schedule
-from sdvg_pack.sdvg_core.spans import plan_spans
-from sdvg_pack.sdvg_core.types import Condition
+from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_pack.sdvg_core.engine.history import History
+from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
+from sdvg_pack.sdvg_core.engine.spans import plan_spans
+from sdvg_pack.sdvg_core.engine.types import Condition
 
 pytestmark = pytest.mark.comfyui
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes, running_server
 from sdvg_pack.sdvg_core import __version__
-from sdvg_pack.sdvg_core.fates import COLOURS, LETTERS, Fate
+from sdvg_pack.sdvg_core.report.fates import COLOURS, LETTERS, Fate
 
 pytestmark = pytest.mark.comfyui
 

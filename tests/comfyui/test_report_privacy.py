@@ -12,7 +12,7 @@ from comfy_api.latest import io
 from host_run import TEXT, load_parts, make_job, video_of
 from PIL import Image
 from sdvg_pack.nodes.report import RouteReport
-from sdvg_pack.sdvg_core.report import RunReport
+from sdvg_pack.sdvg_core.report.run_report import RunReport
 
 pytestmark = pytest.mark.comfyui
 

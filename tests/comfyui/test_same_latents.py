@@ -25,14 +25,14 @@ from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders import load_wan_vae
-from sdvg_pack.sdvg_core.described import FP8_NOTE
-from sdvg_pack.sdvg_core.loading import LoadOptions, encode_prompts
-from sdvg_pack.sdvg_core.model_files import ModelFiles
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.sdvg_core.pipeline.described import FP8_NOTE
+from sdvg_pack.sdvg_core.pipeline.loading import LoadOptions, encode_prompts
 from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
-from sdvg_pack.sdvg_core.report import RunReport
-from sdvg_pack.sdvg_core.router import RouterConfig
+from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui

@@ -21,7 +21,7 @@ import av
 import pytest
 from PIL import Image
 from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes, running_server, write_models
-from sdvg_pack.sdvg_core.model_files import KNOWN_FILES
+from sdvg_pack.sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui

@@ -12,10 +12,10 @@ from unittest.mock import patch
 from faulty import FrameLog
 from safetensors.torch import load_file
 
-from sdvg_core import rendering
+from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.model_files import ModelFiles
-from sdvg_core.progress import RouteBar
+from sdvg_core.pipeline import rendering
+from sdvg_core.report.progress import RouteBar
 
 OUTPUTS = ["latents.safetensors", "report.json", "route.png", "video.mp4"]
 ROLES = ("drafter", "target", "vae", "text_encoder", "reward")

@@ -15,19 +15,19 @@ import torch
 from PIL import Image
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
-from sdvg_core import journal, rendering
 from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
-from sdvg_core.journal import Journal, find_unfinished
-from sdvg_core.latents import load_latents
-from sdvg_core.loading import Loaded
-from sdvg_core.outputs import LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
-from sdvg_core.prompts import Conditions
-from sdvg_core.records import BlockRecord
-from sdvg_core.rendering import VideoRequest, render
-from sdvg_core.report import RunReport
-from sdvg_core.router import RouterConfig
-from sdvg_core.video import Mp4Writer
+from sdvg_core.engine.records import BlockRecord
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.files.outputs import LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
+from sdvg_core.files.video import Mp4Writer
+from sdvg_core.pipeline import journal, rendering
+from sdvg_core.pipeline.journal import Journal, find_unfinished
+from sdvg_core.pipeline.latents import load_latents
+from sdvg_core.pipeline.loading import Loaded
+from sdvg_core.pipeline.rendering import VideoRequest, render
+from sdvg_core.report.run_report import RunReport
+from sdvg_core.text.prompts import Conditions
 
 FINAL = (VIDEO, LATENTS, REPORT, PICTURE)
 CONDITIONS = Conditions(((0, PROMPT),))

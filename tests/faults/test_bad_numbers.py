@@ -16,15 +16,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
 
+from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
+from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
-from sdvg_core.model_files import ModelFiles
-from sdvg_core.outputs import unfinished_in
+from sdvg_core.files.outputs import unfinished_in
+from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
 from sdvg_core.pocket.random_set import write_random_set
-from sdvg_core.prompts import Conditions
-from sdvg_core.router import Reason, RouterConfig
-from sdvg_core.types import Condition
+from sdvg_core.text.prompts import Conditions
 
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 BLOCKS = range(9)

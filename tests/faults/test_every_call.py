@@ -9,8 +9,8 @@ import pytest
 import torch
 from faulty import FINAL, Trap, footprint, make_loaded, make_video, names, quick, result
 
-from sdvg_core.loading import Loaded
-from sdvg_core.outputs import JOURNAL, UNFINISHED
+from sdvg_core.files.outputs import JOURNAL, UNFINISHED
+from sdvg_core.pipeline.loading import Loaded
 
 
 class HostInterrupt(BaseException):

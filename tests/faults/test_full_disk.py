@@ -15,13 +15,13 @@ import torch
 from commands import base, made
 from faulty import REQUEST, Trap, make_loaded, make_video, names, quick, result
 
+from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import generate, main
 from sdvg_core.errors import BadInput
-from sdvg_core.latents import save_latents
-from sdvg_core.model_files import ModelFiles
-from sdvg_core.outputs import check_room
+from sdvg_core.files.outputs import check_room
+from sdvg_core.pipeline.latents import save_latents
+from sdvg_core.pipeline.rendering import VideoRequest, predict_bytes
 from sdvg_core.pocket.random_set import write_random_set
-from sdvg_core.rendering import VideoRequest, predict_bytes
 
 WRITES = ("write video", "write block", "write latents", "write report", "move")
 
@@ -37,7 +37,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(
     for reader in ("encode_prompts", "load_engine"):
         monkeypatch.delattr(generate, reader)
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("sdvg_core.outputs.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)
     assert main([*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "expected room for about " in line

@@ -12,8 +12,8 @@ import pytest
 from commands import OUTPUTS, base, decisions, made
 from faulty import FINAL, names
 
-from sdvg_core.model_files import ModelFiles
-from sdvg_core.outputs import unfinished_in
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.files.outputs import unfinished_in
 from sdvg_core.pocket.random_set import write_random_set
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
@@ -69,9 +69,11 @@ POINTS = [
     pytest.param(
         "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.heavy
     ),
-    pytest.param("sdvg_core.journal", "save_latents", 3, 2, id="half a block written", marks=pytest.mark.heavy),
     pytest.param(
-        "sdvg_core.rendering", "save_latents", 1, 5, id="half the latents written", marks=pytest.mark.heavy
+        "sdvg_core.pipeline.journal", "save_latents", 3, 2, id="half a block written", marks=pytest.mark.heavy
+    ),
+    pytest.param(
+        "sdvg_core.pipeline.rendering", "save_latents", 1, 5, id="half the latents written", marks=pytest.mark.heavy
     ),
     pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved", marks=pytest.mark.heavy),
 ]

@@ -16,16 +16,16 @@ from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.cli import main
-from sdvg_core.history import Timeline
-from sdvg_core.latents import load_latents
-from sdvg_core.loading import Loaded
-from sdvg_core.outputs import LATENTS, VIDEO
+from sdvg_core.engine.history import Timeline
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.speculate import speculate
+from sdvg_core.files.outputs import LATENTS, VIDEO
+from sdvg_core.pipeline.latents import load_latents
+from sdvg_core.pipeline.loading import Loaded
+from sdvg_core.pipeline.rendering import VideoRequest
 from sdvg_core.pocket.random_set import write_random_set
-from sdvg_core.prompts import Conditions
-from sdvg_core.rendering import VideoRequest
-from sdvg_core.router import RouterConfig
-from sdvg_core.spans import plan_spans
-from sdvg_core.speculate import speculate
+from sdvg_core.text.prompts import Conditions
 
 ROUTERS = (
     RouterConfig(tau=0.3),

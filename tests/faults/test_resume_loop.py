@@ -8,10 +8,10 @@ import pytest
 import torch
 from tiny import CONTEXTS, POLICIES, PROMPT, frames_of, latents_of, make_engine, make_noise, run, scripted
 
-from sdvg_core.history import timeline_from_latents
-from sdvg_core.router import Reason, RouterConfig
-from sdvg_core.spans import plan_spans
-from sdvg_core.speculate import DrafterContext, Emitted, speculate
+from sdvg_core.engine.history import timeline_from_latents
+from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.speculate import DrafterContext, Emitted, speculate
 
 ROUTERS = {
     "reward": RouterConfig(tau=0.3),

@@ -18,14 +18,14 @@ import torch
 from commands import OUTPUTS, base, report
 from faulty import CONDITIONS, IDENTITY, REQUEST, make_loaded, names
 
-from sdvg_core.journal import Journal
-from sdvg_core.latents import load_latents
-from sdvg_core.locks import locked, try_lock
-from sdvg_core.model_files import ModelFiles
-from sdvg_core.outputs import LATENTS, check_writable, staged_outputs
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.files.locks import locked, try_lock
+from sdvg_core.files.outputs import LATENTS, check_writable, staged_outputs
+from sdvg_core.pipeline.journal import Journal
+from sdvg_core.pipeline.latents import load_latents
+from sdvg_core.pipeline.rendering import VideoRequest, render
 from sdvg_core.pocket.random_set import write_random_set
-from sdvg_core.rendering import VideoRequest, render
-from sdvg_core.router import RouterConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (

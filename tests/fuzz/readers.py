@@ -10,23 +10,23 @@ from random import Random
 from typing import Any
 
 from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders import load_wan_vae
+from sdvg_core.engine.router import parse_script
 from sdvg_core.errors import BadInput
-from sdvg_core.images import read_image
-from sdvg_core.inspection import inspect_file
-from sdvg_core.latents import load_latents
-from sdvg_core.picture import route_picture
-from sdvg_core.prompts import PromptSchedule, read_prompt_list, read_prompt_schedule
-from sdvg_core.report import predict_target_only, read_report
-from sdvg_core.router import parse_script
-from sdvg_core.schedule import get_schedule
+from sdvg_core.files.images import read_image
+from sdvg_core.pipeline.inspection import inspect_file
+from sdvg_core.pipeline.latents import load_latents
+from sdvg_core.report.picture import route_picture
+from sdvg_core.report.run_report import predict_target_only, read_report
+from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
 from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
-from sdvg_core.summary import summarise
 from sdvg_core.text import clean_prompt, load_umt5
+from sdvg_core.text.prompts import PromptSchedule, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
-from sdvg_core.weights import open_weights
 
 from . import models, pickles, pictures, texts
 from .files import Files, safetensors

@@ -15,12 +15,12 @@ import torch
 
 import sdvg_core
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.noise import KeyedNoise
-from sdvg_core.prompts import one_prompt
-from sdvg_core.router import RouterConfig, decide, foresee, parse_script
-from sdvg_core.schedule import get_schedule
-from sdvg_core.spans import plan_spans
-from sdvg_core.types import Span
+from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.router import RouterConfig, decide, foresee, parse_script
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import Span
+from sdvg_core.text.prompts import one_prompt
 
 Values = Mapping[str, Any]
 PACK = "fuzzed_pack"

@@ -18,10 +18,10 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.history import History
-from sdvg_core.schedule import get_schedule
-from sdvg_core.spans import plan_spans
-from sdvg_core.types import Block, Span
+from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.engine.history import History
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import Block, Span
 
 PROMPT = condition()
 SIZES = [

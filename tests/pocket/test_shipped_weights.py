@@ -8,18 +8,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sdvg_core.inspection import inspect_file
-from sdvg_core.loading import check_models, encode_prompts
+from sdvg_core.checkpoints.weights import open_weights
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.types import Condition
+from sdvg_core.pipeline.inspection import inspect_file
+from sdvg_core.pipeline.loading import check_models, encode_prompts
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.world import held_out_prompts, render
-from sdvg_core.router import RouterConfig
 from sdvg_core.study.bench import Job, open_bench
 from sdvg_core.study.protocol import Configuration
 from sdvg_core.study.take import Take
-from sdvg_core.types import Condition
-from sdvg_core.weights import open_weights
 
 RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
 """Decibels."""

@@ -9,9 +9,9 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.history import History
-from sdvg_core.noise import KeyedNoise
-from sdvg_core.types import Block, Condition, Span
+from sdvg_core.engine.history import History
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.types import Block, Condition, Span
 from training.causal import SCHEDULE, Prompted, build
 
 SIZES = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=16)

@@ -1,0 +1,49 @@
+"""Whether the models of a benchmark have room, on the device or the two that they are to be on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from ..errors import BadInput
+from ..plan import PlanRequest, plan, plan_text
+from ..plan.setting import Setting, Sizes, most, split_parts, step_parts
+from ..plan.sizes import GB
+from .execution import Execution
+
+
+def room_for(request: PlanRequest, executions: Sequence[Execution], *, side: bool) -> PlanRequest:
+    """Return the run to find room for: one that does all that any execution does."""
+    return replace(
+        request,
+        side=side,
+        overlap=any(execution.overlap for execution in executions),
+        compile="graphs" if any(execution.compile == "graphs" for execution in executions) else "off",
+        vae_layers="planes" if any(execution.vae_layers == "planes" for execution in executions) else "diffusers",
+    )
+
+
+def check_room(request: PlanRequest, device: torch.device, beside: torch.device, fp8: bool) -> None:
+    """Refuse, with the plan for the first device, what would run out of memory on either."""
+    parts = step_parts(request, Sizes.of(request, fp8=fp8), Setting(fp8=fp8))
+    needs = zip((device, beside), split_parts(parts), strict=True) if request.side else [(device, parts)]
+    for where, there in needs:
+        if where.type != "cuda":
+            continue
+        free, _ = torch.cuda.mem_get_info(where)
+        if most(there) > free:
+            why = f"{where} has {free / GB:.1f} GB free of the {most(there) / GB:.1f} GB that are needed"
+            raise no_room(request, device, why)
+
+
+def no_room(request: PlanRequest, device: torch.device, why: str) -> BadInput:
+    """Print the plan for the first device, and return the error that says why the benchmark does not fit."""
+    free, _ = torch.cuda.mem_get_info(device)
+    sys.stderr.write(plan_text(plan(max(free / GB, 0.1), request)) + "\n")
+    return BadInput(
+        f"expected room for all models at once, for the benchmark moves nothing, but {why}; add --fp8, "
+        "or take a smaller --size"
+    )

@@ -1,0 +1,98 @@
+"""Tensors out of a PyTorch pickle: its program is looked at first, then read with `weights_only=True`."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput, first_line, unreadable
+from .pickle_program import check_program
+
+# A training checkpoint holds the same model several times; the averaged one is the one to sample from.
+INNER_DICTS = ("generator_ema", "generator", "state_dict", "model", "module")
+
+
+def read_pickle(path: Path) -> tuple[str, dict[str, Tensor]]:
+    """Return the name of the inner dict that holds the model ('' for the top level) and its tensors.
+
+    Those of the zipped format stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
+    tensors, or holds none under names.
+    """
+    try:
+        check_program(path)
+        # Only the zipped format can be memory-mapped; the old one is read into memory.
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except BadInput:
+        raise
+    except pickle.UnpicklingError as error:
+        raise BadInput(_refused_pickle(path, str(error))) from error
+    except Exception as error:  # a damaged pickle is a damaged program: it can fail in any way
+        raise unreadable("PyTorch", path.name, error) from error
+    inner, tensors = _find_tensors(path, content)
+    _check_inside(path, tensors.values())
+    return inner, tensors
+
+
+def _refused_pickle(path: Path, message: str) -> str:
+    wanted = re.search(r"GLOBAL ([\w.]+)", message)
+    # torch puts a page of general advice before the reason.
+    reason = first_line(message.rpartition("WeightsUnpickler error:")[2])
+    what = f"it wants to run {wanted.group(1)}" if wanted else f"it does not read as one ({reason})"
+    return f"expected a pickle of tensors alone, but {path.name} was refused: {what}; use a .safetensors copy"
+
+
+def _find_tensors(path: Path, content: object) -> tuple[str, dict[str, Tensor]]:
+    """Return the name of the inner dict that holds the model ('' for the top level) and its tensors."""
+    if isinstance(content, Mapping):
+        inner = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Mapping)}
+        dicts = {k: tensors for k, v in inner.items() if (tensors := _only_tensors(path, v))}
+        # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
+        for name in INNER_DICTS:
+            if name in dicts:
+                return name, dicts[name]
+        tensors = _only_tensors(path, content)
+        if tensors:
+            return "", tensors
+        if len(dicts) == 1:
+            return next(iter(dicts.items()))
+        if dicts:
+            raise BadInput(
+                f"expected one model in {path.name}, but it holds {', '.join(sorted(dicts)[:6])}; "
+                f"save the one to use under one of {', '.join(INNER_DICTS)}"
+            )
+    raise BadInput(f"expected named tensors in {path.name}, but found {type(content).__name__}; give a checkpoint")
+
+
+def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
+    tensors = {k: v.detach() for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
+    for name, tensor in tensors.items():
+        if not _is_whole(tensor):
+            raise BadInput(
+                f"expected plain tensors with their values in {path.name}, but {name} has none of its own; "
+                "use a .safetensors copy"
+            )
+    return tensors
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether the values are there: a pickle can also hold sparse, shape-only and endlessly repeated tensors."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
+        return False
+    return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
+
+
+def _check_inside(path: Path, tensors: Iterable[Tensor]) -> None:
+    """A pickle can also make storages up, of any size."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    if sum(storages.values()) > path.stat().st_size:
+        raise BadInput(
+            f"expected the values of all tensors in {path.name}, but they would take {sum(storages.values()):,} "
+            "bytes, more than the file has; use a .safetensors copy"
+        )

@@ -1,0 +1,294 @@
+"""Open a file of weights without running it and without reading it whole.
+
+Knows containers (safetensors, shards with an index, PyTorch pickles); knows nothing of models. Tensors are read
+one by one, on access; safetensors and zipped pickles stay memory-mapped. Pickles are opened with
+`weights_only=True` and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from ..errors import BadInput, first_line, printable, unreadable
+from ..files.small_files import MEGABYTE, parse_json, read_small
+from .pickles import read_pickle
+
+SAFETENSORS = (".safetensors", ".sft")
+PICKLES = (".pt", ".pth", ".bin", ".ckpt")
+# Far beyond any checkpoint (the 14B target's header has 0.14 MB), and still read in a moment.
+LONGEST_HEADER, LONGEST_INDEX, LONGEST_NAME = 8 * MEGABYTE, 16 * MEGABYTE, 500
+# The sizes of a model are told by its tensors, and it is built by them before the tensors are compared.
+LARGEST_SIZE = 1 << 20
+LARGEST_SHAPE = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """What can be known of a tensor without reading it."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightFile(Mapping[str, Tensor]):
+    """Named tensors of one checkpoint, read on access.
+
+    `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, in
+    words. `read`: gives a tensor by its name in the file; `names`: our name -> name in the file.
+    """
+
+    path: Path
+    layout: str
+    info: Mapping[str, TensorInfo]
+    read: Callable[[str], Tensor]
+    names: Mapping[str, str]
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.read(self.names[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names  # what Mapping inherits would read the tensor to find out
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def renamed(self, rename: Callable[[str], str | None]) -> WeightFile:
+        """Return the same tensors under new names; those renamed to None are left out.
+
+        Raises `BadInput` if two tensors would get one name.
+        """
+        names: dict[str, str] = {}
+        info: dict[str, TensorInfo] = {}
+        for old, source in self.names.items():
+            new = rename(old)
+            if new is None:
+                continue
+            if new in names:
+                raise BadInput(
+                    f"expected every tensor of {self.path.name} once, but two of them mean {new}; "
+                    "use the file as its authors published it"
+                )
+            names[new], info[new] = source, self.info[old]
+        return WeightFile(self.path, self.layout, info, self.read, names, self.metadata)
+
+
+def open_weights(path: str | Path) -> WeightFile:
+    """Open a checkpoint: `.safetensors`, an index of shards or the folder with it, or a PyTorch pickle.
+
+    Raises `BadInput` if the file is missing, cut short, not a checkpoint, or a pickle that wants to run code.
+    """
+    path = Path(path)
+    if os.path.isdir(path):  # noqa: PTH112 - the methods of Path raise for a name that is too long
+        path = _file_in_folder(path)
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise BadInput(f"expected a file of weights, but there is nothing at {path}; check the path")
+    if path.name.endswith(".safetensors.index.json"):
+        return _open_shards(path)
+    if path.suffix in SAFETENSORS:
+        return _open_safetensors(path)
+    if path.suffix in PICKLES:
+        return _open_pickle(path)
+    raise BadInput(
+        f"expected weights as .safetensors, .safetensors.index.json or one of {', '.join(PICKLES)}, "
+        f"but {path.name} is none of them; give the checkpoint itself"
+    )
+
+
+def _file_in_folder(folder: Path) -> Path:
+    indexes = sorted(folder.glob("*.safetensors.index.json"))
+    files = indexes or sorted(folder.glob("*.safetensors"))
+    if len(files) != 1:
+        found = ", ".join(f.name for f in files[:4]) or "none"
+        raise BadInput(
+            f"expected one index of shards or one .safetensors file in {folder}, but found {found}; name the file"
+        )
+    return files[0]
+
+
+def _open_safetensors(path: Path) -> WeightFile:
+    _check_header(path)
+    try:
+        handle: Any = safe_open(str(path), framework="pt", device="cpu")
+        slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118 - not a dict
+    except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
+        raise unreadable("safetensors", path.name, error) from error
+    if not slices:
+        raise BadInput(f"expected named tensors in {path.name}, but it holds none; give a checkpoint")
+    _check_names(path, slices)
+    info = {name: _safetensors_info(name, part) for name, part in slices.items()}
+    return WeightFile(
+        path, "safetensors", info, handle.get_tensor, {n: n for n in info}, dict(handle.metadata() or {})
+    )
+
+
+def _check_header(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+    except OSError as error:
+        raise unreadable("safetensors", path.name, error) from error
+    if length > LONGEST_HEADER:
+        raise BadInput(
+            f"expected a safetensors header of at most {LONGEST_HEADER:,} bytes, but {path.name} states "
+            f"{length:,}; fetch it again"
+        )
+
+
+def _check_names(path: Path, names: Iterable[str]) -> None:
+    odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
+    if odd is not None:
+        raise BadInput(
+            f"expected printable names of tensors in {path.name}, but one of {len(odd)} characters is "
+            f"{odd[:60]!r}; use the file as its authors published it"
+        )
+
+
+def _safetensors_info(name: str, part: Any) -> TensorInfo:
+    code = part.get_dtype()
+    if code not in _DTYPES:
+        raise BadInput(
+            f"expected tensors of a dtype that is known here, but {name} is stored as {code}; "
+            "use the bf16, fp16 or fp8 version of the file"
+        )
+    shape = tuple(part.get_shape())
+    if math.prod(max(size, 1) for size in shape) > LARGEST_SHAPE:  # a size of 0 beside them hides such sizes
+        raise BadInput(
+            f"expected tensors of sizes that can be, but {name} has the shape {shape}; "
+            "use the file as its authors published it"
+        )
+    return TensorInfo(shape, _DTYPES[code])
+
+
+_DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+
+
+def _open_shards(index: Path) -> WeightFile:
+    weight_map = _read_weight_map(index)
+    files = {shard: _open_shard(index, shard) for shard in sorted(set(weight_map.values()))}
+    lost = [name for name, shard in weight_map.items() if name not in files[shard]]
+    if lost:
+        raise BadInput(
+            f"expected every tensor that {index.name} lists, but {lost[0]} is not in {weight_map[lost[0]]}; "
+            "fetch the shards again"
+        )
+    return WeightFile(
+        index,
+        f"safetensors in {len(files)} shards",
+        {name: files[shard].info[name] for name, shard in weight_map.items()},
+        lambda name: files[weight_map[name]][name],
+        {name: name for name in weight_map},
+    )
+
+
+def _read_weight_map(index: Path) -> dict[str, str]:
+    """Return tensor name -> shard name. Shards lie beside the index and are never an index themselves."""
+    try:
+        content = parse_json(read_small(index, LONGEST_INDEX))
+        weight_map = {str(name): str(shard) for name, shard in content["weight_map"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise BadInput(
+            f"expected an index with a weight_map, but {index.name} holds none ({first_line(error)}); "
+            "fetch it again"
+        ) from error
+    strange = [shard for shard in weight_map.values() if not _is_name_of_shard(shard)]
+    if strange:
+        raise BadInput(
+            f"expected safetensors shards beside {index.name}, but it names {strange[0][:100]!r}; "
+            "use the index as published"
+        )
+    if not weight_map:
+        raise BadInput(f"expected tensors in {index.name}, but it lists none; fetch it again")
+    _check_names(index, weight_map)
+    return weight_map
+
+
+def _is_name_of_shard(shard: str) -> bool:
+    """Whether it is a plain file name on every system; on Windows a colon leads to another drive or stream."""
+    plain = PurePosixPath(shard).name == shard == PureWindowsPath(shard).name
+    return plain and ":" not in shard and shard.isprintable() and Path(shard).suffix in SAFETENSORS
+
+
+def _open_shard(index: Path, shard: str) -> WeightFile:
+    path = index.parent / shard
+    if not os.path.isfile(path):  # noqa: PTH113
+        raise BadInput(f"expected every shard that {index.name} names, but {shard} is missing; fetch it too")
+    return _open_safetensors(path)
+
+
+def _open_pickle(path: Path) -> WeightFile:
+    inner, tensors = read_pickle(path)
+    _check_names(path, tensors)
+    info = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
+    layout = f"PyTorch pickle, {printable(inner)}" if inner else "PyTorch pickle"
+    return WeightFile(path, layout, info, tensors.__getitem__, {name: name for name in tensors})
+
+
+def is_layer_number(text: str) -> bool:
+    """Whether a part of a name is the number of a layer that a model could have, up to 99."""
+    return text.isascii() and text.isdecimal() and len(text) < 3
+
+
+def is_shape_of_weight(shape: tuple[int, ...], dims: int) -> bool:
+    """Whether a shape has that many axes, and none of a size that no model has."""
+    return len(shape) == dims and all(0 < size <= LARGEST_SIZE for size in shape)
+
+
+def check_complete(file: WeightFile, wanted: Mapping[str, Tensor], what: str, advice: str) -> None:
+    """Raise `BadInput` unless the file holds every wanted tensor, floating-point, in its shape, and no other.
+
+    `what`: the model the file should be, in words; `advice`: where a right one is to be had.
+    """
+    troubles = {
+        "lacks": [name for name in wanted if name not in file],
+        "has the unknown": [name for name in file if name not in wanted],
+        "has another shape for": [
+            name for name in wanted if name in file and file.info[name].shape != tuple(wanted[name].shape)
+        ],
+        "has whole numbers, which is another quantisation, in": [
+            name for name in wanted if name in file and not file.info[name].dtype.is_floating_point
+        ],
+    }
+    for trouble, names in troubles.items():
+        if names:
+            some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+            raise BadInput(f"expected the {what} whole, but {file.path.name} {trouble} {some}; {advice}")
+
+
+def check_finite_weights(model: nn.Module, file: str) -> None:
+    """Raise `BadInput` if a weight is NaN or infinite.
+
+    Not all of them would show: a CPU's attention takes queries or keys that are NaN for masked, and gives zeros.
+    """
+    for name, weight in model.state_dict().items():
+        # Numbers of 8 bits have a scale beside them, and no test for infinity of their own.
+        if weight.is_floating_point() and weight.element_size() > 1 and not bool(torch.isfinite(weight).all()):
+            raise BadInput(
+                f"expected finite weights in {file}, but {name} holds NaN or infinity; fetch the file again"
+            )

@@ -1,0 +1,36 @@
+"""What a run was made with: packages and the device."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+from .. import __version__
+
+REPORTED = ("torch", "transformers", "diffusers", "safetensors")
+# Named where they are installed: attention kernels, which a run may use.
+OPTIONAL = ("flash-attn", "sageattention")
+
+
+def versions_on(device: str) -> dict[str, str]:
+    """Return the versions a report names, and the device in words."""
+    packages = {name: package_version(name) or "not installed" for name in REPORTED}
+    packages |= {name: found for name in OPTIONAL if (found := package_version(name))}
+    on = torch.device(device)
+    name = torch.cuda.get_device_name(on) if on.type == "cuda" else processor()
+    return {"sdvg": __version__, "python": platform.python_version(), **packages, "device": f"{device}: {name}"}
+
+
+def package_version(package: str) -> str | None:
+    """Return the version of an installed package, None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def processor() -> str:
+    """Return what the processor is, as far as the system says."""
+    return platform.processor() or platform.machine()

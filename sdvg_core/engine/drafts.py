@@ -1,0 +1,88 @@
+"""Making a block with a model, and the drafter's own video for `drafter_context="own"`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .history import Timeline
+from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Span, VideoCodec, Work
+
+
+def generate(
+    model: BlockGenerator,
+    timeline: Timeline,
+    span: Span,
+    noise: NoiseSource,
+    condition: Condition,
+    given: Sequence[Tensor] = (),
+) -> Generated:
+    """Make the block at `span` after `timeline`, and see that its latents are numbers.
+
+    Raises `BadInput` naming the block and the model if they are not.
+    """
+    made = model.generate(timeline.history, span, noise, condition, given)
+    check_finite(made.latents, span, f"{model.name} latents")
+    return made
+
+
+def check_finite(values: Tensor, span: Span, what: str) -> None:
+    """Raise `BadInput` if a block's values hold a NaN or an infinity."""
+    if not bool(torch.isfinite(values).all()):
+        raise BadInput(
+            f"expected finite numbers, but block {span.index} got NaN or infinity in its {what}; "
+            "check that model's file and try a wider dtype (bfloat16 or float32)"
+        )
+
+
+class OwnDrafts:
+    """The drafter's history of its own drafts, made only as far as a next draft needs it.
+
+    It does not depend on any decision. Pixels are decoded only if the drafter's context asks for them.
+    """
+
+    def __init__(
+        self,
+        drafter: BlockGenerator,
+        codec: VideoCodec,
+        spans: tuple[Span, ...],
+        noise: NoiseSource,
+        condition_of: Callable[[int], Condition],
+        start: Timeline,
+    ) -> None:
+        self._drafter, self._codec = drafter, codec
+        self._spans, self._noise, self._condition_of = spans, noise, condition_of
+        self._timeline = start
+        self._newest: tuple[Span, Tensor] | None = None
+
+    def draft(self, span: Span) -> Generated:
+        """Make the draft at `span`, and before it every earlier one that was never asked for.
+
+        The work of those is counted in with its own.
+        """
+        caught_up = Work()
+        for earlier in self._spans:
+            if self._timeline.history.frames <= earlier.start < span.start:
+                if self._newest is None or self._newest[0] != earlier:
+                    caught_up += self._make(earlier).work
+                self._commit_newest()
+        made = self._make(span)
+        return replace(made, work=caught_up + made.work)
+
+    def _make(self, span: Span) -> Generated:
+        made = generate(self._drafter, self._timeline, span, self._noise, self._condition_of(span.index))
+        self._newest = (span, made.latents)
+        return made
+
+    def _commit_newest(self) -> None:
+        assert self._newest is not None
+        span, latents = self._newest
+        frames = state = None
+        if self._drafter.anchor_horizon:
+            frames, state = self._codec.decode(latents, self._timeline.decode_state)
+        block = Block(span, latents, self._condition_of(span.index))
+        self._timeline = self._timeline.commit(block, frames, state, self._codec.temporal_stride)

@@ -1,0 +1,44 @@
+"""Noise as a function of its key, so that no draw depends on what was drawn, or rejected, before it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .types import Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedNoise:
+    """Standard normal noise keyed by (seed, block, slot); the same on every device and for every clip length.
+
+    Slot 0 is a block's initial noise, slot i the re-noise after its i-th denoising step. Drafter and target are
+    given the same source, so they start from, and are re-noised with, the same tensors.
+    """
+
+    seed: int
+    channels: int
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**64:
+            raise BadInput(
+                f"expected a seed from 0 to 2**64 - 1, but got {self.seed!r:.60}; choose one in that range"
+            )
+
+    def draw(self, span: Span, slot: int) -> Tensor:
+        """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
+        generator = torch.Generator().manual_seed(key(self.seed, span.index, slot))
+        shape = (1, self.channels, span.frames, self.height, self.width)
+        return torch.randn(shape, generator=generator, dtype=torch.float32)
+
+
+def key(*parts: int) -> int:
+    """Hash whole numbers into a generator seed of 63 bits."""
+    digest = hashlib.sha256(":".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -1,0 +1,240 @@
+"""Who makes a block: the worst frame's score against tau, and the policies it is compared with.
+
+A decision is a pure function of the configuration, the block's number, its scores and the decisions before it.
+Source: SDVG (arXiv 2604.17397), Section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+from statistics import NormalDist
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .noise import key
+
+Policy = Literal["reward", "percentile", "random", "anchor-only", "always-draft", "always-target", "scripted"]
+Aggregation = Literal["min", "mean", "quantile"]
+
+PERCENTILE_WARM_UP = 5
+RANDOM_SALT = 0x5D7
+LONGEST_SCRIPT = 100_000
+LARGEST = 2**64
+
+
+class Reason(Enum):
+    """Why a block is whose it is; the value is the sentence a person reads."""
+
+    FORCED = "the first block is always the target's"
+    REACHED = "the score reaches the threshold"
+    FELL_SHORT = "the score falls short of the threshold"
+    NOT_FINITE = "a frame's score is not a finite number"
+    BAILED_OUT = "too many blocks in a row were rejected, so the target makes the rest"
+    UNJUDGED_DRAFT = "the policy keeps the draft unseen"
+    UNJUDGED_TARGET = "the policy gives the block to the target"
+    SCRIPT_KEPT = "the script keeps the draft"
+    SCRIPT_REMADE = "the script rejects the draft"
+
+
+REJECTED_BY_SCORE = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterConfig:
+    """Settings of the router; the defaults are the paper's.
+
+    `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
+    `rate`: chance that `random` keeps a draft. `draft_share`: share of all blocks `percentile` wants drafted.
+    `prior_mean`, `prior_std`: the scores `percentile` expects until it has seen five (published figures).
+    `script`: per block of the clip, whether `scripted` keeps the draft. `bail_out`: rejections in a row after
+    which the target makes the rest; 0 never. `repair_step`: on rejection the target goes on after that many of
+    the drafter's steps; 0 makes the block anew.
+    """
+
+    policy: Policy = "reward"
+    tau: float = -0.7
+    aggregation: Aggregation = "min"
+    quantile: float = 0.1
+    rate: float = 0.7
+    seed: int = 0
+    draft_share: float = 0.72
+    prior_mean: float = 0.566
+    prior_std: float = 1.071
+    script: tuple[bool, ...] = ()
+    force_first: bool = True
+    bail_out: int = 0
+    repair_step: int = 0
+
+    def __post_init__(self) -> None:
+        for names, kind, words in KINDS:
+            for name in names:
+                _of_kind(name, getattr(self, name), kind, words)
+        _one_of("policy", self.policy, get_args(Policy))
+        _one_of("aggregation", self.aggregation, get_args(Aggregation))
+        if math.isnan(self.tau):
+            raise BadInput(
+                "expected tau as a number, but it is NaN, so no draft could be kept; the paper uses -0.7"
+            )
+        for name in ("quantile", "rate", "draft_share"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise BadInput(f"expected {name} from 0 to 1, but got {getattr(self, name)}; give a share")
+        for name in ("bail_out", "repair_step"):
+            if getattr(self, name) < 0:
+                raise BadInput(f"expected {name} of 0 (off) or more, but got {getattr(self, name)}; raise it")
+        if not (self.prior_std > 0 and math.isfinite(self.prior_mean) and math.isfinite(self.prior_std)):
+            raise BadInput(
+                f"expected a finite prior_mean and prior_std > 0, but got {self.prior_mean} and {self.prior_std}"
+                "; use the scorer's mean and spread"
+            )
+
+    def check_blocks(self, last_index: int) -> None:
+        """Raise `BadInput` if the script does not reach the clip's last block."""
+        if self.policy == "scripted" and len(self.script) <= last_index:
+            raise BadInput(
+                f"expected a script for {last_index + 1} blocks, but it has {len(self.script)}; give one letter, "
+                "a (accept) or r (reject), for every block of the clip"
+            )
+
+
+KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
+    (("tau", "quantile", "rate", "draft_share", "prior_mean", "prior_std"), (int, float), "a number"),
+    (("seed", "bail_out", "repair_step"), int, "a whole number"),
+    (("policy", "aggregation"), str, "text"),
+    (("force_first",), bool, "true or false"),
+    (("script",), tuple, "a script"),
+)
+
+
+def _of_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
+    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
+    if wrong or (isinstance(value, int) and abs(value) > LARGEST):
+        raise BadInput(f"expected {name} as {words}, but got {value!r:.80}; correct it")
+
+
+def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise BadInput(f"expected {what} as one of {', '.join(allowed)}, but got {value!r}; choose one of them")
+
+
+def parse_script(text: str) -> tuple[bool, ...]:
+    """Read a script such as `raaraaaaa`: one letter per block, a accepts the draft, r rejects it."""
+    if isinstance(text, str) and len(text) > LONGEST_SCRIPT:
+        raise BadInput(
+            f"expected a script of at most {LONGEST_SCRIPT} letters, but it has {len(text)}; write one per block"
+        )
+    if not isinstance(text, str) or not text or set(text) - set("ar"):
+        raise BadInput(f"expected a script of the letters a and r, but got {text!r:.60}; write one per block")
+    return tuple(letter == "a" for letter in text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether the draft is kept, and on what evidence.
+
+    `score`: the aggregated score; `threshold`: what it was held against; `frame_scores`: one per pixel frame;
+    `worst_frame`: the pixel frame of the block with the lowest score. None where nothing was scored.
+    """
+
+    accepted: bool
+    reason: Reason
+    score: float | None = None
+    threshold: float | None = None
+    frame_scores: tuple[float, ...] = ()
+
+    @property
+    def scored(self) -> bool:
+        """Whether the scorer saw the draft."""
+        return bool(self.frame_scores)
+
+    @property
+    def worst_frame(self) -> int | None:
+        """The number, within the block, of the pixel frame with the lowest score; the first bad one if any."""
+        if not self.frame_scores:
+            return None
+        ranked = [score if math.isfinite(score) else -math.inf for score in self.frame_scores]
+        return ranked.index(min(ranked))
+
+
+def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
+    """Return the decision on block `index` if it is certain before any draft; None if it takes the scores."""
+    if config.force_first and index == 0:
+        return Decision(accepted=False, reason=Reason.FORCED)
+    if _bailed_out(config, past):
+        return Decision(accepted=False, reason=Reason.BAILED_OUT)
+    if config.policy in ("reward", "percentile", "scripted"):
+        return None
+    keep = {
+        "anchor-only": index > 0,
+        "always-draft": True,
+        "always-target": False,
+        "random": key(RANDOM_SALT, config.seed, index) / 2**63 < config.rate,
+    }[config.policy]
+    return Decision(accepted=keep, reason=Reason.UNJUDGED_DRAFT if keep else Reason.UNJUDGED_TARGET)
+
+
+def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
+    if not config.bail_out or not past:
+        return False
+    newest = past[-config.bail_out :]
+    in_a_row = len(newest) == config.bail_out and all(d.reason in REJECTED_BY_SCORE for d in newest)
+    return in_a_row or past[-1].reason is Reason.BAILED_OUT
+
+
+def decide(config: RouterConfig, index: int, scores: Tensor, past: tuple[Decision, ...], blocks: int) -> Decision:
+    """Decide whether a drafted block is kept.
+
+    `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `blocks`: blocks of the whole run.
+    A score that is not finite rejects. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
+    """
+    frame_scores = tuple(scores.tolist())
+    if not bool(torch.isfinite(scores).all()):
+        return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
+    score = aggregate(config, scores)
+    if config.policy == "scripted":
+        keep = config.script[index]
+        reason = Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE
+        return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
+    threshold = config.tau if config.policy == "reward" else percentile_threshold(config, past, blocks)
+    accepted = score >= _float32(threshold)
+    return Decision(
+        accepted=accepted,
+        reason=Reason.REACHED if accepted else Reason.FELL_SHORT,
+        score=score,
+        threshold=threshold,
+        frame_scores=frame_scores,
+    )
+
+
+def aggregate(config: RouterConfig, scores: Tensor) -> float:
+    """Return the score of a block: its worst frame's, the mean, or a quantile over its frames."""
+    if config.aggregation == "min":
+        return float(scores.min())
+    if config.aggregation == "mean":
+        return float(scores.mean())
+    return float(torch.quantile(scores, config.quantile))
+
+
+def percentile_threshold(config: RouterConfig, past: tuple[Decision, ...], blocks: int) -> float:
+    """Return the score above which the wanted share of drafts lies, judged by this run's scores alone.
+
+    A block that is the target's by force is made up for by the others, as in the authors' early version.
+    """
+    forced = int(config.force_first)
+    # A share too small to be told from none when it is taken from one counts as none.
+    below = 1 - min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
+    seen = [d.score for d in past if d.score is not None]
+    if below in (0.0, 1.0):
+        return math.inf if below else -math.inf
+    if len(seen) < PERCENTILE_WARM_UP:
+        return NormalDist(config.prior_mean, config.prior_std).inv_cdf(below)
+    return float(torch.quantile(torch.tensor(seen), below))
+
+
+def _float32(value: float) -> float:
+    """Scores are float32, so a score that prints as tau must also equal it."""
+    return float(torch.tensor(value, dtype=torch.float32))

@@ -1,0 +1,150 @@
+"""The speculative loop of SDVG (arXiv 2604.17397, Section 3): draft, decode, score, route, generate, commit.
+
+This file knows nothing of models, files or devices. It is given a drafter, a target, a codec and a scorer, and
+yields each block as it is decided. Streaming, preview, progress and interruption are the caller's business.
+Nothing is ever undone: a rejected draft is a value that is not taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from ..errors import BadInput
+from .drafts import OwnDrafts, check_finite, generate
+from .history import History, Timeline, earlier
+from .records import BlockRecord, Stopwatch, record_block
+from .router import Decision, RouterConfig, decide, foresee
+from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+
+DrafterContext = Literal["committed", "own"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Engine:
+    """The parts of a run. All of them are given, and none is changed by it."""
+
+    drafter: BlockGenerator
+    target: BlockGenerator
+    codec: VideoCodec
+    scorer: Scorer
+
+    @property
+    def horizon(self) -> int:
+        """How many latent frames' pixels a history must keep for these models."""
+        return max(self.drafter.anchor_horizon, self.target.anchor_horizon)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A block as one model made it, decoded as it would look after the committed ones."""
+
+    made: Generated
+    frames: Tensor
+    decode_state: Any
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Emitted:
+    """A block of the video, its pixel frames `b f c h w`, how it came about, and where the next one goes on."""
+
+    block: Block
+    frames: Tensor
+    record: BlockRecord
+    timeline: Timeline
+
+
+def speculate(
+    engine: Engine,
+    router: RouterConfig,
+    spans: tuple[Span, ...],
+    noise: NoiseSource,
+    condition_of: Callable[[int], Condition],
+    *,
+    drafter_context: DrafterContext = "committed",
+    start: Timeline | None = None,
+    past: tuple[Decision, ...] = (),
+    clock: Callable[[], float] = time.perf_counter,
+) -> Iterator[Emitted]:
+    """Yield the blocks at `spans`, in order, each as soon as it is decided.
+
+    `condition_of`: what a block, by its number, is to show. `start`: a timeline to go on from, with the engine's
+    horizon. `past`: the decisions on the first of `spans`, whose blocks `start` holds already, where a run that was
+    stopped goes on. `clock`: seconds; on an accelerator, one that waits for the device.
+    Raises `BadInput` if the parts do not fit one another, or if a model makes numbers that are not finite.
+    """
+    check_fit(engine, router, spans)
+    drafter, target, codec, scorer = engine.drafter, engine.target, engine.codec, engine.scorer
+    committed = start or Timeline(History(horizon=engine.horizon))
+    own = None
+    if drafter_context == "own":
+        own = OwnDrafts(drafter, codec, spans, noise, condition_of, earlier(committed, len(past), codec))
+
+    for span in spans[len(past) :]:
+        condition, watch = condition_of(span.index), Stopwatch(clock)
+        draft = remake = winner = None
+        decision = foresee(router, span.index, past)
+
+        # 1. Draft, and decode as it would look after the committed blocks, unless the target is certain.
+        if decision is None or decision.accepted:
+            with watch.part("draft"):
+                draft = own.draft(span) if own else generate(drafter, committed, span, noise, condition)
+            with watch.part("decode"):
+                winner = Candidate(draft, *codec.decode(draft.latents, committed.decode_state))
+
+            # 2. Score every pixel frame, and route by the worst.
+            if decision is None:
+                with watch.part("score"):
+                    scores = scorer.score(winner.frames, condition.gate_text)
+                decision = decide(router, span.index, scores, past, len(spans))
+
+        # 3. Not accepted: the target makes the block from the same noise and the same committed state.
+        if not decision.accepted:
+            winner = None  # so that the draft's frames and decoder state take no room beside the target
+            taken_over = draft.predictions[: router.repair_step] if draft else ()
+            with watch.part("target"):
+                remake = generate(target, committed, span, noise, condition, taken_over)
+            with watch.part("decode"):
+                winner = Candidate(remake, *codec.decode(remake.latents, committed.decode_state))
+
+        # 4. Commit whoever won.
+        assert winner is not None, "a block that is not the target's was drafted"
+        check_finite(winner.frames, span, "decoded frames")
+        block = Block(span, winner.made.latents, condition)
+        committed = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
+        past = (*past, decision)
+        works = (draft.work if draft else None, remake.work if remake else None)
+        record = record_block(block, winner.frames, decision, *works, watch)
+        yield Emitted(block, winner.frames, record, committed)
+
+
+def check_fit(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
+    """Raise `BadInput` unless the models, the router and the spans fit one another."""
+    drafter, target, codec = engine.drafter, engine.target, engine.codec
+    for model in (drafter, target):
+        if model.latent_channels != codec.latent_channels:
+            raise BadInput(
+                f"expected models that share the VAE's {codec.latent_channels} latent channels, but the "
+                f"{model.name} has {model.latent_channels}; load drafter, target and VAE of one family"
+            )
+    if drafter.block_frames != target.block_frames:
+        raise BadInput(
+            f"expected drafter and target to make blocks of the same size, but they make {drafter.block_frames} "
+            f"and {target.block_frames} latent frames; choose presets with one block size"
+        )
+    if router.repair_step:
+        if drafter.timesteps != target.timesteps:
+            raise BadInput(
+                f"expected one schedule for repair, but drafter and target denoise at {drafter.timesteps} and "
+                f"{target.timesteps}; give both the same schedule, or repair_step 0"
+            )
+        if router.repair_step >= len(target.timesteps):
+            raise BadInput(
+                f"expected repair_step below the {len(target.timesteps)} denoising steps, but got "
+                f"{router.repair_step}; leave the target at least one step"
+            )
+    router.check_blocks(spans[-1].index)

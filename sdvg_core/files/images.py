@@ -1,0 +1,51 @@
+"""A picture from a file as a pixel frame."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from ..errors import BadInput, first_line
+
+# Pillow knows dozens more; one of them is a program for an interpreter, others are hardly ever looked after.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+MOST_PIXELS, LONGEST_SIDE = 40_000_000, 100
+
+
+def read_image(path: Path, width: int, height: int) -> Tensor:
+    """Read a picture, cropped in the middle and resized to fill `width` x `height`: `1 1 3 h w` in [0, 1].
+
+    Raises `BadInput` if the file is missing, no picture, or absurdly large.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Pillow only warns of a picture that unpacks to gigabytes; here that is refused.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=FORMATS) as picture:
+                _check_size(picture, path)
+                ImageOps.exif_transpose(picture, in_place=True)
+                upright = picture.convert("RGB") if picture.mode != "RGB" else picture
+                fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged picture can fail in any way
+        raise BadInput(
+            f"expected a picture to start from, but {path.name} cannot be read ({first_line(error)}); "
+            "give a PNG or JPEG"
+        ) from error
+    pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
+    return pixels.permute(2, 0, 1)[None, None].contiguous()
+
+
+def _check_size(picture: Image.Image, path: Path) -> None:
+    width, height = picture.size
+    if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
+        raise BadInput(
+            f"expected a picture of at most {MOST_PIXELS // 1_000_000} million pixels, no side more than "
+            f"{LONGEST_SIDE} times the other, but {path.name} has {width} x {height}; make it smaller"
+        )

@@ -1,0 +1,235 @@
+"""The files of a run appear together when all are complete, or not at all.
+
+Until then they lie in a hidden folder beside their places. It is locked as long as its run lives, and what is in
+its journal outlives a run that is stopped.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+from ..errors import BadInput
+from .locks import locked, try_lock
+
+VIDEO = "video.mp4"
+LATENTS = "latents.safetensors"
+PICTURE = "route.png"
+REPORT = "report.json"
+
+UNFINISHED = ".unfinished-"
+LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+ATTEMPTS = 100
+T = TypeVar("T")
+
+
+class Staging:
+    """Hands out paths in a run's hidden folder `work`, and moves all files into `folder` at once."""
+
+    def __init__(self, folder: Path, work: Path) -> None:
+        self.folder, self.work = folder, work
+        # Whatever is put in here is still there after a run that was stopped, and gone after one that was not.
+        self.journal = work / JOURNAL
+        self._names: list[str] = []
+
+    def path(self, name: str) -> Path:
+        """Return where to write the file `name` until it is moved.
+
+        Raises `BadInput` if there is a folder by that name.
+        """
+        if (self.folder / name).is_dir():
+            raise BadInput(
+                f"expected to write {name} into {self.folder}, but there is a folder of that name; move it away"
+            )
+        if name not in self._names:
+            self._names.append(name)
+        return self.work / name
+
+    def move(self) -> None:
+        """Move every file into place, in the order they were asked for.
+
+        Two runs may write into one folder; the last to finish wins, whole.
+        Raises `FileNotFoundError`, before any is moved, if one was asked for but not written.
+        """
+        for name in self._names:
+            (self.work / name).stat()
+        with locked(self.folder / ".lock"):
+            if len(self._names) == 1:
+                [name] = self._names
+                (self.work / name).replace(self.folder / name)
+            else:
+                self._exchange()
+
+    def _exchange(self) -> None:
+        """Move the files of an earlier run out of the way first, so that even a kill leaves no files of two."""
+        earlier = self.work / EARLIER
+        earlier.mkdir(exist_ok=True)
+        there = [name for name in self._names if (self.folder / name).exists()]
+        away = [(self.folder / name, earlier / name) for name in there]
+        _move_all([*away, *((self.work / name, self.folder / name) for name in self._names)])
+        shutil.rmtree(earlier, ignore_errors=True)
+
+
+@contextmanager
+def staged_outputs(folder: Path, unfinished: Path | None = None) -> Iterator[Staging]:
+    """Stage files for `folder`, made if it is not there; they are moved into it at the end of the `with` block.
+
+    `unfinished`: the hidden folder of a run that was stopped, to go on in. If the block is left by any exception,
+    an interruption included, no trace of the files stays, nor of the folder if it was made for them, unless there
+    is a journal; files of an earlier run stay as they were.
+    Raises `BadInput` if the folder cannot be written to, if the disk is full, or if another run is in `unfinished`.
+    """
+    made, (work, lock) = _enter(folder, lambda: _open_work(folder, unfinished))
+    try:
+        with lock, _told_if_full(folder):
+            staging = Staging(folder, work)
+            try:
+                yield staging
+                staging.move()
+                shutil.rmtree(staging.journal, ignore_errors=True)
+            finally:
+                _remove_files(work)
+    finally:
+        _leave(work)
+        _remove_empty([work, *made])
+
+
+def unfinished_in(folder: Path) -> tuple[Path, ...]:
+    """Return the hidden folders of runs for `folder` that were stopped, or are still going on, with a journal."""
+    return tuple(sorted(work for work in folder.glob(f"{UNFINISHED}*") if _has_journal(work)))
+
+
+def is_going_on(work: Path) -> bool:
+    """Whether the run that this hidden folder belongs to is alive."""
+    lock = try_lock(work / LOCK)
+    if lock:
+        lock.close()
+    return lock is None
+
+
+def throw_away(work: Path) -> None:
+    """Remove the hidden folder of a run that was stopped."""
+    if not is_going_on(work):
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def check_writable(folder: Path) -> None:
+    """Raise `BadInput` unless files can be written into `folder`, or into a new folder there; leave no trace."""
+    made, _ = _enter(folder, lambda: None)
+    _remove_empty(made)
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raise `BadInput` unless the disk of `folder`, which need not be there yet, has `needed` free bytes."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    free = shutil.disk_usage(there).free
+    if free < needed:
+        raise BadInput(
+            f"expected room for about {_size(needed)} in {folder}, but {_size(free)} are free; "
+            "free some space or name another folder"
+        )
+
+
+def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
+    """Make `folder`, try to write into it and `begin`; return the folders that were new, innermost first."""
+    for _ in range(ATTEMPTS):
+        new: list[Path] = []
+        try:
+            for path in reversed([path for path in (folder, *folder.parents) if not path.is_dir()]):
+                path.mkdir(exist_ok=True)
+                new.insert(0, path)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"\0")
+            return new, begin()
+        except FileNotFoundError:
+            continue  # another run that had made the folder, and did not need it, has just removed it
+        except FileExistsError as error:
+            if all(path.is_dir() or not path.exists() for path in (folder, *folder.parents)):
+                continue  # the same, seen while making it; no file is in the way
+            _remove_empty(new)
+            raise _unusable(folder, error) from error
+        except BadInput:
+            raise
+        except (OSError, ValueError) as error:
+            _remove_empty(new)
+            raise _unusable(folder, error) from error
+    raise BadInput(f"expected a folder to write into, but {folder} keeps vanishing; name another folder")
+
+
+def _open_work(folder: Path, unfinished: Path | None) -> tuple[Path, BinaryIO]:
+    """Return a run's hidden folder, and its lock; those of runs that died before their first block are removed."""
+    with locked(folder / ".lock"):
+        for left in folder.glob(f"{UNFINISHED}*"):
+            if not _has_journal(left):
+                throw_away(left)
+        if unfinished and not unfinished.is_dir():
+            raise BadInput(f"expected to go on in {unfinished}, but it is gone; another run has finished it")
+        work = unfinished or Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+        lock = try_lock(work / LOCK)
+    if lock is None:
+        raise BadInput(f"expected to go on in {work}, but another run is doing that; wait for it")
+    return work, lock
+
+
+@contextmanager
+def _told_if_full(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise BadInput(f"expected room for the video in {folder}, but the disk is full; free some space") from error
+
+
+def _has_journal(work: Path) -> bool:
+    return any((work / JOURNAL).glob("*"))
+
+
+def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
+    """Make moves, each from one place to another; if one fails or is interrupted, all are undone."""
+    try:
+        for here, there in moves:
+            here.replace(there)
+    except BaseException:
+        for here, there in reversed(moves):
+            if there.exists() and not here.exists():
+                there.replace(here)
+        raise
+
+
+def _remove_files(work: Path) -> None:
+    for path in work.iterdir():
+        if path.name not in (JOURNAL, LOCK, EARLIER):
+            path.unlink()
+
+
+def _leave(work: Path) -> None:
+    """Remove the lock, which nobody holds any more, unless there is something to go on with."""
+    _remove_empty([work / JOURNAL])
+    _remove_empty([work / EARLIER])
+    if not _has_journal(work):
+        (work / LOCK).unlink(missing_ok=True)
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders as long as they are empty; another run may be in one by now."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def _unusable(folder: Path, error: OSError | ValueError) -> BadInput:
+    reason = getattr(error, "strerror", None) or str(error)
+    return BadInput(f"expected a folder to write into, but {folder} is none ({reason}); name another folder")
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"

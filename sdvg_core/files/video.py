@@ -1,0 +1,126 @@
+"""Pixel frames into an mp4, block by block, so that a long video is never in memory whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import av
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+
+# CRF 18 is what the paper's videos were written with. The number of threads is part of the bytes x264 writes, so it
+# must not be the machine's.
+X264_OPTIONS = {"crf": "18", "preset": "medium"}
+THREADS = 4
+# Without this the name of the muxer's version is written into the file.
+MUXER_OPTIONS = {"fflags": "+bitexact"}
+# ISO/IEC 23091-2: 1 is BT.709 as primaries, as transfer and as matrix; PyAV calls the limited range 1.
+BT709 = 1
+LIMITED_RANGE = 1
+# BT.709's share of red and of blue in luma.
+RED, BLUE = 0.2126, 0.0722
+
+
+class Mp4Writer:
+    """Writes H.264 video, yuv420p, CRF 18, BT.709.
+
+    Now and then x264 writes other bytes for the same frames (benchmarks/LOG.md); what is exact are the latents.
+    Use it in a `with` block. If that is left by an exception, the file is closed but of no use: write to a staged
+    path (`outputs.staged_outputs`), which is then removed. Any suffix will do.
+    """
+
+    def __init__(self, path: Path, fps: float) -> None:
+        """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` unless it is above 0."""
+        if not (math.isfinite(fps) and fps > 0):
+            raise BadInput(f"expected fps above 0, but got {fps}; give pixel frames per second, such as 16")
+        self._rate = Fraction(fps).limit_denominator(1001)
+        self._path = path
+        self._container: Any = None
+        self._stream: Any = None
+        self._size = (0, 0)
+
+    def __enter__(self) -> Mp4Writer:
+        return self
+
+    def add(self, frames: Tensor) -> None:
+        """Append `f c h w` or `1 f c h w`, RGB in [0, 1].
+
+        Raises `BadInput` if the size is odd, or not that of the frames before.
+        """
+        check_rgb(frames)
+        height, width = frames.shape[-2:]
+        if self._container is None:
+            self._open(width, height)
+        if (width, height) != self._size:
+            raise BadInput(
+                f"expected frames of {self._size[0]}x{self._size[1]} as before, but got {width}x{height}; "
+                "keep one size in a video"
+            )
+        for image in frames.flatten(0, -4):
+            planes = to_yuv420(image).cpu().numpy()
+            self._container.mux(self._stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._container is None:
+            if kind is None:
+                raise BadInput("expected at least one frame for a video, but got none; add frames before the end")
+            return
+        try:
+            if kind is None:
+                self._container.mux(self._stream.encode())
+        finally:
+            self._container.close()
+
+    def _open(self, width: int, height: int) -> None:
+        if width % 2 or height % 2:
+            raise BadInput(
+                f"expected an even width and height, as H.264 needs, but got {width}x{height}; "
+                "choose a size divisible by 16"
+            )
+        self._size = (width, height)
+        self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
+        self._stream = self._container.add_stream("libx264", rate=self._rate, options=X264_OPTIONS)
+        self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
+        codec = self._stream.codec_context
+        codec.thread_count = THREADS
+        codec.color_primaries = codec.color_trc = codec.colorspace = BT709
+        codec.color_range = LIMITED_RANGE
+
+
+def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None:
+    """Write a whole video: frames `f c h w` or `1 f c h w` in [0, 1], or several of these one after another."""
+    with Mp4Writer(path, fps) as video:
+        for part in [frames] if isinstance(frames, Tensor) else frames:
+            video.add(part)
+
+
+def check_rgb(frames: Tensor) -> None:
+    """Raise `BadInput` unless frames are `f 3 h w` or `1 f 3 h w`."""
+    if frames.ndim not in (4, 5) or frames.shape[-3] != 3 or (frames.ndim == 5 and frames.shape[0] != 1):
+        raise BadInput(
+            f"expected RGB frames of shape (frames, 3, height, width), but got {tuple(frames.shape)}; "
+            "give the frames of one video"
+        )
+
+
+def to_yuv420(image: Tensor) -> Tensor:
+    """Return an RGB image `c h w` in [0, 1], of even size, as the planes Y, U and V one below the other.
+
+    BT.709, limited range, rounded once and to the nearest: `(3/2 h, w)` uint8. FFmpeg's own conversion does not
+    take the matrix it is told in every version of PyAV. Source: Rec. ITU-R BT.709, items 3.2 to 3.5.
+    """
+    red, green, blue = image.detach().float().clamp(0, 1)
+    luma = RED * red + (1 - RED - BLUE) * green + BLUE * blue
+    differences = torch.stack([(blue - luma) / (2 - 2 * BLUE), (red - luma) / (2 - 2 * RED)])
+    chroma = torch.nn.functional.avg_pool2d(differences[None], 2)[0]
+    planes = [16 + 219 * luma, *(128 + 224 * chroma)]
+    return torch.cat([plane.flatten() for plane in planes]).round().to(torch.uint8).view(-1, image.shape[-1])

@@ -1,0 +1,93 @@
+"""What a video follows from, in words, so that two requests can be told apart without loading a model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..devices.environment import versions_on
+
+if TYPE_CHECKING:
+    from ..checkpoints.model_files import ModelFiles
+    from ..text.prompts import PromptSchedule
+    from .loading import LoadOptions
+    from .rendering import VideoRequest
+
+Identity = Mapping[str, str]
+# This many pieces of a file of weights are looked at, evenly spread: another training changes every one of them.
+PIECES, PIECE_BYTES = 64, 1 << 16
+CHANGES_NO_BIT = ("overlap",)
+
+
+def identify(
+    files: ModelFiles,
+    load: LoadOptions,
+    request: VideoRequest,
+    prompt: PromptSchedule,
+    gate_prompt: str | None = None,
+) -> Identity:
+    """Return everything that a video's bits follow from, by name: two that are equal make the same video."""
+    models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
+    begin = {name: getattr(request, name) for name in ("continue_from", "start_image")}
+    texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
+    return {
+        **texts,
+        "gate prompt": str(gate_prompt),
+        **_flat({**asdict(request), **{name: _named(path) for name, path in begin.items()}}),
+        **{role: _named(path) for role, path in models.items()},
+        **_flat({name: value for name, value in asdict(load).items() if name not in CHANGES_NO_BIT}),
+        **{f"version of {name}": version for name, version in versions_on(load.device).items()},
+    }
+
+
+def differences(then: Identity, now: Identity) -> str:
+    """Return what differs, for people: `seed (then 42, now 43), tau (...)`."""
+    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
+    return ", ".join(f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names)
+
+
+def digest_of(identity: Identity) -> str:
+    """Return a hash of an identity, from which nothing of it can be read."""
+    return hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode()).hexdigest()
+
+
+def fingerprint(path: Path) -> str:
+    """Return a hash of a file's size and of pieces of it, or of all files beside an index or in a folder."""
+    if path.is_file() and not path.name.endswith(".index.json"):
+        return _of_file(path)
+    folder = path if path.is_dir() else path.parent
+    parts = sorted(f"{inner.name} {_of_file(inner)}" for inner in folder.iterdir() if inner.is_file())
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _of_file(path: Path) -> str:
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for start in range(0, size, max(PIECE_BYTES, size // PIECES)):
+            file.seek(start)
+            digest.update(file.read(PIECE_BYTES))
+    return digest.hexdigest()
+
+
+def _named(path: Path | None) -> str:
+    if path is None:
+        return "none"
+    return f"{path.name} {fingerprint(path)[:12] if path.exists() else 'missing'}"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        words = f"{prefix}{name}".replace("_", " ")
+        flat |= _flat(value, f"{words} ") if isinstance(value, Mapping) else {words: str(value)}
+    return flat
+
+
+def _short(value: str | None, limit: int = 80) -> str:
+    text = "nothing" if value is None else value
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,137 @@
+"""Say what a file of weights is, and whether the part of a run that it is would load, without loading it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..causal_wan.checkpoint import inspect_weights
+from ..causal_wan.config import WanConfig
+from ..causal_wan.kinds import IMAGE_REWARD, OTHER_WAN, TEXT_ENCODER, TRANSFORMER, UNKNOWN, VAE, other_kind
+from ..causal_wan.names import key_styles
+from ..causal_wan.presets import guess_preset
+from ..checkpoints.weights import WeightFile, open_weights
+from ..decoders.wan_vae import open_wan_vae
+from ..errors import BadInput
+from ..scorers.shapes import read_config
+from ..text.umt5 import open_umt5
+
+INDISTINGUISHABLE = (
+    "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
+    "trained to continue block by block; whoever published it can tell."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """What was found in one file.
+
+    `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
+    number of tensors. `config`, `preset`: None unless it would load. `reason`: why it would not load. `notes`:
+    what a reader must know beside.
+    """
+
+    file: str
+    kind: str
+    layout: str
+    parameters: int
+    dtypes: Mapping[str, int]
+    would_load: bool
+    key_style: str = ""
+    quantisation: str = ""
+    size: str = ""
+    config: WanConfig | None = None
+    preset: str | None = None
+    reason: str = ""
+    unused: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the same for JSON."""
+        return {**dataclasses.asdict(self), "dtypes": dict(self.dtypes)}
+
+    def __str__(self) -> str:
+        """Return the same for people, one finding a line."""
+        return "\n".join(f"{label:<13}{value}" for label, value in self._lines() if value)
+
+    def _lines(self) -> list[tuple[str, str]]:
+        dtypes = ", ".join(f"{count} {dtype}" for dtype, count in self.dtypes.items())
+        lines = [
+            ("file", self.file),
+            ("kind", self.kind),
+            ("layout", self.layout),
+            ("names", self.key_style),
+            ("size", self.size),
+            ("numbers", f"{self.parameters:,}"),
+            ("tensors", dtypes),
+            ("quantised", self.quantisation),
+            (
+                "unused",
+                ", ".join(self.unused[:3]) + (f" and {len(self.unused) - 3} more" if self.unused[3:] else ""),
+            ),
+            ("would load", "yes" if self.would_load else f"no: {self.reason}"),
+            ("preset", self.preset or ""),
+        ]
+        return lines + [("note", note) for note in self.notes]
+
+
+def inspect_file(path: str | Path) -> Inspection:
+    """Say what a file is. Raises `BadInput` if it cannot be opened as weights at all."""
+    file = open_weights(path)
+    common: dict[str, Any] = {
+        "file": file.path.name,
+        "layout": file.layout,
+        "parameters": sum(math.prod(info.shape) for info in file.info.values()),
+        "dtypes": _dtypes(file),
+    }
+    kind = _kind(file)
+    try:
+        if kind in OTHER_PARTS:
+            OTHER_PARTS[kind](file)
+            return Inspection(kind=kind, would_load=True, **common)
+        found = inspect_weights(file)
+    except BadInput as refusal:
+        return Inspection(kind=kind, would_load=False, reason=str(refusal), **common)
+    config = found.config
+    return Inspection(
+        kind=TRANSFORMER,
+        would_load=True,
+        key_style=found.key_style,
+        quantisation=found.quantisation.label,
+        size=f"{config.size}: {config.num_layers} blocks, width {config.dim}, {config.num_heads} heads",
+        config=config,
+        preset=_preset(config),
+        unused=found.unused,
+        notes=(INDISTINGUISHABLE,),
+        **common,
+    )
+
+
+# What each of the other parts' own loaders check before they read a weight.
+OTHER_PARTS: Mapping[str, Callable[[WeightFile], object]] = {
+    VAE: lambda file: open_wan_vae(file.path),
+    TEXT_ENCODER: lambda file: open_umt5(file.path),
+    IMAGE_REWARD: read_config,
+}
+
+
+def _kind(file: WeightFile) -> str:
+    kind = other_kind(file)
+    return OTHER_WAN if kind == UNKNOWN and key_styles(file) else kind
+
+
+def _preset(config: WanConfig) -> str | None:
+    try:
+        return guess_preset(config).name
+    except BadInput:
+        return None  # a size of its own: there is nothing to suggest, and the file loads all the same
+
+
+def _dtypes(file: WeightFile) -> dict[str, int]:
+    counts = Counter(str(info.dtype).removeprefix("torch.") for info in file.info.values())
+    return dict(counts.most_common())

@@ -1,0 +1,105 @@
+"""The committed blocks of a video that is being made, one file each, so that a run that was stopped can go on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..engine.records import BlockRecord
+from ..errors import BadInput
+from ..files.outputs import JOURNAL, is_going_on, throw_away, unfinished_in
+from ..report.record_json import record_from_dict, record_to_dict, take
+from .identity import Identity, differences, digest_of
+from .latents import load_latents, save_latents
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A committed block: its latents `b c t h w`, and how it came about."""
+
+    latents: Tensor
+    record: BlockRecord
+
+
+class Journal:
+    """The blocks that have been committed so far, in a folder that is made with the first of them."""
+
+    def __init__(self, folder: Path, identity: Identity) -> None:
+        """Read what an earlier run of the same request left. Raises `BadInput` if a file is damaged."""
+        self._folder, self._identity = folder, dict(identity)
+        self.before = tuple(_read(path) for path in _files(folder))
+        self.blocks = len(self.before)
+
+    @property
+    def digest(self) -> str:
+        """What tells, in the finished files, which request they are the answer to."""
+        return digest_of(self._identity)
+
+    def add(self, latents: Tensor, record: BlockRecord) -> None:
+        """Put a block on the disk; it's there whole when this returns, or not at all."""
+        self._folder.mkdir(exist_ok=True)
+        part = self._folder.parent / "block.part"
+        save_latents(part, latents, {"request": self._identity, "record": record_to_dict(record)})
+        with part.open("rb+") as file:
+            os.fsync(file.fileno())
+        part.replace(_file(self._folder, self.blocks))
+        self.blocks += 1
+
+
+def find_unfinished(folder: Path, identity: Identity) -> Path | None:
+    """Return the hidden folder in `folder` of the run to go on with, the longest one, or None if there is none.
+
+    Raises `BadInput` if what lies there was to become another video, naming what differs, or is being made now.
+    """
+    requests = {work: _request(work / JOURNAL) for work in unfinished_in(folder)}
+    stopped = [work for work in requests if not is_going_on(work)]
+    same = [work for work, request in requests.items() if request == identity]
+    if same and not set(same) & set(stopped):
+        raise BadInput(
+            f"expected a run that was stopped in {folder}, but it is still going on; wait for it, or stop it first"
+        )
+    if stopped and not same:
+        newest = max(stopped, key=lambda work: work.stat().st_mtime)
+        raise BadInput(
+            f"expected the request that the unfinished video in {folder} was begun with, but not the same are: "
+            f"{differences(requests[newest], identity)}; repeat it as it was, or leave --resume out to begin anew"
+        )
+    ready = [work for work in same if work in stopped]
+    return max(ready, key=lambda work: len(list(_files(work / JOURNAL))), default=None)
+
+
+def drop_unfinished(folder: Path, identity: Identity) -> None:
+    """Remove what stopped runs of this request left in `folder`, where the video is whole by now."""
+    for work in unfinished_in(folder):
+        if _request(work / JOURNAL) == identity:
+            throw_away(work)
+
+
+def _file(folder: Path, number: int) -> Path:
+    return folder / f"{number:06d}{SUFFIX}"
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    number = 0
+    while _file(folder, number).is_file():
+        yield _file(folder, number)
+        number += 1
+
+
+def _read(path: Path) -> Entry:
+    saved, where = load_latents(path), f"{path.name} of the unfinished video"
+    record = record_from_dict(take(saved.metadata, "record", (dict,), where), where)
+    # A copy, because the file is removed when the video is whole.
+    return Entry(saved.latents.clone(), record)
+
+
+def _request(journal: Path) -> Mapping[str, Any]:
+    first = _file(journal, 0)
+    return dict(take(load_latents(first).metadata, "request", (dict,), first.name)) if first.is_file() else {}

@@ -1,0 +1,122 @@
+"""What each block is to show. A prompt belongs to a block, not to a run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from torch import Tensor
+
+from ..engine.types import Condition
+from ..errors import BadInput
+from ..files.small_files import MEGABYTE, read_small
+
+LONGEST_PROMPT = 20_000
+LARGEST_FILE = 16 * MEGABYTE
+# Control characters but for tabs and line breaks, and halves of a character.
+NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSchedule:
+    """Prompts, each with the index of the block from which it holds: `((0, "a calm sea"), (4, "a storm"))`.
+
+    People, and the files they write, count blocks from 1.
+    """
+
+    entries: tuple[tuple[int, str], ...]
+
+    def __post_init__(self) -> None:
+        if not self.entries:
+            raise BadInput("expected a prompt, but it is empty; describe what the video is to show")
+        for _, text in self.entries:
+            check_prompt(text)
+        starts = [start for start, _ in self.entries]
+        if starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
+            raise BadInput(
+                f"expected prompts from block 1 on, in rising order, but they begin at blocks "
+                f"{', '.join(str(start + 1) for start in starts)}; number the first one 1 and sort the rest"
+            )
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The prompts in order."""
+        return tuple(text for _, text in self.entries)
+
+    def conditions(self, embeddings: Mapping[str, Tensor], gate_text: str | None = None) -> Conditions:
+        """Return the conditions of the blocks, given the embedding of every text; made once, so they are shared."""
+        return Conditions(
+            tuple((start, Condition(embeddings[text], text, gate_text or text)) for start, text in self.entries)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditions of a clip, by block number."""
+
+    entries: tuple[tuple[int, Condition], ...]
+
+    def __call__(self, index: int) -> Condition:
+        """Return the condition of block `index`."""
+        return next(condition for start, condition in reversed(self.entries) if start <= index)
+
+
+def one_prompt(text: str) -> PromptSchedule:
+    """Return the schedule that shows one prompt throughout."""
+    check_prompt(text)
+    return PromptSchedule(((0, text.strip()),))
+
+
+def check_prompt(text: str) -> None:
+    """Raise `BadInput` unless it is text of a length that somebody wrote; line breaks and tabs may be in it."""
+    if not isinstance(text, str) or not text.strip():
+        raise BadInput("expected a prompt, but it is empty; describe what the video is to show")
+    if len(text) > LONGEST_PROMPT:
+        raise BadInput(
+            f"expected a prompt of at most {LONGEST_PROMPT} characters, but it has {len(text)}; shorten it, "
+            "for the text encoder reads 512 tokens"
+        )
+    odd = NO_TEXT.search(text)
+    if odd is not None:
+        raise BadInput(
+            f"expected a prompt of text, but character {odd.start() + 1} of it is the control character "
+            f"U+{ord(odd[0]):04X}; remove it"
+        )
+
+
+def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
+    """Read a file of prompts, one video per line; empty lines are left out."""
+    lines = [line.strip() for line in _read_lines(path) if line.strip()]
+    if not lines:
+        raise BadInput(f"expected prompts in {path.name}, one per line, but it is empty; write at least one")
+    return tuple(one_prompt(line) for line in lines)
+
+
+def read_prompt_schedule(path: Path) -> PromptSchedule:
+    """Read a file of prompts for one video, a line each: the block (from 1) it holds from, a colon, the prompt."""
+    entries = []
+    for number, line in enumerate(_read_lines(path), 1):
+        if not line.strip():
+            continue
+        match = re.fullmatch(r"\s*([0-9]{1,6})\s*:\s*(\S.*)", line)
+        if match is None:
+            raise BadInput(
+                f"expected a block number, a colon and a prompt, but line {number} of {path.name} is "
+                f"{line[:60]!r}; write for example '4: the storm begins'"
+            )
+        entries.append((int(match[1]) - 1, match[2].strip()))
+    return PromptSchedule(tuple(entries))
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Return the lines as an editor counts them; Python's own would also end at separators inside a prompt."""
+    try:
+        text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"expected a UTF-8 text file of prompts, but {path.name} cannot be read ({error}); check the file"
+        ) from error

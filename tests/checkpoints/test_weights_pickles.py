@@ -1,0 +1,147 @@
+"""PyTorch pickles: the tensors they give, and everything else they are refused for."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from weight_files import assert_holds, refusal, state
+
+from sdvg_core.checkpoints import weights
+from sdvg_core.checkpoints.weights import open_weights
+from sdvg_core.errors import BadInput
+
+LEGACY = pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+
+
+def write_pickle(path: Path, content: object, legacy: bool = False) -> Path:
+    torch.save(content, path, _use_new_zipfile_serialization=not legacy)
+    return path
+
+
+@LEGACY
+@pytest.mark.parametrize(
+    "wrap, layout",
+    [
+        (lambda s: s, "PyTorch pickle"),
+        (
+            lambda s: {"generator": state(9), "generator_ema": s, "critic": state(8)},
+            "PyTorch pickle, generator_ema",
+        ),
+        (lambda s: {"generator": s, "critic": state(8)}, "PyTorch pickle, generator"),
+        (lambda s: {"state_dict": s, "step": torch.tensor(3)}, "PyTorch pickle, state_dict"),
+        (lambda s: {"anything": s, "step": 3, "empty": {}}, "PyTorch pickle, anything"),
+        (lambda s: {n: torch.nn.Parameter(t) for n, t in s.items()}, "PyTorch pickle"),
+    ],
+)
+def test_a_pickle_gives_the_tensors_of_the_model_in_it(tmp_path, wrap, layout, legacy):
+    file = open_weights(write_pickle(tmp_path / "a.pt", wrap(state()), legacy))
+    assert_holds(file, state())
+    assert file.layout == layout
+    assert not any(file[n].requires_grad for n in file)
+
+
+@pytest.mark.parametrize("suffix", weights.PICKLES)
+def test_every_usual_extension_is_read(tmp_path, suffix):
+    assert_holds(open_weights(write_pickle(tmp_path / f"a{suffix}", state())), state())
+
+
+class Runs:
+    """What a hostile pickle looks like: reading it calls `function`."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+@LEGACY
+@pytest.mark.parametrize(
+    "function, arguments, name",
+    [
+        (os.system, ("touch ran",), "system"),
+        (eval, ("open('ran', 'w')",), "eval"),
+        (Path.touch, ("ran",), ""),
+    ],
+)
+def test_a_pickle_that_wants_to_run_code_is_refused_by_the_name_of_what_it_wants(
+    tmp_path, monkeypatch, function, arguments, name, legacy
+):
+    monkeypatch.chdir(tmp_path)
+    content = {**state(), "x": Runs(function, *arguments)}
+    message = refusal(write_pickle(tmp_path / "evil.pt", content, legacy))
+    assert "it wants to run " in message
+    assert f"{name}; use a .safetensors copy" in message
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_plain_pickle_is_refused_without_running_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.pt").write_bytes(pickle.dumps({"x": Runs(os.system, "touch ran")}))
+    message = refusal(tmp_path / "evil.pt")
+    assert "was refused" in message
+    assert "In PyTorch" not in message
+    assert not (tmp_path / "ran").exists()
+
+
+@LEGACY
+def test_a_pickled_module_is_refused_by_its_class(tmp_path, legacy):
+    message = refusal(write_pickle(tmp_path / "a.pt", {"net": torch.nn.Linear(2, 2)}, legacy))
+    assert "torch.nn.modules.linear.Linear" in message
+
+
+@LEGACY
+@pytest.mark.parametrize("keep", [0, 1, 0.2, 0.5, 0.9, -1])
+def test_a_pickle_that_is_cut_short_is_refused(tmp_path, keep, legacy):
+    whole = write_pickle(tmp_path / "a.pt", state(), legacy).read_bytes()
+    (tmp_path / "a.pt").write_bytes(whole[: int(keep * len(whole)) if isinstance(keep, float) else keep])
+    refusal(tmp_path / "a.pt")
+
+
+@LEGACY
+def test_a_damaged_pickle_is_refused_and_never_a_traceback(tmp_path, legacy):
+    """Catches an exception of a kind that was not thought of: a damaged pickle has many."""
+    whole = write_pickle(tmp_path / "a.pt", state(), legacy).read_bytes()
+    for place in range(0, min(len(whole), 700), 3):
+        (tmp_path / "a.pt").write_bytes(whole[:place] + b"\xff\x00" + whole[place + 2 :])
+        try:
+            open_weights(tmp_path / "a.pt")
+        except BadInput:
+            continue
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[torch.ones(1)], torch.ones(1), {}, {"a": 1}, {"a": {"b": {"c": torch.ones(1)}}}, {1: torch.ones(1)}],
+)
+def test_a_pickle_without_named_tensors_is_refused(tmp_path, content):
+    assert "expected named tensors" in refusal(write_pickle(tmp_path / "a.pt", content))
+
+
+def test_several_models_under_unknown_names_are_refused(tmp_path):
+    message = refusal(write_pickle(tmp_path / "a.pt", {"student": state(), "teacher": state()}))
+    assert "student, teacher" in message
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.empty(3, device="meta"), torch.ones(1).expand(10**9)],
+    ids=["meta", "endlessly repeated"],
+)
+def test_a_tensor_without_values_of_its_own_is_refused(tmp_path, tensor):
+    message = refusal(write_pickle(tmp_path / "a.pt", {"a": tensor}))
+    assert "a has none of its own" in message
+
+
+def test_a_sparse_tensor_is_refused_by_what_would_rebuild_it(tmp_path):
+    message = refusal(write_pickle(tmp_path / "a.pt", {"a": torch.eye(2).to_sparse()}))
+    assert "it wants to run torch._utils._rebuild_sparse_tensor" in message
+
+
+def test_a_tensor_that_is_part_of_another_is_read_as_that_part(tmp_path):
+    whole = torch.arange(6.0)
+    file = open_weights(write_pickle(tmp_path / "a.pt", {"whole": whole, "part": whole[2:4]}))
+    assert torch.equal(file["part"], whole[2:4])

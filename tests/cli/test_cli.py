@@ -1,0 +1,151 @@
+"""The command line, run on real files of a tiny model set: what it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import torch
+from cli_runs import OUTPUTS, generate, latents, names, options, pixel_frames, report
+from PIL import Image
+
+import sdvg_core
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.cli import main
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.report.progress import RouteBar
+
+SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def base(files) -> list[str]:
+    return options(files)
+
+
+@pytest.fixture(scope="module")
+def clip(base, tmp_path_factory) -> Path:
+    """Four blocks by a fixed route: forced, kept, remade, kept."""
+    folder = tmp_path_factory.mktemp("clip") / "out"
+    more = ["--prompt", "a red ball", "--blocks", "4", "--policy", "scripted", "--script", "rarara"]
+    assert generate(base, folder, *more) == 0
+    return folder
+
+
+def test_a_prompt_becomes_video_latents_report_and_picture(clip):
+    assert names(clip) == OUTPUTS
+    assert pixel_frames(clip) == 9 + 3 * 12
+    assert latents(clip).shape == (1, 16, 12, 4, 4)
+    jsonschema.validate(report(clip), SCHEMA)
+    assert [b["author"] for b in report(clip)["blocks"]] == ["target", "drafter", "target", "drafter"]
+    with Image.open(clip / "route.png") as picture:
+        assert picture.width > 300
+
+
+def test_the_report_names_files_without_folders(clip, files):
+    text = (clip / "report.json").read_text(encoding="utf-8")
+    assert files.drafter.name in text
+    assert str(files.drafter.parent) not in text
+
+
+def test_the_same_command_twice_makes_the_same_latents(base, clip, tmp_path):
+    more = ["--prompt", "a red ball", "--blocks", "4", "--policy", "scripted", "--script", "rarara"]
+    before = torch.random.get_rng_state()
+    assert generate(base, tmp_path, *more) == 0
+    assert torch.equal(torch.random.get_rng_state(), before), "loading and running must leave the global RNG alone"
+    assert (tmp_path / "latents.safetensors").read_bytes() == (clip / "latents.safetensors").read_bytes()
+
+
+def test_a_clip_that_goes_on_is_the_clip_made_in_one_go(base, clip, tmp_path):
+    more = ["--prompt", "a red ball", "--policy", "scripted", "--script", "rarara"]
+    assert (
+        generate(
+            base, tmp_path / "rest", *more, "--blocks", "2", "--continue-from", str(clip / "latents.safetensors")
+        )
+        == 0
+    )
+    assert generate(base, tmp_path / "whole", *more, "--blocks", "6") == 0
+    assert torch.equal(latents(tmp_path / "rest"), latents(tmp_path / "whole"))
+    assert pixel_frames(tmp_path / "rest") == pixel_frames(tmp_path / "whole") == 9 + 5 * 12
+
+
+def test_going_on_takes_its_size_from_the_latents(base, clip, tmp_path):
+    more = [
+        "--prompt",
+        "x",
+        "--blocks",
+        "1",
+        "--schedule",
+        "1000",
+        "--continue-from",
+        str(clip / "latents.safetensors"),
+    ]
+    assert main([*base, "--output", str(tmp_path / "out"), *more]) == 0
+    assert (report(tmp_path / "out")["settings"]["width"], latents(tmp_path / "out").shape[2]) == (32, 15)
+
+
+def test_a_start_image_is_the_first_frame(base, tmp_path):
+    Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
+    more = ["--prompt", "a ball", "--blocks", "1", "--start-image", str(tmp_path / "red.png")]
+    assert generate(base, tmp_path / "out", *more) == 0
+    assert latents(tmp_path / "out").shape[2] == 1 + 3
+    assert pixel_frames(tmp_path / "out") == 1 + 12
+
+
+def test_a_change_of_prompt_at_a_block_leaves_earlier_blocks_bit_identical(base, clip, tmp_path):
+    (tmp_path / "prompts.txt").write_text("1: a red ball\n\n4: a blue cube\n", encoding="utf-8")
+    more = ["--blocks", "4", "--policy", "scripted", "--script", "rarara", "--prompt-in-report"]
+    assert generate(base, tmp_path / "out", *more, "--prompt-schedule", str(tmp_path / "prompts.txt")) == 0
+    assert torch.equal(latents(tmp_path / "out")[:, :, :9], latents(clip)[:, :, :9])
+    assert not torch.equal(latents(tmp_path / "out")[:, :, 9:], latents(clip)[:, :, 9:])
+    assert [b["prompt"] for b in report(tmp_path / "out")["blocks"]] == ["a red ball"] * 3 + ["a blue cube"]
+
+
+def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
+    (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
+    more = ["--blocks", "1", "--json", "--prompt-in-report"]
+    assert generate(base, tmp_path / "out", *more, "--prompt-file", str(tmp_path / "prompts.txt")) == 0
+    assert [names(tmp_path / "out" / number) for number in ("0001", "0002")] == [OUTPUTS, OUTPUTS]
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["blocks"][0]["prompt"] for line in lines] == ["a ball", "a cube"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--drafter-cache", "incremental", "--target-cache", "incremental", "--target-window", "6"],
+        ["--drafter-context", "own", "--repair-step", "1"],
+        ["--policy", "percentile", "--crop", "tiles", "--reward-dtype", "float16"],
+        ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
+        ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
+        ["--target-context-frames", "6", "--schedule", "reference5"],
+    ],
+    ids=lambda m: m[0].strip("-"),
+)
+def test_every_option_makes_a_video(base, tmp_path, more):
+    assert generate(base, tmp_path / "out", "--prompt", "a red ball", "--blocks", "3", *more) == 0
+    jsonschema.validate(report(tmp_path / "out"), SCHEMA)
+    if "tiles" in more:
+        assert any("tau" in note for note in report(tmp_path / "out")["notes"])
+
+
+def test_an_interrupt_leaves_no_half_written_file(base, tmp_path, capsys, monkeypatch):
+    """Ctrl-C after two blocks: no file under its name, no traceback; what is kept is tested in tests/faults."""
+    honest = RouteBar.block
+
+    def block(self, record):
+        honest(self, record)
+        if record.span.index == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(RouteBar, "block", block)
+    assert generate(base, tmp_path / "out", "--prompt", "x", "--blocks", "4") == 130
+    assert "interrupted; no half-written file is left" in capsys.readouterr().err
+    assert [path.name[0] for path in (tmp_path / "out").iterdir()] == ["."]

@@ -1,0 +1,86 @@
+"""The commands beside `generate`: inspect, doctor and demo."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from cli_runs import OUTPUTS, names, refused
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.cli import main
+from sdvg_core.pocket.random_set import write_random_set
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+def test_inspect_says_what_a_file_is(files, capsys):
+    assert main(["inspect", str(files.drafter), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["would_load"]) == ("causal Wan 2.1 transformer", True)
+    assert main(["inspect", str(files.vae)]) == 0
+    assert "Wan 2.1 VAE" in capsys.readouterr().out
+    assert "nothing at" in refused(capsys, ["inspect", "nowhere.safetensors"])
+
+
+def test_doctor_lists_what_is_missing_and_where_to_get_it(tmp_path, files, capsys):
+    (tmp_path / "vae").mkdir()
+    (tmp_path / "vae" / "wan_2.1_vae.safetensors").write_bytes(files.vae.read_bytes())
+    (tmp_path / "diffusion_models").mkdir()
+    (tmp_path / "diffusion_models" / "self_forcing_dmd.pt").write_bytes(b"cut short")
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "MISSING: get ImageReward.pt (1.79 GB) from zai-org/ImageReward" in out
+    assert "UNUSABLE" in out
+    assert main(["doctor", "--models", str(tmp_path), "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)
+    assert findings["models"]["vae"]["would_load"]
+    assert not findings["models"]["drafter"]["would_load"]
+    assert not findings["models"]["target"]["found"]
+
+
+def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path):
+    """In a process of its own, as a newcomer would."""
+    done = subprocess.run(
+        [sys.executable, "-m", "sdvg_core", "demo", "--blocks", "3"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "out" / "demo"
+    assert set(OUTPUTS) == set(names(folder))
+    first, *_, last = done.stdout.splitlines()
+    assert "will make 3 blocks" in first
+    assert "report.json" in last
+    assert "block 3/3" in done.stderr
+
+
+def test_the_demo_route_has_blocks_of_every_kind(tmp_path, capsys):
+    assert main(["demo", "--output", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["totals"]
+    assert (found["blocks"], found["forced"]) == (9, 1)
+    assert found["accepted"] >= 1
+    assert found["rejected"] >= 1
+
+
+def test_the_core_imports_no_comfyui():
+    """Every module of the core, in a fresh process."""
+    code = (
+        "import importlib, pkgutil, sys, sdvg_core\n"
+        "for m in pkgutil.walk_packages(sdvg_core.__path__, 'sdvg_core.'):\n"
+        "    if not m.name.endswith('__main__'): importlib.import_module(m.name)\n"
+        "host = ('comfy', 'nodes', 'folder_paths', 'comfy_api', 'server')\n"
+        "bad = [n for n in sys.modules if n.split('.')[0] in host]\n"
+        "print(len([n for n in sys.modules if n.startswith('sdvg_core')]), bad)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    count, bad = out.split(maxsplit=1)
+    assert int(count) > 40
+    assert bad.strip() == "[]"

@@ -1,0 +1,159 @@
+"""What the command line refuses: one sentence, exit code 2, and nothing written."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from cli_runs import SMALL, options, refused
+from safetensors.torch import load_file, save_file
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.cli import main
+from sdvg_core.pocket.random_set import write_random_set
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def base(files) -> list[str]:
+    return options(files)
+
+
+@pytest.mark.parametrize(
+    "more, part",
+    [
+        (["--tau", "nan"], "NaN"),
+        (["--blocks", "0"], "at least 1 block"),
+        (["--blocks", "-2"], "at least 1 block"),
+        (["--width", "40"], "width as a multiple of 16, but got 40; use 32 or 48"),
+        (["--height", "8"], "height as a multiple of 16"),
+        (["--drafter-preset", "krea"], "self-forcing-1.3b, krea-14b, causal-forcing, longlive, custom"),
+        (["--target-preset", "auto"], "name the preset"),
+        (["--schedule", "five"], "four-step"),
+        (["--policy", "scripted"], "--script"),
+        (["--policy", "scripted", "--script", "ra"], "script for 9 blocks"),
+        (["--policy", "scripted", "--script", "raax"], "letters a and r"),
+        (["--seed", "-1"], "seed from 0"),
+        (["--fps", "0"], "fps"),
+        (["--device", "cuda:7"], "device of this machine"),
+        (["--device", "gpu"], "device of this machine"),
+        (["--repair-step", "9"], "repair_step below the 2"),
+        (["--text-dtype", "float16"], "bfloat16 or float32"),
+        (["--reward-dtype", "bfloat16"], "float"),
+        (["--drafter-window", "2", "--drafter-cache", "incremental"], "window"),
+        (["--drafter", "nowhere.pt"], "there is nothing"),
+        (["--start-image", "nowhere.png"], "picture to start from"),
+        (["--continue-from", "nowhere.safetensors"], "nowhere.safetensors"),
+    ],
+    ids=lambda value: "_".join(value).strip("-") if isinstance(value, list) else "",
+)
+def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(base, tmp_path, capsys, more, part):
+    arguments = [*base, *SMALL, "--output", str(tmp_path / "out"), "--prompt", "x", *more]
+    assert part in refused(capsys, arguments)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("prompt", ["", "   ", "\n\t"])
+def test_an_empty_prompt_is_refused(base, tmp_path, capsys, prompt):
+    assert "prompt" in refused(capsys, [*base, "--output", str(tmp_path / "out"), "--prompt", prompt])
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [("", "empty"), ("2: late", "block 1"), ("1: a\n1: b", "rising"), ("0: a", "blocks 0;"), ("a storm", "line 1")],
+)
+def test_a_bad_prompt_schedule_is_refused(base, tmp_path, capsys, text, part):
+    (tmp_path / "p.txt").write_text(text, encoding="utf-8")
+    line = refused(capsys, [*base, "--output", str(tmp_path / "out"), "--prompt-schedule", str(tmp_path / "p.txt")])
+    assert part in line
+
+
+def test_prompts_that_are_no_text_are_refused(base, tmp_path, capsys):
+    (tmp_path / "p.txt").write_bytes(b"\xff\xfe\x00\x80")
+    assert "UTF-8" in refused(
+        capsys, [*base, "--output", str(tmp_path / "o"), "--prompt-file", str(tmp_path / "p.txt")]
+    )
+
+
+def test_latents_of_the_wrong_shape_are_refused(base, tmp_path, capsys):
+    for shape, part in (((1, 16, 3, 8, 8), "rows"), ((1, 4, 3, 4, 4), "channels"), ((16, 3, 4, 4), "shape")):
+        save_file({"latents": torch.zeros(shape)}, tmp_path / "z.safetensors")
+        more = [
+            "--prompt",
+            "x",
+            "--output",
+            str(tmp_path / "out"),
+            "--continue-from",
+            str(tmp_path / "z.safetensors"),
+        ]
+        assert part in refused(capsys, [*base, *SMALL, *more])
+
+
+def test_parts_of_another_kind_are_refused(base, files, tmp_path, capsys):
+    """A model on the wrong option, or a reward with a tensor missing, which the original loads and scores noise."""
+    for role, wrong in (
+        ("drafter", files.vae),
+        ("vae", files.target),
+        ("text-encoder", files.reward),
+        ("reward", files.vae),
+    ):
+        more = [f"--{role}", str(wrong), "--prompt", "x", "--output", str(tmp_path / "out")]
+        assert wrong.name in refused(capsys, [*base, *SMALL, *more])
+    weights = torch.load(files.reward, weights_only=True)
+    weights.pop("mlp.layers.0.weight")
+    torch.save(weights, tmp_path / "Broken.pt")
+    (tmp_path / "vocab.txt").write_bytes((files.reward.parent / "vocab.txt").read_bytes())
+    more = ["--reward", str(tmp_path / "Broken.pt"), "--prompt", "x", "--output", str(tmp_path / "out")]
+    assert "mlp.layers.0.weight" in refused(capsys, [*base, *SMALL, *more])
+
+
+def test_models_with_different_text_widths_are_refused(base, files, tmp_path, capsys):
+    weights = load_file(files.target)
+    weights["model.text_embedding.0.weight"] = torch.zeros(256, 96)
+    save_file(weights, tmp_path / "wide.safetensors")
+    more = ["--target", str(tmp_path / "wide.safetensors"), "--prompt", "x", "--output", str(tmp_path / "out")]
+    assert "same text channels" in refused(capsys, [*base, *SMALL, *more])
+
+
+def test_weights_that_make_no_numbers_stop_the_run_and_leave_nothing(base, files, tmp_path, capsys):
+    weights = load_file(files.target)
+    weights["model.head.head.bias"] = torch.full((64,), float("nan"))
+    save_file(weights, tmp_path / "nan.safetensors")
+    more = ["--target", str(tmp_path / "nan.safetensors"), "--prompt", "x", "--output", str(tmp_path / "out")]
+    assert "finite weights in nan.safetensors, but head.head.bias holds" in refused(capsys, [*base, *SMALL, *more])
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_models_are_named_with_their_source(tmp_path, capsys):
+    line = refused(
+        capsys, ["generate", "--prompt", "x", "--models", str(tmp_path), "--output", str(tmp_path / "o")]
+    )
+    assert "self_forcing_dmd.pt" in line
+    assert "gdhe17/Self-Forcing" in line
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs POSIX permissions")
+def test_an_output_folder_that_cannot_be_written_is_refused_before_any_model_is_opened(base, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    more = [
+        "--prompt",
+        "x",
+        "--drafter",
+        str(tmp_path / "not-there.pt"),
+        "--output",
+        str(tmp_path / "file" / "out"),
+    ]
+    assert "folder to write into" in refused(capsys, [*base, *more])
+
+
+def test_bad_usage_is_one_sentence_with_exit_code_2(capsys):
+    for arguments in ([], ["generate"], ["generate", "--prompt", "x", "--blocks", "many"], ["dance"]):
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert stop.value.code == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1

@@ -1,0 +1,109 @@
+"""The choice to compile: refused where it cannot work, reported where it does, and never quietly left out."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import torch
+
+from sdvg_core.causal_wan import passes
+from sdvg_core.cli import main
+from sdvg_core.cli.options import load_options
+from sdvg_core.devices import compiling
+from sdvg_core.devices.compiling import check_compile, compiler_of
+from sdvg_core.errors import BadInput
+from sdvg_core.pipeline import loading
+from sdvg_core.pipeline.loading import LoadOptions, check_models, load_engine
+from sdvg_core.pocket.random_set import write_random_set
+
+CPU = torch.device("cpu")
+
+
+def failing(work, backend=None):
+    def run(*arguments):
+        raise RuntimeError("no C++ compiler found\nand a long trace")
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+def options(**changes) -> LoadOptions:
+    preset = loading.ModelOptions(preset="krea-14b")
+    return LoadOptions(drafter=preset, target=preset, **changes)
+
+
+def test_off_asks_for_nothing(monkeypatch):
+    monkeypatch.setattr(compiling, "compiled", failing)
+    check_compile("off", CPU)
+    assert compiler_of("off") is None
+    assert compiler_of("default") == compiler_of("graphs") == "inductor"
+
+
+def test_graphs_need_a_cuda_device_and_the_refusal_names_what_works():
+    with pytest.raises(BadInput, match=r"CUDA device for CUDA graphs, but got cpu; use --compile default"):
+        check_compile("graphs", CPU)
+
+
+def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monkeypatch):
+    """Catches a run that goes on uncompiled."""
+    monkeypatch.setattr(compiling, "compiled", failing)
+    with pytest.raises(BadInput, match=r"compiling failed \(no C\+\+ compiler found\); install a C\+\+ compiler"):
+        check_models(files, options(compile="default"))
+    with pytest.raises(BadInput, match="CUDA device for CUDA graphs"):
+        check_models(files, options(compile="graphs"))
+
+
+def test_a_compiler_that_ends_with_an_error_of_its_own_is_told_of_in_the_same_sentence(monkeypatch):
+    """As it does without Python's headers, which a kernel's starter is compiled with when it is first used."""
+
+    def failing(work):
+        raise subprocess.CalledProcessError(1, ["gcc"])
+
+    monkeypatch.setattr(compiling, "compiled", failing)
+    with pytest.raises(BadInput, match=r"compiling failed \(Command '\['gcc'\]' returned non-zero exit status 1"):
+        check_compile("default", CPU)
+
+
+def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
+    asked = []
+
+    def note(work, backend="inductor"):
+        asked.append((work.__name__, backend))
+        return work
+
+    monkeypatch.setattr(compiling, "compiled", note)
+    monkeypatch.setattr(passes, "compiled", note)
+    monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
+    chosen = options(compile="default", vae_layers="channels-last")
+    loaded = load_engine(files, chosen, check_models(files, chosen), lambda kind: None)
+    assert loaded.settings["compile"] == "default"
+    assert loaded.settings["vae"]["layers"] == "channels-last"
+    stages = ["_before", "_between", "_after"]
+    assert [name for name, _ in asked] == ["_trial", "_decode_frame", *stages, *stages]
+    assert {backend for _, backend in asked} == {"inductor"}
+
+
+def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
+    for owner in (compiling, passes):
+        monkeypatch.setattr(owner, "compiled", failing)
+    loaded = load_engine(files, options(), check_models(files, options()), lambda kind: None)
+    assert loaded.settings["compile"] == "off"
+
+
+def test_the_command_line_passes_the_choice_on(capsys):
+    import argparse
+
+    from sdvg_core.cli.options import add_device_options, add_model_options
+
+    parser = argparse.ArgumentParser()
+    add_model_options(parser)
+    add_device_options(parser)
+    found = load_options(parser.parse_args(["--compile", "graphs", "--vae-layers", "channels-last"]))
+    assert (found.compile, found.vae_layers) == ("graphs", "channels-last")
+    assert main(["demo", "--compile", "graphs"]) == 2
+    assert "expected a CUDA device for CUDA graphs" in capsys.readouterr().err

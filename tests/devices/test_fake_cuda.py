@@ -1,0 +1,162 @@
+"""Every tensor on its device: the benchmark's videos at their real size, on tensors without memory.
+
+torch's FakeTensorMode keeps shapes, dtypes and devices, and no numbers; an operation on tensors of two devices is
+an error as on a GPU. The device `lazy` stands for CUDA, whose name a build of torch without CUDA cannot even index
+with. What needs a GPU itself is not here: streams, events, graphs, compiled code and kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from overlap_parts import EagerLane
+from recorded import Recorder
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+
+from sdvg_core.bench import models
+from sdvg_core.bench.check import footage
+from sdvg_core.bench.execution import AS_PUBLISHED, Case, Execution, parse_execution, set_up
+from sdvg_core.bench.gauges import NoGauge
+from sdvg_core.bench.measure import Studio
+from sdvg_core.bench.models import PROMPT, Models, random_models
+from sdvg_core.bench.routes import parse_route
+from sdvg_core.causal_wan import backends, passes
+from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
+from sdvg_core.decoders import wan_vae
+from sdvg_core.engine import speculate
+from sdvg_core.plan import PlanRequest
+from sdvg_core.scorers import preprocess
+from sdvg_core.scorers.shapes import ImageRewardConfig
+
+GPU, OTHER_GPU, CPU = torch.device("lazy", 0), torch.device("lazy", 1), torch.device("cpu")
+BLOCKS = 3  # the third's context is the first that a picture is encoded for
+REQUEST = PlanRequest(
+    blocks=BLOCKS,
+    drafter=replace(WAN_1_3B, num_layers=2),
+    target=replace(WAN_14B, num_layers=2),
+    reward=replace(ImageRewardConfig(), vision_layers=2, text_layers=2),
+)
+
+
+class Shapes(FakeTensorMode):
+    """A mode that what is made in it may be copied in."""
+
+    def __deepcopy__(self, memo: Any) -> Shapes:
+        return self
+
+
+class Empty(models.Random):
+    """Weights of no numbers; a generator of random ones needs the device."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.empty(shape, device=self.device)
+
+
+@pytest.fixture
+def shapes(monkeypatch) -> Iterator[None]:
+    """Tensors without memory, and stand-ins for what looks at numbers or asks the device itself."""
+    decide, taps = speculate.decide, preprocess._bicubic_taps
+
+    def decide_blindly(config, index, scores, past, blocks):
+        assert scores.device == CPU
+        with unset_fake_temporarily():
+            return decide(config, index, torch.zeros(scores.shape), past, blocks)
+
+    def taps_of_the_host(source, target):
+        with unset_fake_temporarily():
+            found = taps(source, target)
+        return tuple(torch.empty(each.shape, dtype=each.dtype) for each in found)
+
+    monkeypatch.setattr(models, "Random", Empty)
+    monkeypatch.setattr(preprocess, "_bicubic_taps", taps_of_the_host)
+    monkeypatch.setattr(speculate, "decide", decide_blindly)
+    for module in ("speculate", "drafts"):
+        monkeypatch.setattr(f"sdvg_core.engine.{module}.check_finite", lambda *_: None)
+    monkeypatch.setattr(backends, "_capability", lambda device: backends.HOPPER)
+    monkeypatch.setattr(passes, "CudaRecorder", lambda device: Recorder())
+    for module in (passes, wan_vae):
+        monkeypatch.setattr(module, "compiled", lambda work, backend: work)
+    monkeypatch.setattr("sdvg_core.engine.overlap.Lane", EagerLane)
+    with Shapes():
+        yield
+
+
+def film(made: Models, request: PlanRequest, execution: Execution, route: str) -> tuple[int, ...]:
+    """Make a video; return the shape of its frames."""
+    setups = set_up([execution], made, request)
+    assert setups[execution].target.attention == "cudnn"
+    studio = Studio(setups=setups, request=request, clock=float, model_clock=float, gauge=NoGauge())
+    found = footage(studio, Case(route=parse_route(route, BLOCKS), execution=execution))
+    assert found.latents.shape == (1, 16, 3 * BLOCKS, 60, 104)
+    assert found.frames.device == CPU
+    return tuple(found.frames.shape)
+
+
+def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_seen(shapes):
+    here, there = torch.empty(2), torch.empty(2, device=GPU)
+    with pytest.raises(RuntimeError, match=r"same device|different devices"):
+        here + there
+    assert (there + torch.tensor(1.0)).device == GPU  # a number alone may come from the host, there as here
+
+
+heavy = pytest.mark.heavy
+
+
+@pytest.mark.parametrize(
+    "name, route, beside",
+    [
+        ("graphs+planes", "r=1", OTHER_GPU),
+        pytest.param("ours", "r=1", GPU, marks=heavy),
+        pytest.param("ours", "r=1", OTHER_GPU, marks=heavy),
+        pytest.param("channels-last", "anchor-only", GPU, marks=heavy),
+        pytest.param("planes", "draft-only", GPU, marks=heavy),
+        pytest.param("compiled", "target-only", GPU, marks=heavy),
+        pytest.param("compiled+planes", "r=1", GPU, marks=heavy),
+        pytest.param("graphs", "anchor-only", GPU, marks=heavy),
+        pytest.param("as-published", "r=1", GPU, marks=heavy),
+        pytest.param("as-published", "r=1", OTHER_GPU, marks=heavy),
+    ],
+    ids=str,
+)
+def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, beside, shapes):
+    made = random_models(REQUEST, GPU, beside)
+    execution = AS_PUBLISHED if name == AS_PUBLISHED.name else parse_execution(name)
+    assert film(made, REQUEST, execution, route) == (1, 33, 3, 480, 832)
+
+
+@pytest.mark.parametrize(
+    "name, policy",
+    # Blocks begun ahead are made at once here, so none may wait for a picture, as recomputing does.
+    [
+        ("graphs+overlap", "incremental"),
+        pytest.param("ours", "recompute", marks=heavy),
+        pytest.param("graphs", "recompute", marks=heavy),
+        pytest.param("ours", "incremental", marks=heavy),
+    ],
+)
+def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
+    preset = REQUEST.target_preset.replace(policy=policy, window=6)
+    request = replace(REQUEST, kv_dtype="float8_e4m3fn", drafter_preset=preset, target_preset=preset)
+    made = random_models(request, GPU, fp8=True)
+    assert film(made, request, parse_execution(name), "r=1") == (1, 33, 3, 480, 832)
+
+
+@pytest.mark.parametrize("crop", ["center", "squash", "tiles"])
+def test_scores_come_to_the_host_from_frames_on_either(crop, shapes):
+    scorer = replace(random_models(REQUEST, GPU).scorer, crop=crop)
+    for device in (GPU, CPU):
+        scores = scorer.score(torch.empty(1, 5, 3, 480, 832, device=device), PROMPT)
+        assert (scores.shape, scores.dtype, scores.device) == ((5,), torch.float32, CPU)
+
+
+def test_a_recording_reads_its_timestep_from_the_device(shapes):
+    """Catches one on the host: it may meet the device's, but a recording keeps the number that it had then."""
+    assert (passes._fixed(937.5, GPU).device, passes._fixed(937.5, GPU).dtype) == (GPU, torch.float64)

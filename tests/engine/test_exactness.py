@@ -1,0 +1,223 @@
+"""What the design promises bit for bit, over real tiny generators in float32 on the CPU.
+
+Planted mistakes and the test that turned red (style guide, section 6) are named in the docstrings.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    condition,
+    frames_of,
+    latents_of,
+    make_engine,
+    make_noise,
+    run,
+    scripted,
+)
+from torch import Tensor
+
+from sdvg_core.engine.history import History
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.speculate import Emitted, Engine, speculate
+from sdvg_core.engine.types import Block, BlockGenerator
+
+ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
+SAMPLE = [*ALL_PATTERNS[::37], "r" + "a" * 8, "r" * 9, "raaaaaaar", "rraaaaaaa"]
+
+
+def commit(history: History, block: Block, frames: Tensor) -> History:
+    """Extend a history by hand, so that replay does not lean on the loop's own way of committing."""
+    newest = frames.shape[1] - 1
+    anchors = tuple(frames[:, newest - 4 * back, None] for back in (2, 1, 0))
+    return history.commit(block, anchors)
+
+
+def replay(emitted: list[Emitted], authors: dict[str, BlockGenerator], own: list[Tensor] | None) -> None:
+    """Make every block again from the emitted history before it, with models that remember nothing of the run."""
+    history = History(horizon=3)
+    for number, one in enumerate(emitted):
+        span, author = one.block.span, one.record.author
+        if author == "drafter" and own is not None:
+            assert torch.equal(one.block.latents, own[number])
+        else:
+            again = authors[author].generate(history, span, make_noise(), PROMPT).latents
+            assert torch.equal(again, one.block.latents), f"block {number} is not what the {author} makes there"
+        history = commit(history, one.block, one.frames)
+
+
+def check_pattern(pattern: str, policy: str, drafter_context: str) -> None:
+    emitted = run(make_engine(policy), scripted(pattern), drafter_context=drafter_context)
+    assert "".join("a" if e.record.author == "drafter" else "r" for e in emitted) == pattern
+
+    fresh = make_engine(policy)
+    own = None
+    if drafter_context == "own":
+        drafts = run(make_engine(policy), RouterConfig(policy="always-draft", force_first=False))
+        own = [e.block.latents for e in drafts]
+    replay(emitted, {"drafter": fresh.drafter, "target": fresh.target}, own)
+    at_once, _ = fresh.codec.decode(latents_of(emitted))
+    assert torch.equal(at_once, frames_of(emitted))
+
+
+@pytest.mark.parametrize("drafter_context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("pattern", SAMPLE)
+def test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted(pattern, policy, drafter_context):
+    """Replay, and frames = decode of the emitted latents.
+
+    Catches: decoding the remake from the rejected draft's state; a model not brought in line with what was
+    committed; committing one candidate and emitting the other; noise consumed in order.
+    """
+    check_pattern(pattern, policy, drafter_context)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("drafter_context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("first", ["".join(p) for p in itertools.product("ar", repeat=4)])
+def test_all_256_patterns_replay(first, policy, drafter_context):
+    """The same over every accept/reject pattern of nine blocks, sixteen to a case."""
+    for rest in itertools.product("ar", repeat=4):
+        check_pattern("r" + first + "".join(rest), policy, drafter_context)
+
+
+@pytest.mark.parametrize("drafter_context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rejecting_all_is_target_only(policy, drafter_context):
+    """Catches: noise drawn from a shared generator; the target conditioned on drafts; draft state kept."""
+    rejected = run(make_engine(policy), scripted("r" * 9), drafter_context=drafter_context)
+    alone = run(make_engine(policy), RouterConfig(policy="always-target"))
+    assert torch.equal(latents_of(rejected), latents_of(alone))
+    assert torch.equal(frames_of(rejected), frames_of(alone))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_accepting_all_is_draft_only_but_for_block_0(policy):
+    """In `own` context the drafts are those of draft-only; in `committed` they go on from the target's block 0."""
+    draft_only = run(make_engine(policy), RouterConfig(policy="always-draft", force_first=False))
+    own = run(make_engine(policy), scripted("r" + "a" * 8), drafter_context="own")
+    target_only = run(make_engine(policy), RouterConfig(policy="always-target"), blocks=1)
+    assert torch.equal(latents_of(own[1:]), latents_of(draft_only[1:]))
+    assert torch.equal(latents_of(own[:1]), latents_of(target_only))
+
+    committed = run(make_engine(policy), scripted("r" + "a" * 8))
+    anchor_only = run(make_engine(policy), RouterConfig(policy="anchor-only"))
+    assert torch.equal(latents_of(committed), latents_of(anchor_only))
+    assert torch.equal(latents_of(committed[:1]), latents_of(target_only))
+    unforced = run(make_engine(policy), scripted("a" * 9, force_first=False))
+    assert torch.equal(latents_of(unforced), latents_of(draft_only))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_one_model_as_drafter_and_target_makes_one_video_whatever_the_route(policy):
+    """Catches: any state that a route leaves in a model, a cache or the decoder."""
+    engine = make_engine(policy)
+    twins = Engine(drafter=engine.target, target=engine.target, codec=engine.codec, scorer=engine.scorer)
+    alone = latents_of(run(make_engine(policy), RouterConfig(policy="always-target")))
+    for pattern in SAMPLE[:4]:
+        assert torch.equal(latents_of(run(twins, scripted(pattern))), alone)
+
+
+@pytest.mark.parametrize("drafter_context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_earlier_block_never_changes_because_of_a_later_decision(policy, drafter_context):
+    runs = [
+        run(make_engine(policy), scripted(p), drafter_context=drafter_context) for p in ("raarraaar", "raarrraar")
+    ]
+    first, second = (latents_of(r) for r in runs)
+    assert torch.equal(first[:, :, :15], second[:, :, :15])
+    assert not torch.equal(first[:, :, 15:18], second[:, :, 15:18])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_tau_changes_a_video_only_from_the_first_block_it_decides_otherwise(policy):
+    one, other = (run(make_engine(policy), RouterConfig(tau=tau)) for tau in (-0.1, 0.6))
+    differ = [i for i in range(9) if one[i].record.author != other[i].record.author]
+    assert differ, "the two thresholds must route some block differently for this test to say anything"
+    border = 3 * differ[0]
+    assert torch.equal(latents_of(one)[:, :, :border], latents_of(other)[:, :, :border])
+    assert not torch.equal(latents_of(one)[:, :, border:], latents_of(other)[:, :, border:])
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_same_seed_makes_the_same_video_whatever_ran_before(policy):
+    """Catches: caches that outlive their history, a memo keyed too loosely, global randomness."""
+    engine = make_engine(policy)
+    wanted = latents_of(run(engine, scripted("rarararar")))
+    run(engine, scripted("raaaaaaaa"), seed=7, blocks=9)
+    run(engine, RouterConfig(policy="always-target"), blocks=4, condition_of=lambda _: condition(9))
+    torch.manual_seed(999)
+    assert torch.equal(latents_of(run(engine, scripted("rarararar"))), wanted)
+    other = latents_of(run(engine, scripted("rarararar"), seed=43))
+    assert not torch.equal(other, wanted)
+
+
+@pytest.mark.parametrize("drafter_context", CONTEXTS)
+def test_the_global_random_state_is_neither_read_nor_written(drafter_context):
+    engine = make_engine()
+    before = torch.random.get_rng_state()
+    run(engine, RouterConfig(policy="random"), drafter_context=drafter_context)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_stopping_in_the_middle_leaves_nothing_behind(policy):
+    """A run that is dropped after four blocks does not change the next one with the same models."""
+    engine = make_engine(policy)
+    wanted = latents_of(run(make_engine(policy), scripted("rarararar")))
+    broken = speculate(engine, scripted("raraaaaaa"), plan_spans(9, 3), make_noise(3), lambda _: PROMPT)
+    for _ in range(4):
+        next(broken)
+    broken.close()
+    assert torch.equal(latents_of(run(engine, scripted("rarararar"))), wanted)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_interrupt_inside_a_pass_leaves_the_generator_usable(policy):
+    """`before_pass` may raise at any forward pass; the next run with the same models is that of fresh ones."""
+    passes: list[str] = []
+    wanted = latents_of(run(make_engine(policy, before_pass=passes.append), scripted("raarar"), blocks=6))
+    for stop_at in range(0, len(passes), 2):
+        seen: list[str] = []
+
+        def stop(kind: str, seen: list[str] = seen, stop_at: int = stop_at) -> None:
+            seen.append(kind)
+            if len(seen) == stop_at + 1:
+                raise KeyboardInterrupt
+
+        engine = make_engine(policy, before_pass=stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(engine, scripted("raarar"), blocks=6)
+        assert torch.equal(latents_of(run(engine, scripted("raarar"), blocks=6)), wanted)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_generator_answers_for_any_history_in_any_order(policy):
+    """Another history of the same length, of a greater one, of a shorter one, and the same under another prompt."""
+    g = torch.Generator().manual_seed(3)
+
+    def history_of(blocks: int, prompt) -> History:
+        history = History(horizon=3)
+        for span in plan_spans(blocks, 3):
+            latents = torch.randn(1, 4, 3, 4, 4, generator=g)
+            history = commit(history, Block(span, latents, prompt), torch.rand(1, 9, 3, 8, 8, generator=g))
+        return history
+
+    one, other = history_of(4, PROMPT), history_of(4, PROMPT)
+    prompted = History(horizon=3)
+    for block in one.blocks:
+        prompted = commit(prompted, replace(block, condition=condition(8)), torch.rand(1, 9, 3, 8, 8, generator=g))
+    busy = make_engine(policy).target
+    for history in (one, other, history_of(6, PROMPT), history_of(2, PROMPT), one, prompted, one):
+        span = plan_spans(1, 3, history.frames)[0]
+        fresh = make_engine(policy).target.generate(history, span, make_noise(), PROMPT).latents
+        assert torch.equal(busy.generate(history, span, make_noise(), PROMPT).latents, fresh)

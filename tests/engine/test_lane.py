@@ -1,0 +1,51 @@
+"""A lane on a CUDA device, with stand-ins for the device: when it begins, and when it is done."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from sdvg_core.engine.lane import Lane, Unwanted
+
+
+@pytest.fixture
+def told(monkeypatch) -> list[str]:
+    """What streams are told, in order."""
+    heard: list[str] = []
+
+    class Stream:
+        device = torch.device("cuda", 0)
+
+        def __init__(self, device=None) -> None:
+            pass
+
+        def wait_stream(self, other) -> None:
+            heard.append("wait for the caller")
+
+        def synchronize(self) -> None:
+            heard.append("finish")
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    return heard
+
+
+@pytest.mark.parametrize("error", [None, Unwanted(), RuntimeError("broken")])
+def test_nothing_is_left_to_do_on_the_device_when_work_has_ended_however_it_ended(error, told):
+    """Catches a block that nobody wants still being made on memory that the next video plays its recordings on."""
+
+    def work() -> int:
+        told.append("work")
+        if error is not None:
+            raise error
+        return 5
+
+    lane = Lane(torch.device("cuda", 0), "test")
+    done = lane.submit(work)
+    assert done.exception() is error
+    lane.close()
+    assert told == ["wait for the caller", "work", "finish"]
+    assert error is not None or done.result() == 5

@@ -1,0 +1,235 @@
+"""The loop: modifiers, prompts that change, clips that go on, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import (
+    POLICIES,
+    PROMPT,
+    BrightScorer,
+    condition,
+    frames_of,
+    generator_of,
+    latents_of,
+    make_engine,
+    make_generator,
+    make_noise,
+    run,
+    scripted,
+)
+
+from sdvg_core.causal_wan.schedule import get_schedule, renoise
+from sdvg_core.engine.history import History, timeline_from_latents
+from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.spans import plan_spans, spans_of_clip
+from sdvg_core.engine.speculate import speculate
+from sdvg_core.engine.types import Block
+from sdvg_core.errors import BadInput
+
+# --- one block at a time
+
+
+def test_each_block_is_yielded_as_soon_as_it_is_decided():
+    engine = make_engine()
+    stream = speculate(engine, scripted("r" + "a" * 8), plan_spans(9, 3), make_noise(), lambda _: PROMPT)
+    for made in range(1, 4):
+        next(stream)
+        assert len(engine.target.calls) + len(engine.drafter.calls) == made
+
+
+def test_the_loop_routes_by_the_scores_of_the_draft_and_of_nothing_else():
+    """Every decision follows from scoring the draft that the drafter makes there."""
+    engine = make_engine()
+    emitted = run(engine, RouterConfig(tau=0.3))
+    fresh = make_engine()
+    assert {e.record.decision.reason for e in emitted} >= {Reason.REACHED, Reason.FELL_SHORT, Reason.FORCED}
+    timeline = None
+    for one in emitted:
+        if timeline is not None:
+            draft = fresh.drafter.generate(timeline.history, one.block.span, make_noise(), PROMPT).latents
+            frames, _ = fresh.codec.decode(draft, timeline.decode_state)
+            scores = BrightScorer().score(frames, "")
+            assert one.record.decision.frame_scores == tuple(scores.tolist())
+            assert one.record.decision.accepted == (float(scores.min()) >= 0.3)
+        timeline = one.timeline
+
+
+def test_the_scorer_reads_the_gate_prompt_of_the_block():
+    engine = make_engine()
+    early = replace(condition(1), text="a long prompt", gate_text="ball")
+    late = replace(condition(2), text="another", gate_text="cube")
+    run(engine, RouterConfig(), blocks=5, condition_of=lambda i: early if i < 3 else late)
+    assert engine.scorer.prompts == ["ball", "ball", "cube", "cube"]
+
+
+# --- repair
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_repair_goes_on_from_the_drafts_own_trajectory(policy, step):
+    """The target's first pass sees the draft's clean estimate after `step` steps, noised as for the next step."""
+    engine = make_engine(policy, schedule="four-step")
+    emitted = run(engine, scripted("rar", repair_step=step), blocks=3)
+    history, span = emitted[1].timeline.history, emitted[2].block.span
+    draft = make_engine(policy, schedule="four-step").drafter.generate(history, span, make_noise(), PROMPT)
+
+    schedule = get_schedule("four-step")
+    seen = []
+    target = make_engine(policy, schedule="four-step").target
+    tree = target._model.tree
+    tree.patch_embedding.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
+    again = target.generate(history, span, make_noise(), PROMPT, draft.predictions[:step])
+    taken_over = renoise(draft.predictions[step - 1], make_noise().draw(span, step), schedule[step].sigma)
+    assert torch.equal(seen[-(4 - step)], taken_over)
+    assert torch.equal(again.latents, emitted[2].block.latents)
+    plain = run(make_engine(policy, schedule="four-step"), scripted("rar"), blocks=3)
+    assert not torch.equal(plain[2].block.latents, emitted[2].block.latents)
+
+
+def test_repairing_with_the_drafters_own_weights_changes_nothing():
+    """The trajectory is exact: a model that takes over its own draft ends where the draft ended."""
+    engine = make_engine(schedule="four-step")
+    twins = replace(engine, target=engine.drafter)
+    repaired = latents_of(run(twins, scripted("rrrrr", repair_step=2), blocks=5))
+    kept = latents_of(run(twins, scripted("raaaa"), blocks=5))
+    assert torch.equal(repaired, kept)
+
+
+# --- a prompt belongs to a block
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_change_of_prompt_leaves_earlier_blocks_bit_identical(policy):
+    """Catches: a prompt that belongs to the run; cross-attention or context K/V of the prompt before."""
+    first, second = condition(1), condition(2)
+    changed = run(
+        make_engine(policy), scripted("raraar"), blocks=6, condition_of=lambda i: first if i < 3 else second
+    )
+    same = run(make_engine(policy), scripted("raraar"), blocks=6, condition_of=lambda _: first)
+    assert torch.equal(latents_of(changed)[:, :, :9], latents_of(same)[:, :, :9])
+    assert not torch.equal(latents_of(changed)[:, :, 9:12], latents_of(same)[:, :, 9:12])
+    assert [e.record.prompt for e in changed] == ["a red ball"] * 6
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_after_a_change_of_prompt_blocks_are_what_fresh_models_make(policy):
+    """Going back and forth between prompts leaves no stale K/V: each block equals one made from scratch."""
+    prompts = [condition(i) for i in range(3)]
+    emitted = run(make_engine(policy), scripted("rararar"), blocks=7, condition_of=lambda i: prompts[(i * 2) % 3])
+    history = History(horizon=3)
+    for one in emitted:
+        fresh = make_engine(policy)
+        author = fresh.drafter if one.record.author == "drafter" else fresh.target
+        again = author.generate(history, one.block.span, make_noise(), one.block.condition).latents
+        assert torch.equal(again, one.block.latents)
+        history = one.timeline.history
+
+
+# --- clips that are already there
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_clip_made_in_two_goes_is_the_clip_made_in_one(policy):
+    """Catches: noise numbered from the run instead of the clip; decode state or anchors lost at the seam."""
+    whole = run(make_engine(policy), scripted("raaraarar"))
+    first = latents_of(run(make_engine(policy), scripted("raaraarar"), blocks=4))
+    engine = make_engine(policy)
+    blocks = tuple(Block(s, first[:, :, s.start : s.stop], PROMPT) for s in spans_of_clip(12, 3))
+    timeline, shown = timeline_from_latents(blocks, engine.codec, engine.horizon)
+    rest = run(engine, scripted("raaraarar"), blocks=5, start=timeline)
+    assert torch.equal(torch.cat((first, latents_of(rest)), 2), latents_of(whole))
+    assert torch.equal(torch.cat((shown, frames_of(rest)), 1), frames_of(whole))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("drafter_context", ["committed", "own"])
+def test_a_start_image_is_the_clips_first_frame_and_block_0_is_still_forced(policy, drafter_context):
+    engine = make_engine(policy)
+    image = torch.randn(1, 4, 1, 4, 4, generator=generator_of(8))
+    start, shown = timeline_from_latents((Block(spans_of_clip(1, 3)[0], image, PROMPT),), engine.codec, 3)
+    emitted = run(engine, scripted("raar"), blocks=4, start=start, drafter_context=drafter_context)
+    assert next(e.record.decision.reason for e in emitted) is Reason.FORCED
+    assert [e.block.span.start for e in emitted] == [1, 4, 7, 10]
+    assert shown.shape[1] == 1
+    assert frames_of(emitted).shape[1] == 4 * 12
+    at_once, _ = engine.codec.decode(torch.cat((image, latents_of(emitted)), 2))
+    assert torch.equal(at_once[:, 1:], frames_of(emitted))
+    without = run(make_engine(policy), scripted("raar"), blocks=4, drafter_context=drafter_context)
+    assert not torch.equal(latents_of(without), latents_of(emitted))
+
+
+# --- long clips
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_sixty_blocks_go_past_any_training_length_at_constant_cost(policy):
+    emitted = run(make_engine(policy), scripted("ra" * 30), blocks=60)
+    assert emitted[-1].block.span.stop == 180
+    assert [e.record.draft.context_passes for e in emitted if e.record.draft] == [1] * 59
+    assert bool(torch.isfinite(latents_of(emitted)).all())
+
+
+# --- refusals
+
+
+def broken(model: str, at: int):
+    engine = make_engine()
+    generator = getattr(engine, model)
+    honest = generator.generate
+
+    def generate(history, span, noise, condition, given=()):
+        made = honest(history, span, noise, condition, given)
+        bad = made.latents.clone()
+        bad[0, 0, 0, 0, 0] = float("nan")
+        return replace(made, predictions=(bad,)) if span.index == at else made
+
+    generator.generate = generate
+    return engine
+
+
+@pytest.mark.parametrize("model, at", [("drafter", 3), ("target", 4)])
+def test_latents_that_are_no_numbers_stop_the_run_and_name_block_and_model(model, at):
+    with pytest.raises(BadInput, match=f"block {at} got NaN or infinity in its {model} latents"):
+        run(broken(model, at), scripted("rrrrrrrrr"))
+
+
+def test_frames_that_are_no_numbers_stop_the_run():
+    engine = make_engine()
+    honest = engine.codec.decode
+    engine.codec.decode = lambda latents, state=None: (honest(latents, state)[0] / 0.0, None)
+    with pytest.raises(BadInput, match="block 0 got NaN or infinity in its decoded frames"):
+        run(engine, RouterConfig())
+
+
+def test_a_score_that_is_no_number_rejects_the_block_and_is_recorded():
+    engine = make_engine()
+    honest = engine.scorer.score
+
+    def score(frames, prompt):
+        scores = honest(frames, prompt)
+        scores[5] = float("nan")
+        return scores
+
+    engine.scorer.score = score
+    emitted = run(engine, RouterConfig(tau=-1e9), blocks=3)
+    assert [e.record.decision.reason for e in emitted] == [Reason.FORCED, Reason.NOT_FINITE, Reason.NOT_FINITE]
+    assert emitted[1].record.decision.worst_frame == 5
+
+
+def test_models_that_do_not_fit_one_another_are_refused():
+    engine = make_engine()
+    engine.drafter.block_frames = 1
+    with pytest.raises(BadInput, match="1 and 3 latent frames"):
+        run(engine, RouterConfig())
+    engine = make_engine()
+    other = replace(engine, drafter=make_generator(1, engine.codec, schedule="1000,500"))
+    with pytest.raises(BadInput, match="one schedule for repair"):
+        run(other, RouterConfig(repair_step=1))
+    with pytest.raises(BadInput, match="repair_step below the 2"):
+        run(engine, RouterConfig(repair_step=2))
+    with pytest.raises(BadInput, match="window that holds the sink and one block"):
+        run(make_engine("incremental", window=5, sink=3), RouterConfig())

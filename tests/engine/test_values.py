@@ -1,0 +1,205 @@
+"""Spans, noise, schedules, history: the small values everything rests on."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from tiny import PROMPT, EchoCodec, condition, make_noise
+
+from sdvg_core.causal_wan.schedule import Step, get_schedule, nearest_sigma, predict_clean, renoise
+from sdvg_core.engine.history import History, last_frames, timeline_from_latents
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.spans import plan_spans, spans_of_clip
+from sdvg_core.engine.types import Block, Span
+from sdvg_core.errors import BadInput
+
+
+def block(index: int, start: int, frames: int = 3) -> Block:
+    g = torch.Generator().manual_seed(index)
+    return Block(Span(index, start, frames), torch.randn(1, 4, frames, 4, 4, generator=g), PROMPT)
+
+
+# --- spans
+
+
+def test_nine_blocks_of_three_are_the_papers_27_latent_frames():
+    spans = plan_spans(9, 3)
+    assert (spans[0], spans[8], spans[8].stop) == (Span(0, 0, 3), Span(8, 24, 3), 27)
+
+
+def test_a_clip_made_in_two_goes_has_the_block_numbers_of_one_made_in_one():
+    assert plan_spans(4, 3) + plan_spans(5, 3, start=12) == plan_spans(9, 3)
+
+
+def test_a_start_image_is_one_latent_frame_before_block_0():
+    assert plan_spans(2, 3, start=1) == (Span(0, 1, 3), Span(1, 4, 3))
+    assert spans_of_clip(7, 3) == (Span(0, 0, 1), Span(0, 1, 3), Span(1, 4, 3))
+    assert spans_of_clip(6, 3) == plan_spans(2, 3)
+
+
+@pytest.mark.parametrize("blocks", [0, -3])
+def test_no_blocks_is_refused(blocks):
+    with pytest.raises(BadInput, match="at least 1 block"):
+        plan_spans(blocks, 3)
+
+
+# --- noise
+
+
+def test_noise_depends_on_seed_block_and_slot_and_on_nothing_else():
+    """Catches: noise consumed in order from one generator."""
+    source, span = make_noise(), Span(2, 6, 3)
+    first = source.draw(span, 1)
+    source.draw(Span(5, 15, 3), 0)
+    torch.manual_seed(1)
+    assert torch.equal(source.draw(span, 1), first)
+    assert torch.equal(source.draw(Span(2, 100, 3), 1), first), (
+        "where a block lies does not matter, its number does"
+    )
+    for other in (source.draw(span, 2), source.draw(Span(3, 9, 3), 1), make_noise(43).draw(span, 1)):
+        assert not torch.equal(other, first)
+
+
+def test_seed_1000_block_0_is_not_seed_0_block_1():
+    """Catches: keys made by adding seed, 1000 * block and step."""
+    seen = {}
+    for seed in (0, 1, 1000, 1001, 2000):
+        for index in range(4):
+            for slot in range(4):
+                draw = make_noise(seed).draw(Span(index, 0, 1), slot)
+                assert seen.setdefault(tuple(draw.flatten()[:4].tolist()), (seed, index, slot)) == (
+                    seed,
+                    index,
+                    slot,
+                )
+    assert len(seen) == 5 * 4 * 4
+
+
+def test_noise_is_standard_normal_float32():
+    big = KeyedNoise(seed=1, channels=16, height=60, width=104).draw(Span(0, 0, 3), 0)
+    assert (big.dtype, big.shape) == (torch.float32, (1, 16, 3, 60, 104))
+    # 299,520 draws: the standard error of the mean is 0.0018, of the deviation 0.0013.
+    assert abs(float(big.mean())) < 0.009
+    assert abs(float(big.std()) - 1) < 0.007
+
+
+def test_noise_is_the_same_in_another_process():
+    code = (
+        "from sdvg_core.engine.noise import KeyedNoise; from sdvg_core.engine.types import Span;"
+        "print(KeyedNoise(seed=42, channels=1, height=1, width=3).draw(Span(3, 9, 1), 2).flatten().tolist())"
+    )
+    here = KeyedNoise(seed=42, channels=1, height=1, width=3).draw(Span(3, 9, 1), 2).flatten().tolist()
+    for hash_seed in ("0", "1"):
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+        assert out.stdout.strip() == str(here)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64])
+def test_a_seed_out_of_range_is_refused(seed):
+    with pytest.raises(BadInput, match="seed from 0"):
+        make_noise(seed)
+
+
+# --- schedules
+
+
+@pytest.mark.parametrize(
+    "name, timesteps",
+    [
+        ("four-step", (1000, 937.5, 833.3333, 625)),
+        ("reference5", (1000, 937.5, 833.3333, 625, 0)),
+        ("krea4", (1000, 908.8428, 713.9794, 0)),
+        ("raw4", (1000, 750, 500, 250)),
+        ("1000,500", (1000, 500)),
+    ],
+)
+def test_presets_are_the_published_timesteps(name, timesteps):
+    assert [s.timestep for s in get_schedule(name)] == pytest.approx(timesteps, abs=1e-3)
+
+
+def test_sigma_is_looked_up_at_the_nearest_table_entry():
+    """The table ends at 0.00498, so timestep 0 is denoised at that sigma; raw timesteps are not on the table."""
+    assert get_schedule("reference5")[-1] == Step(0.0, pytest.approx(0.00498, abs=1e-6))
+    assert [s.sigma for s in get_schedule("raw4")] == pytest.approx((1, 0.75, 0.5006, 0.2516), abs=1e-4)
+    assert nearest_sigma(937.5) == 0.9375
+
+
+@pytest.mark.parametrize("name", ["sf4", "", "500,1000", "1200,3", "nan", "1000,1000"])
+def test_a_bad_schedule_is_refused(name):
+    with pytest.raises(BadInput):
+        get_schedule(name)
+
+
+def test_denoising_undoes_noising_to_float64_precision():
+    g = torch.Generator().manual_seed(0)
+    clean, noise = torch.randn(2, 1, 4, 3, 4, 4, generator=g)
+    noisy = renoise(clean, noise, 0.9375)
+    back = predict_clean(noisy, noise - clean, 0.9375)
+    torch.testing.assert_close(back, clean, atol=1e-6, rtol=1e-6)
+    assert renoise(clean.bfloat16(), noise, 0.5).dtype == torch.bfloat16
+
+
+# --- history
+
+
+def test_committing_makes_a_new_history_and_leaves_the_old_one():
+    empty = History(horizon=3)
+    one = empty.commit(block(0, 0))
+    two = one.commit(block(1, 3))
+    assert (empty.frames, one.frames, two.frames) == (0, 3, 6)
+    assert torch.equal(
+        two.latents(2, 4), torch.cat((block(0, 0).latents[:, :, 2:], block(1, 3).latents[:, :, :1]), 2)
+    )
+    assert torch.equal(two.latents(4, 6), block(1, 3).latents[:, :, 1:])
+
+
+def test_blocks_are_committed_in_order():
+    with pytest.raises(ValueError, match="latent frame 3"):
+        History().commit(block(0, 0)).commit(block(2, 6))
+    with pytest.raises(ValueError, match="3 frames for"):
+        History().commit(Block(Span(0, 0, 2), block(0, 0).latents, PROMPT))
+
+
+def test_blocks_of_several_devices_and_dtypes_are_joined_on_that_of_the_newest():
+    """Catches: a drafter and a target on two GPUs, or a clip that was loaded to go on from."""
+    first = block(0, 0)
+    newest = Block(Span(1, 3, 3), torch.empty(1, 4, 3, 4, 4, device="meta", dtype=torch.float16), PROMPT)
+    joined = History().commit(first).commit(newest).latents(0, 6)
+    assert (joined.device.type, joined.dtype, joined.shape[2]) == ("meta", torch.float16, 6)
+
+
+def test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame():
+    """Latent frame j > 0 shows pixel frames 4j - 3 to 4j; latent frame 0 shows pixel frame 0."""
+    codec = EchoCodec()
+    blocks = tuple(block(i, 3 * i) for i in range(3))
+    timeline, frames = timeline_from_latents(blocks, codec, horizon=4)
+    assert frames.shape[1] == 1 + 4 * 8
+    for latent_frame in (5, 6, 7, 8):
+        assert torch.equal(timeline.history.anchor(latent_frame), frames[:, 4 * latent_frame, None])
+    with pytest.raises(ValueError, match="horizon of at least 5"):
+        timeline.history.anchor(4)
+    first = last_frames(frames[:, :9], 3, 4)
+    assert torch.equal(torch.cat(first, 1), frames[:, (0, 4, 8)])
+
+
+def test_a_long_history_keeps_no_more_pixels_than_its_horizon():
+    codec = EchoCodec()
+    timeline, _ = timeline_from_latents(tuple(block(i, 3 * i) for i in range(20)), codec, horizon=3)
+    kept = timeline.history.anchors
+    assert len(kept) == 3
+    whole = sum(a.untyped_storage().nbytes() for a in kept)
+    assert whole == sum(a.nbytes for a in kept), "an anchor must not keep its whole block of frames alive"
+
+
+def test_conditions_and_blocks_are_the_same_only_by_identity():
+    one = block(0, 0)
+    assert one.same_as(Block(one.span, one.latents, one.condition))
+    assert not one.same_as(Block(one.span, one.latents.clone(), one.condition))
+    assert not one.same_as(Block(one.span, one.latents, condition()))
+    assert math.isclose(float((condition().embedding - condition().embedding).abs().max()), 0)

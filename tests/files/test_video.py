@@ -1,0 +1,140 @@
+"""The mp4 writer: what is written is what comes out of any player, however the frames are cut into blocks."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+import torch
+from torch import Tensor
+
+from sdvg_core.errors import BadInput
+from sdvg_core.files.video import Mp4Writer, check_rgb, to_yuv420, write_mp4
+
+
+def moving_stripes(frames: int, height: int = 32, width: int = 48) -> Tensor:
+    ramp = torch.arange(width).expand(frames, 3, height, width) / width
+    phase = torch.arange(frames).view(-1, 1, 1, 1) / 10 + torch.arange(3).view(1, 3, 1, 1) / 3
+    return 0.5 + 0.5 * torch.sin(6.28 * (ramp + phase))
+
+
+def decoded(path: Path) -> Tensor:
+    """The planes as they were encoded, `(frames, 3/2 h, w)`."""
+    with av.open(str(path)) as file:
+        return torch.stack([torch.from_numpy(frame.to_ndarray()) for frame in file.decode(video=0)])
+
+
+def test_what_is_decoded_is_what_was_written_but_for_compression(tmp_path: Path) -> None:
+    frames = moving_stripes(13)
+    write_mp4(tmp_path / "video.mp4", frames, 16)
+    seen, meant = decoded(tmp_path / "video.mp4"), torch.stack([to_yuv420(frame) for frame in frames])
+    assert seen.shape == (13, 48, 48)
+    assert (seen.float() - meant.float()).abs().mean() < 2
+
+
+# Y, Cb and Cr of the colour bars at 100 %, from Rec. ITU-R BT.709's 8-bit quantisation.
+BARS = {
+    (1, 1, 1): (235, 128, 128),
+    (1, 1, 0): (219, 16, 138),
+    (0, 1, 1): (188, 154, 16),
+    (0, 1, 0): (173, 42, 26),
+    (1, 0, 1): (78, 214, 230),
+    (1, 0, 0): (63, 102, 240),
+    (0, 0, 1): (32, 240, 118),
+    (0, 0, 0): (16, 128, 128),
+}
+
+
+@pytest.mark.parametrize("colour", BARS)
+def test_colours_are_those_of_the_standard_the_file_names(tmp_path: Path, colour: tuple[int, ...]) -> None:
+    """Catches BT.601's matrix under BT.709's label: pure red is then brighter by 18."""
+    frames = torch.tensor(colour).view(1, 3, 1, 1).expand(3, 3, 32, 32)
+    meant = torch.cat([torch.full((n,), v) for n, v in zip((1024, 256, 256), BARS[colour], strict=True)])
+    assert torch.equal(to_yuv420(frames[0]).flatten(), meant)
+    write_mp4(tmp_path / "video.mp4", frames, 16)
+    assert (decoded(tmp_path / "video.mp4").flatten(1).int() - meant).abs().max() <= 1
+
+
+def test_the_file_says_h264_yuv420p_bt709_and_the_frame_rate(tmp_path: Path) -> None:
+    write_mp4(tmp_path / "video.mp4", moving_stripes(5), 12.5)
+    with av.open(str(tmp_path / "video.mp4")) as file:
+        stream = file.streams.video[0]
+        codec = stream.codec_context
+        assert (codec.name, codec.pix_fmt, stream.average_rate) == ("h264", "yuv420p", Fraction(25, 2))
+        assert (codec.colorspace, codec.color_primaries, codec.color_trc, codec.color_range) == (1, 1, 1, 1)
+        assert stream.frames == 5
+
+
+def test_how_the_frames_are_cut_into_blocks_does_not_show(tmp_path: Path) -> None:
+    """Catches a flush between blocks, which costs a key frame each, and a version stamp in the file."""
+    frames = moving_stripes(21, 64, 96)
+    write_mp4(tmp_path / "once.mp4", frames, 16)
+    write_mp4(tmp_path / "again.part", frames[None], 16)
+    write_mp4(tmp_path / "blocks.mp4", (part for part in frames.split([9, 12])), 16)
+    once = decoded(tmp_path / "once.mp4")
+    for name in ("again.part", "blocks.mp4"):
+        assert once.shape == decoded(tmp_path / name).shape
+        assert float((once.float() - decoded(tmp_path / name).float()).abs().mean()) < 0.1
+        with av.open(str(tmp_path / name)) as file:
+            assert sum(packet.is_keyframe for packet in file.demux(video=0)) == 1
+        assert b"Lavf" not in (tmp_path / name).read_bytes()
+
+
+def test_brightness_is_rounded_to_the_nearest_and_clamped() -> None:
+    """Catches cutting off, which darkens the video by half a step."""
+    values = torch.tensor([-0.5, 0.4 / 219, 0.6 / 219, 127.6 / 219, 218.6 / 219, 1.5])
+    planes = to_yuv420(values.expand(3, 2, 6))
+    assert planes[0].tolist() == [16, 16, 17, 144, 235, 235]
+    assert (planes[2:] == 128).all()
+
+
+def test_bfloat16_frames_are_written(tmp_path: Path) -> None:
+    write_mp4(tmp_path / "video.mp4", moving_stripes(2).bfloat16(), 16)
+    assert len(decoded(tmp_path / "video.mp4")) == 2
+
+
+def test_nothing_is_said_on_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_mp4(tmp_path / "video.mp4", moving_stripes(5), 16)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("height, width", [(31, 48), (32, 47)])
+def test_odd_sizes_are_refused(tmp_path: Path, height: int, width: int) -> None:
+    with pytest.raises(BadInput, match=f"{width}x{height}; choose a size divisible by 16"):
+        write_mp4(tmp_path / "video.mp4", moving_stripes(2, height, width), 16)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_change_of_size_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="expected frames of 48x32 as before, but got 32x48"):
+        write_mp4(tmp_path / "video.mp4", [moving_stripes(2), moving_stripes(2, 48, 32)], 16)
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 48), (2, 4, 32, 48), (2, 1, 3, 32, 48)])
+def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(BadInput, match=r"expected RGB frames of shape \(frames, 3, height, width\)"):
+        check_rgb(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("fps", [0, -1, float("nan"), float("inf")])
+def test_no_rate_is_no_video(tmp_path: Path, fps: float) -> None:
+    with pytest.raises(BadInput, match="fps above 0"):
+        Mp4Writer(tmp_path / "video.mp4", fps)
+
+
+def test_a_video_without_frames_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="at least one frame"):
+        write_mp4(tmp_path / "video.mp4", [], 16)
+
+
+def test_an_interruption_goes_through_and_closes_the_file(tmp_path: Path) -> None:
+    def interrupted() -> None:
+        with Mp4Writer(tmp_path / "video.mp4", 16) as video:
+            video.add(moving_stripes(80))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    (tmp_path / "video.mp4").unlink()

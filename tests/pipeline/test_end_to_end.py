@@ -1,0 +1,129 @@
+"""The real loaders, the real VAE and the real scorer on tiny files: exact from end to end."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from sdvg_core.engine.history import History
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.overlap import speculate_overlapped
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.speculate import Engine, speculate
+from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.text.prompts import one_prompt
+
+NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)
+SAMPLE = ["raarraaar", "rrrrrrrrr", "raaaaaaaa", "rraaarara"]
+
+
+def load(files, policy: str) -> Engine:
+    models = {
+        name: ModelOptions(preset=preset, policy=policy, window=9, sink=3)
+        for name, preset in (("drafter", "self-forcing-1.3b"), ("target", "krea-14b"))
+    }
+    options = LoadOptions(**models, text_dtype="float32", schedule="1000,625")
+    return load_engine(files, options, check_models(files, options), lambda kind: None).engine
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def engines(files):
+    """Two loads of the same files, for each policy: one runs, the other checks."""
+    return {policy: (load(files, policy), load(files, policy)) for policy in ("recompute", "incremental")}
+
+
+@pytest.fixture(scope="module")
+def conditions(files):
+    prompts = one_prompt("a red ball moves to the right")
+    options = LoadOptions(text_dtype="float32")
+    return prompts.conditions(encode_prompts(files, prompts.texts, options))
+
+
+def run(engine, conditions, pattern: str, context: str = "committed"):
+    router = RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern))
+    spans = plan_spans(len(pattern), 3)
+    return list(speculate(engine, router, spans, NOISE, conditions, drafter_context=context))
+
+
+def check(pattern: str, engines, conditions, context: str) -> None:
+    engine, other = engines
+    emitted = run(engine, conditions, pattern, context)
+    latents = torch.cat([e.block.latents for e in emitted], 2)
+    frames = torch.cat([e.frames for e in emitted], 1)
+    assert torch.equal(other.codec.decode(latents)[0], frames)
+    if context == "own":
+        return
+    history = History(horizon=3)
+    for one in emitted:
+        author = other.drafter if one.record.author == "drafter" else other.target
+        again = author.generate(history, one.block.span, NOISE, one.block.condition).latents
+        assert torch.equal(again, one.block.latents)
+        shown = one.frames.shape[1] - 1
+        history = history.commit(one.block, tuple(one.frames[:, shown - 4 * back, None] for back in (2, 1, 0)))
+
+
+@pytest.mark.parametrize("context", ["committed", "own"])
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+@pytest.mark.parametrize("pattern", SAMPLE)
+def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy, context, engines, conditions):
+    check(pattern, engines[policy], conditions, context)
+
+
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+@pytest.mark.parametrize("pattern", SAMPLE)
+def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy, engines, conditions):
+    """The drafter encodes pictures beside the decoding of others with the same VAE. Catches: a VAE that keeps
+    something of a call; frames with other strides, which another kernel would sum up in another order."""
+    router = RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern))
+    engine, other = engines[policy]
+    ahead = list(
+        speculate_overlapped(engine, router, plan_spans(9, 3), NOISE, conditions, device=torch.device("cpu"))
+    )
+    alone = run(other, conditions, pattern)
+    assert all(torch.equal(a.block.latents, b.block.latents) for a, b in zip(ahead, alone, strict=True))
+    assert all(torch.equal(a.frames, b.frames) for a, b in zip(ahead, alone, strict=True))
+    assert [a.frames.stride() for a in ahead] == [b.frames.stride() for b in alone]
+    assert [a.record.decision for a in ahead] == [b.record.decision for b in alone]
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("context", ["committed", "own"])
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+@pytest.mark.parametrize("first", ["".join(p) for p in itertools.product("ar", repeat=2)])
+def test_all_patterns_of_five_blocks_replay_with_the_real_vae(first, policy, context, engines, conditions):
+    """All 16 routes of five blocks: every pair and triple of neighbours that nine blocks could have."""
+    for rest in itertools.product("ar", repeat=2):
+        check("r" + first + "".join(rest), engines[policy], conditions, context)
+
+
+def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engines, conditions):
+    engine, other = engines["recompute"]
+    emitted = list(speculate(engine, RouterConfig(tau=-0.5), plan_spans(5, 3), NOISE, conditions))
+    for before, one in itertools.pairwise(emitted):
+        draft = other.drafter.generate(before.timeline.history, one.block.span, NOISE, one.block.condition).latents
+        frames, _ = other.codec.decode(draft, before.timeline.decode_state)
+        scores = other.scorer.score(frames, one.block.condition.gate_text)
+        assert one.record.decision.frame_scores == tuple(scores.tolist())
+        assert one.record.decision.accepted == (min(scores.tolist()) >= -0.5)
+
+
+def test_dtype_bfloat16_makes_finite_video_near_the_float32_one(files, conditions):
+    """Not exact, but not another video either: one block by the target alone."""
+    results = {}
+    for dtype in ("float32", "bfloat16"):
+        preset = ModelOptions(preset="krea-14b")
+        options = LoadOptions(drafter=preset, target=preset, dtype=dtype, schedule="1000,625")
+        engine = load_engine(files, options, check_models(files, options), lambda kind: None).engine
+        emitted = list(speculate(engine, RouterConfig(policy="always-target"), plan_spans(2, 3), NOISE, conditions))
+        results[dtype] = torch.cat([e.block.latents for e in emitted], 2)
+    difference = (results["bfloat16"] - results["float32"]).abs().mean()
+    assert 0 < float(difference) < 0.1 * float(results["float32"].abs().mean())

@@ -1,0 +1,65 @@
+"""Records and reports of runs that never ran, decided by the real router."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_core.engine.router import Decision, Reason, RouterConfig, decide, foresee
+from sdvg_core.engine.types import Span, Work
+from sdvg_core.report.run_report import RunReport
+
+DRAFT = Work(denoising_passes=4, context_passes=1, encodes=1, context_seconds=0.25)
+TARGET = Work(denoising_passes=4, context_passes=2, encodes=0, context_seconds=0.5)
+SECONDS = Seconds(draft=1.5, decode=0.5, score=0.25, target=8.0, context=0.75)
+
+
+def record(
+    decision: Decision, index: int = 0, prompt: str = "a red fox in snow", seconds: Seconds = SECONDS
+) -> BlockRecord:
+    drafted = decision.accepted or decision.scored
+    return BlockRecord(
+        span=Span(index, 3 * index, 3),
+        pixel_frames=12 if index else 9,
+        prompt=prompt,
+        decision=decision,
+        draft=DRAFT if drafted else None,
+        target=None if decision.accepted else TARGET,
+        decodes=1 + (drafted and not decision.accepted),
+        seconds=seconds,
+    )
+
+
+def route(config: RouterConfig, scores: Sequence[Sequence[float]]) -> tuple[Decision, ...]:
+    """The real router's decisions, given the frame scores each block's draft would have."""
+    past: tuple[Decision, ...] = ()
+    for index, frames in enumerate(scores):
+        known = foresee(config, index, past)
+        past = (*past, known or decide(config, index, torch.tensor(frames), past, len(scores)))
+    return past
+
+
+def report(decisions: Sequence[Decision], **given: object) -> RunReport:
+    settings = {"router": {"policy": "reward", "tau": -0.7}, "size": [832, 480], "seed": 42, "drafter": "small.pt"}
+    blocks = tuple(record(decision, index) for index, decision in enumerate(decisions))
+    return RunReport(**{"settings": settings, "versions": {"sdvg": "0.1.0"}, "fps": 24, "blocks": blocks} | given)
+
+
+def of_every_reason() -> tuple[Decision, ...]:
+    """One decision of every kind, with the thresholds and scores JSON cannot say."""
+    return (
+        Decision(accepted=False, reason=Reason.FORCED),
+        Decision(accepted=True, reason=Reason.REACHED, score=-0.31, threshold=-0.7, frame_scores=(0.5, -0.31, 1.0)),
+        Decision(accepted=True, reason=Reason.REACHED, score=0.5, threshold=-math.inf, frame_scores=(0.5,)),
+        Decision(accepted=False, reason=Reason.FELL_SHORT, score=-1.31, threshold=-0.7, frame_scores=(0.1, -1.31)),
+        Decision(accepted=False, reason=Reason.FELL_SHORT, score=2.0, threshold=math.inf, frame_scores=(2.0,)),
+        Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=(0.25, math.nan, -0.5)),
+        Decision(accepted=False, reason=Reason.BAILED_OUT),
+        Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT),
+        Decision(accepted=False, reason=Reason.UNJUDGED_TARGET),
+        Decision(accepted=True, reason=Reason.SCRIPT_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
+        Decision(accepted=False, reason=Reason.SCRIPT_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
+    )

@@ -1,0 +1,275 @@
+"""The picture of the route: what it shows is what happened, at any length and whatever the prompt."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageColor, ImageFont, features
+from sample_reports import of_every_reason, record, report, route
+
+from sdvg_core.engine.records import Seconds
+from sdvg_core.engine.router import Decision, Reason, RouterConfig
+from sdvg_core.report.canvas import Canvas, dashes, tint
+from sdvg_core.report.fates import COLOURS, LETTERS, Fate, fate_of
+from sdvg_core.report.lettering import drawable, fitted, text_mask, text_width
+from sdvg_core.report.picture import route_picture
+from sdvg_core.report.picture_panel import Panel, nice_ticks
+from sdvg_core.report.picture_scores import draw_scores, score_range
+from sdvg_core.report.run_report import RunReport
+
+FATE_OF_COLOUR = {ImageColor.getrgb(colour): fate for fate, colour in COLOURS.items()}
+STRIP_ROW = 130
+PANEL = Panel(left=100, right=500, top=100, bottom=400, first=1, columns=4)
+
+
+class Notebook(Canvas):
+    """Draws, and notes the texts of the panel and its legend, and the places of all frames and of the worst."""
+
+    def __init__(self) -> None:
+        super().__init__(800, 500)
+        self.texts: list[str] = []
+        self.legend: list[str] = []
+        self.frames: list[tuple[float, float]] = []
+        self.worst: list[tuple[float, float]] = []
+
+    def text(self, x: float, y: float, text: str, size: int, colour: str = "#222222", **look: Any) -> None:
+        (self.texts if x < PANEL.right else self.legend).append(text)
+        super().text(x, y, text, size, colour, **look)
+
+    def dot(self, x: float, y: float, radius: float, colour: str, edge: float = 0.0) -> None:
+        if x < PANEL.right:
+            (self.worst if edge else self.frames).append((x, y))
+        super().dot(x, y, radius, colour, edge)
+
+
+def run(blocks: int, config: RouterConfig | None = None) -> RunReport:
+    scores = [[0.5 - 0.2 * ((7 * i + j) % 11) for j in range(12)] for i in range(blocks)]
+    return report(route(config or RouterConfig(), scores))
+
+
+def strip(image: Image.Image) -> list[Fate]:
+    """The fates along the uppermost strip, read from the pixels."""
+    row = [tuple(pixel) for pixel in np.asarray(image)[STRIP_ROW].tolist()]
+    inside = row[: max(i for i, pixel in enumerate(row[: image.width - 300]) if pixel in FATE_OF_COLOUR) + 1]
+    return [FATE_OF_COLOUR[colour] for colour, _ in groupby(inside) if colour in FATE_OF_COLOUR]
+
+
+def drawn_scores(decisions: Sequence[Decision]) -> Notebook:
+    notebook = Notebook()
+    panel = replace(PANEL, columns=max(PANEL.columns, len(decisions)))
+    draw_scores(notebook, panel, tuple(record(decision, i) for i, decision in enumerate(decisions)))
+    return notebook
+
+
+def test_the_strip_shows_every_block_in_the_colour_of_its_fate() -> None:
+    seen = strip(route_picture(report(of_every_reason())))
+    assert "".join(LETTERS[fate] for fate in seen) == "FaarrrBdtar"
+
+
+def test_every_reason_has_a_fate_and_every_fate_a_letter_and_colour_of_its_own() -> None:
+    fates = [fate_of(record(Decision(accepted=False, reason=reason))) for reason in Reason]
+    assert set(fates) == set(Fate)
+    assert len(set(LETTERS.values())) == len(set(COLOURS.values())) == len(Fate)
+
+
+@pytest.mark.parametrize("blocks, width", [(1, 970), (9, 970), (30, 1870), (200, 1970)])
+def test_the_picture_grows_with_the_blocks_up_to_a_limit(blocks: int, width: int) -> None:
+    image = route_picture(run(blocks))
+    assert (image.mode, image.width) == ("RGB", width)
+    assert image.height == (724 if blocks > 1 else 464)
+
+
+def test_the_same_report_gives_the_same_picture() -> None:
+    assert route_picture(run(9)).tobytes() == route_picture(run(9)).tobytes()
+
+
+def test_the_worst_frame_of_each_block_is_marked_with_its_score() -> None:
+    drawn = drawn_scores(of_every_reason()[:4])
+    assert drawn.texts[:3] == ["-0.31", "0.50", "-1.31"]
+    assert set(drawn.worst) <= set(drawn.frames)
+
+
+def test_frames_lie_from_left_to_right_and_the_higher_the_score_the_higher() -> None:
+    scores = [0.5, -0.31, 1.0]
+    drawn = drawn_scores(route(RouterConfig(), [[0.0], scores]))
+    across, heights = zip(*drawn.frames, strict=True)
+    assert PANEL.x(1.5) < across[0] < across[1] < across[2] < PANEL.x(2.5)
+    assert PANEL.bottom > heights[1] > heights[0] > heights[2] > PANEL.top
+    assert (heights[1] - heights[0]) / (heights[0] - heights[2]) == pytest.approx(0.81 / 0.5)
+    assert drawn.worst == [drawn.frames[1]]
+
+
+def rows_of_ink(canvas: Canvas, number: int) -> set[int]:
+    """The rows with a line of ink across most of a block's column."""
+    columns = slice(round(PANEL.x(number - 0.5)) + 1, round(PANEL.x(number + 0.5)) - 1)
+    dark = (np.asarray(canvas.finished())[PANEL.top : PANEL.bottom, columns] < 100).all(-1)
+    return {int(row) + PANEL.top for row in np.flatnonzero(dark.mean(1) > 0.6)}
+
+
+def test_each_block_has_the_line_of_its_own_threshold() -> None:
+    """Catches one line drawn for all; the second and third block share theirs, the fourth's is lower."""
+    decisions = [replace(of_every_reason()[1], threshold=threshold) for threshold in (-0.5, 0.0, 0.0, -0.6)]
+    drawn = drawn_scores(decisions)
+    one, two, three, four = (rows_of_ink(drawn, number) for number in (1, 2, 3, 4))
+    assert min(four) > min(one) > min(two) > PANEL.top
+    assert two == three
+
+
+def test_the_legend_explains_what_is_there_and_nothing_else() -> None:
+    frames = ["a frame", "the worst frame of its block"]
+    assert drawn_scores(route(RouterConfig(), [[0.0]] * 3)).legend == [*frames, "threshold -0.70"]
+    broken = route(RouterConfig(), [[0.0], [math.nan, 1.0]])
+    assert drawn_scores(broken).legend == [*frames, "a score that is not finite"]
+    mean = route(RouterConfig(aggregation="mean"), [[0.0], [0.0, 1.0]])
+    assert drawn_scores(mean).legend == [*frames, "the score of the block", "threshold -0.70"]
+    assert drawn_scores(of_every_reason()).legend == [*frames, "a score that is not finite", "threshold"]
+
+
+def test_no_scores_at_all_are_said_to_be_none() -> None:
+    drawn = drawn_scores(route(RouterConfig(policy="always-draft", force_first=False), [[0.0]] * 3))
+    assert (drawn.texts, drawn.legend, drawn.frames) == (["no block was scored"], [], [])
+
+
+def test_a_threshold_far_off_does_not_squash_the_scores() -> None:
+    """Catches an axis from -100 to 1, on which all frames are one dot."""
+    decisions = route(RouterConfig(tau=-100.0), [[0.0], [0.25, 0.5]])
+    blocks = [record(decision, i) for i, decision in enumerate(decisions)]
+    low, high = score_range(blocks[1:])
+    assert -1 < low < 0.25 < 0.5 < high < 1
+    assert drawn_scores(decisions).legend[-1] == "threshold -100.00, outside"
+
+
+@pytest.mark.parametrize("frames", [[math.nan], [math.inf], [-math.inf, 0.0], [math.nan] * 9, [3e38], [-3e38]])
+def test_scores_that_are_not_finite_or_beyond_all_measure_can_be_drawn(frames: list[float]) -> None:
+    route_picture(report(route(RouterConfig(), [[0.0], frames])))
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "",
+        "word " * 2000,
+        "x" * 5000,
+        "costs $5 to $10",
+        r"$\frac{$",
+        "two\nlines\tand\0more",
+        "狐が雪の中を走る 🦊",
+        "\ud800",
+    ],
+    ids=["empty", "long", "one word", "dollars", "formula", "control", "other letters", "half a letter"],
+)
+def test_any_prompt_can_be_shown(prompt: str) -> None:
+    """Dollars are no formula, and letters that the font lacks bring no warning."""
+    one, two = (record(decision, i, prompt) for i, decision in enumerate(of_every_reason()[:2]))
+    plain = report((), blocks=(one, two))
+    assert route_picture(plain).width == 970
+    assert (
+        route_picture(report((), blocks=(one, replace(two, prompt="another")))).height
+        == route_picture(plain).height + 24
+    )
+
+
+def test_many_prompts_take_three_lines() -> None:
+    blocks = tuple(record(decision, i, f"prompt {i}") for i, decision in enumerate(of_every_reason()))
+    assert route_picture(report((), blocks=blocks)).height == route_picture(report(of_every_reason())).height + 48
+
+
+def test_a_run_that_took_no_time_can_be_shown() -> None:
+    blocks = (record(of_every_reason()[0], seconds=Seconds()),)
+    route_picture(report((), blocks=blocks))
+
+
+def test_a_clip_that_goes_on_keeps_the_numbers_of_its_blocks() -> None:
+    blocks = tuple(record(decision, 100 + i) for i, decision in enumerate(of_every_reason()))
+    assert strip(route_picture(report((), blocks=blocks))) == [fate_of(block) for block in blocks]
+
+
+@pytest.mark.parametrize("room", [2000, 200, 100, 20])
+def test_a_long_line_is_cut_where_it_ends(room: int) -> None:
+    line = " a  red\nfox in snow"
+    shown = fitted(line, 30, room)
+    if shown != "a red fox in snow":
+        more = "a red fox in snow"[: len(shown) - 2] + "..."
+        assert shown.endswith("...")
+        assert text_width(shown, 30) <= max(room, text_width("...", 30)) < text_width(more, 30)
+    assert (shown == "a red fox in snow") == (room == 2000)
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("déjà vu: naïve Ångström", "deja vu: naive Angstrom"),
+        ("e\u0301te\u0301", "ete"),
+        ("\u201cthe fox\u2019s tail\u201d \u2014 1\u20132\u2026", '"the fox\'s tail" - 1-2...'),
+        ("狐 fox 🦊", "¤ fox ¤"),
+        ("\ud800", "¤"),
+    ],
+)
+def test_letters_that_the_font_lacks_lose_their_accents_or_become_a_box(text: str, shown: str) -> None:
+    assert drawable(text) == shown
+
+
+@pytest.mark.parametrize(
+    "low, high, texts",
+    [
+        (0, 11.55, ["0", "2", "4", "6", "8", "10"]),
+        (0, 0.49, ["0.0", "0.1", "0.2", "0.3", "0.4"]),
+        (-1.74, 0.62, ["-1.5", "-1.0", "-0.5", "0.0", "0.5"]),
+        (-3.6, 2.3, ["-3", "-2", "-1", "0", "1", "2"]),
+        (0, 1e-3, ["0.0000", "0.0002", "0.0004", "0.0006", "0.0008", "0.0010"]),
+        (0, 6, ["0", "2", "4", "6"]),
+        (0, 999, ["0", "200", "400", "600", "800"]),
+    ],
+)
+def test_ticks_are_round_and_few(low: float, high: float, texts: list[str]) -> None:
+    ticks = nice_ticks(low, high, most=6)
+    assert [text for _, text in ticks] == texts
+    assert [value for value, _ in ticks] == pytest.approx([float(text) for text in texts])
+
+
+def test_dashes_end_where_their_line_ends() -> None:
+    assert list(dashes(1.0, 10.0, 4.0, 2.0)) == [(1.0, 5.0), (7.0, 10.0)]
+
+
+def test_a_tint_lies_between_white_and_its_colour() -> None:
+    assert (tint("#0072B2", 0.0), tint("#0072B2", 1.0), tint("#0000FF", 0.2)) == ("#FFFFFF", "#0072B2", "#CCCCFF")
+
+
+def test_without_freetype_the_bitmap_font_is_drawn_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "check", lambda name: name != "freetype2")
+    monkeypatch.setattr(ImageFont, "core", SimpleNamespace())
+    assert isinstance(ImageFont.load_default(), ImageFont.ImageFont)
+    for size in (30, 60):
+        mask = text_mask("a red fox ¤", size)
+        assert mask.height == size
+        assert mask.width == pytest.approx(text_width("a red fox ¤", size), abs=1)
+        assert mask.getextrema() == (0, 255)
+    assert strip(route_picture(run(9)))[0] is Fate.FORCED
+
+
+def test_the_picture_needs_no_matplotlib() -> None:
+    """Node packs add no dependency, and what ComfyUI installs has no matplotlib."""
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from sample_reports import of_every_reason, report\n"
+        "from sdvg_core.report.picture import route_picture\n"
+        "print(route_picture(report(of_every_reason())).size)"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path += {[str(root), str(root / 'tests' / 'report')]}\n{code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "(970, 724)\n"

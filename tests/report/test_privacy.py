@@ -1,0 +1,175 @@
+"""What a run writes can be passed on: no prompt, no path and no user name is in it unless that was asked for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import av
+import pytest
+from PIL import Image, ImageChops
+from safetensors import safe_open
+
+from sdvg_core.cli import main
+from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.report.picture import route_picture
+from sdvg_core.report.privacy import hide_prompt, is_hidden
+from sdvg_core.report.run_report import read_report
+
+USER = "zacharias"
+# More than the 35 tokens that are scored, so that a note is made of it.
+FIRST = "a zebrafinch sings " + "over the old harbour " * 12
+SECOND, GATE = "a quokka sleeps in the shade", "one capybara"
+SECRETS = ("zebrafinch", "harbour", "quokka", "capybara", USER, "private folder")
+SMALL = ["--width", "32", "--height", "32", "--schedule", "1000,625", "--blocks", "2"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory) -> Path:
+    """A user's home, in which everything lies that is read or written."""
+    return tmp_path_factory.mktemp("home") / USER / "private folder"
+
+
+@pytest.fixture(scope="module")
+def options(home) -> list[str]:
+    files = write_random_set(home / "models")
+    roles = ("drafter", "target", "vae", "text_encoder", "reward")
+    named = [part for role in roles for part in (f"--{role.replace('_', '-')}", str(getattr(files, role)))]
+    presets = ["--drafter-preset", "self-forcing-1.3b", "--target-preset", "krea-14b", "--text-dtype", "float32"]
+    (home / "prompts.txt").write_text(f"1: {FIRST}\n2: {SECOND}\n", encoding="utf-8")
+    return ["generate", *named, *presets, *SMALL, "--prompt-schedule", str(home / "prompts.txt")]
+
+
+@pytest.fixture(scope="module")
+def begun(home, options) -> Path:
+    """A clip; it is the one that the others go on from."""
+    Image.new("RGB", (40, 40), "red").save(home / "picture.png")
+    assert main([*options, "--output", str(home / "begun"), "--start-image", str(home / "picture.png")]) == 0
+    return home / "begun"
+
+
+@pytest.fixture(scope="module")
+def clip(home, options, begun) -> Path:
+    more = ["--continue-from", str(begun / "latents.safetensors"), "--gate-prompt", GATE]
+    assert main([*options, "--output", str(home / "out"), *more]) == 0
+    return home / "out"
+
+
+@pytest.fixture(scope="module")
+def shown(home, options, begun) -> Path:
+    more = ["--continue-from", str(begun / "latents.safetensors"), "--prompt-in-report"]
+    assert main([*options, "--output", str(home / "shown"), *more]) == 0
+    return home / "shown"
+
+
+def found_in(path: Path) -> list[str]:
+    """Return the secrets that the bytes of a file hold, in one of the ways text is written."""
+    content = path.read_bytes().lower()
+    spellings = {
+        secret: (secret.encode(), secret.encode("utf-16-le"), secret.encode("utf-16-be")) for secret in SECRETS
+    }
+    return [secret for secret, ways in spellings.items() if any(way in content for way in ways)]
+
+
+def test_no_file_of_a_run_holds_a_prompt_a_path_or_a_user_name(begun, clip):
+    """Catches: the prompt in the report, words of it in a note, the folder of a model or of the clip before."""
+    files = [path for folder in (begun, clip) for path in folder.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"video.mp4", "latents.safetensors", "report.json", "route.png"}
+    assert {path.name: found_in(path) for path in files if found_in(path)} == {}
+
+
+def test_the_report_notes_what_the_scorer_does_not_read_without_its_words(begun):
+    assert any("tokens of this prompt" in note for note in read_report(begun / "report.json").notes)
+
+
+def test_the_report_names_files_without_folders_and_no_text_in_it_is_a_path(clip):
+    written = json.loads((clip / "report.json").read_text(encoding="utf-8"))
+    assert written["settings"]["drafter"]["file"] == "tiny_self_forcing.pt"
+    assert written["settings"]["continue_from"] == "latents.safetensors"
+    texts = list(texts_of(written))
+    assert len(texts) > 20
+    assert [text for text in texts if "\\" in text or "/" in text] == []
+
+
+def texts_of(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [text for inner in value.values() for text in texts_of(inner)]
+    if isinstance(value, list):
+        return [text for inner in value for text in texts_of(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_seeds_and_settings_are_there_to_make_the_video_again(clip):
+    settings = read_report(clip / "report.json").settings
+    assert settings["seed"] == 42
+    assert {"router", "drafter", "target", "vae", "text_encoder", "scorer", "width", "height"} <= set(settings)
+
+
+def test_the_picture_is_the_one_of_the_report_without_prompts(clip, shown):
+    """Catches a picture that is drawn before the prompts are taken out."""
+    heights = []
+    for folder in (clip, shown):
+        with Image.open(folder / "route.png") as picture:
+            assert picture.info == {}
+            expected = route_picture(read_report(folder / "report.json"))
+            assert ImageChops.difference(picture.convert("RGB"), expected.convert("RGB")).getbbox() is None
+            heights.append(picture.height)
+    assert heights[0] < heights[1]  # by the line with the prompt
+
+
+def test_video_and_latents_carry_no_words_of_their_own(clip):
+    with av.open(str(clip / "video.mp4")) as container:
+        assert set(container.metadata) <= {"major_brand", "minor_version", "compatible_brands"}
+    with safe_open(clip / "latents.safetensors", "pt") as file:
+        assert set(json.loads(file.metadata()["sdvg"])) == {"seed", "block_frames", "fps", "request"}
+
+
+def test_prompts_are_written_if_asked_for(shown):
+    assert {block.prompt for block in read_report(shown / "report.json").blocks} == {SECOND}
+    for name in ("video.mp4", "latents.safetensors"):
+        assert found_in(shown / name) == []
+    assert found_in(shown / "report.json") == ["quokka"]
+
+
+def test_a_hash_tells_prompts_apart_and_is_told_from_a_prompt(begun):
+    prompts = [block.prompt for block in read_report(begun / "report.json").blocks]
+    assert prompts == [hide_prompt(FIRST.strip()), hide_prompt(SECOND)]
+    assert all(map(is_hidden, prompts))
+    assert not any(map(is_hidden, (FIRST, "", "sha256:", "sha256:" + 17 * "0", "SHA256:" + 16 * "0")))
+
+
+def test_what_is_printed_as_json_is_what_is_written(options, home, capsys):
+    assert main([*options, "--output", str(home / "printed"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads((home / "printed" / "report.json").read_text(encoding="utf-8"))
+    assert main([*options, "--output", str(home / "printed"), "--json", "--resume"]) == 0
+    assert json.loads(capsys.readouterr().out) == printed
+
+
+@pytest.fixture(scope="module")
+def study(home) -> Path:
+    more = ["--prompts", "1", "--blocks", "1", "--schedule", "1000,625", "--workers", "1", "--no-plots"]
+    only = ["--configurations", "target-only", "--output", str(home / "study")]
+    assert main(["study", *more, *only]) == 0
+    return home / "study"
+
+
+def test_no_file_of_a_study_holds_a_path_or_a_user_name(study):
+    """Its rows are the user's own notebook, in which prompts stand: they are what is compared."""
+    files = [path for path in study.rglob("*") if path.is_file()]
+    assert {path.name for path in files} >= {"study.json", "rows.jsonl", "summary.json", "table.md"}
+    private = (USER, "private folder")
+    assert {path.name for path in files if set(found_in(path)) & set(private)} == set()
+
+
+def test_prompts_are_in_a_studys_rows_and_nowhere_else(study):
+    prompt = json.loads((study / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])["prompt"]
+    holding = {path.name for path in study.rglob("*") if path.is_file() and prompt.encode() in path.read_bytes()}
+    assert holding <= {"rows.jsonl", "gains.jsonl"}
+
+
+def test_every_way_of_writing_a_secret_is_found(tmp_path):
+    """Without it, a search that finds nothing would prove nothing."""
+    for encoding in ("utf-8", "utf-16"):
+        (tmp_path / "file").write_bytes(b"\0" + f"A Quokka of {USER}".encode(encoding))
+        assert found_in(tmp_path / "file") == ["quokka", USER]

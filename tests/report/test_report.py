@@ -1,0 +1,325 @@
+"""The report: its arithmetic, its JSON, and the sentences it refuses with."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from sample_reports import SECONDS, of_every_reason, record, report, route
+
+import sdvg_core.report.run_report
+from sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_core.engine.router import Decision, Reason, RouterConfig, parse_script
+from sdvg_core.engine.types import Span, Work
+from sdvg_core.errors import BadInput
+from sdvg_core.report.run_report import (
+    RunReport,
+    pooled_acceptance,
+    predict_target_only,
+    read_report,
+    report_from_dict,
+)
+from sdvg_core.report.summary import summarise
+
+SCHEMA = json.loads(
+    Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
+)
+
+# SDVG, Table 1: acceptance as printed, in per cent of nine blocks; and over blocks 1 to 8, derived.
+# Then, by the same arithmetic, the rows of Table 2 (mean-frame) and of the later draft's hybrid.
+PUBLISHED = [
+    ("tau -0.7", 73.1, 82),
+    ("tau -0.8", 74.9, 84),
+    ("tau -0.9", 76.4, 86),
+    ("tau -1.0", 78.0, 88),
+    ("tau -1.5", 83.4, 94),
+    ("tau -2.0", 87.5, 98),
+    ("tau -2.5", 88.9, 100),
+    ("mean-frame, tau -0.2", 70.2, 79),
+    ("mean-frame, tau -0.5", 75.3, 85),
+    ("mean-frame, tau -0.7", 78.4, 88),
+    ("block 0 target, random", 70.3, 79),
+    ("hybrid tau -0.7", 72.8, 82),
+    ("hybrid tau -1.0", 77.5, 87),
+    ("hybrid tau -1.5", 83.2, 94),
+    ("hybrid tau -2.0", 87.4, 98),
+]
+# SDVG, Table 1: seconds per video and speed-up over target-only, 97.0 s. Both are rounded.
+PUBLISHED_TIMES = [(60.9, 1.59), (58.6, 1.66), (58.3, 1.66), (57.2, 1.69), (51.6, 1.88), (47.4, 2.05), (46.4, 2.09)]
+VIDEOS = 1003
+
+
+@cache
+def scripted(rejected: int) -> RunReport:
+    """A run of nine blocks: the first is forced, `rejected` of the other eight fall by the script."""
+    config = RouterConfig(policy="scripted", script=parse_script("r" * (1 + rejected) + "a" * (8 - rejected)))
+    return report(route(config, [[0.0]] * 9))
+
+
+def runs_with_mean_rejections(total: int) -> list[RunReport]:
+    fewer, more = divmod(total, VIDEOS)
+    return [scripted(fewer + (video < more)) for video in range(VIDEOS)]
+
+
+@pytest.mark.parametrize("row, printed, derived", PUBLISHED)
+def test_published_rejections_give_both_published_acceptance_conventions(
+    row: str, printed: float, derived: int
+) -> None:
+    """Catches a forced block that counts as scored, or a share taken over the wrong blocks."""
+    rejected_with_first = round((1 - printed / 100) * 9 * VIDEOS)
+    # The printed 88.9 % is 8 of 9, rounded up: there is no less than nothing to reject.
+    tally = pooled_acceptance(runs_with_mean_rejections(max(rejected_with_first - VIDEOS, 0)))
+    assert f"{100 * tally.draft_share:.1f}" == f"{printed:.1f}"
+    assert f"{100 * tally.acceptance_rate:.0f}" == str(derived)
+    assert tally.acceptance_rate == tally.acceptance_rate_unforced
+    assert (tally.blocks, tally.forced, tally.scored) == (9 * VIDEOS, VIDEOS, 8 * VIDEOS)
+
+
+def test_anchor_only_is_eight_of_nine_and_all_of_eight_though_nothing_is_scored() -> None:
+    tally = report(route(RouterConfig(policy="anchor-only"), [[0.0]] * 9)).tally
+    assert f"{100 * tally.draft_share:.1f}" == "88.9"
+    assert tally.acceptance_rate_unforced == 1.0
+    assert tally.acceptance_rate is None
+
+
+def test_without_a_forced_block_the_conventions_agree() -> None:
+    config = RouterConfig(policy="scripted", script=parse_script("raaaraaara"), force_first=False)
+    tally = report(route(config, [[0.0]] * 10)).tally
+    assert tally.draft_share == tally.acceptance_rate == tally.acceptance_rate_unforced == 0.7
+
+
+def test_pooling_weighs_blocks_and_not_runs() -> None:
+    """Catches a mean of the runs' rates: a run of two blocks must not weigh as much as one of nine."""
+    short = report(route(RouterConfig(policy="scripted", script=(False, False)), [[0.0]] * 2))
+    assert pooled_acceptance([scripted(0), short]).acceptance_rate == 8 / 9
+    assert pooled_acceptance([]).draft_share is None
+
+
+@pytest.mark.parametrize("seconds, speed_up", PUBLISHED_TIMES)
+def test_published_seconds_give_the_published_speed_up(seconds: float, speed_up: float) -> None:
+    blocks = tuple(
+        record(d, i, seconds=Seconds(draft=seconds / 9)) for i, d in enumerate(route(RouterConfig(), [[0.0]] * 9))
+    )
+    run = report((), blocks=blocks, target_only_seconds=97.0, target_only_source="Table 1")
+    assert run.speed_up == pytest.approx(speed_up, abs=0.01)
+
+
+def test_every_block_is_counted_once_by_its_reason() -> None:
+    run = report(of_every_reason())
+    tally = run.tally
+    assert sum(run.reasons.values()) == tally.blocks == 11
+    assert run.reasons[Reason.FELL_SHORT] == 2
+    assert list(run.reasons) == list(Reason)
+    assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (4, 7, 4, 1)
+    assert (tally.scored, tally.accepted_scored) == (7, 3)
+
+
+def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts() -> None:
+    run = report(of_every_reason())
+    assert run.seconds.total == pytest.approx(11 * SECONDS.total)
+    assert run.seconds.target == pytest.approx(88.0)
+    assert (run.passes.drafter_denoising, run.passes.drafter_context) == (4 * 8, 8)
+    assert (run.passes.target_denoising, run.passes.target_context) == (4 * 7, 14)
+    assert (run.passes.decodes, run.passes.encodes) == (11 + 4, 8)
+
+
+def test_speed_up_is_unknown_without_target_only_seconds() -> None:
+    assert report(of_every_reason()).speed_up is None
+
+
+def test_target_only_is_predicted_from_the_blocks_the_target_made() -> None:
+    """Block 0 has no context and is left out where there are others; of two decodes one was the draft's."""
+
+    def made(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
+        work = Work(context_seconds=context)
+        seconds = Seconds(target=target, decode=decode, context=context)
+        reason = Reason.FORCED if index == 0 else Reason.FELL_SHORT
+        return BlockRecord(
+            span=Span(index, 3 * index, 3),
+            pixel_frames=12,
+            prompt="",
+            decision=Decision(accepted=False, reason=reason),
+            draft=None,
+            target=work,
+            decodes=decodes,
+            seconds=seconds,
+        )
+
+    first, other = made(0, 9.0, 0.0, 1.0, 1), made(1, 4.0, 0.5, 3.0, 2)
+    kept = record(Decision(accepted=True, reason=Reason.REACHED), 2)
+    seconds, source = predict_target_only([first, other, kept])
+    assert seconds == pytest.approx(3 * (4.0 + 0.5 + 1.5))
+    assert "from 1 of the blocks" in source
+    assert predict_target_only([first, kept])[0] == pytest.approx(2 * 10.0)
+    assert predict_target_only([kept]) is None
+
+
+def test_worst_block_passes_over_scores_that_are_not_finite() -> None:
+    run = report(of_every_reason())
+    assert run.worst_block is run.blocks[9]
+    assert report(of_every_reason()[:1]).worst_block is None
+
+
+def test_a_report_of_every_decision_keeps_to_the_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    for given in ({}, {"target_only_seconds": 97.0, "target_only_source": "measured", "notes": ("One.", "Two.")}):
+        jsonschema.validate(json.loads(report(of_every_reason(), **given).to_json()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "where, field, value",
+    [
+        ((), "surprise", 1),
+        ((), "schema_version", 2),
+        (("blocks", 0), "surprise", 1),
+        (("blocks", 0), "reason", "tired"),
+        (("blocks", 0), "accepted", True),
+        (("blocks", 1), "author", "target"),
+        (("blocks", 1), "draft", None),
+        (("blocks", 1, "draft"), "encodes", -1),
+        (("totals",), "draft_share", 1.5),
+    ],
+)
+def test_the_schema_refuses_what_no_run_can_have_done(where: tuple[Any, ...], field: str, value: object) -> None:
+    data = report(of_every_reason()).as_dict()
+    jsonschema.validate(data, SCHEMA)
+    inner: Any = data
+    for step in where:
+        inner = inner[step]
+    inner[field] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(data, SCHEMA)
+
+
+def test_the_schema_and_the_router_know_the_same_reasons() -> None:
+    assert SCHEMA["$defs"]["reason"]["enum"] == [reason.name.lower() for reason in Reason]
+
+
+def test_what_is_not_finite_is_null_in_json_and_says_why() -> None:
+    blocks = json.loads(report(of_every_reason()).to_json())["blocks"]
+    nan = blocks[5]
+    assert (nan["frame_scores"], nan["score"], nan["worst_frame"]) == ([0.25, None, -0.5], None, 1)
+    assert (nan["reason"], nan["reason_text"]) == ("not_finite", "a frame's score is not a finite number")
+    assert blocks[2]["threshold"] is None
+
+
+def test_a_report_read_back_is_the_report_that_was_written(tmp_path: Path) -> None:
+    """Every reason, both infinite thresholds and scores that are not finite included."""
+    written = report(
+        of_every_reason(), notes=("Ünïcode 狐",), target_only_seconds=97.0, target_only_source="predicted"
+    )
+    (tmp_path / "report.json").write_text(written.to_json(), encoding="utf-8")
+    read = read_report(tmp_path / "report.json")
+    assert read.as_dict() == written.as_dict()
+    for old, new in zip(written.blocks, read.blocks, strict=True):
+        if old.decision.reason is not Reason.NOT_FINITE:  # NaN differs from itself
+            assert new == old
+    assert math.isnan(read.blocks[5].decision.frame_scores[1])
+    assert read.blocks[5].decision.worst_frame == 1
+
+
+def test_a_name_that_is_no_text_does_not_stop_the_report(tmp_path: Path) -> None:
+    """Undecodable bytes of a file name reach Python as half a letter, which UTF-8 cannot write."""
+    written = report(of_every_reason(), settings={"drafter": "mod\udce9l.pt"})
+    (tmp_path / "report.json").write_text(written.to_json(), encoding="utf-8")
+    assert read_report(tmp_path / "report.json").settings == {"drafter": "mod\udce9l.pt"}
+
+
+def test_rates_in_a_file_are_not_believed() -> None:
+    data = report(of_every_reason()).as_dict()
+    data["totals"]["draft_share"] = 1.0
+    assert report_from_dict(data).tally.draft_share == 4 / 11
+
+
+@pytest.mark.parametrize(
+    "where, field, value, sentence",
+    [
+        ((), "schema_version", 2, "version 2; read it with the version of sdvg that wrote it"),
+        ((), "schema_version", True, "schema_version as int in the run report, but it is bool"),
+        ((), "blocks", {}, "blocks as list"),
+        ((), "blocks", [], "at least one block"),
+        ((), "blocks", [7], "a field index in entry 0 of blocks"),
+        ((), "fps", 0, "fps above 0"),
+        ((), "fps", math.nan, "a finite fps"),
+        ((), "notes", [1], "versions and notes as text"),
+        ((), "versions", {"torch": 2}, "versions and notes as text"),
+        ((), "target_only_seconds", 9.0, "target_only_source together"),
+        (("blocks", 1), "index", -1, "index of 0 or more in entry 1"),
+        (("blocks", 1), "index", "1", "index as int in entry 1 of blocks, but it is str"),
+        (("blocks", 1), "reason", "tired", "a reason out of forced, reached"),
+        (("blocks", 1), "accepted", 1, "accepted as bool"),
+        (("blocks", 1), "frame_scores", ["good"], "a frame score as float or int or null"),
+        (("blocks", 1), "draft", 3, "draft as dict or null"),
+        (("blocks", 1, "draft"), "encodes", 1.5, "encodes as int in entry 1 of blocks, draft"),
+        (("blocks", 1, "seconds"), "score", None, "score as float or int in entry 1 of blocks, seconds"),
+    ],
+)
+def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(
+    where: tuple[Any, ...], field: str, value: object, sentence: str
+) -> None:
+    data = report(of_every_reason()).as_dict()
+    inner: Any = data
+    for step in where:
+        inner = inner[step]
+    inner[field] = value
+    with pytest.raises(BadInput, match=sentence):
+        report_from_dict(data)
+
+
+def test_every_field_that_is_read_is_missed() -> None:
+    whole = report(of_every_reason()).as_dict()
+    for name in set(whole) - {"totals"}:
+        with pytest.raises(BadInput, match=f"a field {name} in the run report, but it is not there"):
+            report_from_dict({key: value for key, value in whole.items() if key != name})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", '{"schema_version": NaN}', "[" * 100_000, "\udcff"],
+    ids=["empty", "cut", "nan", "deep", "bytes"],
+)
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(BadInput, match=r"give the report\.json of a run"):
+        read_report(tmp_path / "report.json")
+
+
+def test_a_file_that_is_missing_or_another_json_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="FileNotFoundError"):
+        read_report(tmp_path / "report.json")
+    (tmp_path / "other.json").write_text("[1]")
+    with pytest.raises(BadInput, match="a field schema_version"):
+        read_report(tmp_path / "other.json")
+
+
+def test_settings_hold_json_values_alone() -> None:
+    """Catches a path, and with it the names of somebody's folders, on its way into a file that is passed on."""
+    run = report(of_every_reason(), settings={"size": (832, 480), "tau": -math.inf, "router": {"rate": math.nan}})
+    assert run.as_dict()["settings"] == {"size": [832, 480], "tau": None, "router": {"rate": None}}
+    with pytest.raises(TypeError, match=r"got (Posix|Windows)Path"):
+        report(of_every_reason(), settings={"drafter": Path("small.pt")}).as_dict()
+
+
+def test_the_summary_says_what_happened_by_both_conventions() -> None:
+    run = report(of_every_reason(), target_only_seconds=242.0, target_only_source="measured", notes=("A note.",))
+    assert summarise(run).splitlines() == [
+        "11 blocks, 129 pixel frames, 5.4 s at 24 fps",
+        "kept 4 drafts, remade 4, forced 1, given to the target unseen 2",
+        "acceptance rate 42.9 % (3 of 7 scored), draft share 36.4 % (4 of 11 blocks)",
+        "worst frame -3.00: pixel frame 1 of block 10",
+        "121.0 s in blocks: draft 16.5, decode 5.5, score 2.8, target 88.0, context 8.2",
+        "2.00x as fast as target-only (242.0 s, measured)",
+        "A note.",
+    ]
+
+
+def test_the_summary_of_a_run_without_scores_is_silent_about_them() -> None:
+    text = summarise(report([Decision(accepted=False, reason=Reason.FORCED)]))
+    assert "kept 0 drafts, remade 0, forced 1\ndraft share 0.0 % (0 of 1 block)\n" in text
+    assert "worst" not in text
+    assert "acceptance" not in text

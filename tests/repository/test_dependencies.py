@@ -1,0 +1,78 @@
+"""What is imported is declared, what is declared is imported, and each has its row in docs/dependencies.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# Distribution -> what it is imported as, where that is something else.
+IMPORTED_AS = {"pillow": "PIL"}
+# ComfyUI's own modules, which only the nodes may import.
+COMFYUI = {"comfy", "comfy_api", "comfyui_version", "folder_paths", "server"}
+OURS = {"sdvg_core", "nodes"}
+
+
+def imports(*folders: str) -> dict[str, set[str]]:
+    """Return what the files of folders import from outside, and which files do so."""
+    found: dict[str, set[str]] = {}
+    for folder in folders:
+        for path in (ROOT / folder).rglob("*.py"):
+            for name in imports_of(path):
+                if name not in sys.stdlib_module_names and name not in OURS:
+                    found.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            yield node.module.partition(".")[0]
+
+
+def declared(*extras: str) -> set[str]:
+    """Return the distributions that the package itself asks for, or that some extras add."""
+    tomllib = pytest.importorskip("tomllib", reason="Python has it from 3.11 on")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    optional = project["optional-dependencies"]
+    lines = [line for extra in extras for line in optional[extra]] if extras else project["dependencies"]
+    return {re.match(r"[\w.-]+", line)[0].lower() for line in lines} - {"sdvg"}
+
+
+def import_names(distributions: set[str]) -> set[str]:
+    return {IMPORTED_AS.get(name, name) for name in distributions}
+
+
+def test_everything_that_the_engine_imports_is_declared_and_nothing_else():
+    assert set(imports("sdvg_core")) == import_names(declared() | declared("standalone", "ray"))
+
+
+def test_the_nodes_import_only_what_comfyui_brings():
+    """What only the command line needs is not in there: ComfyUI's users do not have it."""
+    assert set(imports("nodes")) <= import_names(declared()) | COMFYUI
+
+
+def test_every_dependency_has_its_row_and_every_row_its_dependency():
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    rows = {name.lower() for name in re.findall(r"^\| ([\w.-]+) \| [^|]+\|", page, re.MULTILINE)} - {"package"}
+    build_tool = {"setuptools"}
+    assert rows == declared() | declared("standalone", "ray", "dev") | build_tool
+
+
+def test_every_file_that_a_row_names_imports_its_package():
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    importing = imports("sdvg_core", "nodes")
+    named = re.findall(r"^\| ([\w.-]+) \|[^|]+\|[^|]+\| (`[^|]+`) \|", page, re.MULTILINE)
+    assert len(named) >= 10
+    for package, places in named:
+        files = importing[IMPORTED_AS.get(package.lower(), package)]
+        for place in re.findall(r"`([^`]+)`", places):
+            where = place if place.startswith("nodes/") else f"sdvg_core/{place}"
+            assert any(file.startswith(where) for file in files), (package, place)

@@ -1,0 +1,204 @@
+"""Mistakes one makes in such a loop, each planted in a copy of the code, and the test that must see it.
+
+The list is that of the style guide, with those of our own design: a suite that misses one of them is decoration.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    name: str
+    file: str
+    right: str
+    wrong: str
+    caught_by: str
+
+
+REPLAY = "engine/test_exactness.py::test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted"
+MISTAKES = [
+    Mistake(
+        "the remake is decoded from the rejected draft's state",
+        "engine/speculate.py",
+        "winner = None  # so that",
+        "committed = Timeline(committed.history, (winner or committed).decode_state)  # so that",
+        REPLAY,
+    ),
+    Mistake(
+        "the draft is committed and the target's block emitted",
+        "engine/speculate.py",
+        "committed = committed.commit(block, winner.frames",
+        "committed = committed.commit(Block(span, (draft or winner.made).latents, condition), winner.frames",
+        REPLAY,
+    ),
+    Mistake(
+        "accepted blocks are not brought into the target's cache",
+        "causal_wan/context.py",
+        "missing = history.blocks[len(self._blocks) :]",
+        "missing = history.blocks[len(self._blocks) :][-1:]",
+        REPLAY,
+    ),
+    Mistake(
+        "a cache is taken for that of another history",
+        "causal_wan/context.py",
+        "known.same_as(block) for known",
+        "True for known",
+        "engine/test_exactness.py::test_a_generator_answers_for_any_history_in_any_order",
+    ),
+    Mistake(
+        "what a wrong guess overwrote is not put back",
+        "causal_wan/context.py",
+        "self._cache.restore(self._overwritten)",
+        "pass",
+        "engine/test_undo.py",
+    ),
+    Mistake(
+        "a block that was begun is taken for whatever is asked for",
+        "engine/overlap.py",
+        "if self._begun and not (self._begun.maker is maker and self._begun.call.same_as(call)):",
+        "if False:",
+        "engine/test_same_video.py",
+    ),
+    Mistake(
+        "the draft goes on from the drafter's own blocks in committed context",
+        "engine/speculate.py",
+        'if drafter_context == "own":',
+        "if drafter_context:",
+        REPLAY,
+    ),
+    Mistake(
+        "noise is consumed in order",
+        "engine/noise.py",
+        "torch.randn(shape, generator=generator, dtype=torch.float32)",
+        "torch.randn(shape, dtype=torch.float32)",
+        "engine/test_exactness.py::test_rejecting_all_is_target_only",
+    ),
+    Mistake(
+        "drafter and target are re-noised with different noise",
+        "causal_wan/generator.py",
+        "noise.draw(span, number)",
+        "noise.draw(span, number + len(self.name))",
+        "engine/test_loop.py::test_repair_goes_on_from_the_drafts_own_trajectory",
+    ),
+    Mistake(
+        "the oldest frames are evicted inside generate, one block too early",
+        "causal_wan/context.py",
+        "min(span.stop, self.window))",
+        "min(span.stop, self.window - span.frames * (span.stop > self.window)))",
+        "parity/test_forward_against_diffusers.py::test_a_sliding_window_is_the_whole_clip_under_a_mask",
+    ),
+    Mistake(
+        "the sink leaves the window",
+        "causal_wan/context.py",
+        "return self.sink + (frame - self.sink) % (self.window - self.sink)",
+        "return frame % self.window",
+        "parity/test_forward_against_diffusers.py::test_a_sliding_window_is_the_whole_clip_under_a_mask",
+    ),
+    Mistake(
+        "the window's first frame is not encoded anew",
+        "causal_wan/context.py",
+        "if first == 0:",
+        "if True:",
+        "parity/test_forward_against_diffusers.py::test_recomputed_context_is_a_short_clip_that_begins_with_an_image",
+    ),
+    Mistake(
+        "the anchor is the first pixel frame of its latent frame",
+        "engine/history.py",
+        "newest - i * temporal_stride, None",
+        "newest - i * temporal_stride - 3 * (newest > i * temporal_stride), None",
+        "engine/test_values.py::test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame",
+    ),
+    Mistake(
+        "the mean frame decides",
+        "engine/router.py",
+        "return float(scores.min())",
+        "return float(scores.mean())",
+        "engine/test_router.py::test_the_worst_frame_decides_not_the_mean",
+    ),
+    Mistake(
+        "a score exactly at tau is rejected",
+        "engine/router.py",
+        "accepted = score >= _float32(threshold)",
+        "accepted = score > _float32(threshold)",
+        "engine/test_router.py::test_a_score_exactly_at_tau_is_kept",
+    ),
+    Mistake(
+        "the forced block is ignored",
+        "engine/router.py",
+        "if config.force_first and index == 0:",
+        "if False:",
+        "engine/test_counts.py::test_block_0_is_neither_drafted_nor_scored_in_committed_context",
+    ),
+    Mistake(
+        "the target's cache is filled for every accepted block",
+        "engine/speculate.py",
+        "        # 4. Commit whoever won.\n",
+        "        # 4. Commit whoever won.\n        if remake is None:\n"
+        "            generate(target, committed, span, noise, condition)\n",
+        "engine/test_counts.py::test_an_accepted_tail_costs_the_target_no_pass",
+    ),
+    Mistake(
+        "the prompt before is kept in cross-attention",
+        "causal_wan/generator.py",
+        "if known is condition:",
+        "if known:",
+        "engine/test_loop.py::test_after_a_change_of_prompt_blocks_are_what_fresh_models_make",
+    ),
+]
+
+
+def run_test(folder: Path, node: str) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        f"tests/{node}",
+    ]
+    env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for name in ("sdvg_core", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "golden"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: m.name.replace(" ", "_"))
+def test_a_planted_mistake_turns_its_test_red(mistake: Mistake, copy: Path) -> None:
+    file = copy / "sdvg_core" / mistake.file
+    text = file.read_text(encoding="utf-8")
+    assert text.count(mistake.right) >= 1, "the code has changed: plant the mistake anew"
+    file.write_text(text.replace(mistake.right, mistake.wrong), encoding="utf-8")
+    result = run_test(copy, mistake.caught_by)
+    # 1 is pytest's code for failed tests; others would mean that the copy does not even run.
+    assert result.returncode == 1, result.stdout[-3000:]
+    assert "SyntaxError" not in result.stdout
+    assert "NameError" not in result.stdout
+
+
+@pytest.mark.heavy
+def test_an_unharmed_copy_stays_green(copy: Path) -> None:
+    for node in sorted({mistake.caught_by for mistake in MISTAKES}):
+        result = run_test(copy, node)
+        assert result.returncode == 0, result.stdout[-3000:]
