@@ -20,9 +20,10 @@ import torch
 from torch import Tensor
 
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig, parse_script
 from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.speculate import Engine, speculate
+from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Condition, Generated
 
 BLOCKS = 9

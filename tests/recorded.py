@@ -15,7 +15,7 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.causal_wan.passes import Passes
-from sdvg_core.engine.speculate import Engine
+from sdvg_core.engine.parts import Engine
 
 STEPS = "1000,750,500,250"
 Play = Callable[[], Tensor | None]

@@ -20,11 +20,13 @@ from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.passes import Passes
 from sdvg_core.causal_wan.schedule import get_schedule
-from sdvg_core.engine.history import History, Timeline
+from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.speculate import DrafterContext, Emitted, Engine, speculate
+from sdvg_core.engine.speculate import DrafterContext, Emitted, speculate
+from sdvg_core.engine.timeline import Timeline
 from sdvg_core.engine.types import Condition
 
 CONFIG = WanConfig(

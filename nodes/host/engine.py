@@ -9,7 +9,7 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.causal_wan.schedule import get_schedule
-from ...sdvg_core.engine.speculate import Engine
+from ...sdvg_core.engine.parts import Engine
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.pipeline.loading import device_clock
 from .model import comfy_generator

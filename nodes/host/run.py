@@ -20,9 +20,10 @@ from ...sdvg_core.devices.environment import versions_on
 from ...sdvg_core.engine.history import timeline_from_latents
 from ...sdvg_core.engine.noise import KeyedNoise
 from ...sdvg_core.engine.overlap import speculate_overlapped
+from ...sdvg_core.engine.parts import Engine
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.spans import plan_spans, spans_of_clip
-from ...sdvg_core.engine.speculate import Emitted, Engine, speculate
+from ...sdvg_core.engine.speculate import Emitted, speculate
 from ...sdvg_core.engine.types import Block
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.pipeline.described import FP8_NOTE, OVERLAP_NOTE

@@ -18,9 +18,8 @@ from ..causal_wan.presets import Preset
 from ..causal_wan.schedule import get_schedule
 from ..decoders import VaeLayers, WanCodec
 from ..devices.compiling import Backend, CompileMode, compiler_of
+from ..engine.parts import Engine, Scorer
 from ..engine.router import RouterConfig
-from ..engine.speculate import Engine
-from ..engine.types import Scorer
 from ..errors import BadInput
 from ..pipeline.loading import DTYPES
 from ..plan.request import PlanRequest

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..engine.history import History
-from ..engine.speculate import Engine
-from ..engine.types import Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+from ..engine.parts import Engine, NoiseSource, Scorer, VideoCodec
+from ..engine.types import Condition, Generated, Span
 from ..engine.wrapping import WrappedCodec, WrappedGenerator
 
 

@@ -9,10 +9,11 @@ from itertools import pairwise
 
 from ..engine.noise import KeyedNoise
 from ..engine.overlap import speculate_overlapped
+from ..engine.parts import Engine
 from ..engine.records import Seconds
 from ..engine.router import RouterConfig
 from ..engine.spans import plan_spans
-from ..engine.speculate import Emitted, Engine, speculate
+from ..engine.speculate import Emitted, speculate
 from ..errors import BadInput
 from ..plan.request import PlanRequest
 from ..report.run_report import Passes, RunReport

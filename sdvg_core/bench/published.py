@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ..causal_wan.context import ContextPolicy, Model, Prepared
 from ..engine.history import History
-from ..engine.types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span
+from ..engine.parts import BlockGenerator, NoiseSource, Scorer
+from ..engine.types import Condition, Generated, Span
 from ..engine.wrapping import WrappedGenerator
 
 

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..devices.execution import AUTO
 from ..errors import BadInput, first_line
 
-AUTO = "auto"
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 HALF = (torch.float16, torch.bfloat16)
 AMPERE, HOPPER = (8, 0), (9, 0)
@@ -60,16 +60,13 @@ NEEDS: Mapping[str, Needs] = {
     "flash": Needs(widest=256, package="flash-attn", module="flash_attn"),
     "sage": Needs(widest=128, package="sageattention", module="sageattention"),
 }
-ATTENTIONS = (AUTO, *NEEDS)
 
 
 def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> AttentionBackend:
-    """Return a kernel by its name, one of `ATTENTIONS`; `auto` is the best exact one for that device and model.
+    """Return a kernel by its name; `auto` is the best exact one for that device and model.
 
     Raises `BadInput` if one that was asked for is not installed, or cannot work there.
     """
-    if name not in ATTENTIONS:
-        raise BadInput(f"expected an attention among {', '.join(ATTENTIONS)}, but got {name!r}; choose one")
     if name == AUTO:
         name = _best(device, dtype, head_dim)
     refusal = why_not(name, device=device, dtype=dtype, head_dim=head_dim)

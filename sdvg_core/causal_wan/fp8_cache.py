@@ -10,9 +10,6 @@ from torch import Tensor
 
 from .cache import KVCache
 
-KV_DTYPES = ("auto", "float8_e4m3fn")
-"""What keys and values may be kept in; `auto` is the activations' dtype."""
-
 STORED, SCALE = torch.float8_e4m3fn, torch.bfloat16
 LARGEST = torch.finfo(STORED).max
 

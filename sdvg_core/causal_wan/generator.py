@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..engine.history import History
-from ..engine.types import Condition, Generated, NoiseSource, Span, Work
+from ..engine.parts import NoiseSource
+from ..engine.types import Condition, Generated, Span, Work
 from ..errors import BadInput
 from .attention import Ops
 from .context import ContextPolicy, Model

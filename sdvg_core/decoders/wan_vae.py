@@ -25,9 +25,6 @@ from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, w
 # One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
 # into the tensors, so a shallow copy is a whole snapshot, and a rejected draft costs no copy of the state.
 DecodeState = tuple[Any, ...]
-VaeLayers = Literal["diffusers", "lean", "channels-last", "planes"]
-"""How the layers do their work: as diffusers has them, in a CPU's order, with channels last in memory, or as 2-D
-layers with channels last."""
 
 
 class WanCodec:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .history import Timeline
-from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Span, VideoCodec, Work
+from .parts import BlockGenerator, NoiseSource, VideoCodec
+from .timeline import Timeline
+from .types import Block, Condition, Generated, Span, Work
 
 
 def generate(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from .types import Block, VideoCodec
+from .types import Block
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,57 +62,3 @@ class History:
                 f"{self.frames} frames are kept; start the history with a horizon of at least {back}"
             )
         return self.anchors[-back]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
-    """A history together with the decoder's state at its end: all that a next block depends on."""
-
-    history: History = field(default_factory=History)
-    decode_state: Any = None
-
-    def commit(self, block: Block, frames: Tensor | None, decode_state: Any, temporal_stride: int) -> Timeline:
-        """Return the timeline with `block` and its pixel frames `b f c h w` at the end.
-
-        `frames` is None where nobody will ask for pixels.
-        """
-        anchors = () if frames is None else last_frames(frames, block.span.frames, temporal_stride)
-        return Timeline(self.history.commit(block, anchors), decode_state)
-
-
-def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:
-    """Return the last pixel frame of each latent frame of a block, copied, so that the block can be freed."""
-    newest = frames.shape[1] - 1
-    backs = reversed(range(latent_frames))
-    return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
-
-
-def replay(blocks: tuple[Block, ...], codec: VideoCodec, horizon: int) -> Iterator[tuple[Timeline, Tensor]]:
-    """Yield the timeline after each of `blocks`, decoded from the start, and that block's frames `b f c h w`."""
-    timeline = Timeline(History(horizon=horizon))
-    for block in blocks:
-        frames, state = codec.decode(block.latents, timeline.decode_state)
-        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
-        yield timeline, frames
-
-
-def timeline_from_latents(
-    blocks: tuple[Block, ...], codec: VideoCodec, horizon: int
-) -> tuple[Timeline, Tensor | None]:
-    """Return the timeline that ends with `blocks`, decoded from the start, and its frames `b f c h w` if any."""
-    timeline, shown = Timeline(History(horizon=horizon)), []
-    for after, frames in replay(blocks, codec, horizon):
-        timeline = after
-        shown.append(frames)
-    return timeline, torch.cat(shown, dim=1) if shown else None
-
-
-def earlier(timeline: Timeline, blocks: int, codec: VideoCodec) -> Timeline:
-    """Return what `timeline` was `blocks` blocks ago, decoded from the start."""
-    if not blocks:
-        return timeline
-    horizon = timeline.history.horizon
-    before = Timeline(History(horizon=horizon))
-    for after, _ in replay(timeline.history.blocks[:-blocks], codec, horizon):
-        before = after
-    return before

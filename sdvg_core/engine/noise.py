@@ -26,16 +26,19 @@ class KeyedNoise:
     width: int
 
     def __post_init__(self) -> None:
-        if not isinstance(self.seed, int) or isinstance(self.seed, bool) or not 0 <= self.seed < 2**64:
-            raise BadInput(
-                f"expected a seed from 0 to 2**64 - 1, but got {self.seed!r:.60}; choose one in that range"
-            )
+        check_seed(self.seed)
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
         generator = torch.Generator().manual_seed(key(self.seed, span.index, slot))
         shape = (1, self.channels, span.frames, self.height, self.width)
         return torch.randn(shape, generator=generator, dtype=torch.float32)
+
+
+def check_seed(seed: int) -> None:
+    """Raise `BadInput` unless it is a whole number of 64 bits."""
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
+        raise BadInput(f"a seed is a whole number from 0 to 2**64 - 1, but got {seed!r:.60}; choose another")
 
 
 def key(*parts: int) -> int:

@@ -21,11 +21,13 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
-from .history import History, last_frames
+from .history import History
 from .lane import Lane, Promise, Unwanted
+from .parts import BlockGenerator, Engine, NoiseSource, VideoCodec
 from .router import RouterConfig, foresee
-from .speculate import DrafterContext, Emitted, Engine, speculate
-from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Span, VideoCodec, Work
+from .speculate import DrafterContext, Emitted, speculate
+from .timeline import last_frames
+from .types import Block, Condition, Generated, Span, Work
 from .wrapping import WrappedCodec, WrappedGenerator
 
 

@@ -1,6 +1,6 @@
 """Who makes a block: the worst frame's score against tau, and the policies it is compared with.
 
-A decision is a pure function of the configuration, the block's number, its scores and the decisions before it.
+A decision is a pure function of the configuration, the block's number, its scores and the earlier decisions.
 Source: SDVG (arXiv 2604.17397), Section 3.
 """
 
@@ -24,6 +24,12 @@ Aggregation = Literal["min", "mean", "quantile"]
 PERCENTILE_WARM_UP = 5
 RANDOM_SALT = 0x5D7
 LONGEST_SCRIPT = 100_000
+SCRIPT_LETTERS = {
+    "a": "the draft is scored, then kept",
+    "r": "the draft is scored, then rejected",
+    "d": "the draft is kept, not scored",
+    "t": "the target makes the block, nothing is drafted",
+}
 LARGEST = 2**64
 
 
@@ -51,9 +57,9 @@ class RouterConfig:
     `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
     `rate`: chance that `random` keeps a draft. `draft_share`: share of all blocks `percentile` wants drafted.
     `prior_mean`, `prior_std`: the scores `percentile` expects until it has seen five (published figures).
-    `script`: per block of the clip, whether `scripted` keeps the draft. `bail_out`: rejections in a row after
-    which the target makes the rest; 0 never. `repair_step`: on rejection the target goes on after that many of
-    the drafter's steps; 0 makes the block anew.
+    `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `bail_out`: the target makes the rest
+    after so many rejections in a row; 0 never. `repair_step`: on rejection the target continues after that many of
+    the drafter's steps; 0 starts from noise.
     """
 
     policy: Policy = "reward"
@@ -65,7 +71,7 @@ class RouterConfig:
     draft_share: float = 0.72
     prior_mean: float = 0.566
     prior_std: float = 1.071
-    script: tuple[bool, ...] = ()
+    script: str = ""
     force_first: bool = True
     bail_out: int = 0
     repair_step: int = 0
@@ -76,6 +82,7 @@ class RouterConfig:
                 _of_kind(name, getattr(self, name), kind, words)
         _one_of("policy", self.policy, get_args(Policy))
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
+        _check_script(self.script)
         if math.isnan(self.tau):
             raise BadInput(
                 "expected tau as a number, but it is NaN, so no draft could be kept; the paper uses -0.7"
@@ -92,21 +99,27 @@ class RouterConfig:
                 "; use the scorer's mean and spread"
             )
 
+    @property
+    def needs_scorer(self) -> bool:
+        """Whether the score of any block may be asked for."""
+        if self.policy == "scripted":
+            return any(letter in "ar" for letter in self.script[self.force_first :])
+        return self.policy in ("reward", "percentile")
+
     def check_blocks(self, last_index: int) -> None:
         """Raise `BadInput` if the script does not reach the clip's last block."""
         if self.policy == "scripted" and len(self.script) <= last_index:
             raise BadInput(
-                f"expected a script for {last_index + 1} blocks, but it has {len(self.script)}; give one letter, "
-                "a (accept) or r (reject), for every block of the clip"
+                f"the script has letters for {len(self.script)} blocks, but the clip has {last_index + 1}; write "
+                f"one for each ({', '.join(f'{letter}: {what}' for letter, what in SCRIPT_LETTERS.items())})"
             )
 
 
 KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
     (("tau", "quantile", "rate", "draft_share", "prior_mean", "prior_std"), (int, float), "a number"),
     (("seed", "bail_out", "repair_step"), int, "a whole number"),
-    (("policy", "aggregation"), str, "text"),
+    (("policy", "aggregation", "script"), str, "text"),
     (("force_first",), bool, "true or false"),
-    (("script",), tuple, "a script"),
 )
 
 
@@ -121,15 +134,16 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
         raise BadInput(f"expected {what} as one of {', '.join(allowed)}, but got {value!r}; choose one of them")
 
 
-def parse_script(text: str) -> tuple[bool, ...]:
-    """Read a script such as `raaraaaaa`: one letter per block, a accepts the draft, r rejects it."""
-    if isinstance(text, str) and len(text) > LONGEST_SCRIPT:
+def _check_script(script: str) -> None:
+    if len(script) > LONGEST_SCRIPT:
         raise BadInput(
-            f"expected a script of at most {LONGEST_SCRIPT} letters, but it has {len(text)}; write one per block"
+            f"a script has at most {LONGEST_SCRIPT} letters, but this one has {len(script)}; write one per block"
         )
-    if not isinstance(text, str) or not text or set(text) - set("ar"):
-        raise BadInput(f"expected a script of the letters a and r, but got {text!r:.60}; write one per block")
-    return tuple(letter == "a" for letter in text)
+    if set(script) - set(SCRIPT_LETTERS):
+        raise BadInput(
+            f"a script consists of the letters {', '.join(SCRIPT_LETTERS)}, but this one is {script!r:.60}; write "
+            "one per block, such as raaraaaaa"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,13 +174,19 @@ class Decision:
         return ranked.index(min(ranked))
 
 
+UNSEEN_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
+UNSEEN_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
+
+
 def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
     """Return the decision on block `index` if it is certain before any draft; None if it takes the scores."""
     if config.force_first and index == 0:
         return Decision(accepted=False, reason=Reason.FORCED)
     if _bailed_out(config, past):
         return Decision(accepted=False, reason=Reason.BAILED_OUT)
-    if config.policy in ("reward", "percentile", "scripted"):
+    if config.policy == "scripted":
+        return {"d": UNSEEN_DRAFT, "t": UNSEEN_TARGET}.get(config.script[index : index + 1])
+    if config.policy in ("reward", "percentile"):
         return None
     keep = {
         "anchor-only": index > 0,
@@ -174,7 +194,7 @@ def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Dec
         "always-target": False,
         "random": key(RANDOM_SALT, config.seed, index) / 2**63 < config.rate,
     }[config.policy]
-    return Decision(accepted=keep, reason=Reason.UNJUDGED_DRAFT if keep else Reason.UNJUDGED_TARGET)
+    return UNSEEN_DRAFT if keep else UNSEEN_TARGET
 
 
 def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
@@ -196,7 +216,7 @@ def decide(config: RouterConfig, index: int, scores: Tensor, past: tuple[Decisio
         return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
     score = aggregate(config, scores)
     if config.policy == "scripted":
-        keep = config.script[index]
+        keep = config.script[index] == "a"
         reason = Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE
         return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
     threshold = config.tau if config.policy == "reward" else percentile_threshold(config, past, blocks)

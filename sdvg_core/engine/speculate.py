@@ -14,29 +14,16 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ..errors import BadInput
 from .drafts import OwnDrafts, check_finite, generate
-from .history import History, Timeline, earlier
+from .fit import check_parts
+from .history import History
+from .parts import Engine, NoiseSource
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, foresee
-from .types import Block, BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+from .timeline import Timeline, earlier
+from .types import Block, Condition, Generated, Span
 
 DrafterContext = Literal["committed", "own"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Engine:
-    """The parts of a run. All of them are given, and none is changed by it."""
-
-    drafter: BlockGenerator
-    target: BlockGenerator
-    codec: VideoCodec
-    scorer: Scorer
-
-    @property
-    def horizon(self) -> int:
-        """How many latent frames' pixels a history must keep for these models."""
-        return max(self.drafter.anchor_horizon, self.target.anchor_horizon)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,7 +64,7 @@ def speculate(
     stopped goes on. `clock`: seconds; on an accelerator, one that waits for the device.
     Raises `BadInput` if the parts do not fit one another, or if a model makes numbers that are not finite.
     """
-    check_fit(engine, router, spans)
+    check_parts(engine, router, spans)
     drafter, target, codec, scorer = engine.drafter, engine.target, engine.codec, engine.scorer
     committed = start or Timeline(History(horizon=engine.horizon))
     own = None
@@ -98,6 +85,7 @@ def speculate(
 
             # 2. Score every pixel frame, and route by the worst.
             if decision is None:
+                assert scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
                     scores = scorer.score(winner.frames, condition.gate_text)
                 decision = decide(router, span.index, scores, past, len(spans))
@@ -120,31 +108,3 @@ def speculate(
         works = (draft.work if draft else None, remake.work if remake else None)
         record = record_block(block, winner.frames, decision, *works, watch)
         yield Emitted(block, winner.frames, record, committed)
-
-
-def check_fit(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
-    """Raise `BadInput` unless the models, the router and the spans fit one another."""
-    drafter, target, codec = engine.drafter, engine.target, engine.codec
-    for model in (drafter, target):
-        if model.latent_channels != codec.latent_channels:
-            raise BadInput(
-                f"expected models that share the VAE's {codec.latent_channels} latent channels, but the "
-                f"{model.name} has {model.latent_channels}; load drafter, target and VAE of one family"
-            )
-    if drafter.block_frames != target.block_frames:
-        raise BadInput(
-            f"expected drafter and target to make blocks of the same size, but they make {drafter.block_frames} "
-            f"and {target.block_frames} latent frames; choose presets with one block size"
-        )
-    if router.repair_step:
-        if drafter.timesteps != target.timesteps:
-            raise BadInput(
-                f"expected one schedule for repair, but drafter and target denoise at {drafter.timesteps} and "
-                f"{target.timesteps}; give both the same schedule, or repair_step 0"
-            )
-        if router.repair_step >= len(target.timesteps):
-            raise BadInput(
-                f"expected repair_step below the {len(target.timesteps)} denoising steps, but got "
-                f"{router.repair_step}; leave the target at least one step"
-            )
-    router.check_blocks(spans[-1].index)

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from .history import History
-from .types import BlockGenerator, Condition, Generated, NoiseSource, Span, VideoCodec
+from .parts import BlockGenerator, NoiseSource, VideoCodec
+from .types import Condition, Generated, Span
 
 
 class WrappedGenerator:

@@ -23,7 +23,7 @@ from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights
 from ..decoders import VaeLayers, WanCodec, load_wan_vae
 from ..devices.compiling import CompileMode, check_compile, compiler_of
-from ..engine.speculate import Engine
+from ..engine.parts import Engine
 from ..errors import BadInput
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..scorers.preprocess import Crop

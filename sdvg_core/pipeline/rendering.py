@@ -15,13 +15,14 @@ from torch import Tensor
 from ..decoders.wan_vae import open_wan_vae
 from ..devices.environment import versions_on
 from ..engine.drafts import check_finite
-from ..engine.history import History, Timeline, replay
+from ..engine.history import History
 from ..engine.noise import KeyedNoise
 from ..engine.overlap import speculate_overlapped
 from ..engine.records import BlockRecord
 from ..engine.router import RouterConfig
 from ..engine.spans import plan_spans, spans_of_clip
 from ..engine.speculate import DrafterContext, Emitted, speculate
+from ..engine.timeline import Timeline, replay
 from ..engine.types import Block, Span
 from ..errors import BadInput
 from ..files.images import read_image

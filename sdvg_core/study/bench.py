@@ -10,9 +10,10 @@ import torch
 
 from ..checkpoints.model_files import ModelFiles
 from ..engine.noise import KeyedNoise
+from ..engine.parts import Engine
 from ..engine.router import RouterConfig
 from ..engine.spans import plan_spans
-from ..engine.speculate import Engine, speculate
+from ..engine.speculate import speculate
 from ..engine.types import Condition, Span
 from ..pipeline.loading import LoadOptions, check_models, device_clock, load_engine
 from .memo import GIGABYTE

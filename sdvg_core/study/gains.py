@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from ..engine.drafts import generate
-from ..engine.history import History, Timeline
+from ..engine.history import History
+from ..engine.parts import Engine
 from ..engine.router import RouterConfig
-from ..engine.speculate import Engine, speculate
+from ..engine.speculate import speculate
+from ..engine.timeline import Timeline
 from .metrics import FrameJudge
 from .store import Record
 from .take import Take

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from ..engine.history import History
-from ..engine.speculate import Engine
-from ..engine.types import BlockGenerator, Condition, Generated, NoiseSource, Scorer, Span, VideoCodec
+from ..engine.parts import BlockGenerator, Engine, NoiseSource, Scorer, VideoCodec
+from ..engine.types import Condition, Generated, Span
 from ..engine.wrapping import WrappedCodec, WrappedGenerator
 
 Result = TypeVar("Result")

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ..engine.history import History, Timeline
+from ..engine.history import History
 from ..engine.noise import key
+from ..engine.parts import Engine, NoiseSource
 from ..engine.router import RouterConfig
-from ..engine.speculate import Emitted, Engine, speculate
-from ..engine.types import Condition, NoiseSource, Span
+from ..engine.speculate import Emitted, speculate
+from ..engine.timeline import Timeline
+from ..engine.types import Condition, Span
 from .protocol import Configuration
 
 AUTHORS = {

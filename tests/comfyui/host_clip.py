@@ -14,8 +14,9 @@ from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
+from sdvg_pack.sdvg_core.engine.parts import BlockGenerator
 from sdvg_pack.sdvg_core.engine.spans import plan_spans
-from sdvg_pack.sdvg_core.engine.types import Block, BlockGenerator, Condition
+from sdvg_pack.sdvg_core.engine.types import Block, Condition
 from torch import Tensor
 
 FRAMES, BLOCKS = 3, 4

@@ -10,9 +10,10 @@ import torch
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.overlap import speculate_overlapped
+from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.speculate import Engine, speculate
+from sdvg_core.engine.speculate import speculate
 from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
 from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.text.prompts import one_prompt

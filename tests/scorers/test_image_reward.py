@@ -14,7 +14,7 @@ from synthetic_frames import synthetic_frames
 from torch import Tensor
 
 from sdvg_core.checkpoints.weights import open_weights
-from sdvg_core.engine.types import Scorer
+from sdvg_core.engine.parts import Scorer
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers import ImageRewardConfig, ImageRewardScorer, image_reward_shapes, load_image_reward
 from sdvg_core.scorers.shapes import read_config

@@ -9,8 +9,9 @@ import torch
 from study_tiny import EVERYTHING, SOME, embedding, lasting, open_tiny_bench, plan, rows_of, unit
 from tiny import BrightScorer, make_engine, make_noise
 
+from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.speculate import Engine, speculate
+from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Condition
 from sdvg_core.study.bench import Bench
 from sdvg_core.study.memo import Ledger, Memo, Sharing

@@ -1,0 +1,52 @@
+"""Whether models, VAE, router and blocks fit one another; shapes suffice, so weights need not be read for it."""
+
+from __future__ import annotations
+
+from ..errors import BadInput
+from .parts import Engine, ModelShape
+from .router import RouterConfig
+from .types import Span
+
+
+def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
+    """Raise `BadInput` unless the parts of a run fit one another, and nothing that the router needs is missing."""
+    check_fit(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
+    if router.needs_scorer and engine.scorer is None:
+        raise BadInput(
+            f"the policy {router.policy} looks at scores, but there is no scorer; load a reward model, or choose a "
+            "policy that never looks, such as anchor-only"
+        )
+
+
+def check_fit(
+    drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
+) -> None:
+    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit one another."""
+    for model in (drafter, target):
+        if model.latent_channels != latent_channels:
+            raise BadInput(
+                f"drafter, target and VAE must share their latent channels, but the VAE has {latent_channels} and "
+                f"the {model.name} has {model.latent_channels}; load models and VAE of one family"
+            )
+    if drafter.block_frames != target.block_frames:
+        raise BadInput(
+            f"drafter and target must make blocks of the same size, but theirs are {drafter.block_frames} and "
+            f"{target.block_frames} latent frames; choose presets with one block size"
+        )
+    _check_repair(drafter, target, router.repair_step)
+    router.check_blocks(spans[-1].index)
+
+
+def _check_repair(drafter: ModelShape, target: ModelShape, step: int) -> None:
+    if not step:
+        return
+    if drafter.timesteps != target.timesteps:
+        raise BadInput(
+            f"repair needs one schedule for both models, but drafter and target denoise at {drafter.timesteps} and "
+            f"{target.timesteps}; give both the same schedule, or set repair_step to 0"
+        )
+    if step >= len(target.timesteps):
+        raise BadInput(
+            f"repair_step must be below the {len(target.timesteps)} denoising steps, but is {step}; leave the "
+            "target at least one step"
+        )

@@ -1,0 +1,113 @@
+"""The parts that a run is given, as protocols: noise, models, codec, scorer.
+
+Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from .history import History
+from .types import Condition, Generated, Span
+
+
+class NoiseSource(Protocol):
+    """Noise as a pure function of its key; slot 0 is the initial noise, slot i the re-noise after step i."""
+
+    def draw(self, span: Span, slot: int) -> Tensor:
+        """Return standard normal noise `b c t h w`, float32 on the CPU."""
+        ...
+
+
+class ModelShape(Protocol):
+    """What of a model can be known before its weights are read."""
+
+    @property
+    def name(self) -> str:
+        """What reports and errors call this model."""
+        ...
+
+    @property
+    def block_frames(self) -> int:
+        """Latent frames per block."""
+        ...
+
+    @property
+    def latent_channels(self) -> int:
+        """Channels of its latents."""
+        ...
+
+    @property
+    def timesteps(self) -> tuple[float, ...]:
+        """The timestep of every denoising step."""
+        ...
+
+
+class BlockGenerator(ModelShape, Protocol):
+    """A causal video model. `generate` is a pure function; what it keeps between calls is a memo."""
+
+    @property
+    def anchor_horizon(self) -> int:
+        """How many of the newest latent frames must have their last pixel frame kept; 0 if none."""
+        ...
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        """Make the block at `span` as the continuation of `history`.
+
+        `given`: clean estimates of the first steps made elsewhere; denoising goes on after them (repair).
+        """
+        ...
+
+
+class VideoCodec(Protocol):
+    """Pixels from latents and back. The decode state is an opaque immutable value; None starts a clip."""
+
+    latent_channels: int
+    temporal_stride: int
+    spatial_stride: int
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Decode `b c t h w` into pixel frames `b f c h w` in [0, 1], and the state that follows them."""
+        ...
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """Encode a clip of 1 + stride * k pixel frames, `b f c h w` in [0, 1], into latents `b c t h w`."""
+        ...
+
+
+class Scorer(Protocol):
+    """Judges pixel frames one by one."""
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Return one score per pixel frame of `b f c h w`: `(f,)`, float32 on the CPU, higher is better."""
+        ...
+
+    def describe(self) -> Mapping[str, Any]:
+        """Settings for the report; `notes` lists what a reader of the scores must know."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Engine:
+    """The parts of a run. A run changes none of them. `scorer`: None where no block will be scored."""
+
+    drafter: BlockGenerator
+    target: BlockGenerator
+    codec: VideoCodec
+    scorer: Scorer | None = None
+
+    @property
+    def horizon(self) -> int:
+        """How many latent frames' pixels a history must keep for these models."""
+        return max(self.drafter.anchor_horizon, self.target.anchor_horizon)
