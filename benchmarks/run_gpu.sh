@@ -6,8 +6,8 @@
 # Each step has its own limit and is interrupted, not killed, when that is reached: what it measured until then is
 # printed and kept. PYTHON (default python3) needs this project's `standalone` extra and a CUDA build of torch.
 # STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, same 270, check 300,
-# routes 540, decode 360, fast 540, check-full 540, graphs 480, overlap 420, others 300, attention 300, long 300, fp8 180,
-# kv 240, two 360 (where there are two GPUs); together 88 minutes.
+# routes 540, decode 360, fast 540, check-full 540, overlap 420, others 300, attention 300, long 300, fp8 180,
+# kv 240, two 360 (where there are two GPUs); together 80 minutes.
 # Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
@@ -49,17 +49,16 @@ step same 270 "$python" -m benchmarks.same_on_gpu cuda --json
 # so small that compiling is most of the time, then (check-full) with the real ones. One kind of VAE layers, for its
 # decoder compiles longest; a size that gives attention more than a few tokens.
 step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --size 128x128 --dtype bfloat16 \
-    --vae-dtype float16 --executions compiled+planes graphs+planes graphs+planes+overlap
+    --vae-dtype float16 --executions compiled+planes compiled+planes+overlap
 # The four targets, and ours against the authors' order of work.
 step routes 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 bail-out --repeats 3
 # The VAE's layers, as they are and compiled: look at the seconds of decoding.
 step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
     --executions ours channels-last planes compiled compiled+planes
-# What compiling and the better layers bring, baseline included; then what recording the passes brings beyond that.
+# What compiling and the better layers bring, baseline included.
 step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled compiled+planes \
     --repeats 2
-step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled compiled+planes graphs compiled+overlap
-step graphs 480 "${bench[@]}" --routes target-only r=1 --executions compiled graphs --repeats 2
+step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled compiled+planes compiled+overlap
 # What beginning a block beside the decoding of the newest brings on one device, where the two share it.
 step overlap 420 "${bench[@]}" --routes target-only anchor-only r=1 --repeats 2 \
     --executions ours overlap compiled compiled+overlap

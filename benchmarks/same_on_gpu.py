@@ -37,8 +37,7 @@ VARIANTS = {
     "transformers in bfloat16": ("--dtype", "bfloat16"),
     "keys and values in fp8": ("--kv-dtype", "float8_e4m3fn"),
     "compiled": ("--compile", "default", "--vae-layers", "planes"),
-    "graphs": ("--compile", "graphs", "--vae-layers", "planes"),
-    "graphs and overlap": ("--compile", "graphs", "--vae-layers", "planes", "--overlap"),
+    "compiled and overlap": ("--compile", "default", "--vae-layers", "planes", "--overlap"),
 }
 
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import Ops, TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from sdvg_core.causal_wan.forward import Stages
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.passes import Passes
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
@@ -127,7 +127,7 @@ def make_generator(
     encoder: AnchorEncoder | None = None,
     before_pass: Callable[[str], None] | None = None,
     tree: WanTree | None = None,
-    passes: Passes | None = None,
+    stages: Stages | None = None,
     ops: Ops | None = None,
 ) -> CountingGenerator:
     context: ContextPolicy
@@ -142,7 +142,7 @@ def make_generator(
         ops=ops or TorchOps(torch.float32),
         context=context,
         schedule=get_schedule(schedule),
-        passes=passes,
+        stages=stages,
         **extra,
     )
 

@@ -11,11 +11,12 @@ from typing import Any
 from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import AUTO, choose_attention
 from ..causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from ..causal_wan.forward import Stages
 from ..causal_wan.generator import CausalWanGenerator
 from ..causal_wan.modules import WanTree
-from ..causal_wan.passes import Passes, passes_for
 from ..causal_wan.presets import Preset
 from ..causal_wan.schedule import get_schedule
+from ..causal_wan.stages import compiled_stages
 from ..decoders import VaeLayers, WanCodec
 from ..devices.compiling import Backend, CompileMode, compiler_of
 from ..engine.parts import Engine, Scorer
@@ -33,7 +34,7 @@ class Execution:
     """One way to carry routes out; target-only in it gets all that the routed ones get.
 
     `schedule`: of both models. `as_published`: the authors' order of work (see `published`). `compile`: of the
-    transformers' passes and the VAE's decoder. `vae_layers`: how the VAE works. `overlap`: whether a block is begun
+    transformers' stages and the VAE's decoder. `vae_layers`: how the VAE works. `overlap`: whether a block is begun
     beside the decoding of the one before it.
     """
 
@@ -53,7 +54,6 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     "channels-last": {"vae_layers": "channels-last"},
     "planes": {"vae_layers": "planes"},
     "compiled": {"compile": "default", "vae_layers": "channels-last"},
-    "graphs": {"compile": "graphs", "vae_layers": "channels-last"},
     "overlap": {"overlap": True},
 }
 
@@ -79,13 +79,13 @@ def parse_execution(name: str) -> Execution:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wan:
-    """A transformer and all of its execution that outlasts a video: kernels, and what is compiled or recorded."""
+    """A transformer and all of its execution that outlasts a video: kernels, and what is compiled."""
 
     tree: WanTree
     preset: Preset
     ops: TorchOps
     attention: str
-    passes: Passes
+    stages: Stages | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,7 +115,7 @@ class Setup:
 def set_up(
     executions: Iterable[Execution], models: Models, request: PlanRequest, attention: str = AUTO
 ) -> dict[Execution, Setup]:
-    """Return the models as each execution runs them; what two have alike is made, compiled and recorded once.
+    """Return the models as each execution runs them; what two have alike is made and compiled once.
 
     `attention`: a kernel's name. Raises `BadInput` if it cannot be had.
     """
@@ -123,8 +123,8 @@ def set_up(
 
     def wan(tree: WanTree, preset: Preset, mode: CompileMode) -> Wan:
         kernel = choose_attention(attention, device=device, dtype=dtype, head_dim=tree.head_dim)
-        ops, passes = TorchOps(dtype, kernel), passes_for(mode, device)
-        return Wan(tree=tree, preset=preset, ops=ops, attention=kernel.name, passes=passes)
+        ops, stages = TorchOps(dtype, kernel), compiled_stages(compiler_of(mode))
+        return Wan(tree=tree, preset=preset, ops=ops, attention=kernel.name, stages=stages)
 
     @cache
     def wans(mode: CompileMode) -> tuple[Wan, Wan]:
@@ -170,7 +170,7 @@ class Case:
         return self.route.router
 
     def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
-        """Return the parts of one video. Of the video before, only what is compiled or recorded is kept."""
+        """Return the parts of one video. Of the video before, only what is compiled is kept."""
         published = self.execution.as_published
         encoder = AnchorEncoder(setup.codec.encode)
 
@@ -185,7 +185,7 @@ class Case:
                 block_frames=wan.preset.block_frames,
                 device=setup.models.device,
                 kv_fp8=setup.kv_fp8,
-                passes=wan.passes,
+                stages=wan.stages,
                 clock=clock,
             )
 

@@ -21,7 +21,6 @@ def room_for(request: PlanRequest, executions: Sequence[Execution], *, side: boo
         request,
         side=side,
         overlap=any(execution.overlap for execution in executions),
-        compile="graphs" if any(execution.compile == "graphs" for execution in executions) else "off",
         vae_layers="planes" if any(execution.vae_layers == "planes" for execution in executions) else "diffusers",
     )
 

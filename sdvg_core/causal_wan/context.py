@@ -6,8 +6,7 @@ Both are lazy. A block that was accepted costs a model nothing until that model 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -18,9 +17,8 @@ from ..engine.types import Block, Condition, Span
 from ..errors import BadInput
 from .attention import Ops
 from .cache import Copied, KVCache, Place
-from .forward import TextKV, context_pass, token_grid
+from .forward import Stages, TextKV, context_pass, token_grid
 from .fp8_cache import Fp8KVCache
-from .passes import Passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,7 +27,7 @@ class Model:
 
     `text_of`: a condition's cross-attention K/V. `rope`: the rotary table of a first position and a grid of
     tokens. `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: whether
-    keys and values are kept in float8_e4m3fn. `passes`: how forward passes are carried out.
+    keys and values are kept in float8_e4m3fn. `stages`: of every layer, compiled; None as they are written.
     """
 
     tree: Any
@@ -39,14 +37,13 @@ class Model:
     rope: Callable[[int, tuple[int, int, int]], Any]
     before_pass: Callable[[str], None]
     kv_fp8: bool = False
-    passes: Passes = field(default_factory=Passes)
+    stages: Stages | None = None
 
     def new_cache(self, frames: int, size: tuple[int, int]) -> KVCache:
         """Return an empty cache with a slot for each of `frames` latent frames of `size` = (h, w)."""
         _, rows, columns = token_grid(self.tree, (1, *size))
         kind = Fp8KVCache if self.kv_fp8 else KVCache
-        make = partial(kind, self.tree, frames, rows * columns, self.ops.dtype, self.device)
-        return self.passes.cache((frames, rows, columns), make)
+        return kind(self.tree, frames, rows * columns, self.ops.dtype, self.device)
 
     def write_context(self, clean: Tensor, condition: Condition, cache: KVCache, place: Place) -> None:
         """Run one context pass over clean latents `b c t h w`."""
@@ -54,7 +51,7 @@ class Model:
         clean = clean.to(self.device)
         rope = self.rope(place.position, token_grid(self.tree, clean.shape[2:]))
         text = self.text_of(condition)
-        self.passes.run(context_pass, self.tree, (clean,), text, cache, place, rope, self.ops)
+        context_pass(self.tree, clean, text, cache, place, rope, self.ops, self.stages)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +118,7 @@ class Recompute:
     ) -> Prepared:
         """Pass the window in pieces of the block's size, each seeing those before it."""
         window = min(history.frames, self.frames)
-        # Of one size also while the clip is shorter than the window, for where caches are kept.
+        # Of one size also while the clip is shorter than the window, so that every block's takes the same memory.
         cache = model.new_cache(self.frames + span.frames, size)
         passes = encodes = 0
         if window:

@@ -57,7 +57,7 @@ class Stages:
 def denoise_pass(
     tree: Any,
     x: Tensor,
-    timestep: float | Tensor,
+    timestep: float,
     text: TextKV,
     cache: KVCache,
     place: Place,
@@ -95,12 +95,11 @@ def context_pass(
     cache.write(last, place.slots, *_kv(block.self_attn, _modulated(block.norm1, h, shift, scale), rope, ops))
 
 
-def _embed(tree: Any, x: Tensor, timestep: float | Tensor, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
+def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens `b t s d` and the time embedding `b t d`, and its projection `b t 6 d`."""
     tokens = tree.patch_embedding(x.float()).to(ops.dtype)  # b d t h w
     h = tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
-    # Added, so that a timestep that already lies on the device need not be waited for.
-    times = torch.zeros(h.shape[:2], dtype=torch.float64, device=x.device) + timestep
+    times = torch.full(h.shape[:2], timestep, dtype=torch.float64, device=x.device)
     e = tree.time_embedding(ops.sinusoid(times, tree.freq_dim).to(ops.dtype))
     return h, e, tree.time_projection(e).unflatten(-1, (6, -1))
 

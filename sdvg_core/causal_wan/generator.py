@@ -15,8 +15,7 @@ from ..engine.types import Condition, Generated, Span, Work
 from ..errors import BadInput
 from .attention import Ops
 from .context import ContextPolicy, Model
-from .forward import TextKV, denoise_pass, project_text, token_grid
-from .passes import Passes
+from .forward import Stages, TextKV, denoise_pass, project_text, token_grid
 from .rope_tables import RopeTables
 from .schedule import Schedule, predict_clean, renoise
 
@@ -31,7 +30,7 @@ class CausalWanGenerator:
     """Makes blocks with a causal Wan 2.1 tree. What it keeps between calls is a memo of its arguments.
 
     `context`: the policy, which belongs to this generator alone. `kv_fp8`: keep keys and values in float8_e4m3fn.
-    `passes`: how forward passes are carried out, by default as they are written.
+    `stages`: of every layer, compiled; by default they run as they are written.
     `before_pass`: called with "context" or "denoise" before every forward pass; whatever it raises leaves the
     generator usable.
     """
@@ -47,7 +46,7 @@ class CausalWanGenerator:
         block_frames: int = 3,
         device: str | torch.device = "cpu",
         kv_fp8: bool = False,
-        passes: Passes | None = None,
+        stages: Stages | None = None,
         before_pass: Callable[[str], None] = _go_on,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -68,7 +67,7 @@ class CausalWanGenerator:
             rope=RopeTables(tree, ops, device),
             before_pass=before_pass,
             kv_fp8=kv_fp8,
-            passes=passes or Passes(),
+            stages=stages,
         )
 
     @property
@@ -91,9 +90,9 @@ class CausalWanGenerator:
         x = noise.draw(span, 0).to(device)
         prepared = self._context.prepare(self._model, history, span, condition, (x.shape[-2], x.shape[-1]))
         context_seconds = self._clock() - began
-        tree, ops, place = self._model.tree, self._model.ops, prepared.place
+        tree, ops, place, stages = self._model.tree, self._model.ops, prepared.place, self._model.stages
         rope = self._model.rope(place.position, token_grid(tree, x.shape[2:]))
-        here = (self._model.text_of(condition), prepared.cache, place, rope, ops)
+        here = (self._model.text_of(condition), prepared.cache, place, rope, ops, stages)
 
         predictions = [clean.to(device) for clean in given]
         for number in range(len(given), len(self._schedule)):
@@ -101,7 +100,7 @@ class CausalWanGenerator:
             if predictions:
                 x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
             self._model.before_pass("denoise")
-            velocity = self._model.passes.run(denoise_pass, tree, (x, step.timestep), *here)
+            velocity = denoise_pass(tree, x, step.timestep, *here)
             predictions.append(predict_clean(x, velocity, step.sigma))
         work = Work(
             denoising_passes=len(self._schedule) - len(given),

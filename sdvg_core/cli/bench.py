@@ -34,7 +34,6 @@ from ..plan import PlanRequest
 
 INTERRUPTED = 130
 NOTE = "Weights are random and decisions scripted: these are times, and say nothing about quality."
-KEPT_NOTE = "Recordings keep their keys and values, in every execution's peak."
 CHECK_ROUTE = "r=2"
 SERIAL_NOTE = "Every part waits for the device before it is booked; parts add up to a little less than the video."
 
@@ -108,7 +107,6 @@ def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
     models, studio = _open(options, request, devices, todo)
 
     def show(*, interrupted: bool) -> None:
-        graphs = any(execution.compile == "graphs" for execution in studio.setups)
         result = {
             "benchmark": "sdvg",
             **_asked(options, request),
@@ -118,7 +116,7 @@ def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
             "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
             "cases": summarise_cases(samples),
             "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
-            "notes": [NOTE, SERIAL_NOTE, *([KEPT_NOTE] if graphs else [])],
+            "notes": [NOTE, SERIAL_NOTE],
         }
         print(json.dumps(result, allow_nan=False) if options.json else result_text(result))
 

@@ -153,7 +153,7 @@ def add_kernel_options(group: argparse._ArgumentGroup) -> None:
         "--compile",
         choices=get_args(CompileMode),
         default="off",
-        help="compile transformers and VAE decoder (default), and record passes as CUDA graphs too (graphs)",
+        help="compile the transformers and the VAE decoder (default)",
     )
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..errors import BadInput, first_line
 
-CompileMode = Literal["off", "default", "graphs"]
-"""`default`: the stages around a layer's attentions, and the VAE's decoder. `graphs`: CUDA graphs of passes too."""
+CompileMode = Literal["off", "default"]
+"""`default`: the stages around a layer's attentions, and the VAE's decoder."""
 
 Result = TypeVar("Result")
 Backend = str | Callable[..., Any]
@@ -42,11 +42,6 @@ def compiler_of(mode: CompileMode) -> Backend | None:
 
 def check_compile(mode: CompileMode, device: torch.device) -> None:
     """Compile something small on the device. Raises `BadInput` if a mode that was asked for cannot be had there."""
-    if mode == "graphs" and device.type != "cuda":
-        raise BadInput(
-            f"expected a CUDA device for CUDA graphs, but got {device}; use --compile default (in bench the "
-            "execution compiled), which runs anywhere with a compiler, or none"
-        )
     if mode == "off":
         return
     try:

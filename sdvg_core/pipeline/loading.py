@@ -16,9 +16,9 @@ from ..causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
 from ..causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
 from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.generator import CausalWanGenerator
-from ..causal_wan.passes import passes_for
 from ..causal_wan.presets import Preset, get_preset, guess_preset
 from ..causal_wan.schedule import get_schedule
+from ..causal_wan.stages import compiled_stages
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights
 from ..decoders import VaeLayers, WanCodec, load_wan_vae
@@ -224,7 +224,7 @@ def load_engine(
             block_frames=preset.block_frames,
             device=device,
             kv_fp8=_keeps_fp8(options),
-            passes=passes_for(options.compile, device),
+            stages=compiled_stages(compiler_of(options.compile)),
             before_pass=before_pass,
             clock=clock,
         )

@@ -136,8 +136,6 @@ def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
     sizes = {fp8: Sizes.of(request, fp8=fp8) for fp8 in (False, True)}
     found = []
     for setting in settings():
-        if request.recorded and not setting.stays:
-            continue  # a recording plays on fixed addresses
         of = sizes[setting.fp8]
         parts, beside = step_parts(request, of, setting), dict[str, dict[str, int]]()
         if request.side:

@@ -30,7 +30,7 @@ class PlanRequest:
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `kv_dtype`: of
     their keys and values, one of `KV_DTYPES`. `overlap`: the next block is drafted beside the decoding and
     judging of the newest; it saves time only where `side` says that VAE and scorer have a device of their own.
-    `compile`, `vae_layers`: as in loading; their memory is counted, no time as saved by them.
+    `vae_layers`, `compile`: as in loading; the memory of the former is counted, no time as saved by them.
     `vae_base`: the VAE's narrowest width. `rejected`: the share of the blocks after the first that the target
     makes. `pcie`: GB per second from main memory to the device. Raises `BadInput` for what cannot be.
     """
@@ -98,11 +98,6 @@ class PlanRequest:
     def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
         """Both transformers, and how each is run."""
         return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
-
-    @property
-    def recorded(self) -> bool:
-        """Whether passes are recorded, which keeps all that they touch where it is."""
-        return self.compile == "graphs"
 
     @property
     def kv_fp8(self) -> bool:

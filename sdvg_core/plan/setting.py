@@ -114,17 +114,9 @@ def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -
     for name, (_, preset) in request.models.items():
         parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
         at_work = name == WORKERS[step] or (works_beside and name == "drafter")
-        if at_work or preset.policy == "incremental" or request.recorded:
+        if at_work or preset.policy == "incremental":
             parts[f"{name} keys and values"] = states[f"{name} keys and values"]
-        if request.recorded:
-            # A prompt's keys and values once more, and what the passes need for a while, which nobody else gets.
-            own = 0 if at_work else sizes.working[_step_of(name)]
-            parts[f"{name} recordings"] = states[f"{name} text keys and values"] + own
     return parts
-
-
-def _step_of(worker: str) -> str:
-    return next(step for step, who in WORKERS.items() if who == worker)
 
 
 def most(parts: Mapping[str, Mapping[str, int]]) -> int:

@@ -63,8 +63,6 @@ def _misfit_lines(plan: Plan) -> list[str]:
     lines = [
         f"Does not fit: even with {layout(plan)}, {gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}."
     ]
-    if plan.request.recorded:
-        lines.append("Recorded passes need everything in its place; without --compile graphs parts can leave.")
     if plan.would_fit:
         lines.append(f"It would fit at {plan.would_fit[0]}x{plan.would_fit[1]}.")
     else:

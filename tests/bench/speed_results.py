@@ -30,7 +30,7 @@ SETUP = {
 }
 # Seconds of a video.
 PLAIN = {("ours", "target-only"): 96.0, ("ours", "anchor-only"): 30.0, ("ours", "r=1"): 48.0}
-EXECUTIONS = ("ours", "compiled", "graphs", "compiled+overlap", "as-published")
+EXECUTIONS = ("ours", "compiled", "compiled+planes", "compiled+overlap", "as-published")
 ROUTES = ("target-only", "draft-only", "anchor-only", "r=1", "r=2", "r=4", "r=8")
 # Of every route in every execution; no two bars are alike.
 EVERY = {(e, r): 50 / (1 + 0.3 * i) - 0.4 * j for j, e in enumerate(EXECUTIONS) for i, r in enumerate(ROUTES)}

@@ -139,11 +139,11 @@ def test_warming_up_drafts_the_first_block_too(monkeypatch):
 
 
 def test_what_executions_have_alike_is_made_once():
-    """Catches a VAE, compiled code or recordings, with their keys and values, for every execution anew."""
+    """Catches a VAE, or compiled code, for every execution anew."""
     names = ["ours", "overlap", "planes", "planes+overlap", "compiled", "compiled+overlap"]
     ours, overlap, planes, both, compiled, ahead = tiny_studio(*map(parse_execution, names)).setups.values()
     assert ours.codec is overlap.codec is not planes.codec
     assert planes.codec is both.codec is not compiled.codec
     assert compiled.codec is ahead.codec
-    assert compiled.target.passes is ahead.target.passes is not ours.target.passes
-    assert compiled.target.passes is not compiled.drafter.passes
+    assert compiled.target.stages is ahead.target.stages is not ours.target.stages
+    assert compiled.target.stages is not compiled.drafter.stages

@@ -10,6 +10,7 @@ from sdvg_core.bench.execution import parse_execution
 from sdvg_core.bench.room import check_room, room_for
 from sdvg_core.causal_wan import backends
 from sdvg_core.cli import bench, main
+from sdvg_core.devices import compiling
 from sdvg_core.errors import BadInput
 from sdvg_core.plan import PlanRequest
 
@@ -50,10 +51,10 @@ def test_two_devices_are_each_asked_for_their_own_part(capsys, monkeypatch):
 
 
 def test_room_is_looked_for_for_all_that_any_execution_does():
-    """Catches what recordings keep, and wider layers of the VAE, left out."""
-    executions = [parse_execution(name) for name in ("ours", "graphs", "planes+overlap")]
+    """Catches what working ahead and wider layers of the VAE need, left out."""
+    executions = [parse_execution(name) for name in ("ours", "compiled", "planes+overlap")]
     found = room_for(PlanRequest(), executions, side=True)
-    assert (found.compile, found.vae_layers, found.overlap, found.side) == ("graphs", "planes", True, True)
+    assert (found.vae_layers, found.overlap, found.side) == ("planes", True, True)
     assert room_for(PlanRequest(), executions[:1], side=False) == PlanRequest()
 
 
@@ -82,12 +83,16 @@ def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
 @pytest.mark.parametrize(
     "more, part",
     [
-        (["--executions", "graphs"], "CUDA device for CUDA graphs"),
+        (["--executions", "compiled"], "compiling failed"),
         (["--attention", "flash"], "use --attention auto"),
         (["--attention", "sage"], "use --attention auto"),
     ],
 )
 def test_a_fast_path_that_cannot_be_had_is_refused_before_a_model_is_made(capsys, monkeypatch, more, part):
+    def failing(work):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(compiling, "compiled", failing)
     monkeypatch.setattr(bench, "random_models", None)
     assert main([*SHORT, *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -52,7 +52,7 @@ def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str
 
 
 def test_the_targets_are_measured_against_target_only_in_the_same_run(steps: dict[str, list[str]]) -> None:
-    for name in ("routes", "fast", "graphs", "overlap", "two"):
+    for name in ("routes", "fast", "overlap", "two"):
         assert "target-only" in steps[name], name
     assert {"anchor-only", "r=1", "r=2", "bail-out"} <= set(steps["routes"])
     assert "--executions" not in steps["routes"]  # ours and as published

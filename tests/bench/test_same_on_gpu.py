@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from benchmarks.same_on_gpu import VARIANTS, compare, main
+from sdvg_core.devices import compiling
 
 
 def video(latents: float = 0.0, accepted: str = "raa", scores: float = 0.0) -> dict:
@@ -30,14 +31,19 @@ def test_from_the_first_other_decision_on_it_is_another_video():
     assert compare(video(), video(accepted="aaa"))["latents"] is None
 
 
-def test_a_real_run_tells_what_is_alike_and_what_could_not_be_run(capsys):
+def test_a_real_run_tells_what_is_alike_and_what_could_not_be_run(capsys, monkeypatch):
     """The reference is made with other layers of the VAE; latents are the same until a picture is encoded."""
-    assert main(["cpu", "--blocks", "2", "--variants", "plain", "graphs", "--json"]) == 1
+
+    def failing(work):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(compiling, "compiled", failing)
+    assert main(["cpu", "--blocks", "2", "--variants", "plain", "compiled", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["variants"]
     assert found["plain"]["blocks_alike"] == 2
     assert found["plain"]["latents"] == 0
     assert found["plain"]["scores"] < 1e-2
-    assert "CUDA device for CUDA graphs" in found["graphs"]["failed"]
+    assert "compiling failed (no compiler)" in found["compiled"]["failed"]
 
 
 def test_every_way_to_run_a_video_is_among_the_variants():

@@ -73,7 +73,7 @@ MANY = (
     "channels-last",
     "planes",
     "compiled",
-    "graphs",
+    "compiled+planes",
     "overlap",
     "compiled+planes+overlap",
     "as-published",

@@ -7,8 +7,7 @@ import subprocess
 import pytest
 import torch
 
-from sdvg_core.causal_wan import passes
-from sdvg_core.cli import main
+from sdvg_core.causal_wan import stages
 from sdvg_core.cli.options import load_options
 from sdvg_core.devices import compiling
 from sdvg_core.devices.compiling import check_compile, compiler_of
@@ -41,12 +40,7 @@ def test_off_asks_for_nothing(monkeypatch):
     monkeypatch.setattr(compiling, "compiled", failing)
     check_compile("off", CPU)
     assert compiler_of("off") is None
-    assert compiler_of("default") == compiler_of("graphs") == "inductor"
-
-
-def test_graphs_need_a_cuda_device_and_the_refusal_names_what_works():
-    with pytest.raises(BadInput, match=r"CUDA device for CUDA graphs, but got cpu; use --compile default"):
-        check_compile("graphs", CPU)
+    assert compiler_of("default") == "inductor"
 
 
 def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monkeypatch):
@@ -54,8 +48,6 @@ def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monke
     monkeypatch.setattr(compiling, "compiled", failing)
     with pytest.raises(BadInput, match=r"compiling failed \(no C\+\+ compiler found\); install a C\+\+ compiler"):
         check_models(files, options(compile="default"))
-    with pytest.raises(BadInput, match="CUDA device for CUDA graphs"):
-        check_models(files, options(compile="graphs"))
 
 
 def test_a_compiler_that_ends_with_an_error_of_its_own_is_told_of_in_the_same_sentence(monkeypatch):
@@ -77,25 +69,25 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
         return work
 
     monkeypatch.setattr(compiling, "compiled", note)
-    monkeypatch.setattr(passes, "compiled", note)
+    monkeypatch.setattr(stages, "compiled", note)
     monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
     chosen = options(compile="default", vae_layers="channels-last")
     loaded = load_engine(files, chosen, check_models(files, chosen), lambda kind: None)
     assert loaded.settings["compile"] == "default"
     assert loaded.settings["vae"]["layers"] == "channels-last"
-    stages = ["_before", "_between", "_after"]
-    assert [name for name, _ in asked] == ["_trial", "_decode_frame", *stages, *stages]
+    layer = ["_before", "_between", "_after"]
+    assert [name for name, _ in asked] == ["_trial", "_decode_frame", *layer, *layer]
     assert {backend for _, backend in asked} == {"inductor"}
 
 
 def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
-    for owner in (compiling, passes):
+    for owner in (compiling, stages):
         monkeypatch.setattr(owner, "compiled", failing)
     loaded = load_engine(files, options(), check_models(files, options()), lambda kind: None)
     assert loaded.settings["compile"] == "off"
 
 
-def test_the_command_line_passes_the_choice_on(capsys):
+def test_the_command_line_passes_the_choice_on():
     import argparse
 
     from sdvg_core.cli.options import add_device_options, add_model_options
@@ -103,7 +95,5 @@ def test_the_command_line_passes_the_choice_on(capsys):
     parser = argparse.ArgumentParser()
     add_model_options(parser)
     add_device_options(parser)
-    found = load_options(parser.parse_args(["--compile", "graphs", "--vae-layers", "channels-last"]))
-    assert (found.compile, found.vae_layers) == ("graphs", "channels-last")
-    assert main(["demo", "--compile", "graphs"]) == 2
-    assert "expected a CUDA device for CUDA graphs" in capsys.readouterr().err
+    found = load_options(parser.parse_args(["--compile", "default", "--vae-layers", "channels-last"]))
+    assert (found.compile, found.vae_layers) == ("default", "channels-last")

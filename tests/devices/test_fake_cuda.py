@@ -2,7 +2,7 @@
 
 torch's FakeTensorMode keeps shapes, dtypes and devices, and no numbers; an operation on tensors of two devices is
 an error as on a GPU. The device `lazy` stands for CUDA, whose name a build of torch without CUDA cannot even index
-with. What needs a GPU itself is not here: streams, events, graphs, compiled code and kernels.
+with. What needs a GPU itself is not here: streams, events, compiled code and kernels.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import torch
 from overlap_parts import EagerLane
-from recorded import Recorder
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
@@ -25,7 +24,7 @@ from sdvg_core.bench.gauges import NoGauge
 from sdvg_core.bench.measure import Studio
 from sdvg_core.bench.models import PROMPT, Models, random_models
 from sdvg_core.bench.routes import parse_route
-from sdvg_core.causal_wan import backends, passes
+from sdvg_core.causal_wan import backends, stages
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.decoders import wan_vae
 from sdvg_core.engine import speculate
@@ -81,8 +80,7 @@ def shapes(monkeypatch) -> Iterator[None]:
     for module in ("speculate", "drafts"):
         monkeypatch.setattr(f"sdvg_core.engine.{module}.check_finite", lambda *_: None)
     monkeypatch.setattr(backends, "_capability", lambda device: backends.HOPPER)
-    monkeypatch.setattr(passes, "CudaRecorder", lambda device: Recorder())
-    for module in (passes, wan_vae):
+    for module in (stages, wan_vae):
         monkeypatch.setattr(module, "compiled", lambda work, backend: work)
     monkeypatch.setattr("sdvg_core.engine.overlap.Lane", EagerLane)
     with Shapes():
@@ -113,14 +111,13 @@ heavy = pytest.mark.heavy
 @pytest.mark.parametrize(
     "name, route, beside",
     [
-        ("graphs+planes", "r=1", OTHER_GPU),
+        ("compiled+planes", "r=1", OTHER_GPU),
         pytest.param("ours", "r=1", GPU, marks=heavy),
         pytest.param("ours", "r=1", OTHER_GPU, marks=heavy),
         pytest.param("channels-last", "anchor-only", GPU, marks=heavy),
         pytest.param("planes", "draft-only", GPU, marks=heavy),
         pytest.param("compiled", "target-only", GPU, marks=heavy),
-        pytest.param("compiled+planes", "r=1", GPU, marks=heavy),
-        pytest.param("graphs", "anchor-only", GPU, marks=heavy),
+        pytest.param("compiled+planes", "anchor-only", GPU, marks=heavy),
         pytest.param("as-published", "r=1", GPU, marks=heavy),
         pytest.param("as-published", "r=1", OTHER_GPU, marks=heavy),
     ],
@@ -136,9 +133,9 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
     "name, policy",
     # Blocks begun ahead are made at once here, so none may wait for a picture, as recomputing does.
     [
-        ("graphs+overlap", "incremental"),
+        ("compiled+overlap", "incremental"),
         pytest.param("ours", "recompute", marks=heavy),
-        pytest.param("graphs", "recompute", marks=heavy),
+        pytest.param("compiled", "recompute", marks=heavy),
         pytest.param("ours", "incremental", marks=heavy),
     ],
 )
@@ -155,8 +152,3 @@ def test_scores_come_to_the_host_from_frames_on_either(crop, shapes):
     for device in (GPU, CPU):
         scores = scorer.score(torch.empty(1, 5, 3, 480, 832, device=device), PROMPT)
         assert (scores.shape, scores.dtype, scores.device) == ((5,), torch.float32, CPU)
-
-
-def test_a_recording_reads_its_timestep_from_the_device(shapes):
-    """Catches one on the host: it may meet the device's, but a recording keeps the number that it had then."""
-    assert (passes._fixed(937.5, GPU).device, passes._fixed(937.5, GPU).dtype) == (GPU, torch.float64)

@@ -35,7 +35,7 @@ def told(monkeypatch) -> list[str]:
 
 @pytest.mark.parametrize("error", [None, Unwanted(), RuntimeError("broken")])
 def test_nothing_is_left_to_do_on_the_device_when_work_has_ended_however_it_ended(error, told):
-    """Catches a block that nobody wants still being made on memory that the next video plays its recordings on."""
+    """Catches a block that nobody wants still being made while the next video begins."""
 
     def work() -> int:
         told.append("work")

@@ -1,4 +1,4 @@
-"""A plan for two devices, and one whose passes are recorded."""
+"""A plan for two devices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_what_lies_on_two_devices_is_what_lay_on_one(overlap):
 
 
 def test_every_part_has_an_owner_among_the_models():
-    everything = replace(FULL, overlap=True, compile="graphs")
+    everything = replace(FULL, overlap=True)
     owners = {owner(part, step) for step, of in parts(everything).items() for part in of}
     assert owners == set(WORKERS.values())
 
@@ -62,28 +62,6 @@ def test_only_on_two_devices_does_the_overlap_save_time():
     assert both.forced == serial.forced
 
 
-def test_recorded_passes_keep_what_they_touch_in_every_step():
-    plain, kept = parts(FULL), parts(replace(FULL, compile="graphs"))
-    sizes = Sizes.of(FULL, fp8=False)
-    for step, of in kept.items():
-        assert of["target keys and values"] == plain["target"]["target keys and values"]
-        assert of["drafter keys and values"] == plain["draft"]["drafter keys and values"]
-        more = {name: size for name, size in of.items() if size != plain[step].get(name)}
-        for name, own in (("target", "target"), ("drafter", "draft")):
-            text = sizes.states[f"{name} text keys and values"]
-            assert more[f"{name} recordings"] == text + (0 if step == own else sizes.working[own])
-        assert set(more) <= {f"{name} {what}" for name in FULL.models for what in ("keys and values", "recordings")}
-    assert parts(replace(FULL, compile="default")) == plain
-
-
-def test_a_recording_plays_on_fixed_addresses_so_nothing_is_moved():
-    assert not plan(24, FULL).setting.stays
-    refused = plan(24, replace(FULL, compile="graphs"))
-    assert not refused.fits
-    assert refused.setting.stays
-    assert "without --compile graphs parts can leave" in plan_text(refused)
-
-
 @pytest.mark.parametrize("layers, more", [("planes", 0.6 * GB), ("channels-last", 0)])
 def test_the_layers_of_the_vae_are_counted(layers, more):
     plain, other = parts(FULL), parts(replace(FULL, vae_layers=layers))
@@ -91,10 +69,10 @@ def test_the_layers_of_the_vae_are_counted(layers, more):
 
 
 def test_the_command_takes_all_of_it(capsys):
-    options = ["--side-device", "--overlap", "--compile", "graphs", "--vae-layers", "planes"]
+    options = ["--side-device", "--overlap", "--compile", "default", "--vae-layers", "planes"]
     assert main(["plan", "--vram", "80", "--json", *options]) == 0
     found = json.loads(capsys.readouterr().out)
     asked = (found["side_device"], found["overlap"], found["compile"], found["vae_layers"])
-    assert asked == (True, True, "graphs", "planes")
+    assert asked == (True, True, "default", "planes")
     assert found["peak_bytes"] == max(sum(of.values()) for of in found["bytes"].values())
     assert found["side_peak_bytes"] == max(sum(of.values()) for of in found["side_bytes"].values()) > 8 * GB

@@ -1,0 +1,96 @@
+"""Layers with compiled stages: the same video, and few shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import (
+    POLICIES,
+    PROMPT,
+    can_compile,
+    latents_of,
+    make_engine,
+    run,
+    scripted,
+)
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from sdvg_core.bench.check import collect, differences
+from sdvg_core.causal_wan.stages import compiled_stages
+from sdvg_core.devices.compiling import compiler_of
+from sdvg_core.engine.speculate import Emitted
+
+ROUTE = scripted("rarraaararaa")
+STEPS = "1000,750,500,250"
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def plain(policy: str) -> list[Emitted]:
+    return run(make_engine(policy, schedule=STEPS), ROUTE, blocks=12)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_layer_is_compiled_in_three_pieces_and_never_again(policy, fresh_compiler):
+    """Catches a position, a slot, a layer's number or a timestep that is a constant of the compiled code."""
+    counter = CompileCounterWithBackend("eager")
+    stages = compiled_stages(counter)
+    engine = make_engine(policy, schedule=STEPS, stages=stages)
+    seen: list[int] = []
+
+    def note(index: int):
+        seen.append(counter.frame_count)
+        return PROMPT
+
+    made = run(engine, ROUTE, blocks=12, condition_of=note)
+    assert counter.frame_count == 3
+    assert set(seen[4:]) == {3}  # asked before every block
+    assert torch.equal(latents_of(made), latents_of(plain(policy)))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("policy", POLICIES)
+def test_traced_and_rewritten_stages_make_the_same_video_to_rounding(policy, fresh_compiler):
+    stages = compiled_stages("aot_eager")
+    made = run(make_engine(policy, schedule=STEPS, stages=stages), ROUTE, blocks=12)
+    found = differences(collect(plain(policy)), collect(made))
+    assert found["latents"] < 1e-4 * found["latents_rms"]
+    assert found["decided_otherwise"] == []
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
+@pytest.mark.parametrize("policy", POLICIES)
+def test_stages_compiled_to_machine_code_make_the_same_video_to_rounding(policy, fresh_compiler):
+    """Fused sums are taken in another order; float32 has 24 bits, and 12 blocks follow from one another."""
+    stages = compiled_stages()
+    made = run(make_engine(policy, schedule=STEPS, stages=stages), ROUTE, blocks=12)
+    found = differences(collect(plain(policy)), collect(made))
+    assert found["latents"] < 1e-3 * found["latents_rms"]
+    assert found["scores"] < 1e-2
+    assert found["decided_otherwise"] == []
+
+
+def test_what_cannot_be_compiled_whole_is_an_error_and_not_half_compiled(fresh_compiler):
+    stages = compiled_stages("eager")
+    engine = make_engine("recompute", schedule=STEPS, stages=stages)
+
+    class Asking(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if float(x.sum()) > 0 else -x
+
+    engine.target._model.tree.blocks[0].ffn = Asking()
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException):
+        run(engine, ROUTE, blocks=12)
+
+
+def test_nothing_is_compiled_unless_it_is_asked_for():
+    assert compiled_stages(compiler_of("off")) is None
+    assert compiled_stages(compiler_of("default")) is not None
