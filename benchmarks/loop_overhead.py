@@ -21,7 +21,7 @@ from torch import Tensor
 
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.parts import Engine
-from sdvg_core.engine.router import RouterConfig, parse_script
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Condition, Generated
@@ -80,7 +80,7 @@ def overhead_ms(script: str) -> float:
     part = Part(timed)
     engine = Engine(drafter=part, target=part, codec=part, scorer=part)
     condition = Condition(torch.zeros(1, 1, 1), "", "")
-    router = RouterConfig(policy="scripted", script=parse_script(script))
+    router = RouterConfig(policy="scripted", script=script)
     noise = KeyedNoise(seed=0, channels=16, height=8, width=8)
     began = time.perf_counter()
     for _ in speculate(engine, router, plan_spans(BLOCKS, 3), noise, lambda _: condition):

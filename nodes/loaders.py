@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
-from ..sdvg_core.pipeline.loading import AUTO
+from ..sdvg_core.devices.execution import AUTO
 from .host.files import WEIGHT_DTYPES, load_model
 from .host.presets import attach_preset
 from .known import check_option, known_inputs_only, node_schema
@@ -83,7 +84,7 @@ class DrafterLoader(io.ComfyNode):
         """Load it and note how it is to be run."""
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
-        return io.NodeOutput(attach_preset(load_model(path, weight_dtype), chosen_preset(preset)))
+        return io.NodeOutput(attach_preset(load_model(path, weight_dtype), chosen_preset(preset), Path(file).name))
 
 
 class TargetLoader(DrafterLoader):

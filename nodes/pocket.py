@@ -53,8 +53,10 @@ class PocketModels(io.ComfyNode):
     def execute(cls, prompt) -> io.NodeOutput:
         """Load the set with the ordinary loaders, and encode the prompt. Raises `BadInput` for other prompts."""
         text, files = parse(prompt).text, trained_set()
-        drafter = attach_preset(load_model(str(files.drafter), "default"), get_preset("self-forcing-1.3b"))
-        target = attach_preset(load_model(str(files.target), "default"), get_preset("krea-14b"))
+        drafter = attach_preset(
+            load_model(str(files.drafter), "default"), get_preset("self-forcing-1.3b"), files.drafter.name
+        )
+        target = attach_preset(load_model(str(files.target), "default"), get_preset("krea-14b"), files.target.name)
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
         scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
         (embedding,) = encode_prompts(files, (text,), load_options()).values()

@@ -8,7 +8,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import Policy, RouterConfig, parse_script
+from ..sdvg_core.engine.router import Policy, RouterConfig
 from ..sdvg_core.errors import BadInput
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
@@ -17,7 +17,6 @@ from .known import check_option, known_inputs_only, node_schema
 from .sockets import RewardModel, Router, RouterValue
 
 NONE = "none"
-NEEDS_SCORES = ("reward", "percentile", "scripted")
 
 
 class QualityRouter(io.ComfyNode):
@@ -106,7 +105,7 @@ class QualityRouter(io.ComfyNode):
         """Build the router."""
         check_option(policy, "policy", get_args(Policy), cls)
         config = router_config(policy, force_first=force_first, bail_out=bail_out, repair_step=repair_step)
-        if config.policy not in NEEDS_SCORES:
+        if not config.needs_scorer:
             return io.NodeOutput(RouterValue(config, None))
         return io.NodeOutput(
             RouterValue(config, scorer or _load(reward_file, crop=crop, device=device, dtype=dtype))
@@ -143,7 +142,11 @@ def _policy_input() -> Any:
         step=0.01,
         tooltip="Share of all blocks that should be drafts; the threshold follows the scores of this run.",
     )
-    script = io.String.Input("script", default="raaaaaaaa", tooltip="One letter per block: a accepts, r rejects.")
+    script = io.String.Input(
+        "script",
+        default="raaaaaaaa",
+        tooltip="One letter per block: a and r score the draft, then keep or reject it; d keeps it unscored; t lets the target make it.",
+    )
     return io.DynamicCombo.Input(
         "policy",
         tooltip="Who makes a block. 'reward' is the paper's; the others are what it is compared with.",
@@ -161,10 +164,7 @@ def _policy_input() -> Any:
 
 def router_config(policy: dict[str, Any], **modifiers: Any) -> RouterConfig:
     """Return the router's settings from the policy's widgets."""
-    settings = {**policy, **modifiers}
-    if "script" in settings:
-        settings["script"] = parse_script(settings["script"])
-    return RouterConfig(**settings)
+    return RouterConfig(**policy, **modifiers)
 
 
 def _load(reward_file: str, **options: Any) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import get_args
 
 from comfy_api.latest import io
 
-from ..sdvg_core.causal_wan.backends import AUTO
-from ..sdvg_core.causal_wan.fp8_cache import KV_DTYPES
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
+from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
+from .host.job import Job
 from .host.progress import route_events
-from .host.run import Job, run_job
+from .host.run import run_job
 from .known import known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router
 
@@ -90,7 +91,7 @@ class SpeculativeSampler(io.ComfyNode):
                 ),
                 io.Combo.Input(
                     "kv_dtype",
-                    options=list(KV_DTYPES),
+                    options=list(get_args(KvDtype)),
                     default=AUTO,
                     advanced=True,
                     optional=True,
@@ -146,8 +147,7 @@ class SpeculativeSampler(io.ComfyNode):
             seed=seed,
             schedule=None if schedule == PRESET_SCHEDULE else schedule,
             drafter_context=drafter_context,
-            overlap=overlap,
-            kv_dtype=kv_dtype,
+            execution=Execution(kv_dtype=kv_dtype, overlap=overlap),
             continue_from=continue_from,
             start_image=start_image,
             node_id=cls.hidden.unique_id,

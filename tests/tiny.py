@@ -16,7 +16,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import Ops, TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
-from sdvg_core.causal_wan.forward import Stages
+from sdvg_core.causal_wan.forward import PLAIN, Stages
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
@@ -26,8 +26,8 @@ from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import DrafterContext, Emitted, speculate
-from sdvg_core.engine.timeline import Timeline
-from sdvg_core.engine.types import Condition
+from sdvg_core.engine.timeline import Timeline, replay
+from sdvg_core.engine.types import Block, Condition
 
 CONFIG = WanConfig(
     dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4
@@ -127,7 +127,7 @@ def make_generator(
     encoder: AnchorEncoder | None = None,
     before_pass: Callable[[str], None] | None = None,
     tree: WanTree | None = None,
-    stages: Stages | None = None,
+    stages: Stages = PLAIN,
     ops: Ops | None = None,
 ) -> CountingGenerator:
     context: ContextPolicy
@@ -193,6 +193,16 @@ def run(
     )
 
 
+def timeline_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[Timeline, Tensor]:
+    """The timeline that ends with `blocks`, decoded from the start, and its frames."""
+    shown = []
+    timeline = Timeline(History(horizon=horizon))
+    for after, frames in replay(blocks, codec, horizon):
+        timeline = after
+        shown.append(frames)
+    return timeline, torch.cat(shown, dim=1)
+
+
 def latents_of(emitted: Sequence[Emitted]) -> Tensor:
     return torch.cat([e.block.latents for e in emitted], dim=2)
 
@@ -202,7 +212,7 @@ def frames_of(emitted: Sequence[Emitted]) -> Tensor:
 
 
 def scripted(pattern: str, **options: Any) -> RouterConfig:
-    return RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern), **options)
+    return RouterConfig(policy="scripted", script=pattern, **options)
 
 
 def can_compile() -> bool:

@@ -18,7 +18,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import ROPE_BASE, TorchOps
 from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.forward import TextKV, context_pass, denoise_pass, project_text, token_grid
+from sdvg_core.causal_wan.forward import Pass, TextKV, context_pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
 
@@ -96,7 +96,7 @@ class Prompted:
     def see(self, context: Tensor) -> Prompted:
         """Take in clean latents `b c 3 h w`, the context of the block to come."""
         rope = self.ops.rope(self.tree, 0, token_grid(self.tree, context.shape[2:]), context.device)
-        context_pass(self.tree, context, self.text, self.cache, self.place, rope, self.ops)
+        context_pass(self.tree, context, Pass(self.text, self.cache, self.place, rope, self.ops))
         self.place = Place(BLOCK, tuple(range(BLOCK, 2 * BLOCK)), 2 * BLOCK)
         return self
 
@@ -110,7 +110,7 @@ class Prompted:
     def velocity(self, x: Tensor, timestep: float) -> Tensor:
         """Predict the velocity of noisy blocks `b c 3 h w` at one timestep."""
         rope = self.ops.rope(self.tree, self.place.position, token_grid(self.tree, x.shape[2:]), x.device)
-        return denoise_pass(self.tree, x, timestep, self.text, self.cache, self.place, rope, self.ops)
+        return denoise_pass(self.tree, x, timestep, Pass(self.text, self.cache, self.place, rope, self.ops))
 
     @torch.no_grad()
     def sample(self, noises: Sequence[Tensor]) -> Tensor:

@@ -26,9 +26,8 @@ from sdvg_core.pocket.trained_set import load_options, trained_set
 from sdvg_core.pocket.world import SIZE, held_out_prompts, render
 from sdvg_core.report.canvas import FAINT, Canvas
 from sdvg_core.report.fates import COLOURS, fate_of
-from sdvg_core.study.bench import Job, open_bench
+from sdvg_core.study.equipment import WorkerOptions, configured, open_equipment
 from sdvg_core.study.protocol import Configuration
-from sdvg_core.study.take import Take
 
 WAYS = (
     Configuration(name="target-only", group="", router=RouterConfig(policy="always-target")),
@@ -51,20 +50,15 @@ class Strip:
 def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
     """Make every video and return its rows by prompt."""
     files, load = trained_set(), load_options()
-    bench = open_bench(Job(files=files, load=load))
+    equipment = open_equipment(WorkerOptions(files=files, load=load))
     embeddings = encode_prompts(files, prompts, load)
     found = []
     for prompt in prompts:
         scene = parse(prompt)
-        take = Take(
-            spans=bench.spans,
-            noise=bench.noise(0),
-            condition=Condition(embeddings[prompt], prompt, prompt),
-            seed=0,
-        )
+        run = equipment.run(Condition(embeddings[prompt], prompt, prompt), 0)
         rows = []
         for way in WAYS:
-            emitted = list(take.run(bench.engine, way, bench.clock))
+            emitted = list(configured(run, way, equipment.engine, equipment.clock).blocks())
             lengths = [one.frames.shape[1] for one in emitted]
             shown = [length // 2 + start for start, length in zip(accumulate([0, *lengths]), lengths, strict=False)]
             clip = torch.cat([one.frames for one in emitted], dim=1)[0]

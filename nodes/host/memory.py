@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import comfy.model_management as mm
 import torch
 
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.errors import BadInput
+from .job import Job
 from .needs import Needs, needs_of, plan_request
 from .plan_text import describe_plan, out_of_memory
 from .residency import Weights, in_use, is_out_of_memory, load_together, read_room, weights_of
-
-if TYPE_CHECKING:
-    from .run import Job
 
 T = TypeVar("T")
 
@@ -57,8 +55,7 @@ def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
         width=job.width,
         height=job.height,
         blocks=job.blocks,
-        overlap=job.overlap,
-        kv_dtype=job.kv_dtype,
+        execution=job.execution,
     )
     return Memory(
         patchers=tuple(patchers.values()),

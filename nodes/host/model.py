@@ -6,9 +6,7 @@ makes them work. Latents stay in the model's normalised space; only a node's LAT
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -20,11 +18,9 @@ from comfy.ldm.wan.model import sinusoidal_embedding_1d
 from comfy.model_patcher import ModelPatcher
 from torch import Tensor
 
+from ...sdvg_core.causal_wan.build import Wan
 from ...sdvg_core.causal_wan.config import WanConfig
-from ...sdvg_core.causal_wan.context import ContextPolicy
-from ...sdvg_core.causal_wan.generator import CausalWanGenerator
-from ...sdvg_core.causal_wan.schedule import Schedule
-from ...sdvg_core.engine.types import Generated
+from ...sdvg_core.causal_wan.presets import Preset
 
 
 class ComfyOps:
@@ -60,45 +56,17 @@ class ComfyOps:
         return apply_rope1(x, rope)
 
 
-class ComfyGenerator(CausalWanGenerator):
-    """A block generator over a loaded MODEL, which makes its CUDA device the current one while it works.
-
-    Some of ComfyUI's kernels run on the current device, and two models may live on two.
-    """
-
-    def generate(self, *args: Any, **kwargs: Any) -> Generated:
-        """Make a block, as `CausalWanGenerator.generate` does."""
-        device = self._model.device
-        with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            return super().generate(*args, **kwargs)
-
-
-def comfy_generator(
-    patcher: ModelPatcher,
-    *,
-    name: str,
-    context: ContextPolicy,
-    schedule: Schedule,
-    block_frames: int,
-    before_pass: Callable[[str], None],
-    kv_fp8: bool = False,
-    clock: Callable[[], float] = time.perf_counter,
-) -> ComfyGenerator:
-    """Return a generator over a MODEL that `check_model` let pass. It loads nothing: see `residency`.
+def comfy_wan(patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False) -> Wan:
+    """Return a MODEL that `check_model` let pass as a transformer to generate with. It loads nothing: see `residency`.
 
     `kv_fp8`: keep keys and values in float8_e4m3fn.
     """
-    return ComfyGenerator(
-        patcher.model.diffusion_model,
-        name=name,
+    return Wan(
+        tree=patcher.model.diffusion_model,
         ops=ComfyOps(compute_dtype(patcher), patcher.model_options.get("transformer_options", {})),
-        context=context,
-        schedule=schedule,
-        block_frames=block_frames,
+        preset=preset,
         device=patcher.load_device,
         kv_fp8=kv_fp8,
-        before_pass=before_pass,
-        clock=clock,
     )
 
 

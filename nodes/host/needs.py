@@ -13,9 +13,9 @@ import torch
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
 
-from ...sdvg_core.causal_wan.backends import AUTO
 from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.setting import WORKERS, Setting, Sizes, owner, step_parts
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
@@ -40,8 +40,7 @@ def plan_request(
     target: tuple[ModelPatcher, Preset],
     vae: VAE,
     scorer: ImageRewardScorer | None,
-    overlap: bool = False,
-    kv_dtype: str = AUTO,
+    execution: Execution,
     **size: int,
 ) -> PlanRequest:
     """Return what the core is asked to plan. `size`: width, height, blocks. Raises `BadInput` for what cannot be."""
@@ -55,8 +54,7 @@ def plan_request(
         dtype=_name(dtype),
         vae_base=vae.first_stage_model.decoder.dim,
         vae_dtype=_name(vae.vae_dtype),
-        overlap=overlap,
-        kv_dtype=kv_dtype,
+        execution=execution,
         **size,
     )
     return replace(request, reward=scorer.config, reward_dtype=_name(scorer.dtype)) if scorer else request

@@ -7,14 +7,20 @@ from typing import Any
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
 from .model import config_of
 
-KEY = "sdvg_preset"
+KEY, FILE_KEY = "sdvg_preset", "sdvg_file"
 
 
-def attach_preset(patcher: Any, preset: Preset | None) -> Any:
-    """Return the MODEL with the preset attached; None leaves it to be guessed."""
-    if preset is not None:
-        patcher.set_attachments(KEY, preset)
+def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None) -> Any:
+    """Return the MODEL with the preset attached, None leaves it to be guessed; and with its file's name for reports."""
+    for key, value in ((KEY, preset), (FILE_KEY, file)):
+        if value is not None:
+            patcher.set_attachments(key, value)
     return patcher
+
+
+def file_of(patcher: Any) -> str | None:
+    """Return the name of a MODEL's file, without folders; None for one from another loader."""
+    return patcher.get_attachment(FILE_KEY)
 
 
 def preset_of(patcher: Any) -> Preset:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any
 
 import comfy.utils
@@ -13,64 +11,31 @@ import comfyui_version
 import torch
 from torch import Tensor
 
-from ...sdvg_core.causal_wan.backends import AUTO
+from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.causal_wan.schedule import get_schedule
+from ...sdvg_core.devices.device import device_clock
 from ...sdvg_core.devices.environment import versions_on
-from ...sdvg_core.engine.history import timeline_from_latents
-from ...sdvg_core.engine.noise import KeyedNoise
-from ...sdvg_core.engine.overlap import speculate_overlapped
-from ...sdvg_core.engine.parts import Engine
+from ...sdvg_core.engine.fit import check_fit, check_overlap, check_scorer
 from ...sdvg_core.engine.records import BlockRecord
+from ...sdvg_core.engine.run import Run, plan_run
+from ...sdvg_core.engine.size import check_given_shape, check_size
 from ...sdvg_core.engine.spans import plan_spans, spans_of_clip
-from ...sdvg_core.engine.speculate import Emitted, speculate
-from ...sdvg_core.engine.types import Block
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.pipeline.described import FP8_NOTE, OVERLAP_NOTE
-from ...sdvg_core.pipeline.loading import device_clock
-from ...sdvg_core.report.run_report.run_report import RunReport, predict_target_only
+from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
+from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
-from ..sockets import PromptEntry, RouterValue
 from .checks import check_model, check_pair
 from .conditioning import read_conditions
-from .engine import build_engine
-from .memory import memory_of, while_resident
-from .model import compute_dtype
-from .presets import preset_of
+from .job import Job
+from .memory import Memory, memory_of, while_resident
+from .model import comfy_wan, compute_dtype, config_of
+from .presets import file_of, preset_of
 from .progress import NodeProgress
 from .vae import ComfyCodec, check_vae
 
 logger = logging.getLogger(__name__)
 
 FPS = 16.0  # what Wan 2.1 was trained at; the video's own rate is set where it is saved
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Job:
-    """What is wired into the sampler, as it came."""
-
-    drafter: Any
-    target: Any
-    vae: Any
-    router: RouterValue
-    prompts: tuple[PromptEntry, ...]
-    width: int
-    height: int
-    blocks: int
-    seed: int
-    schedule: str | None
-    drafter_context: str
-    overlap: bool
-    kv_dtype: str
-    continue_from: dict[str, Any] | None
-    start_image: Tensor | None
-    node_id: str | None
-    workflow_id: str | None
-
-    @property
-    def kv_fp8(self) -> bool:
-        """Whether keys and values are kept in float8_e4m3fn."""
-        return self.kv_dtype != AUTO
 
 
 def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
@@ -81,67 +46,91 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
     notes = (*check_model(job.drafter, "drafter"), *check_model(job.target, "target"))
     check_pair(job.drafter, job.target)
     check_vae(job.vae)
-    check_size(job)
-    drafter, target = _presets(job)
+    drafter, target = (_wan(job, patcher) for patcher in (job.drafter, job.target))
+    check_request(job, drafter, target)
     channels = job.target.model.diffusion_model.text_dim
     conditions = read_conditions(job.prompts, channels, scored=job.router.scorer is not None)
-    codec = ComfyCodec(job.vae)
     progress = NodeProgress(
-        job.node_id, job.blocks, len(get_schedule(target.schedule)), workflow_id=job.workflow_id
+        job.node_id, job.blocks, len(_shape("target", target).timesteps), workflow_id=job.workflow_id
     )
-    memory = memory_of(job, drafter, target)
+    memory = memory_of(job, drafter.preset, target.preset)
     plan = memory.plan
     for line in plan:
         logger.info("SDVG memory: %s", line)
     progress.say("\n".join(plan))
 
-    def make() -> tuple[Tensor, Tensor, list[BlockRecord]]:
+    def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds keys and values, is built in here and is gone with it.
-        clock = device_clock(*memory.devices)
-        engine = build_engine(job, drafter, target, codec, progress)
-        return _make(job, engine, conditions, _given(job, codec), target.block_frames, progress, clock)
+        run = _plan(job, drafter, target, conditions, memory, progress)
+        frames, latents, records = _make(run, progress)
+        return frames, latents, _report(job, run, conditions, records, (*notes, *plan))
 
-    frames, latents, records = while_resident(memory, make)
-    # Beside a draft on the same device, decoding takes longer than it would for the target alone.
-    shared = job.overlap and job.vae.device == job.target.load_device
-    target_only = (None if shared else predict_target_only(records)) or (None, None)
-    report = RunReport(
-        settings=_settings(job, drafter, target),
-        versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
-        blocks=tuple(records),
-        fps=FPS,
-        notes=(*notes, *plan, *_scorer_notes(job, conditions), *_notes_on(job)),
-        target_only_seconds=target_only[0],
-        target_only_source=target_only[1],
-    )
+    frames, latents, report = while_resident(memory, make)
     samples = job.target.model.process_latent_out(latents)
     return frames, {"samples": samples.cpu()}, report
 
 
-def check_size(job: Job) -> None:
-    """Raise `BadInput` unless width and height fit the VAE and the patches, and the clip to go on from."""
-    for name, size in (("width", job.width), ("height", job.height)):
-        if size % 16:
-            lower = max(size // 16, 1) * 16
-            raise BadInput(f"expected {name} as a multiple of 16, but got {size}; use {lower} or {lower + 16}")
-    if job.continue_from is None:
-        return
-    if job.start_image is not None:
-        raise BadInput("expected a clip to go on from or a start image, but both are wired in; remove one")
-    shape = tuple(job.continue_from["samples"].shape)
-    wanted = (job.height // 8, job.width // 8)
-    if len(shape) != 5 or shape[0] != 1 or shape[1] != ComfyCodec.latent_channels or shape[3:] != wanted:
-        raise BadInput(
-            f"expected a video LATENT of one clip, 1 x 16 x frames x {wanted[0]} x {wanted[1]}, to go on from, but got "
-            f"{' x '.join(map(str, shape))}; wire in the sampler's own latent, and set the size it was made in"
-        )
+def check_request(job: Job, drafter: Wan, target: Wan) -> None:
+    """Raise `BadInput` for a size, a route or a beginning that these models cannot make."""
+    stride = ComfyCodec.spatial_stride
+    check_size(job.width, job.height, stride * target.tree.patch_size[1])
+    if job.continue_from is not None and job.start_image is not None:
+        raise BadInput("a video starts from a clip or from an image, but both are wired in; remove one")
+    if job.continue_from is not None:
+        rows, columns = job.height // stride, job.width // stride
+        check_given_shape(job.continue_from["samples"].shape, ComfyCodec.latent_channels, rows, columns)
+    block_frames = target.preset.block_frames
+    clip = spans_of_clip(_frames_given(job), block_frames)
+    spans = plan_spans(job.blocks, block_frames, clip[-1].stop if clip else 0)
+    shapes = _shape("drafter", drafter), _shape("target", target)
+    check_scorer(job.router.config, there_is_one=job.router.scorer is not None)
+    check_fit(*shapes, ComfyCodec.latent_channels, job.router.config, spans)
+    if job.execution.overlap:
+        check_overlap(job.drafter_context, needs_pixels=drafter.preset.policy == "recompute")
 
 
-def _presets(job: Job) -> tuple[Preset, Preset]:
-    presets = preset_of(job.drafter), preset_of(job.target)
-    if job.schedule is None:
-        return presets
-    return replace(presets[0], schedule=job.schedule), replace(presets[1], schedule=job.schedule)
+def _frames_given(job: Job) -> int:
+    if job.continue_from is not None:
+        return int(job.continue_from["samples"].shape[2])
+    return int(job.start_image is not None)
+
+
+def _wan(job: Job, patcher: Any) -> Wan:
+    preset = preset_of(patcher)
+    if job.schedule is not None:
+        preset = replace(preset, schedule=job.schedule)
+    return comfy_wan(patcher, preset, kv_fp8=job.execution.kv_fp8)
+
+
+def _shape(name: str, wan: Wan) -> WanShape:
+    return WanShape.of(name, config_of(wan.tree), wan.preset)
+
+
+def _plan(
+    job: Job, drafter: Wan, target: Wan, conditions: Conditions, memory: Memory, progress: NodeProgress
+) -> Run:
+    codec = ComfyCodec(job.vae)
+    engine = build_engine(
+        drafter,
+        target,
+        codec,
+        job.router.scorer,
+        overlap=job.execution.overlap,
+        before_pass=progress.before_pass,
+    )
+    return plan_run(
+        engine,
+        job.router.config,
+        conditions,
+        blocks=job.blocks,
+        seed=job.seed,
+        width=job.width,
+        height=job.height,
+        drafter_context=job.drafter_context,
+        given=_given(job, codec),
+        ahead=job.drafter.load_device if job.execution.overlap else None,
+        clock=device_clock(*memory.devices),
+    )
 
 
 def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
@@ -155,84 +144,61 @@ def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
     return codec.encode(fitted[:, None])
 
 
-def _make(
-    job: Job,
-    engine: Engine,
-    conditions: Conditions,
-    given: Tensor | None,
-    block_frames: int,
-    progress: NodeProgress,
-    clock: Callable[[], float],
-) -> tuple[Tensor, Tensor, list[BlockRecord]]:
-    """Run the loop; return frames `f h w c`, latents `b c t h w` and the records."""
-    spans = spans_of_clip(given.shape[2], block_frames) if given is not None else ()
-    blocks = tuple(Block(s, given[:, :, s.start : s.stop], conditions(s.index)) for s in spans)
-    timeline, shown = timeline_from_latents(blocks, engine.codec, engine.horizon)
-    noise = KeyedNoise(seed=job.seed, channels=16, height=job.height // 8, width=job.width // 8)
-    frames = [] if shown is None else [shown.cpu()]
-    records = []
-    for emitted in _loop(job)(
-        engine,
-        job.router.config,
-        plan_spans(job.blocks, block_frames, timeline.history.frames),
-        noise,
-        conditions,
-        drafter_context=job.drafter_context,
-        start=timeline,
-        clock=clock,
-    ):
+def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
+    """Return frames `f h w c`, latents `b c t h w` and the records."""
+    timeline, shown, records = run.nothing, [], []
+    for after, frames in run.replay():
+        shown.append(frames.cpu())
+        timeline = after
+    for emitted in run.blocks(timeline):
         progress.block(emitted.record, emitted.frames)
-        frames.append(emitted.frames.cpu())
+        shown.append(emitted.frames.cpu())
         records.append(emitted.record)
         timeline = emitted.timeline
-    video = torch.cat(frames, dim=1)[0].movedim(1, -1).contiguous()
+    video = torch.cat(shown, dim=1)[0].movedim(1, -1).contiguous()
     return video, timeline.history.latents(0, timeline.history.frames), records
 
 
-def _loop(job: Job) -> Callable[..., Iterator[Emitted]]:
-    return partial(speculate_overlapped, device=job.drafter.load_device) if job.overlap else speculate
+def _report(
+    job: Job, run: Run, conditions: Conditions, records: list[BlockRecord], notes: tuple[str, ...]
+) -> RunReport:
+    texts = [condition.gate_text for _, condition in conditions.entries]
+    return assemble_report(
+        run,
+        records,
+        PartSettings(
+            drafter=_model_settings(job.drafter, preset_of(job.drafter), job.schedule),
+            target=_model_settings(job.target, preset_of(job.target), job.schedule),
+            vae={"file": None, "dtype": _name(job.vae.vae_dtype), "layers": HOST},
+            text_encoder={"file": None, "dtype": None},
+            device=str(job.target.load_device),
+            side_device=str(job.vae.device),
+            execution=job.execution,
+        ),
+        fps=FPS,
+        versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
+        notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
+        continue_from=None if job.continue_from is None else "LATENT",
+        start_image=None if job.start_image is None else "IMAGE",
+    )
 
 
-def _settings(job: Job, drafter: Preset, target: Preset) -> dict[str, Any]:
-    router = asdict(job.router.config)
-    router["script"] = "".join("a" if keep else "r" for keep in job.router.config.script)
-    scorer = dict(job.router.scorer.describe()) if job.router.scorer else {"name": "none"}
-    scorer.pop("notes", None)
-    return {
-        "drafter": _model_settings(job.drafter, drafter, job.kv_dtype),
-        "target": _model_settings(job.target, target, job.kv_dtype),
-        "scorer": scorer,
-        "router": router,
-        "seed": job.seed,
-        "blocks": job.blocks,
-        "width": job.width,
-        "height": job.height,
-        "drafter_context": job.drafter_context,
-        "overlap": job.overlap,
-        "device": str(job.target.load_device),
-        "side_device": str(job.vae.device),
-    }
+HOST = "comfyui"
+"""What the report calls kernels and layers that ComfyUI chooses."""
 
 
-def _model_settings(patcher: Any, preset: Preset, kv_dtype: str) -> dict[str, Any]:
-    names = ("block_frames", "schedule", "policy", "context_frames", "window", "sink")
-    return {
-        "preset": preset.name,
-        **{name: getattr(preset, name) for name in names},
-        "loras_and_patches": len(patcher.patches),
-        "bytes": patcher.model_size(),
-        "kv_dtype": str(compute_dtype(patcher)).removeprefix("torch.") if kv_dtype == AUTO else kv_dtype,
-    }
+def _model_settings(patcher: Any, preset: Preset, schedule: str | None) -> ModelSettings:
+    return ModelSettings(
+        file=file_of(patcher),
+        size=config_of(patcher.model.diffusion_model).size,
+        preset=replace(preset, schedule=schedule) if schedule else preset,
+        dtype=_name(compute_dtype(patcher)),
+        attention=HOST,
+        quantisation=None,
+        bytes=patcher.model_size(),
+        loras_and_patches=len(patcher.patches),
+    )
 
 
-def _scorer_notes(job: Job, conditions: Conditions) -> tuple[str, ...]:
-    if job.router.scorer is None:
-        return ()
-    scorer = job.router.scorer
-    texts = dict.fromkeys(condition.gate_text for _, condition in conditions.entries)
-    return (*scorer.describe()["notes"], *(note for text in texts for note in scorer.scorer.prompt_notes(text)))
-
-
-def _notes_on(job: Job) -> tuple[str, ...]:
-    """Return what was done beside the plain and exact, in the command line's sentences."""
-    return (*([FP8_NOTE] if job.kv_fp8 else []), *([OVERLAP_NOTE] if job.overlap else []))
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

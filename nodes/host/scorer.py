@@ -30,6 +30,10 @@ class HostScorer:
         """Return one score per pixel frame of `b f c h w`."""
         return self.scorer.score(frames, prompt)
 
+    def prompt_notes(self, prompt: str) -> tuple[str, ...]:
+        """Return what a reader of scores under this prompt must know."""
+        return self.scorer.prompt_notes(prompt)
+
     def describe(self) -> Mapping[str, Any]:
         """Return the settings for the report, and under `notes` what its reader must know."""
         described = self.scorer.describe()

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ..engine.speculate import Emitted
-from .execution import Case
-from .measure import Studio
+from .measure import Bench
+from .variants import Case
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Footage:
+class Video:
     """A video as it was made. `scores`: the worst of each scored block."""
 
     latents: Tensor
@@ -24,23 +24,22 @@ class Footage:
     scores: tuple[float, ...]
 
 
-def footage(studio: Studio, case: Case) -> Footage:
+def video_of(bench: Bench, case: Case) -> Video:
     """Make the video of a case and keep all of it."""
-    engine = case.engine(studio.setups[case.execution], studio.model_clock)
-    return collect(tuple(studio.shoot(case, engine)))
+    return collect(tuple(bench.run(case, bench.engine(case)).blocks()))
 
 
-def collect(emitted: Sequence[Emitted]) -> Footage:
+def collect(emitted: Sequence[Emitted]) -> Video:
     """Put a video's blocks together, on the CPU."""
     judged = [one.record.decision.frame_scores for one in emitted]
-    return Footage(
+    return Video(
         latents=torch.cat([one.block.latents.cpu() for one in emitted], dim=2),
         frames=torch.cat([one.frames.cpu() for one in emitted], dim=1),
         scores=tuple(min(scores) for scores in judged if scores),
     )
 
 
-def differences(plain: Footage, fast: Footage) -> dict[str, Any]:
+def compare_videos(plain: Video, fast: Video) -> dict[str, Any]:
     """Return the greatest differences, beside the size of what differs, and the scored drafts decided otherwise.
 
     Decisions are compared at a tau in the middle of the widest gap between the plain scores: another would turn on

@@ -74,7 +74,7 @@ def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
         drafter=_MeteredGenerator(engine.drafter, "draft", meter),
         target=_MeteredGenerator(engine.target, "target", meter),
         codec=_MeteredCodec(engine.codec, meter),
-        scorer=_MeteredScorer(engine.scorer, meter),
+        scorer=_MeteredScorer(engine.scorer, meter) if engine.scorer else None,
     )
 
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ..engine.noise import KeyedNoise
-from ..engine.overlap import speculate_overlapped
 from ..engine.parts import Engine
 from ..engine.records import Seconds
 from ..engine.router import RouterConfig
-from ..engine.spans import plan_spans
-from ..engine.speculate import Emitted, speculate
+from ..engine.run import Run, plan_run
 from ..errors import BadInput
 from ..plan.request import PlanRequest
 from ..report.run_report import Passes, RunReport
-from .execution import Case, Execution, Setup
 from .gauges import Gauge, metered
+from .variants import Case, Setup, Variant
 
 # Enough for every shape of either model: no context, context, and context whose first frame is encoded anew.
-WARM_UP_SCRIPTS = ((False, True, False, True), (True, True))
+WARM_UP_SCRIPTS = ("rara", "aa")
 SEED = 42
 
 
@@ -63,32 +59,36 @@ class WarmUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Studio:
-    """Where videos are made: the models as each execution runs them, the videos' size, the clocks and the gauge.
+class Bench:
+    """Where videos are timed: the models as each variant runs them, the videos' size, the clocks and the gauge.
 
     `clock` waits for every device, `model_clock` for that of the transformers.
     """
 
-    setups: Mapping[Execution, Setup]
+    setups: Mapping[str, Setup]
     request: PlanRequest
     clock: Callable[[], float]
     model_clock: Callable[[], float]
     gauge: Gauge
 
-    def film(self, case: Case) -> Sample:
+    def engine(self, case: Case) -> Engine:
+        """Return the parts of one video."""
+        return case.engine(self.setups[case.variant.name], self.model_clock)
+
+    def measure(self, case: Case) -> Sample:
         """Make one video and return what it took. Raises `BadInput` if it did not take the route it was to take."""
-        engine = case.engine(self.setups[case.execution], self.model_clock)
+        run = self.run(case, self.engine(case))
         self.gauge.clear()
         arrivals, records = [], []
         began = self.clock()
-        for emitted in self.shoot(case, engine):
+        for emitted in run.blocks():
             arrivals.append(self.clock() - began)
             records.append(emitted.record)
         taken = tuple(record.decision.accepted for record in records)
         if taken != case.route.keeps:
             raise BadInput(
-                f"expected the route {case.route.script}, but the blocks came out otherwise, for a score was no "
-                "finite number; use a wider dtype for the VAE or the scorer"
+                f"the video was to take the route {case.route.script}, but a score was no finite number and it "
+                "came out otherwise; use a wider dtype for the VAE or the scorer"
             )
         report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
         return Sample(
@@ -104,57 +104,53 @@ class Studio:
         peaks: dict[str, int] = {}
         began = self.clock()
         for script in WARM_UP_SCRIPTS:
-            engine = metered(case.engine(self.setups[case.execution], self.model_clock), self.gauge, peaks)
-            forced = not (script[0] or case.execution.as_published)
-            router = RouterConfig(policy="scripted", script=script, force_first=forced)
-            blocks = min(len(script), max(self.request.blocks, 2))
-            for _ in self._run(speculate, case, engine, router, blocks):
+            engine = metered(self.engine(case), self.gauge, peaks)
+            forced = script[0] == "r" and not case.variant.as_published
+            run = replace(
+                self.run(case, engine, blocks=min(len(script), max(self.request.blocks, 2))),
+                router=RouterConfig(policy="scripted", script=script, force_first=forced),
+                ahead=None,
+            )
+            for _ in run.blocks():
                 pass
         return WarmUp(seconds=self.clock() - began, peaks=peaks)
 
-    def shoot(self, case: Case, engine: Engine) -> Iterator[Emitted]:
-        """Yield the blocks of a video as they are made. The same noise and prompt for every case."""
-        loop = speculate
-        if case.execution.overlap:
-            loop = partial(speculate_overlapped, device=self.setups[case.execution].models.device)
-        return self._run(loop, case, engine, case.router, self.request.blocks)
-
-    def _run(
-        self,
-        loop: Callable[..., Iterator[Emitted]],
-        case: Case,
-        engine: Engine,
-        router: RouterConfig,
-        blocks: int,
-    ) -> Iterator[Emitted]:
-        codec = engine.codec
-        height, width = (side // codec.spatial_stride for side in (self.request.height, self.request.width))
-        noise = KeyedNoise(seed=SEED, channels=codec.latent_channels, height=height, width=width)
-        spans = plan_spans(blocks, engine.target.block_frames)
-        condition = self.setups[case.execution].models.condition
-        return loop(engine, router, spans, noise, lambda _: condition, clock=self.clock)
+    def run(self, case: Case, engine: Engine, blocks: int | None = None) -> Run:
+        """Return the run of a case, with the same noise and prompt for every one. `blocks`: None as requested."""
+        models = self.setups[case.variant.name].models
+        return plan_run(
+            engine,
+            case.router,
+            lambda _: models.condition,
+            blocks=blocks or self.request.blocks,
+            seed=SEED,
+            width=self.request.width,
+            height=self.request.height,
+            ahead=models.device if case.variant.execution.overlap else None,
+            clock=self.clock,
+        )
 
 
 def rounds(
-    studio: Studio, cases: Sequence[Case], repeats: int, get_ready: Callable[[Case], None]
+    bench: Bench, cases: Sequence[Case], repeats: int, get_ready: Callable[[Case], None]
 ) -> Iterator[tuple[Case, Sample]]:
     """Yield a sample of every case, then of every case again: what drifts meanwhile meets all of them alike.
 
-    `get_ready`: called with a case of each execution, before the first video in it. So a run that is stopped while
+    `get_ready`: called with a case of each variant, before the first video in it. So a run that is stopped while
     one compiles has measured those before it.
     """
-    waiting = {case.execution: case for case in one_of_each(cases)}
+    waiting = {case.variant: case for case in one_of_each(cases)}
     for _ in range(repeats):
         for case in cases:
-            if case.execution in waiting:
-                get_ready(waiting.pop(case.execution))
-            yield case, studio.film(case)
+            if case.variant in waiting:
+                get_ready(waiting.pop(case.variant))
+            yield case, bench.measure(case)
 
 
 def one_of_each(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """Return one case of every execution; those that both models take part in come first."""
+    """Return one case of every variant; those that both models take part in come first."""
     ordered = sorted(cases, key=lambda case: not case.route.routed)
-    found: dict[Execution, Case] = {}
+    found: dict[Variant, Case] = {}
     for case in ordered:
-        found.setdefault(case.execution, case)
+        found.setdefault(case.variant, case)
     return tuple(found.values())

@@ -19,10 +19,11 @@ from ..causal_wan.config import WanConfig
 from ..causal_wan.modules import WanTree
 from ..causal_wan.quantized import Fp8Linear
 from ..checkpoints.weights import WeightFile
-from ..decoders import VaeLayers, WanCodec
+from ..decoders import WanCodec
 from ..decoders.wan_vae import empty_wan_vae
 from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from ..devices.compiling import Backend
+from ..devices.execution import VaeLayers
 from ..engine.types import Condition
 from ..pipeline.loading import DTYPES
 from ..plan.request import PlanRequest

@@ -16,10 +16,10 @@ from ..plan.request import PlanRequest
 from ..plan.setting import Setting, Sizes, step_parts
 from ..report.record_json import SECONDS
 from ..report.run_report import Passes
-from .execution import OURS, Case, Execution, Setup
 from .measure import Sample, WarmUp
 from .models import Models
 from .routes import TARGET_ONLY
+from .variants import OURS, Case, Setup
 
 SCHEMA = 2
 NOT_MEASURED = "peaks are measured on CUDA devices only; torch does not count a CPU's memory"
@@ -35,14 +35,14 @@ def summarise_cases(samples: Samples) -> list[dict[str, Any]]:
 
 def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float]) -> dict[str, Any]:
     route, video = case.route, videos[case]
-    ratio = _against(case, TARGET_ONLY, case.execution, videos)
-    published = [c for c in videos if c.execution.as_published and c.route == route and c != case]
+    ratio = _against(case, TARGET_ONLY, case.variant.name, videos)
+    published = [c for c in videos if c.variant.as_published and c.route == route and c != case]
     gaps = [gap for sample in made for gap in sample.gaps]
     peaks = [sample.peak for sample in made if sample.peak is not None]
     parts = {name: median(getattr(sample.parts, name) for sample in made) for name in SECONDS}
     return {
         "route": route.name,
-        "execution": case.execution.name,
+        "execution": case.variant.name,
         "script": route.script,
         "rejected": route.rejected,
         "repeats": len(made),
@@ -58,25 +58,25 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
         "ratio_to_target_only": ratio,
         "limit": route.limit,
         "share_of_limit": ratio / route.limit if ratio and route.limit else None,
-        "ratio_to_ours": _against(case, route.name, OURS, videos) if case.execution != OURS else None,
+        "ratio_to_ours": _against(case, route.name, OURS.name, videos) if case.variant.name != OURS.name else None,
         "ratio_to_as_published": videos[published[0]] / video if published else None,
     }
 
 
-def _against(case: Case, route: str, execution: Execution, videos: Mapping[Case, float]) -> float | None:
+def _against(case: Case, route: str, variant: str, videos: Mapping[Case, float]) -> float | None:
     """Return how many times as fast a case is as another route in the same execution; None if that was not made."""
-    other = [c for c in videos if c.route.name == route and c.execution == execution]
+    other = [c for c in videos if c.route.name == route and c.variant.name == variant]
     return videos[other[0]] / videos[case] if other else None
 
 
 def summarise_memory(
-    models: Models, request: PlanRequest, warm_ups: Mapping[Execution, WarmUp], *, fp8: bool
+    models: Models, request: PlanRequest, warm_ups: Mapping[str, WarmUp], *, fp8: bool
 ) -> dict[str, Any]:
     """Return predicted and measured bytes: of the weights, and of each part of the work in our plain execution."""
     sizes = Sizes.of(request, fp8=fp8)
     steps = step_parts(request, sizes, Setting(fp8=fp8))
-    measured = warm_ups[OURS].peaks if OURS in warm_ups else {}
-    missing = NOT_MEASURED if OURS in warm_ups else NOT_OURS
+    measured = warm_ups[OURS.name].peaks if OURS.name in warm_ups else {}
+    missing = NOT_MEASURED if OURS.name in warm_ups else NOT_OURS
     return {
         "weights": {name: _compared(models.weights[name], sizes.weights[name]) for name in sizes.weights},
         "peak": {step: _compared(measured.get(step), sum(parts.values())) for step, parts in steps.items()},
@@ -89,7 +89,7 @@ def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
     return {"bytes": measured, "predicted_bytes": predicted, "deviation": deviation}
 
 
-def conditions(request: PlanRequest, models: Models, setups: Mapping[Execution, Setup], *, fp8: bool) -> Any:
+def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup], *, fp8: bool) -> Any:
     """Return everything the numbers hang on."""
     device, beside = models.device, models.side_device
     return {
@@ -107,8 +107,8 @@ def conditions(request: PlanRequest, models: Models, setups: Mapping[Execution, 
         "vae_dtype": request.vae_dtype,
         "reward_dtype": request.reward_dtype,
         "presets": {"drafter": request.drafter_preset.name, "target": request.target_preset.name},
-        "kv_dtype": request.kv_dtype,
-        "executions": {execution.name: setup.as_dict() for execution, setup in setups.items()},
+        "kv_dtype": request.execution.kv_dtype,
+        "executions": {name: setup.as_dict() for name, setup in setups.items()},
     }
 
 

@@ -12,17 +12,19 @@ from ..errors import BadInput
 from ..plan import PlanRequest, plan, plan_text
 from ..plan.setting import Setting, Sizes, most, split_parts, step_parts
 from ..plan.sizes import GB
-from .execution import Execution
+from .variants import Variant
 
 
-def room_for(request: PlanRequest, executions: Sequence[Execution], *, side: bool) -> PlanRequest:
-    """Return the run to find room for: one that does all that any execution does."""
-    return replace(
-        request,
-        side=side,
+def room_for(request: PlanRequest, variants: Sequence[Variant], *, side: bool) -> PlanRequest:
+    """Return the run to find room for: one that does all that any variant does."""
+    executions = [variant.execution for variant in variants]
+    layers = {execution.vae_layers for execution in executions}
+    most = replace(
+        request.execution,
         overlap=any(execution.overlap for execution in executions),
-        vae_layers="planes" if any(execution.vae_layers == "planes" for execution in executions) else "diffusers",
+        vae_layers="planes" if "planes" in layers else "diffusers",
     )
+    return replace(request, side=side, execution=most)
 
 
 def check_room(request: PlanRequest, device: torch.device, beside: torch.device, fp8: bool) -> None:

@@ -47,7 +47,7 @@ class Route:
     @property
     def router(self) -> RouterConfig:
         """The router that takes this route."""
-        script = self.keeps if self.policy == "scripted" else ()
+        script = self.script if self.policy == "scripted" else ""
         return RouterConfig(
             policy=self.policy, script=script, bail_out=self.bail_out, force_first=self.name != DRAFT_ONLY
         )

@@ -17,7 +17,7 @@ from ..engine.types import Block, Condition, Span
 from ..errors import BadInput
 from .attention import Ops
 from .cache import Copied, KVCache, Place
-from .forward import Stages, TextKV, context_pass, token_grid
+from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
 from .fp8_cache import Fp8KVCache
 
 
@@ -27,7 +27,7 @@ class Model:
 
     `text_of`: a condition's cross-attention K/V. `rope`: the rotary table of a first position and a grid of
     tokens. `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: whether
-    keys and values are kept in float8_e4m3fn. `stages`: of every layer, compiled; None as they are written.
+    keys and values are kept in float8_e4m3fn. `stages`: of every layer.
     """
 
     tree: Any
@@ -37,7 +37,7 @@ class Model:
     rope: Callable[[int, tuple[int, int, int]], Any]
     before_pass: Callable[[str], None]
     kv_fp8: bool = False
-    stages: Stages | None = None
+    stages: Stages = PLAIN
 
     def new_cache(self, frames: int, size: tuple[int, int]) -> KVCache:
         """Return an empty cache with a slot for each of `frames` latent frames of `size` = (h, w)."""
@@ -49,9 +49,12 @@ class Model:
         """Run one context pass over clean latents `b c t h w`."""
         self.before_pass("context")
         clean = clean.to(self.device)
-        rope = self.rope(place.position, token_grid(self.tree, clean.shape[2:]))
-        text = self.text_of(condition)
-        context_pass(self.tree, clean, text, cache, place, rope, self.ops, self.stages)
+        context_pass(self.tree, clean, self.pass_at(place, cache, condition, clean))
+
+    def pass_at(self, place: Place, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
+        """Return what passes over latents `x` (`b c t h w`) need at that place."""
+        rope = self.rope(place.position, token_grid(self.tree, x.shape[2:]))
+        return Pass(self.text_of(condition), cache, place, rope, self.ops, self.stages)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

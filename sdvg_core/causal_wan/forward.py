@@ -54,45 +54,27 @@ class Stages:
     after: Callable[..., Tensor]
 
 
-def denoise_pass(
-    tree: Any,
-    x: Tensor,
-    timestep: float,
-    text: TextKV,
-    cache: KVCache,
-    place: Place,
-    rope: Any,
-    ops: Ops,
-    stages: Stages | None = None,
-) -> Tensor:
+def denoise_pass(tree: Any, x: Tensor, timestep: float, here: Pass) -> Tensor:
     """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); writes the block's K/V."""
-    h, e, e6 = _embed(tree, x, timestep, ops)
+    h, e, e6 = _embed(tree, x, timestep, here.ops)  # b t s d, b t d, b t 6 d
     for layer, block in enumerate(tree.blocks):
-        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops, stages or PLAIN)
+        h = _layer(block, layer, h, e6, here)
     head = tree.head
-    shift, scale = (ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)
+    shift, scale = (here.ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)  # b t 1 d
     h = head.head(torch.addcmul(shift, head.norm(h), 1 + scale))
     return _unpatchify(tree, h.flatten(1, 2), token_grid(tree, x.shape[2:]))
 
 
-def context_pass(
-    tree: Any,
-    x: Tensor,
-    text: TextKV,
-    cache: KVCache,
-    place: Place,
-    rope: Any,
-    ops: Ops,
-    stages: Stages | None = None,
-) -> None:
+def context_pass(tree: Any, x: Tensor, here: Pass) -> None:
     """Write the K/V of clean latents `x` (`b c t h w`, timestep 0); all after the last layer's K/V is skipped."""
-    h, _, e6 = _embed(tree, x, 0.0, ops)
+    h, _, e6 = _embed(tree, x, 0.0, here.ops)
     last = len(tree.blocks) - 1
     for layer, block in enumerate(tree.blocks[:-1]):
-        h = _layer(block, h, e6, text[layer], cache, layer, place, rope, ops, stages or PLAIN)
+        h = _layer(block, layer, h, e6, here)
     block = tree.blocks[last]
-    shift, scale, *_ = _modulation(block, e6, h, ops)
-    cache.write(last, place.slots, *_kv(block.self_attn, _modulated(block.norm1, h, shift, scale), rope, ops))
+    shift, scale, *_ = _modulation(block, e6, h, here.ops)
+    k, v = _kv(block.self_attn, _modulated(block.norm1, h, shift, scale), here.rope, here.ops)
+    here.cache.write(last, here.place.slots, k, v)
 
 
 def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
@@ -104,29 +86,21 @@ def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Ten
     return h, e, tree.time_projection(e).unflatten(-1, (6, -1))
 
 
-def _layer(
-    block: Any,
-    h: Tensor,
-    e6: Tensor,
-    text: tuple[Tensor, Tensor],
-    cache: KVCache,
-    layer: int,
-    place: Place,
-    rope: Any,
-    ops: Ops,
-    stages: Stages,
-) -> Tensor:
-    # One name for what comes and goes, so that no more of it is held than the next stage takes.
-    seen = _look_back(*stages.before(block, h, e6, rope, ops), cache, layer, place, ops)
+def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> Tensor:
+    """Run one layer over tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
+    ops, stages = here.ops, here.stages
+    # One name for what comes and goes, so no more of it is held than the next stage takes: b l n d.
+    seen = _look_back(*stages.before(block, h, e6, here.rope, ops), layer, here)
     h, seen = stages.between(block, h, seen, e6, ops)
     # All text tokens are attended, the empty ones too: the models were trained without a mask.
-    seen = ops.attention(seen, *text)
+    seen = ops.attention(seen, *here.text[layer])
     return stages.after(block, h, seen, e6, ops)
 
 
-def _look_back(q: Tensor, k: Tensor, v: Tensor, cache: KVCache, layer: int, place: Place, ops: Ops) -> Tensor:
-    cache.write(layer, place.slots, k, v)
-    return ops.attention(q, *cache.read(layer, place.visible))
+def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, here: Pass) -> Tensor:
+    """Write keys and values (`b l n d`) into the cache; attend to all that the place sees of it."""
+    here.cache.write(layer, here.place.slots, k, v)
+    return here.ops.attention(q, *here.cache.read(layer, here.place.visible))
 
 
 def _before(block: Any, h: Tensor, e6: Tensor, rope: Any, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
@@ -151,6 +125,18 @@ def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> Tensor:
 
 
 PLAIN = Stages(before=_before, between=_between, after=_after)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pass:
+    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, how to compute."""
+
+    text: TextKV
+    cache: KVCache
+    place: Place
+    rope: Any
+    ops: Ops
+    stages: Stages = PLAIN
 
 
 def _modulation(block: Any, e6: Tensor, h: Tensor, ops: Ops) -> tuple[Tensor, ...]:

@@ -9,20 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..devices.device import current_device
 from ..engine.history import History
 from ..engine.parts import NoiseSource
 from ..engine.types import Condition, Generated, Span, Work
 from ..errors import BadInput
 from .attention import Ops
 from .context import ContextPolicy, Model
-from .forward import Stages, TextKV, denoise_pass, project_text, token_grid
+from .forward import PLAIN, Stages, TextKV, denoise_pass, project_text
 from .rope_tables import RopeTables
 from .schedule import Schedule, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
 
 
-def _go_on(kind: str) -> None:
+def go_on(kind: str) -> None:
     """The default for `before_pass`: nothing to report and nothing to stop for."""
 
 
@@ -30,7 +31,7 @@ class CausalWanGenerator:
     """Makes blocks with a causal Wan 2.1 tree. What it keeps between calls is a memo of its arguments.
 
     `context`: the policy, which belongs to this generator alone. `kv_fp8`: keep keys and values in float8_e4m3fn.
-    `stages`: of every layer, compiled; by default they run as they are written.
+    `stages`: of every layer, perhaps compiled.
     `before_pass`: called with "context" or "denoise" before every forward pass; whatever it raises leaves the
     generator usable.
     """
@@ -46,8 +47,8 @@ class CausalWanGenerator:
         block_frames: int = 3,
         device: str | torch.device = "cpu",
         kv_fp8: bool = False,
-        stages: Stages | None = None,
-        before_pass: Callable[[str], None] = _go_on,
+        stages: Stages = PLAIN,
+        before_pass: Callable[[str], None] = go_on,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.name = name
@@ -84,26 +85,34 @@ class CausalWanGenerator:
         condition: Condition,
         given: Sequence[Tensor] = (),
     ) -> Generated:
-        """Make the block at `span` after `history`, going on from the `given` clean estimates if there are any."""
-        began = self._clock()
-        device = self._model.device
-        x = noise.draw(span, 0).to(device)
-        prepared = self._context.prepare(self._model, history, span, condition, (x.shape[-2], x.shape[-1]))
-        context_seconds = self._clock() - began
-        tree, ops, place, stages = self._model.tree, self._model.ops, prepared.place, self._model.stages
-        rope = self._model.rope(place.position, token_grid(tree, x.shape[2:]))
-        here = (self._model.text_of(condition), prepared.cache, place, rope, ops, stages)
+        """Make the block at `span` after `history`; denoising continues from `given` clean estimates, if any."""
+        with current_device(self._model.device):
+            return self._generate(history, span, noise, condition, given)
 
-        predictions = [clean.to(device) for clean in given]
-        for number in range(len(given), len(self._schedule)):
-            step = self._schedule[number]
+    def _generate(
+        self, history: History, span: Span, noise: NoiseSource, condition: Condition, given: Sequence[Tensor]
+    ) -> Generated:
+        model, schedule = self._model, self._schedule
+        x = noise.draw(span, 0).to(model.device)  # b c t h w
+
+        # 1. Bring the keys and values in line with the history.
+        began = self._clock()
+        prepared = self._context.prepare(model, history, span, condition, (x.shape[-2], x.shape[-1]))
+        context_seconds = self._clock() - began
+
+        # 2. Denoise: the first step from pure noise, each later one from the last estimate, noised again.
+        here = model.pass_at(prepared.place, prepared.cache, condition, x)
+        predictions = [clean.to(model.device) for clean in given]
+        for number, step in list(enumerate(schedule))[len(given) :]:
             if predictions:
                 x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
-            self._model.before_pass("denoise")
-            velocity = denoise_pass(tree, x, step.timestep, *here)
+            model.before_pass("denoise")
+            velocity = denoise_pass(model.tree, x, step.timestep, here)
             predictions.append(predict_clean(x, velocity, step.sigma))
+
+        # 3. The last estimate is the block.
         work = Work(
-            denoising_passes=len(self._schedule) - len(given),
+            denoising_passes=len(schedule) - len(given),
             context_passes=prepared.passes,
             encodes=prepared.encodes,
             context_seconds=context_seconds,

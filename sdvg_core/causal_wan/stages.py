@@ -6,10 +6,10 @@ from ..devices.compiling import Backend, compiled
 from .forward import PLAIN, Stages
 
 
-def compiled_stages(compiler: Backend | None) -> Stages | None:
-    """Return the stages compiled, once for all layers of a model and every pass; None if nothing compiles."""
+def compiled_stages(compiler: Backend | None) -> Stages:
+    """Return the stages compiled, once for all layers of a model and every pass; as they are without a compiler."""
     if compiler is None:
-        return None
+        return PLAIN
     return Stages(
         before=compiled(PLAIN.before, compiler),
         between=compiled(PLAIN.between, compiler),

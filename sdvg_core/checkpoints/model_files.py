@@ -11,14 +11,15 @@ from pathlib import Path
 class ModelFiles:
     """Where the models of a run are.
 
-    `tokenizer` and `vocabulary` are looked for beside their models if not given.
+    `reward`: None for a run that scores nothing. `tokenizer` and `vocabulary` are looked for next to their models
+    if not given.
     """
 
     drafter: Path
     target: Path
     vae: Path
     text_encoder: Path
-    reward: Path
+    reward: Path | None = None
     tokenizer: Path | None = None
     vocabulary: Path | None = None
 

@@ -11,25 +11,26 @@ import json
 import sys
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
-from ..bench.check import differences, footage
-from ..bench.execution import MARKS, OURS, USUAL, Case, Execution, cases, parse_execution, set_up
+from ..bench.check import compare_videos, video_of
 from ..bench.gauges import gauge_of
-from ..bench.measure import Sample, Studio, WarmUp, rounds
+from ..bench.measure import Bench, Sample, WarmUp, rounds
 from ..bench.models import Models, random_models
 from ..bench.results import SCHEMA, conditions, summarise_cases, summarise_memory
 from ..bench.room import check_room, no_room, room_for
 from ..bench.routes import Route, default_routes, parse_route
 from ..bench.scales import SCALES, Scale
 from ..bench.table import check_text, result_text
-from ..causal_wan.backends import ATTENTIONS, AUTO, choose_attention
-from ..causal_wan.fp8_cache import KV_DTYPES
+from ..bench.variants import MARKS, OURS, USUAL, Case, Variant, cases, parse_variant, set_up
+from ..causal_wan.backends import choose_attention
 from ..devices.compiling import check_compile
+from ..devices.device import check_device, device_clock
+from ..devices.execution import AUTO, Attention, Execution, KvDtype
 from ..errors import BadInput
-from ..pipeline.loading import DTYPES, check_device, device_clock
+from ..pipeline.loading import DTYPES
 from ..plan import PlanRequest
 
 INTERRUPTED = 130
@@ -69,8 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=names, help="of the transformers (default bfloat16; float32 when tiny)")
     parser.add_argument("--vae-dtype", choices=names, help="default float16; float32 when tiny")
     parser.add_argument("--reward-dtype", choices=names, help="default float32")
-    parser.add_argument("--attention", choices=ATTENTIONS, default=AUTO, help="kernel, in every execution")
-    parser.add_argument("--kv-dtype", choices=KV_DTYPES, help="of keys and values, in every execution")
+    parser.add_argument("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
+    parser.add_argument(
+        "--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution"
+    )
     parser.add_argument("--fp8", action="store_true", help="keep the target's linear weights in fp8")
     parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the table")
 
@@ -81,18 +84,18 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput(f"expected --repeats of at least 1, but got {options.repeats}; ask for 1 or more")
     scale = SCALES[options.scale]
     request = _request(options, scale.request)
-    routes, executions = _routes(options, request.blocks), _executions(options)
+    routes, variants = _routes(options, request.blocks), _variants(options, request)
     device = _device(options.device or scale.device, scale)
     beside = _device(options.side_device, scale) if options.side_device else device
     for model in (request.drafter, request.target):
         choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)
-    for execution in executions:
-        check_compile(execution.compile, device)
-    room = room_for(request, executions, side=beside != device)
+    for variant in variants:
+        check_compile(variant.execution.compile, device)
+    room = room_for(request, variants, side=beside != device)
     check_room(room, device, beside, options.fp8)
     carry_out = _check if options.check else _bench
     try:
-        return carry_out(options, request, (device, beside), cases(routes, executions))
+        return carry_out(options, request, (device, beside), cases(routes, variants))
     except torch.OutOfMemoryError as error:
         raise no_room(room, device, f"{device} ran out on the way") from error
 
@@ -103,17 +106,17 @@ Devices = tuple[torch.device, torch.device]
 
 def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
     samples: dict[Case, list[Sample]] = {case: [] for case in todo}
-    warm_ups: dict[Execution, WarmUp] = {}
-    models, studio = _open(options, request, devices, todo)
+    warm_ups: dict[str, WarmUp] = {}
+    models, bench = _open(options, request, devices, todo)
 
     def show(*, interrupted: bool) -> None:
         result = {
             "benchmark": "sdvg",
             **_asked(options, request),
             "repeats": options.repeats,
-            "warm_up_seconds": {execution.name: done.seconds for execution, done in warm_ups.items()},
+            "warm_up_seconds": {name: done.seconds for name, done in warm_ups.items()},
             "interrupted": interrupted,
-            "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
+            "conditions": conditions(request, models, bench.setups, fp8=options.fp8),
             "cases": summarise_cases(samples),
             "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
             "notes": [NOTE, SERIAL_NOTE],
@@ -121,13 +124,13 @@ def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
         print(json.dumps(result, allow_nan=False) if options.json else result_text(result))
 
     def get_ready(case: Case) -> None:
-        say(f"warming up, {case.execution.name}")
-        warm_ups[case.execution] = studio.warm_up(case)
+        say(f"warming up, {case.variant.name}")
+        warm_ups[case.variant.name] = bench.warm_up(case)
 
     def work() -> None:
-        for number, (case, sample) in enumerate(rounds(studio, todo, options.repeats, get_ready), 1):
+        for number, (case, sample) in enumerate(rounds(bench, todo, options.repeats, get_ready), 1):
             samples[case].append(sample)
-            name = f"{case.route.name}, {case.execution.name}"
+            name = f"{case.route.name}, {case.variant.name}"
             say(f"video {number}/{len(todo) * options.repeats}: {name}: {sample.video:.3f} s")
 
     return _to_the_end(work, show, warm_ups)
@@ -136,11 +139,10 @@ def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
 def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
     """Print how far the videos of the executions are from ours, on one route; ours is made again, as the others."""
     route = parse_route(CHECK_ROUTE, request.blocks)
-    asked = [
-        execution for execution in dict.fromkeys(case.execution for case in todo) if not execution.as_published
-    ]
-    checked = [Case(route=route, execution=execution) for execution in dict.fromkeys((OURS, *asked))]
-    models, studio = _open(options, request, devices, checked)
+    ours = parse_variant(OURS.name, request.execution)
+    asked = [case.variant for case in todo if not case.variant.as_published]
+    checked = [Case(route=route, variant=variant) for variant in dict.fromkeys((ours, *asked))]
+    models, bench = _open(options, request, devices, checked)
     found: list[dict[str, Any]] = []
 
     def show(*, interrupted: bool) -> None:
@@ -149,16 +151,16 @@ def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
             **_asked(options, request),
             "route": route.script,
             "interrupted": interrupted,
-            "conditions": conditions(request, models, studio.setups, fp8=options.fp8),
+            "conditions": conditions(request, models, bench.setups, fp8=options.fp8),
             "checks": found,
         }
         print(json.dumps(result, allow_nan=False) if options.json else check_text(result))
 
     def work() -> None:
-        plain = footage(studio, checked[0])
+        plain = video_of(bench, checked[0])
         for case in checked:
-            say(f"filming {route.name}, {case.execution.name}")
-            found.append({"execution": case.execution.name, **differences(plain, footage(studio, case))})
+            say(f"making {route.name}, {case.variant.name}")
+            found.append({"execution": case.variant.name, **compare_videos(plain, video_of(bench, case))})
 
     return _to_the_end(work, show, found)
 
@@ -192,24 +194,23 @@ def _asked(options: argparse.Namespace, request: PlanRequest) -> dict[str, Any]:
 
 def _open(
     options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]
-) -> tuple[Models, Studio]:
+) -> tuple[Models, Bench]:
     device, beside = devices
     say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {beside}")
     models = random_models(request, device, beside, fp8=options.fp8)
-    executions = dict.fromkeys(case.execution for case in todo)
-    setups = set_up(executions, models, request, options.attention)
-    studio = Studio(
-        setups=setups,
+    variants = dict.fromkeys(case.variant for case in todo)
+    bench = Bench(
+        setups=set_up(variants, models, request),
         request=request,
         clock=device_clock(*devices),
         model_clock=device_clock(device),
         gauge=gauge_of(*devices),
     )
-    return models, studio
+    return models, bench
 
 
-def _executions(options: argparse.Namespace) -> tuple[Execution, ...]:
-    return tuple(parse_execution(name) for name in dict.fromkeys(options.executions))
+def _variants(options: argparse.Namespace, request: PlanRequest) -> tuple[Variant, ...]:
+    return tuple(parse_variant(name, request.execution) for name in dict.fromkeys(options.executions))
 
 
 def say(text: str) -> None:
@@ -218,8 +219,9 @@ def say(text: str) -> None:
 
 
 def _request(options: argparse.Namespace, base: PlanRequest) -> PlanRequest:
-    given = {name: getattr(options, name) for name in ("blocks", "dtype", "kv_dtype", "vae_dtype", "reward_dtype")}
+    given = {name: getattr(options, name) for name in ("blocks", "dtype", "vae_dtype", "reward_dtype")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    changes["execution"] = Execution(attention=options.attention, kv_dtype=options.kv_dtype)
     if options.size:
         changes["width"], changes["height"] = parse_size(options.size)
     if changes.get("reward_dtype") == "bfloat16":

@@ -10,17 +10,19 @@ import argparse
 import json
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from ..files.outputs import check_writable
-from ..pipeline.rendering import VideoRequest
+from ..pipeline.request import VideoRequest
+from ..pipeline.videos import make_videos
 from ..pocket.grammar import parse
 from ..pocket.trained_set import DEFAULT_PROMPT, load_options, trained_set
 from ..pocket.world import SIZE
 from ..report.summary import summarise
 from ..text.prompts import one_prompt
-from .generate import make_videos
-from .options import add_kernel_options, add_router_options, add_video_options, router_config
+from .generate import on_terminal
+from .options import add_kernel_options, add_router_options, add_video_options, execution, router_config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,22 +56,17 @@ def run(options: argparse.Namespace) -> int:
             "the draft is scored, and the other, larger and slower, remakes what falls short."
         )
     began = time.perf_counter()
-    prompts = (one_prompt(scene.text),)
+    meant = load_options()
     ((folder, report),) = make_videos(
         trained_set(),
-        replace(
-            load_options(),
-            attention=options.attention,
-            kv_dtype=options.kv_dtype,
-            overlap=options.overlap,
-            compile=options.compile,
-        ),
+        replace(meant, execution=execution(options, meant.execution.vae_layers)),
         request,
-        prompts,
+        (one_prompt(scene.text),),
         options.output,
         options.gate_prompt,
-        options.resume,
+        resume=options.resume,
         prompt_in_report=options.prompt_in_report,
+        follow=partial(on_terminal, request.blocks),
     )
     if options.json:
         print(json.dumps(report.as_dict()))

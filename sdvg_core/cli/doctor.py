@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..causal_wan.backends import AUTO, NEEDS, choose_attention, why_not
+from ..causal_wan.backends import NEEDS, choose_attention, why_not
 from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.model_files import KNOWN_FILES, find_models
 from ..devices.environment import package_version, processor
+from ..devices.execution import AUTO
 from ..errors import BadInput
 from ..pipeline.inspection import inspect_file
 

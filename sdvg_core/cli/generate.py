@@ -9,23 +9,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-from ..checkpoints.model_files import ModelFiles
-from ..errors import BadInput
-from ..files.outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
-from ..pipeline.identity import Identity, digest_of, identify
-from ..pipeline.journal import Journal, drop_unfinished, find_unfinished
-from ..pipeline.latents import load_latents
-from ..pipeline.loading import Loaded, LoadOptions, check_device, check_models, encode_prompts, load_engine
-from ..pipeline.rendering import VideoRequest, predict_bytes, render
+from ..files.outputs import check_writable
+from ..pipeline.journal import Journal
+from ..pipeline.videos import Video, make_videos
 from ..report.progress import RouteBar
-from ..report.run_report import RunReport, read_report
 from ..report.summary import summarise
-from ..text.prompts import Conditions, PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
+from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
 from .options import (
     add_device_options,
     add_model_options,
@@ -65,10 +59,16 @@ def run(options: argparse.Namespace) -> int:
     request, load = video_request(options), load_options(options)
     prompts = read_prompts(options)
     check_writable(options.output)
-    files, gate = model_files(options), options.gate_prompt
-    shown = options.prompt_in_report
     reports = make_videos(
-        files, load, request, prompts, options.output, gate, options.resume, prompt_in_report=shown
+        model_files(options, scorer=request.router.needs_scorer),
+        load,
+        request,
+        prompts,
+        options.output,
+        options.gate_prompt,
+        resume=options.resume,
+        prompt_in_report=options.prompt_in_report,
+        follow=partial(on_terminal, request.blocks),
     )
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
@@ -84,122 +84,18 @@ def read_prompts(options: argparse.Namespace) -> tuple[PromptSchedule, ...]:
     return (one_prompt(options.prompt),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Video:
-    """One of the videos to make: its place, its prompts, and what it follows from.
-
-    `number`, `of`: which of how many it is. `unfinished`: the hidden folder of a run to go on with. `there`:
-    whether it has been made already.
-    """
-
-    number: int
-    of: int
-    folder: Path
-    prompt: PromptSchedule
-    identity: Identity
-    unfinished: Path | None = None
-    there: bool = False
-
-
-def make_videos(
-    files: ModelFiles,
-    load: LoadOptions,
-    request: VideoRequest,
-    prompts: tuple[PromptSchedule, ...],
-    output: Path,
-    gate_prompt: str | None = None,
-    resume: bool = False,
-    *,
-    prompt_in_report: bool = False,
-) -> list[tuple[Path, RunReport]]:
-    """Load the models once and make a video for each entry of `prompts`; return its folder and report.
-
-    `resume`: go on with what stopped runs of the same request left, and leave videos that are there as they are.
-    """
-    check_device(load.device)
-    checked = check_models(files, load)
-    videos = [
-        Video(
-            number=number,
-            of=len(prompts),
-            folder=output if len(prompts) == 1 else output / f"{number:04d}",
-            prompt=prompt,
-            identity=identify(files, load, request, prompt, gate_prompt),
-        )
-        for number, prompt in enumerate(prompts, 1)
-    ]
-    if resume:
-        videos = [_look_up(video) for video in videos]
-    to_make = [video for video in videos if not video.there]
-    check_room(output, len(to_make) * predict_bytes(request, files.vae, checked.target_preset.block_frames))
-    made = {}
-    if to_make:
-        steps = _Relay()
-        embeddings = encode_prompts(files, (text for v in to_make for text in v.prompt.texts), load)
-        loaded = load_engine(files, load, checked, steps)
-        for video in to_make:
-            conditions = video.prompt.conditions(embeddings, gate_prompt)
-            made[video.folder] = _make(video, loaded, request, conditions, steps, prompt_in_report)
-    return [(v.folder, made[v.folder] if v.folder in made else read_report(v.folder / REPORT)) for v in videos]
-
-
-def _look_up(video: Video) -> Video:
-    """See what of a video is there. Raises `BadInput` if another one is in its place."""
-    unfinished = find_unfinished(video.folder, video.identity)
-    there = (video.folder / LATENTS).is_file() and unfinished is None
-    if there and load_latents(video.folder / LATENTS).metadata.get("request") != digest_of(video.identity):
-        raise BadInput(
-            f"expected an unfinished video, or this one, in {video.folder}, but another one is there, whole; name "
-            "another folder, or leave --resume out to replace it"
-        )
-    return replace(video, unfinished=unfinished, there=there)
-
-
-def _make(
-    video: Video,
-    loaded: Loaded,
-    request: VideoRequest,
-    conditions: Conditions,
-    steps: _Relay,
-    prompt_in_report: bool,
-) -> RunReport:
-    with staged_outputs(video.folder, video.unfinished) as staging:
-        journal = Journal(staging.journal, video.identity)
-        with _hint_at_resume(video, journal, request.blocks), closing(_bar(request, loaded)) as bar:
-            bar.made_before([entry.record for entry in journal.before])
-            steps.listener = bar.step
-            report = render(
-                loaded, request, conditions, staging, journal, bar.block, prompt_in_report=prompt_in_report
-            )
-    drop_unfinished(video.folder, video.identity)
-    return report
-
-
 @contextmanager
-def _hint_at_resume(video: Video, journal: Journal, blocks: int) -> Iterator[None]:
-    """Whatever stops the run, say what is kept of it."""
+def on_terminal(blocks: int, video: Video, journal: Journal) -> Iterator[RouteBar]:
+    """Show a bar while a video is made; whatever stops it, say what is kept of it."""
     try:
-        yield
+        with closing(RouteBar(blocks, steps=video.steps)) as bar:
+            yield bar
     except BaseException:
         kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
         kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
         if kept:
             print(
-                f"sdvg: kept {' and '.join(kept)}; the same command with --resume goes on after that",
+                f"sdvg: kept {' and '.join(kept)}; the same command with --resume continues from there",
                 file=sys.stderr,
             )
         raise
-
-
-def _bar(request: VideoRequest, loaded: Loaded) -> RouteBar:
-    return RouteBar(request.blocks, steps=len(loaded.engine.target.timesteps))
-
-
-class _Relay:
-    """Passes on what the generators report to the bar of the video at hand."""
-
-    listener: Callable[[str], None] | None = None
-
-    def __call__(self, kind: str) -> None:
-        if self.listener:
-            self.listener(kind)

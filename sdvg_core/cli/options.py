@@ -6,18 +6,17 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from ..causal_wan.backends import ATTENTIONS
-from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import PRESETS
 from ..causal_wan.schedule import SCHEDULES
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
-from ..decoders import VaeLayers
 from ..devices.compiling import CompileMode
-from ..engine.router import Aggregation, Policy, RouterConfig, parse_script
+from ..devices.execution import AUTO, Attention, Execution, KvDtype, VaeLayers
+from ..engine.router import Aggregation, Policy, RouterConfig
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
-from ..pipeline.loading import AUTO, DTYPES, LoadOptions, ModelOptions
-from ..pipeline.rendering import VideoRequest
+from ..pipeline.loading import DTYPES
+from ..pipeline.options import LoadOptions, ModelOptions
+from ..pipeline.request import VideoRequest
 
 
 def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
@@ -38,7 +37,7 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
     group.add_argument(
         "--overlap",
         action="store_true",
-        help="begin the next block beside the decoding of the newest: the same video, in more memory",
+        help="start generating the next block while the newest is decoded: the same video, in more memory",
     )
     group.add_argument(
         "--resume",
@@ -73,7 +72,9 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
         help="share of blocks --policy percentile wants drafted",
     )
     group.add_argument(
-        "--script", help="for --policy scripted: a or r for every block of the clip, such as raaraaaaa"
+        "--script",
+        help="for --policy scripted, a letter per block of the clip, such as raaraaaaa: a and r score the draft, "
+        "then keep or reject it; d keeps it unscored; t lets the target make the block",
     )
     group.add_argument("--no-force-first", action="store_true", help="let the drafter make the first block too")
     group.add_argument(
@@ -139,13 +140,13 @@ def add_kernel_options(group: argparse._ArgumentGroup) -> None:
     """How the transformers attend, and what they keep."""
     group.add_argument(
         "--attention",
-        choices=ATTENTIONS,
+        choices=get_args(Attention),
         default=AUTO,
         help="kernel of drafter and target; auto is the best exact one, sage rounds to 8 bits (default auto)",
     )
     group.add_argument(
         "--kv-dtype",
-        choices=KV_DTYPES,
+        choices=get_args(KvDtype),
         default=AUTO,
         help="what keys and values are kept in: as computed (default auto), or rounded to half of bfloat16's bytes",
     )
@@ -184,7 +185,7 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
         rate=options.rate,
         seed=options.router_seed,
         draft_share=options.draft_share,
-        script=parse_script(options.script) if options.script is not None else (),
+        script=options.script or "",
         force_first=not options.no_force_first,
         bail_out=options.bail_out,
         repair_step=options.repair_step,
@@ -201,14 +202,21 @@ def load_options(options: argparse.Namespace) -> LoadOptions:
         side_device=options.side_device,
         dtype=options.dtype,
         vae_dtype=options.vae_dtype,
-        vae_layers=options.vae_layers,
         text_dtype=options.text_dtype,
         reward_dtype=options.reward_dtype,
         crop=options.crop,
+        execution=execution(options, options.vae_layers),
+    )
+
+
+def execution(options: argparse.Namespace, vae_layers: VaeLayers) -> Execution:
+    """Return how the models are executed."""
+    return Execution(
         attention=options.attention,
         kv_dtype=options.kv_dtype,
-        overlap=getattr(options, "overlap", False),
+        vae_layers=vae_layers,
         compile=options.compile,
+        overlap=getattr(options, "overlap", False),
     )
 
 
@@ -223,11 +231,15 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
     )
 
 
-def model_files(options: argparse.Namespace) -> ModelFiles:
-    """Return the files of the run. Raises `BadInput` naming every one that is missing, and where to get it."""
+def model_files(options: argparse.Namespace, *, scorer: bool = True) -> ModelFiles:
+    """Return the files of the run. `scorer`: whether it scores anything.
+
+    Raises `BadInput` naming every file that is missing, and where to get it.
+    """
     found = find_models(options.models)
-    paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
-    missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role != "vocabulary"]
+    known_files = [known for known in KNOWN_FILES if scorer or known.role not in ("reward", "vocabulary")]
+    paths = {known.role: getattr(options, known.role) or found[known.role] for known in known_files}
+    missing = [known for known in known_files if paths[known.role] is None and known.role != "vocabulary"]
     if missing:
         first = missing[0]
         raise BadInput(

@@ -13,10 +13,9 @@ from typing import get_args
 import torch
 
 from ..causal_wan.config import PUBLISHED
-from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import PRESETS, get_preset
-from ..decoders import VaeLayers
 from ..devices.compiling import CompileMode
+from ..devices.execution import Execution, KvDtype, VaeLayers
 from ..pipeline.loading import DTYPES
 from ..plan import PlanRequest, plan, plan_text
 from ..plan.rates import A6000, H100, RATES, Rates
@@ -51,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         models.add_argument(f"--{role}-size", choices=list(PUBLISHED), default=size)
         models.add_argument(f"--{role}-preset", choices=list(PRESETS), default=preset, metavar="PRESET")
     models.add_argument(
-        "--kv-dtype", choices=KV_DTYPES, default="auto", help="of keys and values (default bfloat16)"
+        "--kv-dtype", choices=get_args(KvDtype), default="auto", help="of keys and values (default bfloat16)"
     )
     models.add_argument("--vae-dtype", choices=list(DTYPES), default="float16")
     models.add_argument("--vae-layers", choices=get_args(VaeLayers), default="diffusers")
@@ -84,12 +83,14 @@ def run(options: argparse.Namespace) -> int:
         target=PUBLISHED[options.target_size],
         drafter_preset=get_preset(options.drafter_preset),
         target_preset=get_preset(options.target_preset),
-        kv_dtype=options.kv_dtype,
-        overlap=options.overlap,
+        execution=Execution(
+            kv_dtype=options.kv_dtype,
+            vae_layers=options.vae_layers,
+            compile=options.compile,
+            overlap=options.overlap,
+        ),
         side=options.side_device,
-        compile=options.compile,
         vae_dtype=options.vae_dtype,
-        vae_layers=options.vae_layers,
         reward_dtype=options.reward_dtype,
         pcie=options.pcie,
         rates=RATES[options.rates] if options.rates else _guess_rates(),

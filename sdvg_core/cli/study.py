@@ -17,15 +17,16 @@ from typing import Any
 
 from ..causal_wan.schedule import get_schedule
 from ..checkpoints.model_files import KNOWN_FILES
+from ..devices.device import check_device
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
-from ..pipeline.loading import check_device, check_models, encode_prompts
+from ..pipeline.loading import check_models, encode_prompts
 from ..pocket.grammar import parse
 from ..pocket.world import held_out_prompts
-from ..study.bench import Job, open_bench
 from ..study.calibrate import calibrate
 from ..study.cluster import work_on_ray
 from ..study.compare import make_table
+from ..study.equipment import WorkerOptions, open_equipment
 from ..study.memo import GIGABYTE
 from ..study.metrics import parse_external
 from ..study.models import POCKET_SIZE, common_settings, pocket_models
@@ -124,7 +125,7 @@ def run(options: argparse.Namespace) -> int:
         return _go_on(options, job, plan)
 
 
-def _go_on(options: argparse.Namespace, job: Job, plan: Plan) -> int:
+def _go_on(options: argparse.Namespace, job: WorkerOptions, plan: Plan) -> int:
     claim_folder(options.output, common_settings(job), {c.name: c.as_dict() for c in plan.configurations})
     notebook = Notebook(options.output)
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -162,7 +163,7 @@ def _check(options: argparse.Namespace) -> None:
         check_plots()
 
 
-def _job(options: argparse.Namespace) -> Job:
+def _job(options: argparse.Namespace) -> WorkerOptions:
     """Return the models and what is made with them. Raises `BadInput` if they cannot be loaded or do not fit."""
     given = options.models or any(getattr(options, known.role) for known in KNOWN_FILES)
     load = load_options(options)
@@ -173,7 +174,7 @@ def _job(options: argparse.Namespace) -> Job:
         files, load = pocket_models(load)
         width, height = options.width or POCKET_SIZE, options.height or POCKET_SIZE
     external = parse_external(options.external, options.fps, options.external_timeout) if options.external else None
-    return Job(
+    return WorkerOptions(
         files=files,
         load=load,
         blocks=options.blocks,
@@ -185,7 +186,7 @@ def _job(options: argparse.Namespace) -> Job:
     )
 
 
-def _plan(options: argparse.Namespace, job: Job) -> Plan:
+def _plan(options: argparse.Namespace, job: WorkerOptions) -> Plan:
     """Return what is to be covered. Raises `BadInput` for prompts that are outside the pocket world."""
     if options.prompt_file:
         prompts: Sequence[str] = [schedule.texts[0] for schedule in read_prompt_list(options.prompt_file)]
@@ -206,7 +207,7 @@ def _plan(options: argparse.Namespace, job: Job) -> Plan:
     )
 
 
-def _configurations(options: argparse.Namespace, job: Job) -> tuple[Configuration, ...]:
+def _configurations(options: argparse.Namespace, job: WorkerOptions) -> tuple[Configuration, ...]:
     taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
     checked = check_models(job.files, job.load)
     steps = min(len(get_schedule(preset.schedule)) for preset in (checked.drafter_preset, checked.target_preset))
@@ -215,12 +216,12 @@ def _configurations(options: argparse.Namespace, job: Job) -> tuple[Configuratio
     return pick(everything, CALIBRATION if options.calibrate else options.configurations)
 
 
-def _embed(job: Job, texts: Iterable[str]) -> dict[str, Any]:
+def _embed(job: WorkerOptions, texts: Iterable[str]) -> dict[str, Any]:
     return encode_prompts(job.files, texts, job.load)
 
 
-def _work(options: argparse.Namespace, job: Job, units: Sequence[Unit]) -> Iterable[Found | Finished]:
-    opener = partial(open_bench, job)
+def _work(options: argparse.Namespace, job: WorkerOptions, units: Sequence[Unit]) -> Iterable[Found | Finished]:
+    opener = partial(open_equipment, job)
     on_cpu = check_device(job.load.device).type == "cpu"
     if options.ray:
         return work_on_ray(units, opener, address=options.ray, gpus=0 if on_cpu else 1, most=options.workers)

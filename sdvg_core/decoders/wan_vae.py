@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from einops import rearrange
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ..checkpoints.weights import WeightFile, check_complete, check_finite_weights, open_weights
 from ..devices.compiling import Backend, compiled, own_copy
+from ..devices.execution import VaeLayers
 from ..errors import BadInput
 from .wan_vae_channels_last import make_channels_last
 from .wan_vae_lean import make_lean

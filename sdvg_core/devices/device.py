@@ -12,7 +12,7 @@ from ..errors import BadInput
 
 
 def check_device(name: str) -> torch.device:
-    """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if this machine has none such."""
+    """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if there is none here."""
     try:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -8,13 +8,13 @@ from typing import Literal, get_args
 from ..errors import BadInput
 from .compiling import CompileMode
 
-AUTO = "auto"
+AUTO: Literal["auto"] = "auto"
 Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 """The transformers' attention kernel; `auto` is the best exact one."""
 KvDtype = Literal["auto", "float8_e4m3fn"]
 """What keys and values are kept in; `auto` is the dtype of activations."""
 VaeLayers = Literal["diffusers", "lean", "channels-last", "planes"]
-"""How the VAE's layers are laid out: as diffusers has them, lean (CPU, miniature), or for a GPU in half precision."""
+"""How the VAE's layers are laid out: diffusers' own, lean (CPU, miniature), or for a GPU in half precision."""
 CHOICES = {"attention": Attention, "kv_dtype": KvDtype, "vae_layers": VaeLayers, "compile": CompileMode}
 
 

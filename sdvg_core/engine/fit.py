@@ -11,7 +11,12 @@ from .types import Span
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
     """Raise `BadInput` unless the parts of a run fit one another, and nothing that the router needs is missing."""
     check_fit(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
-    if router.needs_scorer and engine.scorer is None:
+    check_scorer(router, there_is_one=engine.scorer is not None)
+
+
+def check_scorer(router: RouterConfig, *, there_is_one: bool) -> None:
+    """Raise `BadInput` if the router looks at scores and nothing scores."""
+    if router.needs_scorer and not there_is_one:
         raise BadInput(
             f"the policy {router.policy} looks at scores, but there is no scorer; load a reward model, or choose a "
             "policy that never looks, such as anchor-only"
@@ -35,6 +40,16 @@ def check_fit(
         )
     _check_repair(drafter, target, router.repair_step)
     router.check_blocks(spans[-1].index)
+
+
+def check_overlap(drafter_context: str, *, needs_pixels: bool) -> None:
+    """Raise `BadInput` for a drafter that overlap cannot serve. `needs_pixels`: whether its context needs them."""
+    if drafter_context == "own" and needs_pixels:
+        raise BadInput(
+            "with overlap, a drafter that continues its own drafts must do so from latents alone, but its context "
+            "policy asks for pixels that nobody decodes meanwhile; leave the overlap off, choose the drafter "
+            "context committed, or the incremental policy"
+        )
 
 
 def _check_repair(drafter: ModelShape, target: ModelShape, step: int) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import BadInput
+from .fit import check_overlap
 from .history import History
 from .lane import Lane, Promise, Unwanted
 from .parts import BlockGenerator, Engine, NoiseSource, VideoCodec
@@ -49,11 +49,7 @@ def speculate_overlapped(
     Raises `BadInput` for a drafter that needs the pixels of its own drafts: nothing shows those meanwhile.
     """
     own = drafter_context == "own"
-    if own and engine.drafter.anchor_horizon:
-        raise BadInput(
-            "expected a drafter that goes on from latents alone, but its context policy asks for pixels of its own "
-            "drafts; leave the overlap off, or choose the drafter context committed or the incremental policy"
-        )
+    check_overlap(drafter_context, needs_pixels=engine.drafter.anchor_horizon > 0)
     lane = Lane(device, "sdvg-ahead")
     ahead = _Ahead(lane, condition_of)
     drafter, target = _Maker(engine.drafter, ahead), _Maker(engine.target, ahead)

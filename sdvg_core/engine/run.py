@@ -56,6 +56,11 @@ class Run:
         """Latent frames of the clip that the request continues."""
         return self.spans[0].start
 
+    @property
+    def nothing(self) -> Timeline:
+        """The timeline of a clip without blocks."""
+        return Timeline(History(horizon=self.engine.horizon))
+
     def replay(self) -> Iterator[tuple[Timeline, Tensor]]:
         """Decode the blocks that exist already: yield the timeline after each, and its pixel frames `b f c h w`."""
         for timeline, frames in replay(self.before, self.engine.codec, self.engine.horizon):
@@ -67,7 +72,7 @@ class Run:
 
         `start`: the last timeline of `replay`; without it, the blocks before are decoded here.
         """
-        timeline = start or Timeline(History(horizon=self.engine.horizon))
+        timeline = start or self.nothing
         for after, _ in () if start else self.replay():
             timeline = after
         parts = (self.engine, self.router, self.spans, self.noise, self.condition_of)

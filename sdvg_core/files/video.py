@@ -28,6 +28,27 @@ LIMITED_RANGE = 1
 RED, BLUE = 0.2126, 0.0722
 
 
+SLOWEST, FASTEST = 0.001, 1000.0
+"""Pixel frames per second; players and the file format itself end near there."""
+LONGEST_SIDE = 16384
+"""Of a picture that x264 takes."""
+
+
+def check_rate(fps: float) -> None:
+    """Raise `BadInput` for a frame rate that an mp4 cannot have."""
+    if not (math.isfinite(fps) and SLOWEST <= fps <= FASTEST):
+        raise BadInput(f"fps must be from {SLOWEST:g} to {FASTEST:g}, but is {fps}; the models were trained at 16")
+
+
+def check_video_size(width: int, height: int) -> None:
+    """Raise `BadInput` for a picture that H.264 cannot hold."""
+    if width % 2 or height % 2 or max(width, height) > LONGEST_SIDE:
+        raise BadInput(
+            f"H.264 takes even sizes of at most {LONGEST_SIDE} pixels, but this is {width}x{height}; choose "
+            "another size, divisible by 16"
+        )
+
+
 class Mp4Writer:
     """Writes H.264 video, yuv420p, CRF 18, BT.709.
 
@@ -37,9 +58,8 @@ class Mp4Writer:
     """
 
     def __init__(self, path: Path, fps: float) -> None:
-        """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` unless it is above 0."""
-        if not (math.isfinite(fps) and fps > 0):
-            raise BadInput(f"expected fps above 0, but got {fps}; give pixel frames per second, such as 16")
+        """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` for an impossible rate."""
+        check_rate(fps)
         self._rate = Fraction(fps).limit_denominator(1001)
         self._path = path
         self._container: Any = None
@@ -81,11 +101,7 @@ class Mp4Writer:
             self._container.close()
 
     def _open(self, width: int, height: int) -> None:
-        if width % 2 or height % 2:
-            raise BadInput(
-                f"expected an even width and height, as H.264 needs, but got {width}x{height}; "
-                "choose a size divisible by 16"
-            )
+        check_video_size(width, height)
         self._size = (width, height)
         self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
         self._stream = self._container.add_stream("libx264", rate=self._rate, options=X264_OPTIONS)

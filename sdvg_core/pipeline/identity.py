@@ -14,13 +14,12 @@ from ..devices.environment import versions_on
 if TYPE_CHECKING:
     from ..checkpoints.model_files import ModelFiles
     from ..text.prompts import PromptSchedule
-    from .loading import LoadOptions
-    from .rendering import VideoRequest
+    from .options import LoadOptions
+    from .request import VideoRequest
 
 Identity = Mapping[str, str]
 # This many pieces of a file of weights are looked at, evenly spread: another training changes every one of them.
 PIECES, PIECE_BYTES = 64, 1 << 16
-CHANGES_NO_BIT = ("overlap",)
 
 
 def identify(
@@ -39,9 +38,17 @@ def identify(
         "gate prompt": str(gate_prompt),
         **_flat({**asdict(request), **{name: _named(path) for name, path in begin.items()}}),
         **{role: _named(path) for role, path in models.items()},
-        **_flat({name: value for name, value in asdict(load).items() if name not in CHANGES_NO_BIT}),
+        **_flat(_arithmetic(load)),
         **{f"version of {name}": version for name, version in versions_on(load.device).items()},
     }
+
+
+def _arithmetic(load: LoadOptions) -> dict[str, Any]:
+    """Return everything of how models run that changes a bit of what they make; the overlap does not."""
+    settings = asdict(load)
+    execution: dict[str, Any] = settings.pop("execution")
+    del execution["overlap"]
+    return settings | execution
 
 
 def differences(then: Identity, now: Identity) -> str:

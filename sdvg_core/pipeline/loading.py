@@ -2,165 +2,102 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import AttentionBackend, choose_attention
+from ..causal_wan.build import Wan, WanShape, build_engine
 from ..causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
-from ..causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
-from ..causal_wan.fp8_cache import KV_DTYPES
-from ..causal_wan.generator import CausalWanGenerator
-from ..causal_wan.presets import Preset, get_preset, guess_preset
-from ..causal_wan.schedule import get_schedule
+from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights
-from ..decoders import VaeLayers, WanCodec, load_wan_vae
-from ..devices.compiling import CompileMode, check_compile, compiler_of
+from ..decoders import load_wan_vae
+from ..decoders.wan_vae import open_wan_vae
+from ..decoders.wan_vae_sizes import WanVaeSizes
+from ..devices.compiling import check_compile, compiler_of
+from ..devices.device import check_device
 from ..engine.parts import Engine
 from ..errors import BadInput
+from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
-from ..scorers.preprocess import Crop
 from ..text import load_umt5
-from .described import describe_model, notes_on
+from .options import LoadOptions
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-AUTO = "auto"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
-    """How one transformer is run: a preset, and what replaces its values (None keeps them)."""
-
-    preset: str = AUTO
-    policy: Literal["recompute", "incremental"] | None = None
-    block_frames: int | None = None
-    context_frames: int | None = None
-    window: int | None = None
-    sink: int | None = None
-
-    def resolve(self, found: WanCheckpoint) -> Preset:
-        """Return the preset for a checkpoint. Raises `BadInput` if it is unknown or contradicts itself."""
-        base = guess_preset(found.config) if self.preset == AUTO else get_preset(self.preset)
-        names = ("policy", "block_frames", "context_frames", "window", "sink")
-        changes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return base.replace(**changes)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOptions:
-    """Where and how the models run.
-
-    `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
-    the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None the presets'.
-    `vae_layers`: diffusers' own, `lean`, a CPU's for miniature widths, or a GPU's, `channels-last` and `planes`.
-    `compile`: what of the transformers and the VAE's decoder is compiled. `attention`: the transformers' kernel,
-    one of `ATTENTIONS`. `kv_dtype`: of their keys and values, one of `KV_DTYPES`. `overlap`: whether the next block
-    is begun beside the decoding of the newest (overlap.py).
-    """
-
-    drafter: ModelOptions = field(default_factory=ModelOptions)
-    target: ModelOptions = field(default_factory=ModelOptions)
-    schedule: str | None = None
-    device: str = "cpu"
-    side_device: str | None = None
-    dtype: str | None = None
-    vae_dtype: str = "float32"
-    vae_layers: VaeLayers = "diffusers"
-    text_dtype: str = "bfloat16"
-    reward_dtype: str = "float32"
-    crop: Crop = "center"
-    attention: str = AUTO
-    kv_dtype: str = AUTO
-    overlap: bool = False
-    compile: CompileMode = "off"
-
-    @property
-    def beside(self) -> torch.device:
-        """The device of text encoder, VAE and scorer."""
-        return check_device(self.side_device or self.device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checked:
-    """Two transformers that can be loaded and fit one another; nothing of them is in memory yet."""
+    """Models that can be loaded and fit one another, known by their headers; no weight has been read."""
 
     drafter: WanCheckpoint
     target: WanCheckpoint
     drafter_preset: Preset
     target_preset: Preset
+    vae: WanVaeSizes
+    overlap: bool = False
+
+    @property
+    def shapes(self) -> tuple[WanShape, WanShape]:
+        """Drafter and target, as far as the engine looks at them before a run."""
+        return (
+            WanShape.of("drafter", self.drafter.config, self.drafter_preset),
+            WanShape.of("target", self.target.config, self.target_preset),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Loaded:
-    """The parts of a run, and what the report says of them. `overlap`: as in `LoadOptions`."""
+    """The parts of a run in memory.
 
-    engine: Engine
-    codec: WanCodec
-    scorer: ImageRewardScorer
-    patch: int
-    settings: dict[str, Any]
-    notes: tuple[str, ...]
-    overlap: bool = False
-
-
-def check_device(name: str) -> torch.device:
-    """Return a device by its name. Raises `BadInput` if there is none such here."""
-    try:
-        # With its number, so that cuda and cuda:0 are known for one.
-        return torch.empty(0, device=torch.device(name)).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise BadInput(
-            f"expected a device of this machine, but {name!r} is none ({str(error).splitlines()[0][:120]}); "
-            "use cpu, or cuda on a machine with an NVIDIA GPU and its build of torch"
-        ) from error
-
-
-def device_clock(*devices: torch.device) -> Callable[[], float]:
-    """Return a clock in seconds that waits for what its caller began on the devices, so that work is booked where
-    it was done. What another thread does there beside it is not waited for.
+    `build`: makes the engine of one video, given what is called before every forward pass. `device`: of the
+    transformers; `side`: of text encoder, VAE and scorer. `kernel_notes`: what a reader must know of the kernels.
     """
-    waited_for = tuple(device for device in dict.fromkeys(devices) if device.type == "cuda")
-    if not waited_for:
-        return time.perf_counter
 
-    def synchronised() -> float:
-        for device in waited_for:
-            torch.cuda.current_stream(device).synchronize()
-        return time.perf_counter()
-
-    return synchronised
+    build: Callable[..., Engine]
+    scorer: ImageRewardScorer | None
+    parts: PartSettings
+    device: torch.device
+    side: torch.device
+    kernel_notes: tuple[str, ...] = ()
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
-    """See from the files' headers that both transformers can be loaded and fit one another.
-
-    Raises `BadInput` if not.
-    """
+    """See from the files' headers that the models can be loaded and fit one another. Raises `BadInput` if not."""
+    device = check_device(options.device)
+    check_compile(options.execution.compile, device)
     drafter, target = open_wan(files.drafter), open_wan(files.target)
-    for what in ("in_dim", "text_dim", "patch_size"):
-        small, large = getattr(drafter.config, what), getattr(target.config, what)
+    _check_pair(files, drafter, target)
+    for found in (drafter, target):
+        _attention(found, options, device)
+    _, vae, _ = open_wan_vae(files.vae)
+    return Checked(
+        drafter=drafter,
+        target=target,
+        drafter_preset=options.drafter.resolve(drafter, options.schedule),
+        target_preset=options.target.resolve(target, options.schedule),
+        vae=vae,
+        overlap=options.execution.overlap,
+    )
+
+
+def _check_pair(files: ModelFiles, drafter: WanCheckpoint, target: WanCheckpoint) -> None:
+    names = {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}
+    for field, words in names.items():
+        small, large = getattr(drafter.config, field), getattr(target.config, field)
         if small != large:
-            names = {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}
             raise BadInput(
-                f"expected two models with the same {names[what]}, but {files.drafter.name} (drafter) has {small} "
+                f"drafter and target must have the same {words}, but {files.drafter.name} (drafter) has {small} "
                 f"and {files.target.name} (target) has {large}; load two models that share one VAE and text encoder"
             )
-    for found in (drafter, target):
-        _attention(found, options)
-    _keeps_fp8(options)
-    check_compile(options.compile, check_device(options.device))
-    presets = options.drafter.resolve(drafter), options.target.resolve(target)
-    if options.schedule is not None:
-        get_schedule(options.schedule)
-        presets = replace(presets[0], schedule=options.schedule), replace(presets[1], schedule=options.schedule)
-    return Checked(drafter=drafter, target=target, drafter_preset=presets[0], target_preset=presets[1])
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
@@ -171,7 +108,7 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
     encoder = load_umt5(
         files.text_encoder,
         tokenizer=files.tokenizer,
-        device=options.beside,
+        device=options.side,
         dtype=_dtype(options.text_dtype),
     )
     device = check_device(options.device)
@@ -179,107 +116,99 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
     for text, embedding in embeddings.items():
         if not bool(torch.isfinite(embedding).all()):
             raise BadInput(
-                f"expected finite text embeddings, but there is NaN or infinity in the embedding of {text[:60]!r}; "
-                f"check {files.text_encoder.name}, and try a wider --text-dtype"
+                f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}; check its "
+                "file, and try a wider --text-dtype"
             )
     return embeddings
 
 
-def load_engine(
-    files: ModelFiles,
-    options: LoadOptions,
-    checked: Checked,
-    before_pass: Callable[[str], None],
-) -> Loaded:
-    """Load VAE, scorer, drafter and target. `before_pass` is called before every forward pass with its kind."""
-    vae_dtype = _dtype(options.vae_dtype)
+def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
+    """Load VAE, drafter and target, and the scorer if `files` has one."""
+    device, side, execution = check_device(options.device), options.side, options.execution
     codec = load_wan_vae(
         files.vae,
-        device=options.beside,
-        dtype=vae_dtype,
-        layers=options.vae_layers,
-        compiler=compiler_of(options.compile),
+        device=side,
+        dtype=_dtype(options.vae_dtype),
+        layers=execution.vae_layers,
+        compiler=compiler_of(execution.compile),
     )
+    scorer = _load_scorer(files, options) if files.reward else None
+    drafter, drafter_kernel = _load_wan(checked.drafter, checked.drafter_preset, options, device)
+    target, target_kernel = _load_wan(checked.target, checked.target_preset, options, device)
+    kernels = (drafter_kernel, target_kernel)
+    return Loaded(
+        build=partial(build_engine, drafter, target, codec, scorer, overlap=execution.overlap),
+        scorer=scorer,
+        parts=_describe(files, options, checked, (drafter, target), kernels),
+        device=device,
+        side=side,
+        kernel_notes=tuple(filter(None, dict.fromkeys(kernel.note for kernel in kernels))),
+    )
+
+
+def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
+    assert files.reward is not None
     scorer = load_image_reward(
         files.reward,
         vocabulary=files.vocabulary,
-        device=options.beside,
+        device=options.side,
         dtype=_dtype(options.reward_dtype),
         crop=options.crop,
     )
     check_finite_weights(scorer.model, files.reward.name)
-    device = check_device(options.device)
-    clock, encoder = device_clock(device), AnchorEncoder(codec.encode)
+    return scorer
 
-    def build(name: str, found: WanCheckpoint, path: Any, preset: Preset) -> CausalWanGenerator:
-        wan = load_wan(path, device=device, dtype=_dtype(options.dtype) if options.dtype else None)
-        check_finite_weights(wan.tree, path.name)
-        return CausalWanGenerator(
-            wan.tree,
-            name=name,
-            ops=TorchOps(wan.dtype, _attention(found, options)),
-            # Only a draft that was begun ahead may be on a wrong guess.
-            context=_policy(preset, encoder, undo=options.overlap and name == "drafter"),
-            schedule=get_schedule(preset.schedule),
-            block_frames=preset.block_frames,
-            device=device,
-            kv_fp8=_keeps_fp8(options),
-            stages=compiled_stages(compiler_of(options.compile)),
-            before_pass=before_pass,
-            clock=clock,
+
+def _load_wan(
+    found: WanCheckpoint, preset: Preset, options: LoadOptions, device: torch.device
+) -> tuple[Wan, AttentionBackend]:
+    path: Path = found.weights.path
+    wan = load_wan(path, device=device, dtype=_dtype(options.dtype) if options.dtype else None)
+    check_finite_weights(wan.tree, path.name)
+    kernel = _attention(found, options, device)
+    stages = compiled_stages(compiler_of(options.execution.compile))
+    ops, kv_fp8 = TorchOps(wan.dtype, kernel), options.execution.kv_fp8
+    return Wan(tree=wan.tree, ops=ops, preset=preset, device=device, kv_fp8=kv_fp8, stages=stages), kernel
+
+
+def _describe(
+    files: ModelFiles,
+    options: LoadOptions,
+    checked: Checked,
+    wans: tuple[Wan, Wan],
+    kernels: tuple[AttentionBackend, AttentionBackend],
+) -> PartSettings:
+    def model(found: WanCheckpoint, wan: Wan, kernel: AttentionBackend) -> ModelSettings:
+        dtype = options.dtype or str(found.dtype).removeprefix("torch.")
+        return ModelSettings(
+            file=found.weights.path.name,
+            size=found.config.size,
+            preset=wan.preset,
+            dtype=dtype,
+            attention=kernel.name,
+            quantisation=found.quantisation.label,
+            bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
         )
 
-    drafter = build("drafter", checked.drafter, files.drafter, checked.drafter_preset)
-    target = build("target", checked.target, files.target, checked.target_preset)
-    described = scorer.describe()
-    notes = described.pop("notes")
-    kernels = tuple(_attention(found, options) for found in (checked.drafter, checked.target))
-    settings = {
-        "drafter": describe_model(checked.drafter, checked.drafter_preset, options, kernels[0]),
-        "target": describe_model(checked.target, checked.target_preset, options, kernels[1]),
-        "vae": {"file": files.vae.name, "dtype": options.vae_dtype, "layers": options.vae_layers},
-        "text_encoder": {"file": files.text_encoder.name, "dtype": options.text_dtype},
-        "scorer": described,
-        "device": options.device,
-        "side_device": options.side_device or options.device,
-        "overlap": options.overlap,
-        "compile": options.compile,
-    }
-    engine = Engine(drafter=drafter, target=target, codec=codec, scorer=scorer)
-    patch = checked.target.config.patch_size[1]
-    return Loaded(
-        engine=engine,
-        codec=codec,
-        scorer=scorer,
-        patch=patch,
-        settings=settings,
-        notes=(*notes, *notes_on(options, kernels)),
-        overlap=options.overlap,
+    return PartSettings(
+        drafter=model(checked.drafter, wans[0], kernels[0]),
+        target=model(checked.target, wans[1], kernels[1]),
+        vae={"file": files.vae.name, "dtype": options.vae_dtype, "layers": options.execution.vae_layers},
+        text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
+        device=options.device,
+        side_device=options.side_device or options.device,
+        execution=options.execution,
     )
 
 
-def _policy(preset: Preset, encoder: AnchorEncoder, *, undo: bool) -> ContextPolicy:
-    if preset.policy == "recompute":
-        return Recompute(encode_anchor=encoder, frames=preset.context_frames)
-    return Incremental(window=preset.window, sink=preset.sink, undo=undo)
-
-
-def _attention(found: WanCheckpoint, options: LoadOptions) -> AttentionBackend:
+def _attention(found: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
     """Return the kernel for a checkpoint. Raises `BadInput` if the one asked for cannot be had."""
     dtype = _dtype(options.dtype) if options.dtype else found.dtype
-    device = check_device(options.device)
-    return choose_attention(options.attention, device=device, dtype=dtype, head_dim=found.config.head_dim)
+    name = options.execution.attention
+    return choose_attention(name, device=device, dtype=dtype, head_dim=found.config.head_dim)
 
 
-def _keeps_fp8(options: LoadOptions) -> bool:
-    if options.kv_dtype not in KV_DTYPES:
-        raise BadInput(
-            f"expected a kv_dtype among {', '.join(KV_DTYPES)}, but got {options.kv_dtype!r}; choose one of them"
-        )
-    return options.kv_dtype != AUTO
-
-
-def _dtype(name: str) -> torch.dtype:
+def _dtype(name: str) -> Any:
     if name not in DTYPES:
-        raise BadInput(f"expected a dtype among {', '.join(DTYPES)}, but got {name!r}; choose one of them")
+        raise BadInput(f"a dtype is one of {', '.join(DTYPES)}, but got {name!r}; choose one of them")
     return DTYPES[name]

@@ -90,10 +90,10 @@ class Plan:
             "target": {"size": request.target.size, "preset": request.target_preset.name},
             "target_weights": "float8_e4m3fn" if self.setting.fp8 else request.dtype,
             "dtype": request.dtype,
-            "overlap": request.overlap,
+            "overlap": request.execution.overlap,
             "side_device": request.side,
-            "compile": request.compile,
-            "vae_layers": request.vae_layers,
+            "compile": request.execution.compile,
+            "vae_layers": request.execution.vae_layers,
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "everything_stays": self.setting.stays,
@@ -157,7 +157,7 @@ def _timed(candidate: Plan) -> Plan:
     copying = copied_bytes(candidate.parts, candidate.sizes, setting) / (request.pcie * GB)
     judged = step["decode"] + step["score"]
     # Begun ahead, a draft is made while another device decodes and judges the block before it.
-    ahead = request.overlap and request.side
+    ahead = request.execution.overlap and request.side
     accepted = max(step["drafter"], judged) if ahead else step["drafter"] + judged
     rejected = accepted + step["target"] + step["decode"] + copying
     forced = step["first target"] + step["first decode"] + copying

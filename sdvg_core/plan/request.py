@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
-from ..causal_wan.fp8_cache import KV_DTYPES
 from ..causal_wan.presets import Preset, get_preset
-from ..decoders import VaeLayers
-from ..devices.compiling import CompileMode
+from ..devices.execution import Execution
+from ..engine.size import check_size
 from ..errors import BadInput
 from ..pipeline.loading import DTYPES
 from ..scorers.shapes import ImageRewardConfig
@@ -27,12 +26,11 @@ PCIE_GB_PER_SECOND = 20.0
 class PlanRequest:
     """The run to plan; the defaults are the real pair at the paper's size.
 
-    `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `kv_dtype`: of
-    their keys and values, one of `KV_DTYPES`. `overlap`: the next block is drafted beside the decoding and
-    judging of the newest; it saves time only where `side` says that VAE and scorer have a device of their own.
-    `vae_layers`, `compile`: as in loading; the memory of the former is counted, no time as saved by them.
-    `vae_base`: the VAE's narrowest width. `rejected`: the share of the blocks after the first that the target
-    makes. `pcie`: GB per second from main memory to the device. Raises `BadInput` for what cannot be.
+    `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `execution`: as in
+    loading; its memory is counted, but no time is counted as saved except by overlap, and by that only where `side`
+    says that VAE and scorer have a device of their own. `vae_base`: the VAE's narrowest width. `rejected`: the
+    share of the blocks after the first that the target makes. `pcie`: GB per second from main memory to the device.
+    Raises `BadInput` for impossible values.
     """
 
     width: int = 832
@@ -44,11 +42,8 @@ class PlanRequest:
     target_preset: Preset = field(default_factory=lambda: get_preset("krea-14b"))
     steps: int = 4
     dtype: str = "bfloat16"
-    kv_dtype: str = "auto"
-    overlap: bool = False
+    execution: Execution = field(default_factory=Execution)
     side: bool = False
-    compile: CompileMode = "off"
-    vae_layers: VaeLayers = "diffusers"
     vae_base: int = 96
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
@@ -58,12 +53,7 @@ class PlanRequest:
     rates: Rates = A6000
 
     def __post_init__(self) -> None:
-        for name, size in (("width", self.width), ("height", self.height)):
-            if size < VAE_STRIDE * PATCH or size % (VAE_STRIDE * PATCH):
-                raise BadInput(
-                    f"expected {name} as a multiple of {VAE_STRIDE * PATCH}, but got {size}; "
-                    f"use {max(1, round(size / 16)) * 16}"
-                )
+        check_size(self.width, self.height, VAE_STRIDE * PATCH)
         for name in ("blocks", "steps"):
             if getattr(self, name) < 1:
                 raise BadInput(f"expected {name} of at least 1, but got {getattr(self, name)}; ask for 1 or more")
@@ -76,8 +66,6 @@ class PlanRequest:
                 raise BadInput(
                     f"expected {name} among {', '.join(DTYPES)}, but got {getattr(self, name)!r}; choose one"
                 )
-        if self.kv_dtype not in KV_DTYPES:
-            raise BadInput(f"expected kv_dtype among {', '.join(KV_DTYPES)}, but got {self.kv_dtype!r}; choose one")
         if self.drafter_preset.block_frames != self.target_preset.block_frames:
             raise BadInput(
                 f"expected presets with one block size, but drafter and target make blocks of "
@@ -98,11 +86,6 @@ class PlanRequest:
     def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
         """Both transformers, and how each is run."""
         return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
-
-    @property
-    def kv_fp8(self) -> bool:
-        """Whether keys and values are kept in float8_e4m3fn."""
-        return self.kv_dtype != "auto"
 
     def itemsize(self, name: str) -> int:
         """Bytes of a number of the dtype in the field `name`."""

@@ -99,7 +99,7 @@ def owner(part: str, step: str) -> str:
 
 def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, int]:
     weights, states = sizes.weights, sizes.states
-    works_beside = request.overlap and step in ("decode", "score")
+    works_beside = request.execution.overlap and step in ("decode", "score")
     parts = {"vae": weights["vae"], "working": sizes.working[step]}
     if works_beside:
         parts["working beside"] = sizes.working["draft"]

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from ..causal_wan.config import WanConfig, wan_shapes
 from ..causal_wan.fp8_cache import SCALE
 from ..causal_wan.presets import Preset
-from ..decoders import VaeLayers
 from ..decoders.wan_vae_shapes import wan_vae_shapes
+from ..devices.execution import VaeLayers
 from ..scorers.shapes import used_shapes
 from .request import PATCH, VAE_STRIDE, PlanRequest
 
@@ -124,9 +124,9 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
     held: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
         # A draft ahead in a sliding window may be on a wrong guess: what it overwrites is copied before.
-        undo = request.overlap and name == "drafter" and preset.policy == "incremental"
+        undo = request.execution.overlap and name == "drafter" and preset.policy == "incremental"
         frames = kv_frames(preset) + (preset.block_frames if undo else 0)
-        held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.kv_fp8)
+        held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
     held["vae state"] = vae_state_bytes(request.vae_base, request.pixels, request.itemsize("vae_dtype"))
     return held
@@ -138,18 +138,18 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     vae, scale = request.itemsize("vae_dtype"), request.vae_base / PUBLISHED_BASE
     passes = {
         name: pass_bytes(
-            config, preset.block_frames, tokens, itemsize, read=kv_frames(preset) if request.kv_fp8 else 0
+            config, preset.block_frames, tokens, itemsize, read=kv_frames(preset) if request.execution.kv_fp8 else 0
         )
         for name, (config, preset) in request.models.items()
     }
     if fp8:  # one weight at a time is cast up
         config = request.target
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
-    encode = int(ENCODE_VALUES[request.vae_layers] * scale * request.pixels) * vae
+    encode = int(ENCODE_VALUES[request.execution.vae_layers] * scale * request.pixels) * vae
     for name, (_, preset) in request.models.items():
         if preset.policy == "recompute":  # the window's first frame is encoded when the cache is already there
             passes[name] = max(passes[name], encode)
-    values, whatever = DECODE[request.vae_layers]
+    values, whatever = DECODE[request.execution.vae_layers]
     frames = 4 * request.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")

@@ -67,6 +67,7 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
         text_encoder=folder / "tiny_umt5.safetensors",
         reward=folder / "TinyImageReward.pt",
     )
+    assert files.reward is not None
     random = _Random(seed)
     drafter = {f"model.{name}": w for name, w in random.fill(wan_shapes(DRAFTER)).items()}
     stale = {name: torch.zeros_like(w) for name, w in drafter.items()}

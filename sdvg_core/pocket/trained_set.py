@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
+from ..devices.execution import Execution
 from ..errors import BadInput
-from ..pipeline.loading import LoadOptions, ModelOptions
+from ..pipeline.options import LoadOptions, ModelOptions
 
 DEFAULT_PROMPT = "a big blue ball drifts right from the left over sand"
 FOLDER = Path(__file__).parent / "weights"
@@ -46,7 +47,7 @@ def load_options() -> LoadOptions:
         target=ModelOptions(preset="krea-14b"),
         dtype="float32",
         text_dtype="float32",
-        vae_layers="lean",
+        execution=Execution(vae_layers="lean"),
     )
 
 

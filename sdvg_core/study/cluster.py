@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..errors import BadInput
-from .bench import Bench, warm_up
+from .equipment import Equipment, warm_up
 from .unit import Unit, run_unit
 from .workers import Finished, Found
 
@@ -20,7 +20,12 @@ DEATHS = 3
 
 
 def work_on_ray(
-    units: Sequence[Unit], open_bench: Callable[[], Bench], *, address: str, gpus: float, most: int | None = None
+    units: Sequence[Unit],
+    open_equipment: Callable[[], Equipment],
+    *,
+    address: str,
+    gpus: float,
+    most: int | None = None,
 ) -> Iterator[Found | Finished]:
     """Yield the records of all units, a unit at a time, in any order.
 
@@ -35,7 +40,7 @@ def work_on_ray(
         worker = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=DEATHS * len(units), max_task_retries=DEATHS)(
             RayWorker
         )
-        idle = [worker.remote(open_bench) for _ in range(count)]
+        idle = [worker.remote(open_equipment) for _ in range(count)]
         yield from _hand_out(ray, units, idle)
     finally:
         ray.shutdown()
@@ -44,17 +49,17 @@ def work_on_ray(
 class RayWorker:
     """The models of one worker, loaded when its first unit comes."""
 
-    def __init__(self, open_bench: Callable[[], Bench]) -> None:
-        self._open = open_bench
-        self._bench: Bench | None = None
+    def __init__(self, open_equipment: Callable[[], Equipment]) -> None:
+        self._open = open_equipment
+        self._equipment: Equipment | None = None
 
     def do(self, unit: Unit) -> list[Found] | BadInput:
         """Return all records of a unit; a refusal is returned too, for Ray would wrap what is raised."""
         try:
-            if self._bench is None:
-                self._bench = self._open()
-                warm_up(self._bench, unit.condition)
-            return [Found(file, record) for file, record in run_unit(self._bench, unit)]
+            if self._equipment is None:
+                self._equipment = self._open()
+                warm_up(self._equipment, unit.condition)
+            return [Found(file, record) for file, record in run_unit(self._equipment, unit)]
         except BadInput as refusal:
             return refusal
 

@@ -7,36 +7,34 @@ are the video itself; each of the target's blocks stands alone, for the next one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from ..engine.drafts import generate
-from ..engine.history import History
-from ..engine.parts import Engine
 from ..engine.router import RouterConfig
-from ..engine.speculate import speculate
-from ..engine.timeline import Timeline
+from ..engine.run import Run
+from .equipment import scorer_of
 from .metrics import FrameJudge
 from .store import Record
-from .take import Take
 
 
-def measure_gains(engine: Engine, judge: FrameJudge | None, take: Take) -> Iterator[Record]:
+def measure_gains(run: Run, judge: FrameJudge | None) -> Iterator[Record]:
     """Yield for every block but the first its draft's scores, and how good the draft and the target's block are.
 
     Qualities are means over the block's frames; None without a judge, whose word on a frame does not depend on
     others.
     """
-    drafts, remakes = _both_ways(engine, take)
-    text = take.condition.gate_text
+    drafts, remakes = _both_ways(run)
+    text, scorer = run.condition_of(0).gate_text, scorer_of(run.engine)
     qualities = [_qualities(judge, blocks, text) for blocks in (drafts, remakes)]
     for number, (draft, remake) in enumerate(zip(drafts, remakes, strict=True)):
         if number == 0:
             continue
-        scores, of_remake = engine.scorer.score(draft, text), engine.scorer.score(remake, text)
+        scores, of_remake = scorer.score(draft, text), scorer.score(remake, text)
         yield {
-            "block": take.spans[number].index,
+            "block": run.spans[number].index,
             "worst_score": float(scores.min()),
             "mean_score": float(scores.mean()),
             "target_worst_score": float(of_remake.min()),
@@ -45,13 +43,13 @@ def measure_gains(engine: Engine, judge: FrameJudge | None, take: Take) -> Itera
         }
 
 
-def _both_ways(engine: Engine, take: Take) -> tuple[list[Tensor], list[Tensor]]:
+def _both_ways(run: Run) -> tuple[list[Tensor], list[Tensor]]:
     """Return every block's frames: those of the anchor-only video, and those the target would have made."""
-    drafts, remakes = [], []
-    before = Timeline(History(horizon=engine.horizon))
-    run = speculate(engine, RouterConfig(policy="anchor-only"), take.spans, take.noise, lambda _: take.condition)
-    for emitted in run:
-        made = generate(engine.target, before, emitted.block.span, take.noise, take.condition)
+    engine, drafts, remakes = run.engine, [], []
+    before = run.nothing
+    for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
+        span = emitted.block.span
+        made = generate(engine.target, before, span, run.noise, run.condition_of(span.index))
         frames, _ = engine.codec.decode(made.latents, before.decode_state)
         drafts.append(emitted.frames)
         remakes.append(frames)

@@ -118,11 +118,12 @@ class Sharing:
 
     def engine(self, ledger: Ledger) -> Engine:
         """Return the engine for one run, whose calls are entered in `ledger`."""
+        scorer = self._engine.scorer
         return Engine(
             drafter=_SharedGenerator(self._engine.drafter, "draft", self._latents, ledger),
             target=_SharedGenerator(self._engine.target, "target", self._latents, ledger),
             codec=_SharedCodec(self._engine.codec, self._pixels, ledger),
-            scorer=_SharedScorer(self._engine.scorer, self._pixels, ledger),
+            scorer=_SharedScorer(scorer, self._pixels, ledger) if scorer else None,
         )
 
 

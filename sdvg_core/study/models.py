@@ -11,10 +11,10 @@ import torch
 
 from .. import __version__
 from ..checkpoints.model_files import ModelFiles
-from ..pipeline.loading import LoadOptions
+from ..pipeline.options import LoadOptions
 from ..pocket.trained_set import load_options as pocket_load_options
 from ..pocket.trained_set import trained_set
-from .bench import Job
+from .equipment import WorkerOptions
 
 POCKET_SIZE = 64
 FINGERPRINTED = 32 << 20
@@ -30,20 +30,20 @@ def pocket_models(load: LoadOptions) -> tuple[ModelFiles, LoadOptions]:
         target=meant.target,
         dtype=meant.dtype,
         text_dtype=meant.text_dtype,
-        vae_layers=meant.vae_layers,
+        execution=replace(load.execution, vae_layers=meant.execution.vae_layers),
     )
 
 
-def common_settings(job: Job) -> dict[str, Any]:
+def common_settings(options: WorkerOptions) -> dict[str, Any]:
     """Return everything but prompt, seed and configuration that a row's values depend on, as JSON values."""
     roles = ("drafter", "target", "vae", "text_encoder", "reward")
     return {
-        "models": {role: fingerprint(getattr(job.files, role)) for role in roles},
-        "loading": asdict(job.load),
-        "blocks": job.blocks,
-        "size": [job.width, job.height],
-        "oracle": job.pocket,
-        "external": asdict(job.external) if job.external else None,
+        "models": {role: fingerprint(getattr(options.files, role)) for role in roles},
+        "loading": asdict(options.load),
+        "blocks": options.blocks,
+        "size": [options.width, options.height],
+        "oracle": options.pocket,
+        "external": asdict(options.external) if options.external else None,
         "versions": {"sdvg": __version__, "torch": torch.__version__},
     }
 

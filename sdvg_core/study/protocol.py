@@ -32,22 +32,18 @@ QUANTILE = 0.25
 class Configuration:
     """One way of making the videos.
 
-    `group`: the configurations that differ from it in one number, which a plot joins by a line. `route`: who makes
-    each block whatever it looks like, `t` the target and `d` the drafter; then nothing is scored and `router` does
-    not matter. Empty if the router decides. A `random` router draws anew for every prompt and seed.
+    `group`: the configurations that differ from it in one number; a plot joins them by a line. A `random` router
+    draws anew for every prompt and seed.
     """
 
     name: str
     group: str
     router: RouterConfig = field(default_factory=RouterConfig)
-    route: str = ""
     drafter_context: DrafterContext = "committed"
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        settings = asdict(self)
-        settings["router"]["script"] = list(self.router.script)
-        return settings
+        return asdict(self)
 
 
 def protocol(
@@ -93,7 +89,8 @@ def pick(configurations: Sequence[Configuration], patterns: Sequence[str]) -> tu
 
 
 def _fixed(name: str, group: str, pattern: str, blocks: int) -> Configuration:
-    return Configuration(name=name, group=group, route=pattern[:blocks].ljust(blocks, "d"))
+    script = pattern[:blocks].ljust(blocks, "d")
+    return Configuration(name=name, group=group, router=RouterConfig(policy="scripted", script=script))
 
 
 def _random(rate: float, *, protected: bool) -> Configuration:

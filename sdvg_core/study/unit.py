@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from statistics import fmean
 from typing import Any
@@ -19,12 +19,11 @@ from ..engine.speculate import Emitted
 from ..engine.types import Condition
 from ..report.fates import LETTERS, fate_of
 from ..report.record_json import SECONDS
-from .bench import Bench
+from .equipment import Equipment, configured, scorer_of
 from .gains import measure_gains
 from .memo import Ledger, Sharing
 from .protocol import Configuration
 from .store import GAINS, ROWS, Record
-from .take import Take
 
 EMBEDDING = "embedding"
 VOLATILE = ("seconds", "sharing")
@@ -56,14 +55,14 @@ def pack(embedding: Tensor) -> bytes:
     return packed
 
 
-def run_unit(bench: Bench, unit: Unit) -> Iterator[tuple[str, Record]]:
+def run_unit(equipment: Equipment, unit: Unit) -> Iterator[tuple[str, Record]]:
     """Yield the rows as they are made, each with the name of the file it belongs into."""
-    sharing = Sharing(bench.engine, bench.memo_bytes, bench.clock)
-    take = Take(spans=bench.spans, noise=bench.noise(unit.seed), condition=unit.condition, seed=unit.seed)
-    scorer = sharing.engine(Ledger()).scorer
+    sharing = Sharing(equipment.engine, equipment.memo_bytes, equipment.clock)
+    run = equipment.run(unit.condition, unit.seed)
+    scorer = scorer_of(sharing.engine(Ledger()))
     for configuration in unit.configurations:
         ledger = Ledger()
-        emitted = list(take.run(sharing.engine(ledger), configuration, ledger.time))
+        emitted = list(configured(run, configuration, sharing.engine(ledger), ledger.time).blocks())
         rewards = [scorer.score(one.frames, unit.prompt) for one in emitted]
         row = {
             "configuration": configuration.name,
@@ -72,14 +71,14 @@ def run_unit(bench: Bench, unit: Unit) -> Iterator[tuple[str, Record]]:
             **_describe([one.record for one in emitted]),
             "target_calls": ledger.asked["target"],
             "draft_calls": ledger.asked["draft"],
-            "metrics": {**_reward_metrics(rewards), **_measure(bench, emitted, unit.prompt)},
+            "metrics": {**_reward_metrics(rewards), **_measure(equipment, emitted, unit.prompt)},
             "latents_sha256": _hash(torch.cat([one.block.latents for one in emitted], dim=2)),
             "seconds": _seconds([one.record for one in emitted]),
             "sharing": _shared(ledger),
         }
         yield ROWS, row
     if unit.gains:
-        for gain in measure_gains(sharing.engine(Ledger()), bench.judge, take):
+        for gain in measure_gains(replace(run, engine=sharing.engine(Ledger())), equipment.judge):
             yield GAINS, {"prompt": unit.prompt, "seed": unit.seed, **gain}
 
 
@@ -103,11 +102,11 @@ def _reward_metrics(rewards: Sequence[Tensor]) -> dict[str, float]:
     return {name: float(value) for name, value in means.items()}
 
 
-def _measure(bench: Bench, emitted: Sequence[Emitted], prompt: str) -> dict[str, float]:
+def _measure(equipment: Equipment, emitted: Sequence[Emitted], prompt: str) -> dict[str, float]:
     frames = torch.cat([one.frames for one in emitted], dim=1)[0].cpu()
     seams = list(accumulate(one.frames.shape[1] for one in emitted))[:-1]
     measured: dict[str, float] = {}
-    for metric in bench.metrics:
+    for metric in equipment.metrics:
         measured.update(metric.measure(frames, prompt, seams))
     return measured
 

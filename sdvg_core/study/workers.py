@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from ..errors import BadInput
-from .bench import Bench, warm_up
+from .equipment import Equipment, warm_up
 from .store import Record
 from .unit import Unit, run_unit
 
@@ -36,15 +36,15 @@ class Finished:
 
 
 def work_through(
-    units: Sequence[Unit], open_bench: Callable[[], Bench], workers: int
+    units: Sequence[Unit], open_equipment: Callable[[], Equipment], workers: int
 ) -> Iterator[Found | Finished]:
     """Yield the records of all units as they are found, in any order, and each unit as it is finished.
 
-    `open_bench`: loads the models; it is called once in each of the `workers` processes, so it must be picklable.
+    `open_equipment`: loads the models; called once in each of the `workers` processes, so it must be picklable.
     Raises `BadInput` if a worker meets one, or ends before its work does.
     """
     left = list(reversed(units))
-    hands = [_Hand(open_bench) for _ in range(min(workers, len(units)))]
+    hands = [_Hand(open_equipment) for _ in range(min(workers, len(units)))]
     try:
         busy = {hand.pipe: hand for hand in hands}
         while busy:
@@ -68,12 +68,12 @@ def work_through(
 class _Hand:
     """The master's end of a worker."""
 
-    def __init__(self, open_bench: Callable[[], Bench]) -> None:
+    def __init__(self, open_equipment: Callable[[], Equipment]) -> None:
         # A fork would copy the threads' locks of a process that has computed already.
         context = multiprocessing.get_context("spawn")
         self.pipe, far_end = context.Pipe()
         self.unit: Unit | None = None
-        self._process: BaseProcess = context.Process(target=_serve, args=(far_end, open_bench), daemon=True)
+        self._process: BaseProcess = context.Process(target=_serve, args=(far_end, open_equipment), daemon=True)
         self._process.start()
         far_end.close()
 
@@ -119,18 +119,18 @@ def _give_back_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _serve(pipe: Connection, open_bench: Callable[[], Bench]) -> None:
+def _serve(pipe: Connection, open_equipment: Callable[[], Equipment]) -> None:
     """Do what comes through the pipe until it breaks."""
     # An interruption is the master's business, who then ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(EOFError, BrokenPipeError, ConnectionResetError):
         try:
-            bench = open_bench()
+            equipment = open_equipment()
             pipe.send(None)
             unit: Unit = pipe.recv()
-            warm_up(bench, unit.condition)
+            warm_up(equipment, unit.condition)
             while True:
-                for file, record in run_unit(bench, unit):
+                for file, record in run_unit(equipment, unit):
                     pipe.send(Found(file, record))
                     _give_back_freed_memory()
                 pipe.send(None)

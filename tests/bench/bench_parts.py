@@ -7,20 +7,20 @@ from functools import cache
 
 import torch
 
-from sdvg_core.bench.execution import AS_PUBLISHED, OURS, Case, Execution, set_up
 from sdvg_core.bench.gauges import Gauge, NoGauge
-from sdvg_core.bench.measure import Studio
+from sdvg_core.bench.measure import Bench
 from sdvg_core.bench.models import Models, random_models
 from sdvg_core.bench.routes import parse_route
 from sdvg_core.bench.scales import SCALES
+from sdvg_core.bench.variants import AS_PUBLISHED, OURS, Case, Variant, set_up
 
 TINY = replace(SCALES["tiny"].request, blocks=4)
 NINE = 9
 SHORT = ["bench", "--scale", "tiny", "--blocks", "3", "--repeats", "1"]
 
 
-def case(name: str, execution: Execution = OURS, blocks: int = NINE) -> Case:
-    return Case(route=parse_route(name, blocks), execution=execution)
+def case(name: str, execution: Variant = OURS, blocks: int = NINE) -> Case:
+    return Case(route=parse_route(name, blocks), variant=execution)
 
 
 class Clock:
@@ -39,8 +39,8 @@ def tiny_models() -> Models:
     return random_models(TINY, torch.device("cpu"))
 
 
-def tiny_studio(*executions: Execution, gauge: Gauge | None = None) -> Studio:
+def tiny_bench(*executions: Variant, gauge: Gauge | None = None) -> Bench:
     """Where tiny videos of four blocks are made, in ours and as published if nothing else is asked for."""
     setups = set_up(executions or (OURS, AS_PUBLISHED), tiny_models(), TINY)
     clock = Clock()
-    return Studio(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=gauge or NoGauge())
+    return Bench(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=gauge or NoGauge())

@@ -7,9 +7,9 @@ from typing import Any
 
 from bench_parts import case
 
-from sdvg_core.bench.execution import AS_PUBLISHED, parse_execution
 from sdvg_core.bench.measure import Sample
 from sdvg_core.bench.results import SCHEMA, summarise_cases
+from sdvg_core.bench.variants import AS_PUBLISHED, parse_variant
 from sdvg_core.engine.records import Seconds
 from sdvg_core.report.run_report import Passes
 
@@ -45,7 +45,7 @@ def sample(seconds: float, peak: int | None = None) -> Sample:
 def result(seconds: Mapping[tuple[str, str], float] = PLAIN, **changes: Any) -> dict[str, Any]:
     """A run that took `seconds` for a video of each execution and route, each made once of once."""
     samples = {
-        case(route, parse_execution(execution)): [sample(taken, peak=41_500_000_000)]
+        case(route, parse_variant(execution)): [sample(taken, peak=41_500_000_000)]
         for (execution, route), taken in seconds.items()
     }
     executions = dict.fromkeys(execution for execution, _ in seconds)

@@ -7,43 +7,41 @@ import json
 
 import pytest
 import torch
-from bench_parts import case, tiny_studio
+from bench_parts import case, tiny_bench
 
-from sdvg_core.bench.check import Footage, differences, footage
-from sdvg_core.bench.execution import OURS, parse_execution
-from sdvg_core.bench.measure import Studio
+from sdvg_core.bench.check import Video, compare_videos, video_of
+from sdvg_core.bench.measure import Bench
+from sdvg_core.bench.variants import OURS, parse_variant
 from sdvg_core.cli import main
 
-CHANNELS_LAST, OVERLAP = parse_execution("channels-last"), parse_execution("overlap")
+CHANNELS_LAST, OVERLAP = parse_variant("channels-last"), parse_variant("overlap")
 
 
-def film(latent=0.0, pixel=0.0, scores=(1.0, 2.0, 4.0, 5.0)) -> Footage:
-    return Footage(
-        latents=torch.tensor([3.0, 4.0 + latent]), frames=torch.tensor([0.5 + pixel, 0.5]), scores=scores
-    )
+def video(latent=0.0, pixel=0.0, scores=(1.0, 2.0, 4.0, 5.0)) -> Video:
+    return Video(latents=torch.tensor([3.0, 4.0 + latent]), frames=torch.tensor([0.5 + pixel, 0.5]), scores=scores)
 
 
 def test_the_greatest_difference_counts_beside_the_size_of_what_differs():
-    found = differences(film(), film(latent=-0.25, pixel=0.125, scores=(1.0, 2.5, 4.0, 5.25)))
+    found = compare_videos(video(), video(latent=-0.25, pixel=0.125, scores=(1.0, 2.5, 4.0, 5.25)))
     assert (found["latents"], found["frames"], found["scores"]) == (0.25, 0.125, 0.5)
     assert found["latents_rms"] == pytest.approx(12.5**0.5)
     assert (found["tau"], found["scored_drafts"], found["decided_otherwise"]) == (3.0, 4, [])
 
 
 def test_a_draft_on_the_other_side_of_the_widest_gap_is_named():
-    assert differences(film(), film(scores=(1.0, 3.0, 2.9, 5.0)))["decided_otherwise"] == [1, 2]
+    assert compare_videos(video(), video(scores=(1.0, 3.0, 2.9, 5.0)))["decided_otherwise"] == [1, 2]
 
 
 def test_without_two_scores_there_is_nothing_to_decide():
-    found = differences(film(scores=(1.0,)), film(scores=(9.0,)))
+    found = compare_videos(video(scores=(1.0,)), video(scores=(9.0,)))
     assert (found["tau"], found["decided_otherwise"], found["scores"]) == (None, [], 8.0)
 
 
-@pytest.mark.parametrize("other", [CHANNELS_LAST, parse_execution("planes")], ids=lambda other: other.name)
-def test_every_execution_is_filmed_from_the_same_noise(other):
-    studio = tiny_studio(OURS, other)
-    plain, fast = (footage(studio, case("r=2", execution, 4)) for execution in (OURS, other))
-    found = differences(plain, fast)
+@pytest.mark.parametrize("other", [CHANNELS_LAST, parse_variant("planes")], ids=lambda other: other.name)
+def test_every_execution_starts_from_the_same_noise(other):
+    bench = tiny_bench(OURS, other)
+    plain, fast = (video_of(bench, case("r=2", execution, 4)) for execution in (OURS, other))
+    found = compare_videos(plain, fast)
     assert plain.latents.shape[2] == 12
     assert found["scored_drafts"] == 3
     assert found["latents"] < 1e-3 * found["latents_rms"]
@@ -51,9 +49,9 @@ def test_every_execution_is_filmed_from_the_same_noise(other):
 
 
 def test_the_overlapped_execution_makes_the_very_same_video():
-    studio = tiny_studio(OURS, OVERLAP)
-    plain, ahead = (footage(studio, case("r=2", execution, 4)) for execution in (OURS, OVERLAP))
-    found = differences(plain, ahead)
+    bench = tiny_bench(OURS, OVERLAP)
+    plain, ahead = (video_of(bench, case("r=2", execution, 4)) for execution in (OURS, OVERLAP))
+    found = compare_videos(plain, ahead)
     assert (found["latents"], found["frames"], found["scores"]) == (0.0, 0.0, 0.0)
 
 
@@ -92,14 +90,14 @@ def test_the_command_prints_one_line_for_every_execution_but_the_authors(capsys)
 @pytest.mark.parametrize("stop, code", [(KeyboardInterrupt, 130), (RuntimeError, None)])
 def test_what_was_compared_before_an_interrupt_or_an_error_is_printed(stop, code, capsys, monkeypatch):
     """Catches minutes on a GPU lost with the one execution that fails, or that the time did not suffice for."""
-    honest = Studio.shoot
+    honest = Bench.run
 
-    def shoot(self, asked, engine):
-        if asked.execution == CHANNELS_LAST:
+    def run(self, asked, engine, blocks=None):
+        if asked.variant == CHANNELS_LAST:
             raise stop
-        return honest(self, asked, engine)
+        return honest(self, asked, engine, blocks)
 
-    monkeypatch.setattr(Studio, "shoot", shoot)
+    monkeypatch.setattr(Bench, "run", run)
     asked = ["bench", "--scale", "tiny", "--blocks", "3", "--check", "--executions", "channels-last"]
     with pytest.raises(stop) if code is None else contextlib.nullcontext():
         assert main([*asked, "--json"]) == code

@@ -9,7 +9,7 @@ import json
 import pytest
 from bench_parts import SHORT
 
-from sdvg_core.bench.measure import Studio
+from sdvg_core.bench.measure import Bench
 from sdvg_core.bench.routes import default_routes
 from sdvg_core.cli import main
 from sdvg_core.report.run_report import Passes
@@ -111,15 +111,15 @@ def test_half_precision_and_fp8_make_finite_numbers(capsys):
 
 
 def test_an_interrupt_prints_what_there_is(capsys, monkeypatch):
-    honest, filmed = Studio.film, []
+    honest, measured = Bench.measure, []
 
-    def film(self, asked):
-        if filmed:
+    def measure(self, asked):
+        if measured:
             raise KeyboardInterrupt
-        filmed.append(asked)
+        measured.append(asked)
         return honest(self, asked)
 
-    monkeypatch.setattr(Studio, "film", film)
+    monkeypatch.setattr(Bench, "measure", measure)
     assert main([*SHORT, "--routes", "target-only", "r=1", "--executions", "ours", "--json"]) == 130
     captured = capsys.readouterr()
     found = json.loads(captured.out)
@@ -129,14 +129,14 @@ def test_an_interrupt_prints_what_there_is(capsys, monkeypatch):
 
 
 def test_an_execution_that_fails_takes_the_others_measurements_not_along(capsys, monkeypatch):
-    honest = Studio.warm_up
+    honest = Bench.warm_up
 
     def warm_up(self, asked):
-        if asked.execution.as_published:
+        if asked.variant.as_published:
             raise RuntimeError("the device is lost")
         return honest(self, asked)
 
-    monkeypatch.setattr(Studio, "warm_up", warm_up)
+    monkeypatch.setattr(Bench, "warm_up", warm_up)
     with pytest.raises(RuntimeError, match="the device is lost"):
         main([*SHORT, "--routes", "target-only", "r=1", "--json"])
     found = json.loads(capsys.readouterr().out)
@@ -151,7 +151,7 @@ def test_where_nothing_was_measured_a_failure_prints_nothing(capsys, monkeypatch
     def fail(self, asked):
         raise RuntimeError("the device is lost")
 
-    monkeypatch.setattr(Studio, "warm_up", fail)
+    monkeypatch.setattr(Bench, "warm_up", fail)
     with pytest.raises(RuntimeError, match="the device is lost"):
         main([*SHORT, "--json"])
     assert capsys.readouterr().out == ""

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 import torch
-from bench_parts import case, tiny_models, tiny_studio
+from bench_parts import case, tiny_bench, tiny_models
 from tiny import make_engine, run
 
-from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases, parse_execution
 from sdvg_core.bench.gauges import metered
-from sdvg_core.bench.measure import Studio, one_of_each, rounds
+from sdvg_core.bench.measure import Bench, one_of_each, rounds
 from sdvg_core.bench.routes import default_routes
+from sdvg_core.bench.variants import AS_PUBLISHED, OURS, cases, parse_variant
 from sdvg_core.decoders import WanCodec
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.errors import BadInput
 
 
 @pytest.fixture(scope="module")
-def studio() -> Studio:
-    return tiny_studio()
+def bench() -> Bench:
+    return tiny_bench()
 
 
-def test_parts_and_gaps_add_up_to_the_video(studio):
-    sample = studio.film(case("r=1", OURS, 4))
+def test_parts_and_gaps_add_up_to_the_video(bench):
+    sample = bench.measure(case("r=1", OURS, 4))
     assert sample.video == sample.arrivals[0] + sum(sample.gaps)
     assert len(sample.arrivals) == 4
     assert 0 < sample.parts.total < sample.video
     assert sample.pixel_frames == 9 + 3 * 12
 
 
-def test_target_only_decodes_every_block_and_drafts_none(studio, monkeypatch):
+def test_target_only_decodes_every_block_and_drafts_none(bench, monkeypatch):
     """The baseline pays for its own decode, in every execution."""
     honest, decoded = WanCodec.decode, []
 
@@ -40,7 +40,7 @@ def test_target_only_decodes_every_block_and_drafts_none(studio, monkeypatch):
     monkeypatch.setattr(WanCodec, "decode", decode)
     for execution in (OURS, AS_PUBLISHED):
         decoded.clear()
-        sample = studio.film(case("target-only", execution, 4))
+        sample = bench.measure(case("target-only", execution, 4))
         assert decoded == [3] * 4
         assert sample.passes.decodes == 4
         assert sample.passes.drafter_denoising == sample.passes.drafter_context == 0
@@ -48,20 +48,20 @@ def test_target_only_decodes_every_block_and_drafts_none(studio, monkeypatch):
         assert sample.parts.draft == sample.parts.score == 0
 
 
-def test_a_route_that_was_not_taken_is_no_result(studio, monkeypatch):
+def test_a_route_that_was_not_taken_is_no_result(bench, monkeypatch):
     monkeypatch.setattr(type(tiny_models().scorer), "score", lambda *_: torch.tensor([float("nan")]))
     with pytest.raises(BadInput, match="no finite number"):
-        studio.film(case("r=1", OURS, 4))
+        bench.measure(case("r=1", OURS, 4))
 
 
-def test_rounds_are_interleaved_and_an_execution_is_made_ready_just_before_its_first_video(studio, monkeypatch):
+def test_rounds_are_interleaved_and_an_execution_is_made_ready_just_before_its_first_video(bench, monkeypatch):
     """Catches a run that is stopped while the last execution compiles, and has measured nothing of the others."""
     done = []
-    monkeypatch.setattr(Studio, "film", lambda self, asked: done.append(asked))
+    monkeypatch.setattr(Bench, "measure", lambda self, asked: done.append(asked))
     ours, published = (
         [case(name, execution) for name in ("target-only", "r=1")] for execution in (OURS, AS_PUBLISHED)
     )
-    list(rounds(studio, [*ours, *published], 3, lambda asked: done.append(asked.execution.name)))
+    list(rounds(bench, [*ours, *published], 3, lambda asked: done.append(asked.variant.name)))
     assert done == ["ours", *ours, "as-published", *published, *[*ours, *published] * 2]
 
 
@@ -89,7 +89,7 @@ def test_memory_is_read_around_every_part_of_the_work():
 
 def test_one_warm_up_for_every_execution_with_both_models_where_there_is_one():
     todo = cases(default_routes(4), (OURS, AS_PUBLISHED))
-    assert [c.execution for c in one_of_each(todo)] == [OURS, AS_PUBLISHED]
+    assert [c.variant for c in one_of_each(todo)] == [OURS, AS_PUBLISHED]
     assert all(c.route.routed for c in one_of_each(todo))
 
 
@@ -110,15 +110,15 @@ class Heap:
 
 def test_each_videos_peak_is_its_own():
     heap = Heap()
-    studio = tiny_studio(OURS, gauge=heap)
-    assert [studio.film(case("target-only", OURS, 4)).peak for _ in range(3)] == [1, 1, 1]
+    bench = tiny_bench(OURS, gauge=heap)
+    assert [bench.measure(case("target-only", OURS, 4)).peak for _ in range(3)] == [1, 1, 1]
     assert heap.cleared == 3
 
 
 def test_warming_up_meets_both_models_with_and_without_context_and_takes_its_own_time():
-    studio = tiny_studio(OURS)
-    made = studio.warm_up(case("r=1", OURS, 4))
-    again = studio.warm_up(case("r=1", OURS, 4))
+    bench = tiny_bench(OURS)
+    made = bench.warm_up(case("r=1", OURS, 4))
+    again = bench.warm_up(case("r=1", OURS, 4))
     assert made.seconds > 0
     assert made.seconds == again.seconds  # counted by a clock of its own asking
     assert made.peaks == {}
@@ -126,22 +126,22 @@ def test_warming_up_meets_both_models_with_and_without_context_and_takes_its_own
 
 def test_warming_up_drafts_the_first_block_too(monkeypatch):
     """A drafter's first block sees no context, a shape of its own; draft-only would meet it unprepared."""
-    studio, drafted = tiny_studio(OURS), []
+    bench, drafted = tiny_bench(OURS), []
 
     def noted(*arguments, **options):
         for emitted in speculate(*arguments, **options):
             drafted.append((emitted.block.span.index, emitted.record.decision.accepted))
             yield emitted
 
-    monkeypatch.setattr("sdvg_core.bench.measure.speculate", noted)
-    studio.warm_up(case("r=1", OURS, 4))
+    monkeypatch.setattr("sdvg_core.engine.run.speculate", noted)
+    bench.warm_up(case("r=1", OURS, 4))
     assert {(0, True), (0, False), (1, True), (2, False)} <= set(drafted)
 
 
 def test_what_executions_have_alike_is_made_once():
     """Catches a VAE, or compiled code, for every execution anew."""
     names = ["ours", "overlap", "planes", "planes+overlap", "compiled", "compiled+overlap"]
-    ours, overlap, planes, both, compiled, ahead = tiny_studio(*map(parse_execution, names)).setups.values()
+    ours, overlap, planes, both, compiled, ahead = tiny_bench(*map(parse_variant, names)).setups.values()
     assert ours.codec is overlap.codec is not planes.codec
     assert planes.codec is both.codec is not compiled.codec
     assert compiled.codec is ahead.codec

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from bench_parts import NINE, case, tiny_studio
+from bench_parts import NINE, case, tiny_bench
 from tiny import BrightScorer, EchoCodec, latents_of, make_engine, make_generator, run
 
-from sdvg_core.bench.execution import AS_PUBLISHED, OURS, as_published
 from sdvg_core.bench.published import OnceABlock
+from sdvg_core.bench.variants import AS_PUBLISHED, OURS, as_published
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.report.run_report import Passes
 
@@ -98,8 +98,8 @@ def test_a_context_is_prepared_once_a_block_and_the_same_as_if_it_were_prepared_
 
 
 def test_as_published_runs_five_passes_where_ours_runs_four():
-    studio = tiny_studio()
-    four, five = (studio.film(case("r=1", execution, 4)).passes for execution in (OURS, AS_PUBLISHED))
+    bench = tiny_bench()
+    four, five = (bench.measure(case("r=1", execution, 4)).passes for execution in (OURS, AS_PUBLISHED))
     assert four == Passes(
         drafter_denoising=3 * 4,
         drafter_context=3,

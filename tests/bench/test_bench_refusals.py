@@ -6,8 +6,8 @@ import pytest
 import torch
 from bench_parts import SHORT
 
-from sdvg_core.bench.execution import parse_execution
 from sdvg_core.bench.room import check_room, room_for
+from sdvg_core.bench.variants import parse_variant
 from sdvg_core.causal_wan import backends
 from sdvg_core.cli import bench, main
 from sdvg_core.devices import compiling
@@ -52,9 +52,9 @@ def test_two_devices_are_each_asked_for_their_own_part(capsys, monkeypatch):
 
 def test_room_is_looked_for_for_all_that_any_execution_does():
     """Catches what working ahead and wider layers of the VAE need, left out."""
-    executions = [parse_execution(name) for name in ("ours", "compiled", "planes+overlap")]
+    executions = [parse_variant(name) for name in ("ours", "compiled", "planes+overlap")]
     found = room_for(PlanRequest(), executions, side=True)
-    assert (found.vae_layers, found.overlap, found.side) == ("planes", True, True)
+    assert (found.execution.vae_layers, found.execution.overlap, found.side) == ("planes", True, True)
     assert room_for(PlanRequest(), executions[:1], side=False) == PlanRequest()
 
 
@@ -65,9 +65,9 @@ def test_room_is_looked_for_for_all_that_any_execution_does():
         (["--blocks", "0"], "blocks of at least 1"),
         (["--routes", "r=5"], "at most 2"),
         (["--size", "64"], "such as 832x480"),
-        (["--size", "30x32"], "use 32"),
-        (["--device", "gpu"], "device of this machine"),
-        (["--side-device", "gpu"], "device of this machine"),
+        (["--size", "30x32"], "use 16 or 32"),
+        (["--device", "gpu"], "no device 'gpu'"),
+        (["--side-device", "gpu"], "no device 'gpu'"),
         (["--executions", "faster"], "as-published, or one or more of"),
         (["--executions", "as-published+planes"], "joined by +"),
         (["--reward-dtype", "bfloat16"], "float16"),

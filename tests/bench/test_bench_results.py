@@ -6,9 +6,9 @@ from statistics import median
 
 from bench_parts import case
 
-from sdvg_core.bench.execution import AS_PUBLISHED, parse_execution
 from sdvg_core.bench.measure import Sample
 from sdvg_core.bench.results import summarise_cases
+from sdvg_core.bench.variants import AS_PUBLISHED, parse_variant
 from sdvg_core.engine.records import Seconds
 from sdvg_core.report.run_report import Passes
 
@@ -51,7 +51,7 @@ def test_ratios_limits_and_shares_follow_from_the_medians():
 
 def test_every_execution_is_held_against_its_own_target_only_and_against_ours():
     names = ("target-only", "r=1")
-    compiled = parse_execution("compiled")
+    compiled = parse_variant("compiled")
     seconds = {("target-only", None): 12, ("r=1", None): 4, ("target-only", compiled): 10, ("r=1", compiled): 2}
     samples = {
         case(name, *([execution] if execution else [])): [sample(1, taken)]

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 from bench_parts import NINE
 
-from sdvg_core.bench.execution import AS_PUBLISHED, OURS, cases, parse_execution
 from sdvg_core.bench.routes import default_routes, evenly, parse_route
+from sdvg_core.bench.variants import AS_PUBLISHED, OURS, cases, parse_variant
+from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
 
 
@@ -55,17 +56,17 @@ def test_a_short_clip_has_only_the_routes_that_fit_it():
 
 def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     """The later of two marks that say the same thing counts: compiled brings layers of its own."""
-    both = parse_execution("compiled+planes+overlap")
+    both = parse_variant("compiled+planes+overlap")
     assert both.name == "compiled+planes+overlap"
-    assert (both.compile, both.vae_layers, both.overlap) == ("default", "planes", True)
-    assert parse_execution("compiled").vae_layers == "channels-last"
+    assert both.execution == Execution(compile="default", vae_layers="planes", overlap=True)
+    assert parse_variant("compiled").execution.vae_layers == "channels-last"
     assert not both.as_published
     assert both.schedule == OURS.schedule
-    assert [parse_execution(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
+    assert [parse_variant(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
 
 
 def test_the_authors_have_no_bail_out():
     found = cases(default_routes(NINE), (OURS, AS_PUBLISHED))
-    assert [c.route.name for c in found if c.execution is AS_PUBLISHED] == [
+    assert [c.route.name for c in found if c.variant is AS_PUBLISHED] == [
         route.name for route in default_routes(NINE) if route.name != "bail-out"
     ]

@@ -6,13 +6,14 @@ import argparse
 import re
 import subprocess
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from sdvg_core.bench.execution import cases
 from sdvg_core.bench.scales import SCALES
-from sdvg_core.causal_wan.backends import ATTENTIONS
+from sdvg_core.bench.variants import cases
 from sdvg_core.cli import bench, plan
+from sdvg_core.devices.execution import Attention
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmarks" / "run_gpu.sh"
@@ -45,8 +46,8 @@ def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str
         assert options.json
         if command is bench:
             request = bench._request(options, SCALES[options.scale].request)
-            measured += bool(cases(bench._routes(options, request.blocks), bench._executions(options)))
-            assert options.attention in ATTENTIONS
+            measured += bool(cases(bench._routes(options, request.blocks), bench._variants(options, request)))
+            assert options.attention in get_args(Attention)
     assert measured == len(steps) - 2
     assert steps["same"] == ["-m", "benchmarks.same_on_gpu", "cuda", "--json"]
 

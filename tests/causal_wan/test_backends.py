@@ -7,6 +7,7 @@ import math
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import get_args
 
 import pytest
 import torch
@@ -17,15 +18,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sdvg_core.pipeline.loading as loading
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.backends import ATTENTIONS, BUILDERS, SDPA, AttentionBackend, choose_attention, why_not
+from sdvg_core.causal_wan.backends import BUILDERS, SDPA, AttentionBackend, choose_attention, why_not
 from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.cli import main
+from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, load_engine
+from sdvg_core.pipeline.loading import check_models, load_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pocket.random_set import write_random_set
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -202,7 +205,7 @@ def test_only_sageattention_says_that_it_is_not_exact(gpu, install):
     install("sageattention", sageattn=None)
     install("flash_attn", flash_attn_func=None)
     model = {"device": gpu(HOPPER), "dtype": torch.bfloat16, "head_dim": 128}
-    noted = [name for name in ATTENTIONS if choose_attention(name, **model).note]
+    noted = [name for name in get_args(Attention) if choose_attention(name, **model).note]
     assert noted == ["sage"]
 
 
@@ -254,8 +257,8 @@ def test_a_package_is_imported_when_it_is_chosen_and_a_broken_one_is_named(gpu, 
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(BadInput, match="auto, sdpa, cudnn, flash, sage, but got 'xformers'"):
-        choose_attention("xformers", device=CPU, dtype=torch.float32, head_dim=128)
+    with pytest.raises(BadInput, match="auto, sdpa, cudnn, flash, sage, but is 'xformers'"):
+        Execution(attention="xformers")
 
 
 # --- in a run
@@ -290,17 +293,17 @@ def files(tmp_path_factory):
 
 def test_the_report_names_the_kernel_of_either_model_and_says_once_that_it_rounds(files, monkeypatch):
     def load(options):
-        return load_engine(files, options, check_models(files, options), lambda kind: None)
+        return load_models(files, options, check_models(files, options))
 
     presets = {"drafter": ModelOptions(preset="self-forcing-1.3b"), "target": ModelOptions(preset="krea-14b")}
     plain = load(LoadOptions(**presets))
-    assert [plain.settings[role]["attention"] for role in ("drafter", "target")] == ["sdpa", "sdpa"]
+    assert [wan.attention for wan in (plain.parts.drafter, plain.parts.target)] == ["sdpa", "sdpa"]
     sage = AttentionBackend("sage", SDPA, "It rounds.")
     monkeypatch.setattr(loading, "choose_attention", lambda *_, **__: sage)
-    rounded = load(LoadOptions(**presets, attention="sage"))
-    assert [rounded.settings[role]["attention"] for role in ("drafter", "target")] == ["sage", "sage"]
-    assert rounded.notes == (*plain.notes, "It rounds.")
-    assert rounded.engine.target._model.ops._backend is sage
+    rounded = load(LoadOptions(**presets, execution=Execution(attention="sage")))
+    assert [wan.attention for wan in (rounded.parts.drafter, rounded.parts.target)] == ["sage", "sage"]
+    assert (plain.kernel_notes, rounded.kernel_notes) == ((), ("It rounds.",))
+    assert rounded.build().target._model.ops._backend is sage
 
 
 def test_the_command_line_refuses_a_kernel_before_anything_is_read_or_written(files, tmp_path, capsys):

@@ -13,14 +13,17 @@ from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.fp8_cache import Fp8KVCache, to_fp8
 from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.history import History
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.types import Block
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, load_engine
+from sdvg_core.pipeline.loading import check_models, load_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.plan import PlanRequest, sizes
 from sdvg_core.plan.request import PATCH, VAE_STRIDE
 from sdvg_core.pocket.random_set import write_random_set
+from sdvg_core.report.assemble import FP8_NOTE, notes_on
 
 CPU = torch.device("cpu")
 TREE = random_tree(1)
@@ -133,17 +136,19 @@ def test_heads_of_128_channels_take_half_of_bfloat16_within_two_percent():
 def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
     base = SCALES["tiny"].request
     preset = base.target_preset.replace(policy=policy, window=9)
-    request = replace(base, dtype=dtype, kv_dtype=kv_dtype, drafter_preset=preset, target_preset=preset)
+    request = replace(
+        base, dtype=dtype, execution=Execution(kv_dtype=kv_dtype), drafter_preset=preset, target_preset=preset
+    )
     size = (request.height // VAE_STRIDE // PATCH, request.width // VAE_STRIDE // PATCH)
     with torch.device("meta"):
         tree = WanTree(request.target)
-    kind = Fp8KVCache if request.kv_fp8 else KVCache
+    kind = Fp8KVCache if request.execution.kv_fp8 else KVCache
     made = kind(tree, sizes.kv_frames(preset), size[0] * size[1], getattr(torch, dtype), torch.device("meta"))
     assert held(made) == sizes.state_bytes(request)["target keys and values"]
 
 
 def test_the_window_of_the_14b_at_832x480_takes_3_point_9_gigabytes():
-    planned = sizes.state_bytes(PlanRequest(kv_dtype="float8_e4m3fn"))
+    planned = sizes.state_bytes(PlanRequest(execution=Execution(kv_dtype="float8_e4m3fn")))
     assert planned["target keys and values"] == 7_667_712_000 // 2 + 2 * 40 * 6 * 1560 * 40 * 2 == 3_893_760_000
     assert planned["target text keys and values"] == 419_430_400, "a prompt's stay as they are"
 
@@ -188,19 +193,18 @@ def files(tmp_path_factory):
 
 def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
     for kv_dtype, kept in (("auto", "bfloat16"), ("float8_e4m3fn", "float8_e4m3fn")):
-        load = LoadOptions(**PRESETS, dtype="bfloat16", kv_dtype=kv_dtype)
-        loaded = load_engine(files, load, check_models(files, load), lambda kind: None)
-        assert [loaded.settings[role]["kv_dtype"] for role in ("drafter", "target")] == [kept, kept]
-        assert [loaded.settings[role]["dtype"] for role in ("drafter", "target")] == ["bfloat16"] * 2
-        assert any("float8_e4m3fn" in note for note in loaded.notes) == (kv_dtype != "auto")
-        for generator in (loaded.engine.drafter, loaded.engine.target):
+        load = LoadOptions(**PRESETS, dtype="bfloat16", execution=Execution(kv_dtype=kv_dtype))
+        loaded = load_models(files, load, check_models(files, load))
+        for wan in (loaded.parts.drafter, loaded.parts.target):
+            told = wan.as_dict(load.execution)
+            assert (told["dtype"], told["kv_dtype"]) == ("bfloat16", kept)
+        assert (FP8_NOTE in notes_on(load.execution, None, ())) == (kv_dtype != "auto")
+        engine = loaded.build()
+        for generator in (engine.drafter, engine.target):
             made = generator._model.new_cache(3, (4, 4))
             assert isinstance(made, Fp8KVCache) == (kv_dtype != "auto")
 
 
-def test_another_dtype_is_refused(files):
-    load = LoadOptions(**PRESETS, kv_dtype="int4")
-    with pytest.raises(BadInput, match="kv_dtype among auto, float8_e4m3fn, but got 'int4'"):
-        check_models(files, load)
-    with pytest.raises(BadInput, match="kv_dtype among auto, float8_e4m3fn, but got 'int4'"):
-        PlanRequest(kv_dtype="int4")
+def test_another_dtype_is_refused():
+    with pytest.raises(BadInput, match="kv_dtype must be one of auto, float8_e4m3fn, but is 'int4'"):
+        Execution(kv_dtype="int4")

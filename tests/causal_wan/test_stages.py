@@ -16,9 +16,10 @@ from tiny import (
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from sdvg_core.bench.check import collect, differences
+from sdvg_core.bench.check import collect, compare_videos
+from sdvg_core.causal_wan.forward import PLAIN
 from sdvg_core.causal_wan.stages import compiled_stages
-from sdvg_core.devices.compiling import compiler_of
+from sdvg_core.devices.compiling import INDUCTOR, compiler_of
 from sdvg_core.engine.speculate import Emitted
 
 ROUTE = scripted("rarraaararaa")
@@ -59,7 +60,7 @@ def test_a_layer_is_compiled_in_three_pieces_and_never_again(policy, fresh_compi
 def test_traced_and_rewritten_stages_make_the_same_video_to_rounding(policy, fresh_compiler):
     stages = compiled_stages("aot_eager")
     made = run(make_engine(policy, schedule=STEPS, stages=stages), ROUTE, blocks=12)
-    found = differences(collect(plain(policy)), collect(made))
+    found = compare_videos(collect(plain(policy)), collect(made))
     assert found["latents"] < 1e-4 * found["latents_rms"]
     assert found["decided_otherwise"] == []
 
@@ -70,9 +71,9 @@ def test_traced_and_rewritten_stages_make_the_same_video_to_rounding(policy, fre
 @pytest.mark.parametrize("policy", POLICIES)
 def test_stages_compiled_to_machine_code_make_the_same_video_to_rounding(policy, fresh_compiler):
     """Fused sums are taken in another order; float32 has 24 bits, and 12 blocks follow from one another."""
-    stages = compiled_stages()
+    stages = compiled_stages(INDUCTOR)
     made = run(make_engine(policy, schedule=STEPS, stages=stages), ROUTE, blocks=12)
-    found = differences(collect(plain(policy)), collect(made))
+    found = compare_videos(collect(plain(policy)), collect(made))
     assert found["latents"] < 1e-3 * found["latents_rms"]
     assert found["scores"] < 1e-2
     assert found["decided_otherwise"] == []
@@ -92,5 +93,5 @@ def test_what_cannot_be_compiled_whole_is_an_error_and_not_half_compiled(fresh_c
 
 
 def test_nothing_is_compiled_unless_it_is_asked_for():
-    assert compiled_stages(compiler_of("off")) is None
-    assert compiled_stages(compiler_of("default")) is not None
+    assert compiled_stages(compiler_of("off")) is PLAIN
+    assert compiled_stages(compiler_of("default")) is not PLAIN

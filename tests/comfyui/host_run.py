@@ -16,12 +16,14 @@ import comfy.sd
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_tiny import generator_of, load_model, load_vae, random_weights
+from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.presets import attach_preset
-from sdvg_pack.nodes.host.run import Job, run_job
+from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.scorer import HostScorer, load_host_scorer
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.router import RouterConfig, parse_script
+from sdvg_pack.sdvg_core.devices.execution import Execution
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor
@@ -73,7 +75,7 @@ def make_job(
     """Return a nine-block job whose every part is used: drafts, scores, remakes, context, encodes."""
     embedding = torch.randn(1, 512, 32, generator=generator_of(prompt))
     settings: dict[str, Any] = {
-        "router": RouterValue(RouterConfig(policy="scripted", script=parse_script(script)), parts.scorer),
+        "router": RouterValue(RouterConfig(policy="scripted", script=script), parts.scorer),
         "prompts": (PromptEntry(0, [[embedding, {}]], f"{TEXT} {prompt}"),),
         "width": size[0],
         "height": size[1],
@@ -81,14 +83,14 @@ def make_job(
         "seed": 1,
         "schedule": None,
         "drafter_context": "committed",
-        "overlap": False,
-        "kv_dtype": "auto",
         "continue_from": None,
         "start_image": None,
         "node_id": None,
         "workflow_id": None,
         **changes,
+        "execution": Execution(**{name: changes[name] for name in ("overlap", "kv_dtype") if name in changes}),
     }
+    settings = {name: value for name, value in settings.items() if name not in ("overlap", "kv_dtype")}
     return Job(drafter=parts.drafter, target=parts.target, vae=parts.vae, **settings)
 
 

@@ -29,9 +29,10 @@ from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders import load_wan_vae
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
-from sdvg_pack.sdvg_core.pipeline.described import FP8_NOTE
-from sdvg_pack.sdvg_core.pipeline.loading import LoadOptions, encode_prompts
+from sdvg_pack.sdvg_core.pipeline.loading import encode_prompts
+from sdvg_pack.sdvg_core.pipeline.options import LoadOptions
 from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
+from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor
 

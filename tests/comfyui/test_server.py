@@ -19,7 +19,7 @@ from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
 from running_server import CHECKOUT, ENVIRONMENT, ROOT, VERSION, Server
 from sdvg_pack.sdvg_core.cli import main
-from sdvg_pack.sdvg_core.pipeline.described import FP8_NOTE
+from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from server_prompts import GONE, KEPT, POCKET, REPORT, SAMPLER, change, pocket
 from torch import Tensor
 

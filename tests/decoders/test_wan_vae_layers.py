@@ -10,8 +10,9 @@ from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, Wa
 from torch.utils._python_dispatch import TorchDispatchMode
 from vae_parts import FAST, SMALL, codec_of, decode_pieces, random_frames, random_latents, random_vae, tensors
 
-from sdvg_core.decoders import VaeLayers, load_wan_vae
+from sdvg_core.decoders import load_wan_vae
 from sdvg_core.decoders.wan_vae_planes import PlanarConv, PlanarNorm, PlanarUpsample, planar_conv
+from sdvg_core.devices.execution import VaeLayers
 
 RELEASED = {"base_dim": 4}
 STRIDED = 2  # of the encoder, in time

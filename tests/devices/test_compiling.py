@@ -11,9 +11,10 @@ from sdvg_core.causal_wan import stages
 from sdvg_core.cli.options import load_options
 from sdvg_core.devices import compiling
 from sdvg_core.devices.compiling import check_compile, compiler_of
+from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline import loading
-from sdvg_core.pipeline.loading import LoadOptions, check_models, load_engine
+from sdvg_core.pipeline.loading import check_models, load_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pocket.random_set import write_random_set
 
 CPU = torch.device("cpu")
@@ -32,8 +33,8 @@ def files(tmp_path_factory):
 
 
 def options(**changes) -> LoadOptions:
-    preset = loading.ModelOptions(preset="krea-14b")
-    return LoadOptions(drafter=preset, target=preset, **changes)
+    preset = ModelOptions(preset="krea-14b")
+    return LoadOptions(drafter=preset, target=preset, execution=Execution(**changes))
 
 
 def test_off_asks_for_nothing(monkeypatch):
@@ -72,9 +73,9 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
     monkeypatch.setattr(stages, "compiled", note)
     monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
     chosen = options(compile="default", vae_layers="channels-last")
-    loaded = load_engine(files, chosen, check_models(files, chosen), lambda kind: None)
-    assert loaded.settings["compile"] == "default"
-    assert loaded.settings["vae"]["layers"] == "channels-last"
+    loaded = load_models(files, chosen, check_models(files, chosen))
+    assert loaded.parts.execution == chosen.execution
+    assert loaded.parts.vae["layers"] == "channels-last"
     layer = ["_before", "_between", "_after"]
     assert [name for name, _ in asked] == ["_trial", "_decode_frame", *layer, *layer]
     assert {backend for _, backend in asked} == {"inductor"}
@@ -83,8 +84,8 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
 def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
     for owner in (compiling, stages):
         monkeypatch.setattr(owner, "compiled", failing)
-    loaded = load_engine(files, options(), check_models(files, options()), lambda kind: None)
-    assert loaded.settings["compile"] == "off"
+    loaded = load_models(files, options(), check_models(files, options()))
+    assert loaded.parts.execution.compile == "off"
 
 
 def test_the_command_line_passes_the_choice_on():
@@ -96,4 +97,4 @@ def test_the_command_line_passes_the_choice_on():
     add_model_options(parser)
     add_device_options(parser)
     found = load_options(parser.parse_args(["--compile", "default", "--vae-layers", "channels-last"]))
-    assert (found.compile, found.vae_layers) == ("default", "channels-last")
+    assert (found.execution.compile, found.execution.vae_layers) == ("default", "channels-last")

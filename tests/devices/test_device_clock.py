@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from sdvg_core.pipeline.loading import device_clock
+from sdvg_core.devices.device import device_clock
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 

@@ -18,15 +18,16 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from sdvg_core.bench import models
-from sdvg_core.bench.check import footage
-from sdvg_core.bench.execution import AS_PUBLISHED, Case, Execution, parse_execution, set_up
+from sdvg_core.bench.check import video_of
 from sdvg_core.bench.gauges import NoGauge
-from sdvg_core.bench.measure import Studio
+from sdvg_core.bench.measure import Bench
 from sdvg_core.bench.models import PROMPT, Models, random_models
 from sdvg_core.bench.routes import parse_route
+from sdvg_core.bench.variants import AS_PUBLISHED, Case, Variant, parse_variant, set_up
 from sdvg_core.causal_wan import backends, stages
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.decoders import wan_vae
+from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
 from sdvg_core.plan import PlanRequest
 from sdvg_core.scorers import preprocess
@@ -87,12 +88,12 @@ def shapes(monkeypatch) -> Iterator[None]:
         yield
 
 
-def film(made: Models, request: PlanRequest, execution: Execution, route: str) -> tuple[int, ...]:
+def make(made: Models, request: PlanRequest, variant: Variant, route: str) -> tuple[int, ...]:
     """Make a video; return the shape of its frames."""
-    setups = set_up([execution], made, request)
-    assert setups[execution].target.attention == "cudnn"
-    studio = Studio(setups=setups, request=request, clock=float, model_clock=float, gauge=NoGauge())
-    found = footage(studio, Case(route=parse_route(route, BLOCKS), execution=execution))
+    setups = set_up([variant], made, request)
+    assert setups[variant.name].kernels == ("cudnn", "cudnn")
+    bench = Bench(setups=setups, request=request, clock=float, model_clock=float, gauge=NoGauge())
+    found = video_of(bench, Case(route=parse_route(route, BLOCKS), variant=variant))
     assert found.latents.shape == (1, 16, 3 * BLOCKS, 60, 104)
     assert found.frames.device == CPU
     return tuple(found.frames.shape)
@@ -125,8 +126,8 @@ heavy = pytest.mark.heavy
 )
 def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, beside, shapes):
     made = random_models(REQUEST, GPU, beside)
-    execution = AS_PUBLISHED if name == AS_PUBLISHED.name else parse_execution(name)
-    assert film(made, REQUEST, execution, route) == (1, 33, 3, 480, 832)
+    execution = AS_PUBLISHED if name == AS_PUBLISHED.name else parse_variant(name)
+    assert make(made, REQUEST, execution, route) == (1, 33, 3, 480, 832)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +142,11 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
     preset = REQUEST.target_preset.replace(policy=policy, window=6)
-    request = replace(REQUEST, kv_dtype="float8_e4m3fn", drafter_preset=preset, target_preset=preset)
+    request = replace(
+        REQUEST, execution=Execution(kv_dtype="float8_e4m3fn"), drafter_preset=preset, target_preset=preset
+    )
     made = random_models(request, GPU, fp8=True)
-    assert film(made, request, parse_execution(name), "r=1") == (1, 33, 3, 480, 832)
+    assert make(made, request, parse_variant(name, request.execution), "r=1") == (1, 33, 3, 480, 832)
 
 
 @pytest.mark.parametrize("crop", ["center", "squash", "tiles"])

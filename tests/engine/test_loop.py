@@ -19,10 +19,11 @@ from tiny import (
     make_noise,
     run,
     scripted,
+    timeline_of,
 )
 
 from sdvg_core.causal_wan.schedule import get_schedule, renoise
-from sdvg_core.engine.history import History, timeline_from_latents
+from sdvg_core.engine.history import History
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.spans import plan_spans, spans_of_clip
 from sdvg_core.engine.speculate import speculate
@@ -139,7 +140,7 @@ def test_a_clip_made_in_two_goes_is_the_clip_made_in_one(policy):
     first = latents_of(run(make_engine(policy), scripted("raaraarar"), blocks=4))
     engine = make_engine(policy)
     blocks = tuple(Block(s, first[:, :, s.start : s.stop], PROMPT) for s in spans_of_clip(12, 3))
-    timeline, shown = timeline_from_latents(blocks, engine.codec, engine.horizon)
+    timeline, shown = timeline_of(blocks, engine.codec, engine.horizon)
     rest = run(engine, scripted("raaraarar"), blocks=5, start=timeline)
     assert torch.equal(torch.cat((first, latents_of(rest)), 2), latents_of(whole))
     assert torch.equal(torch.cat((shown, frames_of(rest)), 1), frames_of(whole))
@@ -150,7 +151,7 @@ def test_a_clip_made_in_two_goes_is_the_clip_made_in_one(policy):
 def test_a_start_image_is_the_clips_first_frame_and_block_0_is_still_forced(policy, drafter_context):
     engine = make_engine(policy)
     image = torch.randn(1, 4, 1, 4, 4, generator=generator_of(8))
-    start, shown = timeline_from_latents((Block(spans_of_clip(1, 3)[0], image, PROMPT),), engine.codec, 3)
+    start, shown = timeline_of((Block(spans_of_clip(1, 3)[0], image, PROMPT),), engine.codec, 3)
     emitted = run(engine, scripted("raar"), blocks=4, start=start, drafter_context=drafter_context)
     assert next(e.record.decision.reason for e in emitted) is Reason.FORCED
     assert [e.block.span.start for e in emitted] == [1, 4, 7, 10]
@@ -227,9 +228,9 @@ def test_models_that_do_not_fit_one_another_are_refused():
         run(engine, RouterConfig())
     engine = make_engine()
     other = replace(engine, drafter=make_generator(1, engine.codec, schedule="1000,500"))
-    with pytest.raises(BadInput, match="one schedule for repair"):
+    with pytest.raises(BadInput, match="repair needs one schedule"):
         run(other, RouterConfig(repair_step=1))
-    with pytest.raises(BadInput, match="repair_step below the 2"):
+    with pytest.raises(BadInput, match="repair_step must be below the 2"):
         run(engine, RouterConfig(repair_step=2))
     with pytest.raises(BadInput, match="window that holds the sink and one block"):
         run(make_engine("incremental", window=5, sink=3), RouterConfig())

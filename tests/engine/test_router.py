@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sdvg_core.engine.router import Decision, Reason, RouterConfig, aggregate, decide, foresee, parse_script
+from sdvg_core.engine.router import Decision, Reason, RouterConfig, aggregate, decide, foresee
 from sdvg_core.errors import BadInput
 
 
@@ -49,7 +49,7 @@ def test_aggregations():
 @pytest.mark.parametrize("policy", ["reward", "percentile", "scripted"])
 @pytest.mark.parametrize("aggregation", ["min", "mean", "quantile"])
 def test_a_score_that_is_no_number_rejects_with_its_own_reason(bad, policy, aggregation):
-    config = RouterConfig(policy=policy, aggregation=aggregation, script=(True,) * 9, tau=-math.inf)
+    config = RouterConfig(policy=policy, aggregation=aggregation, script="a" * 9, tau=-math.inf)
     decision = decide(config, 2, scores(1.0, bad, 2.0), (), 9)
     assert (decision.accepted, decision.reason, decision.worst_frame) == (False, Reason.NOT_FINITE, 1)
     assert decision.frame_scores[0] == 1.0
@@ -58,7 +58,7 @@ def test_a_score_that_is_no_number_rejects_with_its_own_reason(bad, policy, aggr
 def test_the_first_block_is_the_targets_whatever_the_policy():
     """Catches: forced block ignored."""
     for policy in ("reward", "percentile", "random", "anchor-only", "always-draft", "scripted"):
-        config = RouterConfig(policy=policy, rate=1.0, script=(True,))
+        config = RouterConfig(policy=policy, rate=1.0, script="a")
         assert foresee(config, 0, ()) == Decision(accepted=False, reason=Reason.FORCED)
 
 
@@ -87,9 +87,39 @@ def test_random_keeps_its_rate_and_depends_on_seed_and_block_alone():
 
 
 def test_the_script_is_read_by_block_number():
-    config = RouterConfig(policy="scripted", script=parse_script("rara"), tau=100.0)
+    config = RouterConfig(policy="scripted", script="rara", tau=100.0)
     reasons = [decide(config, i, scores(-5.0), (), 4).reason for i in range(4)]
     assert reasons == [Reason.SCRIPT_REMADE, Reason.SCRIPT_KEPT] * 2
+
+
+def test_certain_letters_are_decided_before_any_draft_and_the_others_are_not():
+    config = RouterConfig(policy="scripted", script="tdar", force_first=False)
+    found = [foresee(config, i, ()) for i in range(4)]
+    assert [one and (one.accepted, one.reason) for one in found] == [
+        (False, Reason.UNJUDGED_TARGET),
+        (True, Reason.UNJUDGED_DRAFT),
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    "settings, needed",
+    [
+        ({}, True),
+        ({"policy": "percentile"}, True),
+        ({"policy": "anchor-only"}, False),
+        ({"policy": "always-draft"}, False),
+        ({"policy": "always-target"}, False),
+        ({"policy": "random"}, False),
+        ({"policy": "scripted", "script": "tdtd"}, False),
+        ({"policy": "scripted", "script": "tdad"}, True),
+        ({"policy": "scripted", "script": "rddd"}, False),  # block 0 is forced
+        ({"policy": "scripted", "script": "rddd", "force_first": False}, True),
+    ],
+)
+def test_a_scorer_is_needed_only_where_a_score_may_be_asked_for(settings, needed):
+    assert RouterConfig(**settings).needs_scorer is needed
 
 
 def rejection() -> Decision:
@@ -153,12 +183,12 @@ def test_bad_settings_say_what_would_do(settings, part):
         RouterConfig(**settings)
 
 
-@pytest.mark.parametrize("text", ["", "rab", "R", "r a"])
+@pytest.mark.parametrize("text", ["rab", "R", "r a", "a" * 100_001])
 def test_a_bad_script_is_refused(text):
-    with pytest.raises(BadInput, match="letters a and r"):
-        parse_script(text)
+    with pytest.raises(BadInput, match="letters"):
+        RouterConfig(policy="scripted", script=text)
 
 
 def test_a_script_that_is_too_short_is_refused():
-    with pytest.raises(BadInput, match="9 blocks, but it has 3"):
-        RouterConfig(policy="scripted", script=parse_script("raa")).check_blocks(8)
+    with pytest.raises(BadInput, match="letters for 3 blocks, but the clip has 9"):
+        RouterConfig(policy="scripted", script="raa").check_blocks(8)

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,6 +18,8 @@ from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
+from sdvg_core.causal_wan.presets import get_preset
+from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
@@ -25,7 +28,9 @@ from sdvg_core.pipeline import journal, rendering
 from sdvg_core.pipeline.journal import Journal, find_unfinished
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import Loaded
-from sdvg_core.pipeline.rendering import VideoRequest, render
+from sdvg_core.pipeline.rendering import render
+from sdvg_core.pipeline.request import Beginning, VideoRequest
+from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.text.prompts import Conditions
 
@@ -60,12 +65,28 @@ def make_loaded(
     policy: str = "recompute", before_pass: Callable[[str], None] | None = None, **options: Any
 ) -> Loaded:
     """The doubles of tests/tiny.py as the loaders would hand them over; `before_pass` hears of every pass."""
-    engine = make_engine(policy, before_pass=before_pass, **options)
     scorer: Any = NotedScorer()
-    engine = type(engine)(drafter=engine.drafter, target=engine.target, codec=engine.codec, scorer=scorer)
-    codec: Any = engine.codec
-    settings = {"device": "cpu", "side_device": "cpu"}
-    return Loaded(engine=engine, codec=codec, scorer=scorer, patch=2, settings=settings, notes=())
+    engine = replace(make_engine(policy, before_pass=before_pass, **options), scorer=scorer)
+    model = ModelSettings(
+        file=None,
+        size="tiny",
+        preset=get_preset("custom"),
+        dtype="float32",
+        attention="sdpa",
+        quantisation=None,
+        bytes=0,
+    )
+    parts = PartSettings(
+        drafter=model,
+        target=model,
+        vae={},
+        text_encoder={},
+        device="cpu",
+        side_device="cpu",
+        execution=Execution(),
+    )
+    cpu = torch.device("cpu")
+    return Loaded(build=lambda **_: engine, scorer=scorer, parts=parts, device=cpu, side=cpu)
 
 
 def make_video(
@@ -80,7 +101,8 @@ def make_video(
     """Make a video as the command line does, without its loading and talking."""
     unfinished = find_unfinished(folder, IDENTITY) if resume else None
     with staged_outputs(folder, unfinished) as staging:
-        return render(loaded, request, conditions, staging, Journal(staging.journal, IDENTITY), on_block)
+        journal = Journal(staging.journal, IDENTITY)
+        return render(loaded, request, Beginning(width=16, height=16), conditions, staging, journal, on_block)
 
 
 def result(folder: Path, report: RunReport) -> tuple[Any, ...]:

@@ -22,7 +22,8 @@ from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import unfinished_in
-from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
+from sdvg_core.pipeline.loading import check_models, encode_prompts, load_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.text.prompts import Conditions
 
@@ -160,7 +161,7 @@ def test_bad_weights_in_a_file_are_refused_by_name(files: ModelFiles, tmp_path: 
     with pytest.raises(
         BadInput, match=rf"finite weights in tiny_krea.safetensors, but {name} holds NaN or infinity"
     ):
-        load_engine(wrong, options, check_models(wrong, options), lambda kind: None)
+        load_models(wrong, options, check_models(wrong, options))
 
 
 def test_a_bad_reward_is_refused_by_name(files: ModelFiles, tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_a_bad_reward_is_refused_by_name(files: ModelFiles, tmp_path: Path) -> N
     wrong = replace(files, reward=tmp_path / files.reward.name, vocabulary=files.reward.parent / "vocab.txt")
     options = LoadOptions(drafter=KREA, target=KREA, text_dtype="float32")
     with pytest.raises(BadInput, match=r"finite weights in TinyImageReward.pt, but .* holds NaN or infinity"):
-        load_engine(wrong, options, check_models(wrong, options), lambda kind: None)
+        load_models(wrong, options, check_models(wrong, options))
 
 
 def test_a_bad_vae_is_named_before_a_block_is_made(
@@ -189,7 +190,7 @@ def test_a_bad_text_encoder_is_named_with_the_prompt_before_a_block_is_made(
 ) -> None:
     encoder = bad_file(files.text_encoder, tmp_path, "encoder.final_layer_norm.weight", math.nan)
     bad = replace(files, text_encoder=encoder)
-    with pytest.raises(BadInput, match=r"NaN or infinity in the embedding of 'a red ball'.*tiny_umt5"):
+    with pytest.raises(BadInput, match=r"tiny_umt5.* made NaN or infinity of 'a red ball'"):
         encode_prompts(bad, ["a red ball"], LoadOptions(text_dtype="float32"))
 
 
@@ -211,7 +212,7 @@ def test_a_bad_number_in_a_kept_block_is_refused_when_the_run_goes_on(
 def test_a_bad_number_late_in_a_run_keeps_the_blocks_before_it(tmp_path: Path) -> None:
     with quick():
         loaded = make_loaded()
-        spoil_model(loaded.engine, "target", 4, math.nan)
+        spoil_model(loaded.build(), "target", 4, math.nan)
         with pytest.raises(BadInput, match="block 4 got NaN or infinity in its target latents"):
             make_video(loaded, tmp_path, replace(REQUEST, router=RouterConfig(policy="always-target")))
         assert [len(list((work / "journal").iterdir())) for work in unfinished_in(tmp_path)] == [4]

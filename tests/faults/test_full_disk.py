@@ -16,11 +16,14 @@ from commands import base, made
 from faulty import REQUEST, Trap, make_loaded, make_video, names, quick, result
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.cli import generate, main
+from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_room
+from sdvg_core.pipeline import videos
 from sdvg_core.pipeline.latents import save_latents
-from sdvg_core.pipeline.rendering import VideoRequest, predict_bytes
+from sdvg_core.pipeline.loading import check_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
+from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
 from sdvg_core.pocket.random_set import write_random_set
 
 WRITES = ("write video", "write block", "write latents", "write report", "move")
@@ -34,8 +37,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
 def test_too_little_room_is_refused_before_any_model_is_read(
     files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for reader in ("encode_prompts", "load_engine"):
-        monkeypatch.delattr(generate, reader)
+    for reader in ("encode_prompts", "load_models"):
+        monkeypatch.delattr(videos, reader)
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)
     assert main([*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2
@@ -49,12 +52,18 @@ def test_the_room_of_a_video_is_foreseen_within_reason(files: ModelFiles, tmp_pa
     """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
     made(tmp_path / "out", [*base(files), "--prompt", "a red ball", "--width", "64", "--height", "64"])
     written = sum((tmp_path / "out" / name).stat().st_size for name in ("video.mp4", "latents.safetensors"))
-    foreseen = predict_bytes(VideoRequest(blocks=5, width=64, height=64), files.vae, 3)
+    krea = ModelOptions(preset="krea-14b")
+    checked = check_models(files, LoadOptions(drafter=krea, target=krea))
+
+    def predict(request: VideoRequest) -> int:
+        return predict_bytes(request, begin(request, checked), checked)
+
+    foreseen = predict(VideoRequest(blocks=5, width=64, height=64))
     assert 0.3 * written < foreseen < 10 * written
-    assert 10e6 < predict_bytes(VideoRequest(), files.vae, 3) < 100e6
+    assert 10e6 < predict(VideoRequest()) < 100e6
     save_latents(tmp_path / "clip.safetensors", torch.zeros(1, 16, 6, 8, 8), {})
     longer = VideoRequest(blocks=5, continue_from=tmp_path / "clip.safetensors")
-    assert foreseen < predict_bytes(longer, files.vae, 3) < 2 * foreseen
+    assert foreseen < predict(longer) < 2 * foreseen
 
 
 def test_room_is_looked_for_where_the_folder_will_be(tmp_path: Path) -> None:
@@ -104,7 +113,7 @@ def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(
 ) -> None:
     arguments = [*base(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
     whole = made(tmp_path / "whole", arguments)
-    with patch.object(generate, "check_room", lambda *_: None):
+    with patch.object(videos, "check_room", lambda *_: None):
         capsys.readouterr()
         assert main([*arguments, "--output", str(small_disk / "out")]) == 2
     lines: list[Any] = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]

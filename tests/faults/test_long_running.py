@@ -23,7 +23,7 @@ from sdvg_core.engine.timeline import Timeline
 from sdvg_core.files.outputs import LATENTS, VIDEO
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import Loaded
-from sdvg_core.pipeline.rendering import VideoRequest
+from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.text.prompts import Conditions
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from faulty import FINAL, Trap, footprint, make_loaded, make_video, names, quick, result
 
+from sdvg_core.devices.execution import Execution
+
 ERRORS = (RuntimeError, KeyboardInterrupt)
 
 
@@ -17,7 +19,7 @@ def test_a_fault_in_either_thread_does_no_harm(policy: str, tmp_path: Path) -> N
     heard = Trap()
     undo = {"undo": True} if policy == "incremental" else {}
     loaded = make_loaded(policy, lambda kind: heard(f"progress, {kind}"), **undo)
-    loaded = replace(loaded, overlap=True)
+    loaded = replace(loaded, parts=replace(loaded.parts, execution=Execution(overlap=True)))
     with quick():
         heard = all_calls = Trap()
         with heard.set():

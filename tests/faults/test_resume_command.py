@@ -11,9 +11,10 @@ from faulty import names
 from PIL import Image
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.cli import generate, main
+from sdvg_core.cli import main
 from sdvg_core.files.locks import try_lock
 from sdvg_core.files.outputs import unfinished_in
+from sdvg_core.pipeline import videos
 from sdvg_core.pocket.random_set import write_random_set
 
 PROMPT = ["--prompt", "a red ball"]
@@ -126,7 +127,7 @@ def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(
     arguments = [*base(files), *PROMPT, "--blocks", "1", "--output", str(tmp_path / "out")]
     assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
     first = capsys.readouterr().out
-    monkeypatch.delattr(generate, "load_engine")
+    monkeypatch.delattr(videos, "load_models")
     assert main([*arguments, "--resume"]) == 0
     assert capsys.readouterr().out == first
 
@@ -140,7 +141,7 @@ def test_an_interruption_says_how_to_go_on(
     stop(tmp_path / "out", [*base(files), *PROMPT], 2)
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
     assert lines == [
-        f"sdvg: kept 2 of 5 blocks of {tmp_path / 'out'}; the same command with --resume goes on after that",
+        f"sdvg: kept 2 of 5 blocks of {tmp_path / 'out'}; the same command with --resume continues from there",
         "sdvg: interrupted; no half-written file is left",
     ]
     assert len(unfinished_in(tmp_path / "out")) == 1
@@ -187,7 +188,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(
     other = write_random_set(tmp_path / "models", seed=1)
     arguments = [*base(files), *PROMPT]
     stop(tmp_path / "out", arguments, 1)
-    monkeypatch.delattr(generate, "encode_prompts")
+    monkeypatch.delattr(videos, "encode_prompts")
     for more, part in (
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
         ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
@@ -208,7 +209,7 @@ def test_a_whole_video_of_another_request_is_not_replaced(
 ) -> None:
     made(tmp_path / "out", [*base(files), *PROMPT, "--blocks", "1"])
     line = refused(tmp_path / "out", [*base(files), *PROMPT, "--blocks", "1", "--seed", "7"], capsys)
-    assert "another one is there, whole" in line
+    assert "holds another finished video" in line
 
 
 def test_a_run_that_is_still_going_on_is_not_taken_over(

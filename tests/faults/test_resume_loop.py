@@ -6,9 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import CONTEXTS, POLICIES, PROMPT, frames_of, latents_of, make_engine, make_noise, run, scripted
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    frames_of,
+    latents_of,
+    make_engine,
+    make_noise,
+    run,
+    scripted,
+    timeline_of,
+)
 
-from sdvg_core.engine.history import timeline_from_latents
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import DrafterContext, Emitted, speculate
@@ -29,7 +39,7 @@ def check_rest(whole: list[Emitted], cut: int, policy: str, context: DrafterCont
     blocks = tuple(
         replace(block, latents=block.latents.clone()) for block in whole[cut - 1].timeline.history.blocks
     )
-    timeline, _ = timeline_from_latents(blocks, engine.codec, engine.horizon)
+    timeline, _ = timeline_of(blocks, engine.codec, engine.horizon)
     rest = list(
         speculate(
             engine,

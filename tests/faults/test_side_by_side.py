@@ -24,7 +24,8 @@ from sdvg_core.files.locks import locked, try_lock
 from sdvg_core.files.outputs import LATENTS, check_writable, staged_outputs
 from sdvg_core.pipeline.journal import Journal
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.rendering import VideoRequest, render
+from sdvg_core.pipeline.rendering import render
+from sdvg_core.pipeline.request import Beginning, VideoRequest
 from sdvg_core.pocket.random_set import write_random_set
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,9 +50,8 @@ def together(*tasks: Callable[[], Any]) -> list[Any]:
 def video(folder: Path, request: VideoRequest, policy: str) -> torch.Tensor:
     torch.set_num_threads(1)
     with staged_outputs(folder) as staging:
-        render(
-            make_loaded(policy), request, CONDITIONS, staging, Journal(staging.journal, IDENTITY), lambda _: None
-        )
+        journal, size = Journal(staging.journal, IDENTITY), Beginning(width=16, height=16)
+        render(make_loaded(policy), request, size, CONDITIONS, staging, journal, lambda _: None)
         return load_latents(staging.path(LATENTS)).latents
 
 

@@ -13,7 +13,7 @@ from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders import load_wan_vae
-from sdvg_core.engine.router import parse_script
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.images import read_image
 from sdvg_core.pipeline.inspection import inspect_file
@@ -105,7 +105,7 @@ def read_script(path: Path) -> None:
     except UnicodeDecodeError:
         return  # what no command line hands on as text
     try:
-        parse_script(text)
+        RouterConfig(policy="scripted", script=text)
     except BadInput:
         get_schedule(text)
 

@@ -17,7 +17,7 @@ import sdvg_core
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.router import RouterConfig, decide, foresee, parse_script
+from sdvg_core.engine.router import RouterConfig, decide, foresee
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.types import Span
 from sdvg_core.text.prompts import one_prompt
@@ -29,8 +29,6 @@ PACK = "fuzzed_pack"
 def build_router(values: Values) -> None:
     """Build a router as its node does, and have it decide on two blocks."""
     settings = dict(values)
-    if "script" in settings:
-        settings["script"] = parse_script(settings["script"])
     config = RouterConfig(**settings)
     config.check_blocks(1)
     for index in (0, 1):

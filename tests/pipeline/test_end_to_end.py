@@ -14,7 +14,8 @@ from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
-from sdvg_core.pipeline.loading import LoadOptions, ModelOptions, check_models, encode_prompts, load_engine
+from sdvg_core.pipeline.loading import check_models, encode_prompts, load_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.text.prompts import one_prompt
 
@@ -28,7 +29,7 @@ def load(files, policy: str) -> Engine:
         for name, preset in (("drafter", "self-forcing-1.3b"), ("target", "krea-14b"))
     }
     options = LoadOptions(**models, text_dtype="float32", schedule="1000,625")
-    return load_engine(files, options, check_models(files, options), lambda kind: None).engine
+    return load_models(files, options, check_models(files, options)).build()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def conditions(files):
 
 
 def run(engine, conditions, pattern: str, context: str = "committed"):
-    router = RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern))
+    router = RouterConfig(policy="scripted", script=pattern)
     spans = plan_spans(len(pattern), 3)
     return list(speculate(engine, router, spans, NOISE, conditions, drafter_context=context))
 
@@ -84,7 +85,7 @@ def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy,
 def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy, engines, conditions):
     """The drafter encodes pictures beside the decoding of others with the same VAE. Catches: a VAE that keeps
     something of a call; frames with other strides, which another kernel would sum up in another order."""
-    router = RouterConfig(policy="scripted", script=tuple(c == "a" for c in pattern))
+    router = RouterConfig(policy="scripted", script=pattern)
     engine, other = engines[policy]
     ahead = list(
         speculate_overlapped(engine, router, plan_spans(9, 3), NOISE, conditions, device=torch.device("cpu"))
@@ -123,7 +124,7 @@ def test_dtype_bfloat16_makes_finite_video_near_the_float32_one(files, condition
     for dtype in ("float32", "bfloat16"):
         preset = ModelOptions(preset="krea-14b")
         options = LoadOptions(drafter=preset, target=preset, dtype=dtype, schedule="1000,625")
-        engine = load_engine(files, options, check_models(files, options), lambda kind: None).engine
+        engine = load_models(files, options, check_models(files, options)).build()
         emitted = list(speculate(engine, RouterConfig(policy="always-target"), plan_spans(2, 3), NOISE, conditions))
         results[dtype] = torch.cat([e.block.latents for e in emitted], 2)
     difference = (results["bfloat16"] - results["float32"]).abs().mean()

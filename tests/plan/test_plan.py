@@ -204,7 +204,7 @@ def test_keys_and_values_in_fp8_make_room(capsys):
     [
         (["--vram", "0"], "GB above 0"),
         (["--vram", "nan"], "GB above 0"),
-        (["--width", "830"], "use 832"),
+        (["--width", "830"], "use 816 or 832"),
         (["--height", "-16"], "height"),
         (["--blocks", "0"], "blocks of at least 1"),
         (["--steps", "0"], "steps of at least 1"),

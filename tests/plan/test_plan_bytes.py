@@ -17,11 +17,12 @@ from sdvg_core.bench.scales import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
-from sdvg_core.causal_wan.forward import denoise_pass, project_text, token_grid
+from sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.fp8_cache import Fp8KVCache
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.decoders import VaeLayers, WanCodec
+from sdvg_core.decoders import WanCodec
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
+from sdvg_core.devices.execution import Execution, VaeLayers
 from sdvg_core.plan import PlanRequest, sizes, work
 
 GB = 10**9
@@ -129,7 +130,7 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(config):
     text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
     rope = ops.rope(tree, 3, token_grid(tree, x.shape[2:]), META)
     with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
-        denoise_pass(tree, x, 500.0, text, cache, Place(3, (3, 4, 5), 6), rope, ops)
+        denoise_pass(tree, x, 500.0, Pass(text, cache, Place(3, (3, 4, 5), 6), rope, ops))
     assert peak.bytes == pytest.approx(sizes.pass_bytes(config, 3, 1560, 2), rel=0.01)
 
 
@@ -147,7 +148,7 @@ def test_reading_a_window_back_from_fp8_needs_no_more_than_is_planned(config, fr
     slots = (frames - 3, frames - 2, frames - 1)
     rope = ops.rope(tree, frames - 3, token_grid(tree, x.shape[2:]), META)
     with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *cache._buffers()]) as peak:
-        denoise_pass(tree, x, 500.0, text, cache, Place(slots[0], slots, frames), rope, ops)
+        denoise_pass(tree, x, 500.0, Pass(text, cache, Place(slots[0], slots, frames), rope, ops))
     planned = sizes.pass_bytes(config, 3, 1560, 2, read=frames)
     assert 0.85 * planned < peak.bytes <= planned
     if frames == 27:
@@ -167,7 +168,7 @@ def test_the_real_vae_needs_the_memory_and_the_work_that_is_planned(dtype, layer
             parameter.data = parameter.data.to(getattr(torch, dtype))
     codec = WanCodec(vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers)
     z = torch.empty(1, 16, 3, 60, 104, device=META)
-    request = replace(FULL, vae_dtype=dtype, vae_layers=layers)
+    request = replace(FULL, vae_dtype=dtype, execution=Execution(vae_layers=layers))
     with FlopCounterMode(display=False) as first:
         _, state = codec.decode(z)
     there = [*codec._vae.parameters(), codec._mean, codec._std, z, *state]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sdvg_core.cli import main
+from sdvg_core.devices.execution import Execution
 from sdvg_core.plan import PlanRequest, plan, plan_text
 from sdvg_core.plan.setting import WORKERS, Setting, Sizes, most, owner, split_parts, step_parts
 
@@ -21,7 +22,7 @@ def parts(request: PlanRequest):
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_what_lies_on_two_devices_is_what_lay_on_one(overlap):
-    whole = parts(replace(FULL, overlap=overlap))
+    whole = parts(replace(FULL, execution=Execution(overlap=overlap)))
     first, second = split_parts(whole)
     for step in WORKERS:
         assert first[step] | second[step] == whole[step]
@@ -36,7 +37,7 @@ def test_what_lies_on_two_devices_is_what_lay_on_one(overlap):
 
 
 def test_every_part_has_an_owner_among_the_models():
-    everything = replace(FULL, overlap=True)
+    everything = replace(FULL, execution=Execution(overlap=True))
     owners = {owner(part, step) for step, of in parts(everything).items() for part in of}
     assert owners == set(WORKERS.values())
 
@@ -53,9 +54,9 @@ def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds()
 
 def test_only_on_two_devices_does_the_overlap_save_time():
     """A draft is made while the block before it is decoded and judged; what the target makes is not."""
-    serial, alone = plan(80, FULL).seconds, plan(80, replace(FULL, overlap=True)).seconds
+    serial, alone = plan(80, FULL).seconds, plan(80, replace(FULL, execution=Execution(overlap=True))).seconds
     apart = plan(80, replace(FULL, side=True)).seconds
-    both = plan(80, replace(FULL, side=True, overlap=True)).seconds
+    both = plan(80, replace(FULL, side=True, execution=Execution(overlap=True))).seconds
     assert serial == alone == apart
     assert both.accepted < serial.accepted < 2 * both.accepted
     assert both.rejected - both.accepted == pytest.approx(serial.rejected - serial.accepted)
@@ -64,7 +65,7 @@ def test_only_on_two_devices_does_the_overlap_save_time():
 
 @pytest.mark.parametrize("layers, more", [("planes", 0.6 * GB), ("channels-last", 0)])
 def test_the_layers_of_the_vae_are_counted(layers, more):
-    plain, other = parts(FULL), parts(replace(FULL, vae_layers=layers))
+    plain, other = parts(FULL), parts(replace(FULL, execution=Execution(vae_layers=layers)))
     assert other["decode"]["working"] - plain["decode"]["working"] == pytest.approx(more, rel=0.05)
 
 

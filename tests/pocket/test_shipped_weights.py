@@ -5,6 +5,8 @@ The margins over 200 prompts and 3 seeds are in the README; here are six prompts
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -17,9 +19,7 @@ from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.world import held_out_prompts, render
-from sdvg_core.study.bench import Job, open_bench
-from sdvg_core.study.protocol import Configuration
-from sdvg_core.study.take import Take
+from sdvg_core.study.equipment import WorkerOptions, open_equipment
 
 RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
 """Decibels."""
@@ -54,7 +54,7 @@ def test_every_file_is_recognised_by_the_ordinary_reader():
 
 @pytest.fixture(scope="module")
 def bench():
-    return open_bench(Job(files=shipped.trained_set(), load=shipped.load_options()))
+    return open_equipment(WorkerOptions(files=shipped.trained_set(), load=shipped.load_options()))
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +64,9 @@ def clips(bench):
     made = {}
     for prompt in PROMPTS:
         condition = Condition(embeddings[prompt], prompt, prompt)
-        take = Take(spans=bench.spans, noise=bench.noise(0), condition=condition, seed=0)
+        run = bench.run(condition, 0)
         for name, router in WAYS.items():
-            emitted = list(take.run(bench.engine, Configuration(name=name, group="", router=router), bench.clock))
+            emitted = list(replace(run, router=router).blocks())
             made[prompt, name] = torch.cat([one.frames for one in emitted], dim=1)[0], [e.record for e in emitted]
     return made
 

@@ -14,7 +14,7 @@ from sample_reports import SECONDS, of_every_reason, record, report, route
 
 import sdvg_core.report.run_report
 from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.router import Decision, Reason, RouterConfig, parse_script
+from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.engine.types import Span, Work
 from sdvg_core.errors import BadInput
 from sdvg_core.report.run_report import (
@@ -57,7 +57,7 @@ VIDEOS = 1003
 @cache
 def scripted(rejected: int) -> RunReport:
     """A run of nine blocks: the first is forced, `rejected` of the other eight fall by the script."""
-    config = RouterConfig(policy="scripted", script=parse_script("r" * (1 + rejected) + "a" * (8 - rejected)))
+    config = RouterConfig(policy="scripted", script="r" * (1 + rejected) + "a" * (8 - rejected))
     return report(route(config, [[0.0]] * 9))
 
 
@@ -88,14 +88,14 @@ def test_anchor_only_is_eight_of_nine_and_all_of_eight_though_nothing_is_scored(
 
 
 def test_without_a_forced_block_the_conventions_agree() -> None:
-    config = RouterConfig(policy="scripted", script=parse_script("raaaraaara"), force_first=False)
+    config = RouterConfig(policy="scripted", script="raaaraaara", force_first=False)
     tally = report(route(config, [[0.0]] * 10)).tally
     assert tally.draft_share == tally.acceptance_rate == tally.acceptance_rate_unforced == 0.7
 
 
 def test_pooling_weighs_blocks_and_not_runs() -> None:
     """Catches a mean of the runs' rates: a run of two blocks must not weigh as much as one of nine."""
-    short = report(route(RouterConfig(policy="scripted", script=(False, False)), [[0.0]] * 2))
+    short = report(route(RouterConfig(policy="scripted", script="rr"), [[0.0]] * 2))
     assert pooled_acceptance([scripted(0), short]).acceptance_rate == 8 / 9
     assert pooled_acceptance([]).draft_share is None
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tiny import CONFIG, SIZE, BrightScorer, generator_of, make_engine
+from tiny import CONFIG, BrightScorer, generator_of, make_engine
 from torch import Tensor
 
 from sdvg_core.errors import BadInput
-from sdvg_core.study.bench import Bench
+from sdvg_core.study.equipment import Equipment
 from sdvg_core.study.metrics import SeamChange
 from sdvg_core.study.protocol import Configuration, pick, protocol
 from sdvg_core.study.run import Notebook, Plan, fill
@@ -52,13 +52,15 @@ class PromptScorer(BrightScorer):
         return super().score(frames, prompt) + len(prompt) % 3 - 1
 
 
-def open_tiny_bench(policy: str = "recompute", seconds: float = 0.0, **options: Any) -> Bench:
+def open_tiny_bench(policy: str = "recompute", seconds: float = 0.0, **options: Any) -> Equipment:
     torch.set_num_threads(1)
     judge, engine = Redness(seconds), make_engine(policy)
-    return Bench(engine=engine, blocks=BLOCKS, size=SIZE, metrics=(SeamChange(), judge), judge=judge, **options)
+    return Equipment(
+        engine=engine, blocks=BLOCKS, width=8, height=8, metrics=(SeamChange(), judge), judge=judge, **options
+    )
 
 
-def refuse_to_open() -> Bench:
+def refuse_to_open() -> Equipment:
     raise BadInput("expected a bench, but there is none; bring one")
 
 
@@ -71,8 +73,8 @@ class Doomed:
         sys.exit(7)
 
 
-def open_doomed_bench() -> Bench:
-    return Bench(engine=make_engine(), blocks=BLOCKS, size=SIZE, metrics=(Doomed(),))
+def open_doomed_bench() -> Equipment:
+    return Equipment(engine=make_engine(), blocks=BLOCKS, width=8, height=8, metrics=(Doomed(),))
 
 
 def embedding(prompt: str) -> Tensor:
@@ -97,14 +99,14 @@ def lasting(record: Record) -> Record:
     return {name: value for name, value in record.items() if name not in VOLATILE}
 
 
-def rows_of(bench: Bench, wanted: Unit) -> list[Record]:
+def rows_of(bench: Equipment, wanted: Unit) -> list[Record]:
     return [record for file, record in run_unit(bench, wanted) if file == "rows.jsonl"]
 
 
 def study(folder: Path, wanted: Plan, seconds: float = 0.0, workers: int = 1) -> Iterator[str]:
     """Fill the folder and return the lines of progress."""
     said: list[str] = []
-    work = partial(work_through, open_bench=partial(open_tiny_bench, seconds=seconds), workers=workers)
+    work = partial(work_through, open_equipment=partial(open_tiny_bench, seconds=seconds), workers=workers)
     fill(Notebook(folder), wanted, embeddings, work, said.append)
     return iter(said)
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from study_tiny import SOME, lasting, open_tiny_bench, rows_of, unit
-from tiny import SIZE, make_engine
+from tiny import make_engine
 from torch import Tensor
 
 from sdvg_core.errors import BadInput
-from sdvg_core.study.bench import Bench
 from sdvg_core.study.cluster import work_on_ray
+from sdvg_core.study.equipment import Equipment
 from sdvg_core.study.metrics import SeamChange
 from sdvg_core.study.workers import Finished, Found
 
@@ -40,10 +40,12 @@ class DiesOnce:
         return {}
 
 
-def open_mortal_bench(grave: Path | None) -> Bench:
+def open_mortal_bench(grave: Path | None) -> Equipment:
     from study_tiny import BLOCKS, Redness
 
-    return Bench(engine=make_engine(), blocks=BLOCKS, size=SIZE, metrics=(SeamChange(), Redness(), DiesOnce(grave)))
+    return Equipment(
+        engine=make_engine(), blocks=BLOCKS, width=8, height=8, metrics=(SeamChange(), Redness(), DiesOnce(grave))
+    )
 
 
 @pytest.fixture

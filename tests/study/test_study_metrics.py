@@ -97,8 +97,8 @@ def test_names_are_unique_and_say_what_they_are():
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
     assert by_name["reward-mean@-0.5"].router.aggregation == "mean"
-    assert by_name["first@3"].route == "tttdddddd"
-    assert by_name["every@4"].route == "tdddtdddt"
+    assert by_name["first@3"].router.script == "tttdddddd"
+    assert by_name["every@4"].router.script == "tdddtdddt"
     assert not by_name["random-open@0.5"].router.force_first
     assert by_name["own@-0.7"].drafter_context == "own"
     assert {c.router.repair_step for c in configurations if c.group == "repair"} == {1, 2, 3}

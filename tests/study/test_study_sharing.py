@@ -13,7 +13,7 @@ from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Condition
-from sdvg_core.study.bench import Bench
+from sdvg_core.study.equipment import Equipment
 from sdvg_core.study.memo import Ledger, Memo, Sharing
 from sdvg_core.study.protocol import protocol
 from sdvg_core.study.unit import _hash
@@ -32,7 +32,7 @@ def test_a_row_is_the_video_that_the_loop_makes_without_any_memo():
     rows = {row["configuration"]: row for row in rows_of(open_tiny_bench(), unit())}
     condition = Condition(embedding("a red ball"), "a red ball", "a red ball")
     for configuration in EVERYTHING:
-        if configuration.route or configuration.group.startswith("random"):
+        if configuration.router.script or configuration.group.startswith("random"):
             continue
         emitted = list(
             speculate(
@@ -95,8 +95,10 @@ class Clockwork:
 
         return timed
 
-    def bench(self, memo_bytes: float) -> Bench:
-        return Bench(engine=self.engine, blocks=5, size=(4, 4), memo_bytes=memo_bytes, clock=lambda: self.now)
+    def bench(self, memo_bytes: float) -> Equipment:
+        return Equipment(
+            engine=self.engine, blocks=5, width=8, height=8, memo_bytes=memo_bytes, clock=lambda: self.now
+        )
 
 
 @pytest.mark.parametrize("memo_bytes", [0, 1 << 30])

@@ -1,0 +1,188 @@
+"""The ways a route is executed, by name: ours, the authors' order of work, and what makes ours faster."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from ..causal_wan.attention import TorchOps
+from ..causal_wan.backends import choose_attention
+from ..causal_wan.build import Wan, build_engine
+from ..causal_wan.modules import WanTree
+from ..causal_wan.presets import Preset
+from ..causal_wan.stages import compiled_stages
+from ..decoders import WanCodec
+from ..devices.compiling import Backend, CompileMode, compiler_of
+from ..devices.execution import Execution, VaeLayers
+from ..engine.parts import Engine, Scorer
+from ..engine.router import RouterConfig
+from ..errors import BadInput
+from ..pipeline.loading import DTYPES
+from ..plan.request import PlanRequest
+from .models import Models, codec_of
+from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing
+from .routes import ANCHOR_ONLY, Route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One way to execute routes; target-only in it gets everything that the routed ones get.
+
+    `schedule`: of both models. `as_published`: the authors' order of work (see `published`).
+    """
+
+    name: str
+    schedule: str = "four-step"
+    as_published: bool = False
+    execution: Execution = field(default_factory=Execution)
+
+
+OURS = Variant(name="ours")
+AS_PUBLISHED = Variant(name="as-published", schedule="reference5", as_published=True)
+USUAL = (OURS.name, AS_PUBLISHED.name)
+# What may be added to ours; of two that say the same thing, the later counts.
+MARKS: Mapping[str, Mapping[str, Any]] = {
+    "channels-last": {"vae_layers": "channels-last"},
+    "planes": {"vae_layers": "planes"},
+    "compiled": {"compile": "default", "vae_layers": "channels-last"},
+    "overlap": {"overlap": True},
+}
+
+
+def parse_variant(name: str, common: Execution | None = None) -> Variant:
+    """Return a variant by its name: ours, as-published, or marks joined by +, such as compiled+planes+overlap.
+
+    `common`: what all of them have alike. Raises `BadInput` if there is none such.
+    """
+    common = common or Execution()
+    for known in (OURS, AS_PUBLISHED):
+        if name == known.name:
+            return replace(known, execution=common)
+    changes: dict[str, Any] = {}
+    for mark in name.split("+"):
+        if mark not in MARKS:
+            raise BadInput(
+                f"there is no execution {name!r}; use {OURS.name}, {AS_PUBLISHED.name}, or one or more of "
+                f"{', '.join(MARKS)} joined by +"
+            )
+        changes |= MARKS[mark]
+    return Variant(name=name, execution=replace(common, **changes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setup:
+    """Models as one variant runs them. `kernels`: the attention of drafter and target, by name."""
+
+    variant: Variant
+    models: Models
+    drafter: Wan
+    target: Wan
+    codec: WanCodec
+    kernels: tuple[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the conditions it stands for."""
+        execution = self.variant.execution
+        return {
+            "schedule": self.variant.schedule,
+            "as_published": self.variant.as_published,
+            "compile": execution.compile,
+            "vae_layers": execution.vae_layers,
+            "attention": dict(zip(("drafter", "target"), self.kernels, strict=True)),
+            "overlap": execution.overlap,
+        }
+
+
+def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) -> dict[str, Setup]:
+    """Return the models as each variant runs them, by its name; what two have alike is made and compiled once.
+
+    Raises `BadInput` if an attention kernel cannot be had.
+    """
+    device, dtype = models.device, DTYPES[request.dtype]
+
+    @cache
+    def kernel(tree: WanTree, name: str) -> Any:
+        return choose_attention(name, device=device, dtype=dtype, head_dim=tree.head_dim)
+
+    @cache
+    def stages(tree: WanTree, mode: CompileMode) -> Any:
+        return compiled_stages(compiler_of(mode))
+
+    @cache
+    def codec(layers: VaeLayers, compiler: Backend | None) -> WanCodec:
+        # Other layers would change the one VAE for all.
+        return codec_of(models.vae if layers == "diffusers" else copy.deepcopy(models.vae), layers, compiler)
+
+    def wan(tree: WanTree, preset: Preset, variant: Variant) -> Wan:
+        execution = variant.execution
+        return Wan(
+            tree=tree,
+            ops=TorchOps(dtype, kernel(tree, execution.attention)),
+            preset=replace(preset, schedule=variant.schedule),
+            device=device,
+            kv_fp8=execution.kv_fp8,
+            stages=stages(tree, execution.compile),
+        )
+
+    def setup(variant: Variant) -> Setup:
+        execution, trees = variant.execution, (models.drafter, models.target)
+        return Setup(
+            variant=variant,
+            models=models,
+            drafter=wan(models.drafter, request.drafter_preset, variant),
+            target=wan(models.target, request.target_preset, variant),
+            codec=codec(execution.vae_layers, compiler_of(execution.compile)),
+            kernels=(kernel(trees[0], execution.attention).name, kernel(trees[1], execution.attention).name),
+        )
+
+    return {variant.name: setup(variant) for variant in variants}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A route and how it is executed."""
+
+    route: Route
+    variant: Variant
+
+    @property
+    def possible(self) -> bool:
+        """Whether there is such a case: the authors have no bail-out."""
+        return not (self.variant.as_published and self.route.bail_out)
+
+    @property
+    def router(self) -> RouterConfig:
+        """The router of the route; as published, the first block is drafted and scored before it is rejected."""
+        if self.variant.as_published and self.route.routed:
+            return RouterConfig(policy="scripted", script=self.route.script, force_first=False)
+        return self.route.router
+
+    def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
+        """Return the parts of one video. Of the video before, only what is compiled is kept."""
+        published = self.variant.as_published
+        engine = build_engine(
+            setup.drafter,
+            setup.target,
+            setup.codec,
+            setup.models.scorer,
+            overlap=self.variant.execution.overlap,
+            clock=clock,
+            around_context=OnceABlock if published else lambda policy: policy,
+        )
+        return as_published(engine, self.route) if published and self.route.routed else engine
+
+
+def as_published(engine: Engine, route: Route) -> Engine:
+    """Return the parts as the authors' code uses them on a route that both models take part in."""
+    assert engine.scorer is not None, "a benchmark's models include a scorer"
+    scorer: Scorer = Unseeing() if route.name == ANCHOR_ONLY else FrameByFrame(engine.scorer)
+    return replace(engine, drafter=FillsBoth(engine.drafter, engine.target), scorer=scorer)
+
+
+def cases(routes: tuple[Route, ...], variants: tuple[Variant, ...]) -> tuple[Case, ...]:
+    """Return every route in every variant that has it, target-only before what is compared with it."""
+    every = (Case(route=route, variant=variant) for variant in variants for route in routes)
+    return tuple(case for case in every if case.possible)

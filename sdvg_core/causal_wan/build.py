@@ -1,0 +1,100 @@
+"""From loaded transformers, codec and scorer to an engine: the one place where generators are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..devices.device import device_clock
+from ..engine.parts import Engine, Scorer, VideoCodec
+from .attention import Ops
+from .config import WanConfig
+from .context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from .forward import PLAIN, Stages
+from .generator import CausalWanGenerator, go_on
+from .presets import Preset
+from .schedule import get_schedule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Wan:
+    """A loaded transformer, and how it is run. It outlasts a video; the generator over it does not.
+
+    `tree`: ours or a host's, with the checkpoint's own names. `kv_fp8`: keep keys and values in float8_e4m3fn.
+    `stages`: of every layer, perhaps compiled.
+    """
+
+    tree: Any
+    ops: Ops
+    preset: Preset
+    device: torch.device
+    kv_fp8: bool = False
+    stages: Stages = PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WanShape:
+    """A `ModelShape`: what a checkpoint's header and its preset say of a model."""
+
+    name: str
+    block_frames: int
+    latent_channels: int
+    timesteps: tuple[float, ...]
+
+    @classmethod
+    def of(cls, name: str, config: WanConfig, preset: Preset) -> WanShape:
+        """Return the shape of a model that will run under a preset."""
+        timesteps = tuple(step.timestep for step in get_schedule(preset.schedule))
+        return cls(name=name, block_frames=preset.block_frames, latent_channels=config.out_dim, timesteps=timesteps)
+
+
+def build_engine(
+    drafter: Wan,
+    target: Wan,
+    codec: VideoCodec,
+    scorer: Scorer | None,
+    *,
+    overlap: bool = False,
+    before_pass: Callable[[str], None] = go_on,
+    clock: Callable[[], float] | None = None,
+    around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
+) -> Engine:
+    """Return the engine for one video; nothing is loaded. The models' keys and values live and die with it.
+
+    `overlap`: drafts may be started on a guess, so the drafter keeps what it needs to go back one block.
+    `before_pass`: called with "context" or "denoise" before every forward pass; may raise to interrupt.
+    `clock`: of both models; None waits for the device of each. `around_context`: wraps their context policies.
+    """
+    encoder = AnchorEncoder(codec.encode)
+
+    def build(name: str, wan: Wan, *, undo: bool) -> CausalWanGenerator:
+        return CausalWanGenerator(
+            wan.tree,
+            name=name,
+            ops=wan.ops,
+            context=around_context(context_policy(wan.preset, encoder, undo=undo)),
+            schedule=get_schedule(wan.preset.schedule),
+            block_frames=wan.preset.block_frames,
+            device=wan.device,
+            kv_fp8=wan.kv_fp8,
+            stages=wan.stages,
+            before_pass=before_pass,
+            clock=clock or device_clock(wan.device),
+        )
+
+    return Engine(
+        drafter=build("drafter", drafter, undo=overlap),
+        target=build("target", target, undo=False),
+        codec=codec,
+        scorer=scorer,
+    )
+
+
+def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: bool = False) -> ContextPolicy:
+    """Return the context policy of a preset, for one generator alone. `undo`: see `Incremental`."""
+    if preset.policy == "recompute":
+        return Recompute(encode_anchor=encoder, frames=preset.context_frames)
+    return Incremental(window=preset.window, sink=preset.sink, undo=undo)

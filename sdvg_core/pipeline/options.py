@@ -1,0 +1,65 @@
+"""Where and how the models of a run are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import torch
+
+from ..causal_wan.checkpoint import WanCheckpoint
+from ..causal_wan.presets import Preset, get_preset, guess_preset
+from ..causal_wan.schedule import get_schedule
+from ..devices.device import check_device
+from ..devices.execution import AUTO, Execution
+from ..scorers.preprocess import Crop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """How one transformer is run: a preset, and what replaces its values (None keeps them)."""
+
+    preset: str = AUTO
+    policy: Literal["recompute", "incremental"] | None = None
+    block_frames: int | None = None
+    context_frames: int | None = None
+    window: int | None = None
+    sink: int | None = None
+
+    def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
+        """Return the preset for a checkpoint. `schedule`: replaces the preset's own.
+
+        Raises `BadInput` if it is unknown or contradicts itself.
+        """
+        base = guess_preset(found.config) if self.preset == AUTO else get_preset(self.preset)
+        names = ("policy", "block_frames", "context_frames", "window", "sink")
+        changes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        preset = base.replace(**changes)
+        get_schedule(schedule or preset.schedule)
+        return replace(preset, schedule=schedule) if schedule else preset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadOptions:
+    """Where the models run, in what dtypes, and how.
+
+    `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
+    the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None the presets'.
+    """
+
+    drafter: ModelOptions = field(default_factory=ModelOptions)
+    target: ModelOptions = field(default_factory=ModelOptions)
+    schedule: str | None = None
+    device: str = "cpu"
+    side_device: str | None = None
+    dtype: str | None = None
+    vae_dtype: str = "float32"
+    text_dtype: str = "bfloat16"
+    reward_dtype: str = "float32"
+    crop: Crop = "center"
+    execution: Execution = field(default_factory=Execution)
+
+    @property
+    def side(self) -> torch.device:
+        """The device of text encoder, VAE and scorer."""
+        return check_device(self.side_device or self.device)

@@ -1,0 +1,99 @@
+"""What one video is to be, and everything about it that can be judged before a weight is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from ..engine.fit import check_fit, check_overlap
+from ..engine.noise import check_seed
+from ..engine.router import RouterConfig
+from ..engine.size import check_given, check_size
+from ..engine.spans import check_blocks, plan_spans, spans_of_clip
+from ..engine.speculate import DrafterContext
+from ..errors import BadInput
+from ..files.images import read_image
+from ..files.video import check_rate, check_video_size
+from .latents import load_latents
+from .loading import Checked
+
+WIDTH, HEIGHT = 832, 480
+"""The paper's size."""
+# A generous guess: CRF 18 takes about half of it for a photograph in motion.
+MP4_BYTES_PER_PIXEL = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoRequest:
+    """What one video is to be.
+
+    `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480.
+    `continue_from`: the latents of a clip to continue; `start_image`: a picture that is to be the first frame.
+    """
+
+    blocks: int = 9
+    seed: int = 42
+    width: int | None = None
+    height: int | None = None
+    fps: float = 16.0
+    drafter_context: DrafterContext = "committed"
+    router: RouterConfig = field(default_factory=RouterConfig)
+    continue_from: Path | None = None
+    start_image: Path | None = None
+
+    def __post_init__(self) -> None:
+        check_blocks(self.blocks)
+        check_seed(self.seed)
+        check_rate(self.fps)
+        if self.continue_from and self.start_image:
+            raise BadInput("a video starts from a clip or from an image, but got both; give one of them")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Beginning:
+    """A request that its models can fulfil: its size in pixels, and what the first new block follows.
+
+    `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1].
+    """
+
+    width: int
+    height: int
+    clip: Tensor | None = None
+    image: Tensor | None = None
+
+
+def begin(request: VideoRequest, checked: Checked) -> Beginning:
+    """Judge a request by what the models' headers say. Raises `BadInput` for what they cannot make."""
+    vae, patch = checked.vae, checked.target.config.patch_size[1]
+    stride = vae.spatial_stride
+    clip = load_latents(request.continue_from).latents.float() if request.continue_from else None
+    width = request.width or (clip.shape[4] * stride if clip is not None else WIDTH)
+    height = request.height or (clip.shape[3] * stride if clip is not None else HEIGHT)
+    check_size(width, height, stride * patch)
+    check_video_size(width, height)
+    if clip is not None:
+        check_given(clip, vae.latent_channels, height // stride, width // stride)
+    image = read_image(request.start_image, width, height) if request.start_image else None
+    _check_route(request, checked, clip.shape[2] if clip is not None else int(image is not None))
+    return Beginning(width=width, height=height, clip=clip, image=image)
+
+
+def _check_route(request: VideoRequest, checked: Checked, frames_given: int) -> None:
+    block_frames = checked.target_preset.block_frames
+    clip = spans_of_clip(frames_given, block_frames)
+    spans = plan_spans(request.blocks, block_frames, clip[-1].stop if clip else 0)
+    drafter, target = checked.shapes
+    check_fit(drafter, target, checked.vae.latent_channels, request.router, spans)
+    if checked.overlap:
+        check_overlap(request.drafter_context, needs_pixels=checked.drafter_preset.policy == "recompute")
+
+
+def predict_bytes(request: VideoRequest, beginning: Beginning, checked: Checked) -> int:
+    """Return about how many bytes of disk a video takes while it is made: its latents twice, and the mp4."""
+    vae, width, height = checked.vae, beginning.width, beginning.height
+    given = beginning.clip.shape[2] if beginning.clip is not None else int(beginning.image is not None)
+    frames = given + request.blocks * checked.target_preset.block_frames
+    latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
+    return 2 * latents + int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)

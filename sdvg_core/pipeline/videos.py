@@ -1,0 +1,177 @@
+"""Many videos with models that are loaded once: each into its folder, resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from ..checkpoints.model_files import ModelFiles
+from ..engine.records import BlockRecord
+from ..errors import BadInput
+from ..files.outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
+from ..report.run_report import RunReport, read_report
+from ..text.prompts import Conditions, PromptSchedule, one_prompt
+from .identity import Identity, digest_of, identify
+from .journal import Journal, drop_unfinished, find_unfinished
+from .latents import load_latents
+from .loading import Loaded, check_models, encode_prompts, load_models
+from .options import LoadOptions
+from .rendering import render
+from .request import Beginning, VideoRequest, begin, predict_bytes
+
+
+class Progress(Protocol):
+    """Follows the making of one video."""
+
+    def made_before(self, records: Sequence[BlockRecord]) -> None:
+        """Hear of the blocks that a stopped run had made."""
+        ...
+
+    def step(self, kind: str) -> None:
+        """Hear of a forward pass that begins; may raise to stop the run."""
+        ...
+
+    def block(self, record: BlockRecord) -> None:
+        """Hear of a finished block; may raise to stop the run."""
+        ...
+
+
+class Silence:
+    """Progress that nobody follows."""
+
+    def made_before(self, records: Sequence[BlockRecord]) -> None:
+        """Say nothing."""
+
+    def step(self, kind: str) -> None:
+        """Say nothing."""
+
+    def block(self, record: BlockRecord) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Video:
+    """One of the videos to make: its place, its prompts, and what it follows from.
+
+    `number`, `of`: which of how many it is. `steps`: denoising steps of a block. `unfinished`: the hidden folder of
+    a run to resume. `exists`: whether it has been made already.
+    """
+
+    number: int
+    of: int
+    folder: Path
+    prompt: PromptSchedule
+    identity: Identity
+    steps: int = 4
+    unfinished: Path | None = None
+    exists: bool = False
+
+
+Follow = Callable[[Video, Journal], AbstractContextManager[Progress]]
+"""Gives the progress of a video, for as long as it is made."""
+
+
+@contextmanager
+def in_silence(video: Video, journal: Journal) -> Iterator[Progress]:
+    """Follow nothing."""
+    yield Silence()
+
+
+def make_video(
+    files: ModelFiles, prompt: str, output: Path | str, request: VideoRequest, load: LoadOptions
+) -> RunReport:
+    """Make one video of a prompt; write video, latents, report and route picture into the folder `output`.
+
+    Raises `BadInput` for anything that cannot be used, before a weight is read.
+    """
+    ((_, report),) = make_videos(files, load, request, (one_prompt(prompt),), Path(output))
+    return report
+
+
+def make_videos(
+    files: ModelFiles,
+    load: LoadOptions,
+    request: VideoRequest,
+    prompts: tuple[PromptSchedule, ...],
+    output: Path,
+    gate_prompt: str | None = None,
+    *,
+    resume: bool = False,
+    prompt_in_report: bool = False,
+    follow: Follow = in_silence,
+) -> list[tuple[Path, RunReport]]:
+    """Load the models once and make a video for each entry of `prompts`; return its folder and report.
+
+    The scorer is loaded only if the router looks at scores. `resume`: continue what stopped runs of the same
+    request left, and leave videos that exist as they are.
+    """
+    if not request.router.needs_scorer:
+        files = replace(files, reward=None, vocabulary=None)
+    check_writable(output)
+    checked = check_models(files, load)
+    beginning = begin(request, checked)
+    videos = [
+        Video(
+            number=number,
+            of=len(prompts),
+            folder=output if len(prompts) == 1 else output / f"{number:04d}",
+            prompt=prompt,
+            identity=identify(files, load, request, prompt, gate_prompt),
+            steps=len(checked.shapes[1].timesteps),
+        )
+        for number, prompt in enumerate(prompts, 1)
+    ]
+    if resume:
+        videos = [_look_up(video) for video in videos]
+    to_make = [video for video in videos if not video.exists]
+    check_room(output, len(to_make) * predict_bytes(request, beginning, checked))
+    made = {}
+    if to_make:
+        embeddings = encode_prompts(files, (text for v in to_make for text in v.prompt.texts), load)
+        loaded = load_models(files, load, checked)
+        for video in to_make:
+            conditions = video.prompt.conditions(embeddings, gate_prompt)
+            made[video.folder] = _make(video, loaded, request, beginning, conditions, follow, prompt_in_report)
+    return [(v.folder, made[v.folder] if v.folder in made else read_report(v.folder / REPORT)) for v in videos]
+
+
+def _look_up(video: Video) -> Video:
+    """See what exists of a video. Raises `BadInput` if another one is in its place."""
+    unfinished = find_unfinished(video.folder, video.identity)
+    exists = (video.folder / LATENTS).is_file() and unfinished is None
+    if exists and load_latents(video.folder / LATENTS).metadata.get("request") != digest_of(video.identity):
+        raise BadInput(
+            f"{video.folder} holds another finished video; name another folder, or leave --resume out to replace it"
+        )
+    return replace(video, unfinished=unfinished, exists=exists)
+
+
+def _make(
+    video: Video,
+    loaded: Loaded,
+    request: VideoRequest,
+    beginning: Beginning,
+    conditions: Conditions,
+    follow: Follow,
+    prompt_in_report: bool,
+) -> RunReport:
+    with staged_outputs(video.folder, video.unfinished) as staging:
+        journal = Journal(staging.journal, video.identity)
+        with follow(video, journal) as progress:
+            progress.made_before([entry.record for entry in journal.before])
+            report = render(
+                loaded,
+                request,
+                beginning,
+                conditions,
+                staging,
+                journal,
+                progress.block,
+                on_pass=progress.step,
+                prompt_in_report=prompt_in_report,
+            )
+    drop_unfinished(video.folder, video.identity)
+    return report

@@ -1,0 +1,128 @@
+"""What every worker of a study holds: the loaded models and the metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..checkpoints.model_files import ModelFiles
+from ..devices.device import device_clock
+from ..engine.noise import key
+from ..engine.parts import Engine, Scorer
+from ..engine.router import RouterConfig
+from ..engine.run import Run, plan_run
+from ..engine.types import Condition
+from ..errors import BadInput
+from ..pipeline.loading import check_models, load_models
+from ..pipeline.options import LoadOptions
+from .memo import GIGABYTE
+from .metrics import External, FrameJudge, Metric, Oracle, SeamChange
+from .protocol import Configuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """All that a worker needs to know to make itself ready, as values that travel between processes.
+
+    `pocket`: whether the videos are of the pocket world, whose oracle can judge them. `memo_bytes`: of decoded
+    frames and decoder states to remember; 0 computes everything anew.
+    """
+
+    files: ModelFiles
+    load: LoadOptions
+    blocks: int = 9
+    width: int = 64
+    height: int = 64
+    pocket: bool = True
+    external: External | None = None
+    memo_bytes: int = GIGABYTE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Equipment:
+    """The parts of a run, and what its videos are measured by.
+
+    `engine`: with a scorer, for every video is scored in the end. `width`, `height`: of the videos, in pixels.
+    `judge`: tells how good a frame is; None outside the pocket world. `clock`: seconds; on an accelerator, one that
+    waits for the device.
+    """
+
+    engine: Engine
+    blocks: int
+    width: int
+    height: int
+    metrics: tuple[Metric, ...] = ()
+    judge: FrameJudge | None = None
+    memo_bytes: float = GIGABYTE
+    clock: Callable[[], float] = time.perf_counter
+
+    def run(self, condition: Condition, seed: int, router: RouterConfig | None = None) -> Run:
+        """Return the run that all videos of one prompt and seed have in common: blocks, noise and prompt.
+
+        Of these, every video gets the very same objects, so that runs can share what follows from them.
+        """
+        return plan_run(
+            self.engine,
+            router or RouterConfig(),
+            lambda _: condition,
+            blocks=self.blocks,
+            seed=seed,
+            width=self.width,
+            height=self.height,
+            clock=self.clock,
+        )
+
+
+def configured(run: Run, configuration: Configuration, engine: Engine, clock: Callable[[], float]) -> Run:
+    """Return the run of one configuration, over parts of its own. A `random` router draws anew for prompt and seed.
+
+    A draft that is kept at one rate is kept at every higher one too.
+    """
+    router = configuration.router
+    words = int.from_bytes(run.condition_of(0).text.encode("utf-8", "backslashreplace"), "big")
+    return replace(
+        run,
+        engine=engine,
+        router=replace(router, seed=key(router.seed, run.noise.seed, words)),
+        drafter_context=configuration.drafter_context,
+        clock=clock,
+    )
+
+
+def scorer_of(engine: Engine) -> Scorer:
+    """Return the scorer of an engine. Raises `BadInput` if it has none."""
+    if engine.scorer is None:
+        raise BadInput("a study scores every video, but no reward model was loaded; give one with --reward")
+    return engine.scorer
+
+
+def open_equipment(options: WorkerOptions) -> Equipment:
+    """Load the models of a study.
+
+    On a CPU every worker computes with one thread, so that rows do not hang on how many workers there are.
+    """
+    if options.load.device == "cpu":
+        torch.set_num_threads(1)
+    loaded = load_models(options.files, options.load, check_models(options.files, options.load))
+    oracle = Oracle()
+    optional = (oracle if options.pocket else None, options.external)
+    return Equipment(
+        engine=loaded.build(),
+        blocks=options.blocks,
+        width=options.width,
+        height=options.height,
+        metrics=(SeamChange(), *(metric for metric in optional if metric)),
+        judge=oracle if options.pocket else None,
+        memo_bytes=options.memo_bytes,
+        clock=device_clock(loaded.device, loaded.side),
+    )
+
+
+def warm_up(equipment: Equipment, condition: Condition) -> None:
+    """Run every part once or twice, so that no row pays for what only a first call costs."""
+    run = equipment.run(condition, 0, RouterConfig(tau=float("inf")))
+    for _ in replace(run, spans=run.spans[:2]).blocks():
+        pass
