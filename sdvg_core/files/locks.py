@@ -1,4 +1,8 @@
-"""A lock file, so that no two runs do at once what only one may do. Whoever holds it and dies lets go of it."""
+"""A lock file, so that no two runs do at once what only one may do. Whoever holds it and dies lets go of it.
+
+Not the package filelock: 3.25 removes the file afterwards, 3.16 and 4.2 leave it in the user's folder, and which
+of them is installed beside ComfyUI is not for us to say.
+"""
 
 from __future__ import annotations
 
