@@ -13,9 +13,9 @@ from torch import Tensor
 
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.pocket.grammar import GRAMMAR
-from sdvg_core.scorers.blip import REWARD_MEAN, REWARD_STD, RewardModel, build_model, module_name
+from sdvg_core.scorers.blip import REWARD_MEAN, REWARD_STD, RewardModel, build_model, checkpoint_name, used_shapes
+from sdvg_core.scorers.config import ImageRewardConfig
 from sdvg_core.scorers.preprocess import MEAN, STD
-from sdvg_core.scorers.shapes import ImageRewardConfig, used_shapes
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, PromptTokenizer
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -80,7 +80,7 @@ def write_weights(path: Path, weights: dict[str, Tensor], dtype: torch.dtype, me
 
 def file_weights(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return a model's weights by their names in the file."""
-    return {name: state[module_name(name)] for name in used_shapes(SIZES)}
+    return {checkpoint_name(name): weight for name, weight in state.items()}
 
 
 def standardised(weights: dict[str, Tensor], rewards: Tensor) -> dict[str, Tensor]:

@@ -27,9 +27,9 @@ from ..devices.execution import VaeLayers
 from ..engine.types import Condition
 from ..pipeline.loading import DTYPES
 from ..plan.request import PlanRequest
-from ..scorers.blip import build_model
+from ..scorers.blip import build_model, used_shapes
+from ..scorers.config import ImageRewardConfig
 from ..scorers.image_reward import ImageRewardScorer
-from ..scorers.shapes import ImageRewardConfig, used_shapes
 from ..scorers.tokenizer import PromptTokenizer, load_tokenizer
 
 PROMPT = "a red fox runs through deep snow at dawn"

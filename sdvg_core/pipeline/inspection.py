@@ -18,7 +18,7 @@ from ..causal_wan.presets import guess_preset
 from ..checkpoints.weights import WeightFile, open_weights
 from ..decoders.wan_vae import open_wan_vae
 from ..errors import BadInput
-from ..scorers.shapes import read_config
+from ..scorers.checkpoint import read_config
 from ..text.umt5 import open_umt5
 
 INDISTINGUISHABLE = (

@@ -12,7 +12,7 @@ from ..devices.execution import Execution
 from ..engine.size import check_size
 from ..errors import BadInput
 from ..pipeline.loading import DTYPES
-from ..scorers.shapes import ImageRewardConfig
+from ..scorers.config import ImageRewardConfig
 from .rates import A6000, Rates
 
 VAE_STRIDE, PATCH = 8, 2

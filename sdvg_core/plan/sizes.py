@@ -12,12 +12,13 @@ from collections.abc import Mapping
 from ..causal_wan.config import WanConfig, wan_shapes
 from ..causal_wan.fp8_cache import SCALE
 from ..causal_wan.presets import Preset
-from ..decoders.wan_vae_shapes import wan_vae_shapes
 from ..devices.execution import VaeLayers
-from ..scorers.shapes import used_shapes
+from ..scorers.config import scorer_parameters
 from .request import PATCH, VAE_STRIDE, PlanRequest
 
 GB = 10**9
+# Of the VAE, by powers of its base width; ComfyUI has no diffusers to count them with.
+VAE_PARAMETERS = (1363, 5719, 13709)
 FLOAT32 = 4
 # The decoder's state, per pixel of a frame: so many values for each channel of its base width, and half a value.
 STATE_VALUES_PER_BASE, STATE_VALUES_MORE = 24.625, 0.5
@@ -102,20 +103,15 @@ def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, re
 def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
     """Return the bytes of every model's weights. `fp8`: the target's linear layers."""
     itemsize = request.itemsize("dtype")
-    vae = sum(math.prod(shape) for shape in wan_vae_shapes(request.vae_base).values())
+    vae = sum(count * request.vae_base**power for power, count in enumerate(VAE_PARAMETERS))
+    towers, head = scorer_parameters(request.reward)
     return {
         "target": wan_bytes(request.target, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter, itemsize),
         "vae": vae * request.itemsize("vae_dtype"),
-        "scorer": _scorer_bytes(request),
+        # The head is float32 whatever the towers are.
+        "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
-
-
-def _scorer_bytes(request: PlanRequest) -> int:
-    """The reward head is float32 whatever the towers are."""
-    itemsize = request.itemsize("reward_dtype")
-    shapes = used_shapes(request.reward).items()
-    return sum(math.prod(s) * (FLOAT32 if name.startswith("mlp.") else itemsize) for name, s in shapes)
 
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:

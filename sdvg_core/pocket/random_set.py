@@ -20,8 +20,10 @@ from torch import Tensor
 
 from ..causal_wan.config import WanConfig, wan_shapes
 from ..checkpoints.model_files import ModelFiles
-from ..decoders.wan_vae_shapes import wan_vae_shapes
-from ..scorers.shapes import ImageRewardConfig, image_reward_shapes
+from ..decoders.wan_vae import empty_wan_vae
+from ..decoders.wan_vae_keys import wan_vae_to_original
+from ..scorers.blip import used_shapes
+from ..scorers.config import ImageRewardConfig
 from ..text.umt5_weights import umt5_to_comfy
 
 TEXT_WIDTH = 128  # the trained set's, so that each may read the other's text
@@ -76,7 +78,7 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
     # ComfyUI takes a text width other than 4096 only from here.
     sizes = json.dumps({"transformer": {"text_dim": TEXT_WIDTH}})
     save_file(target, files.target, {"config": sizes})
-    save_file(random.fill(wan_vae_shapes(VAE_BASE)), files.vae)
+    save_file(random.fill(wan_vae_to_original(_shapes(empty_wan_vae(base_dim=VAE_BASE)))), files.vae)
     words = _sentencepiece_model()
     save_file(umt5_to_comfy(random.fill(_text_shapes(len(words))), words), files.text_encoder)
     torch.save(_reward_weights(random), files.reward)
@@ -160,7 +162,7 @@ def _word_pieces() -> list[str]:
 
 def _reward_weights(random: _Random) -> dict[str, Tensor]:
     config = replace(REWARD, vocabulary=len(_word_pieces()))
-    weights = random.fill(image_reward_shapes(config))
+    weights = random.fill(used_shapes(config))
     weights["mlp.layers.7.weight"] *= HEAD_GAIN
     weights["mlp.layers.7.bias"] += HEAD_SHIFT
     return weights

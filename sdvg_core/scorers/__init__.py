@@ -1,7 +1,7 @@
 """Scorers: parts that judge decoded pixel frames. ImageReward is the one we ship."""
 
+from .config import ImageRewardConfig
 from .image_reward import ImageRewardScorer, load_image_reward
 from .preprocess import Crop
-from .shapes import ImageRewardConfig, image_reward_shapes
 
-__all__ = ["Crop", "ImageRewardConfig", "ImageRewardScorer", "image_reward_shapes", "load_image_reward"]
+__all__ = ["Crop", "ImageRewardConfig", "ImageRewardScorer", "load_image_reward"]

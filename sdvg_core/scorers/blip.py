@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints.weights import WeightFile
-from .shapes import HEAD, TEXT, VISION, ImageRewardConfig, used_shapes
+from .config import ImageRewardConfig
 
 # The head's output over the training set; rewards are standardised with them.
 REWARD_MEAN = 0.16717362830052426
@@ -23,17 +23,21 @@ REWARD_STD = 1.0333394966054072
 VISION_EPS = 1e-6
 TEXT_EPS = 1e-12
 
+# The parts of the network by their names in the checkpoint.
+VISION, TEXT, HEAD = "blip.visual_encoder.", "blip.text_encoder.", "mlp.layers."
+# transformers' names in the vision tower -> the checkpoint's
 VISION_NAMES = {
-    "cls_token": "embeddings.class_embedding",
-    "pos_embed": "embeddings.position_embedding",
-    "patch_embed.proj": "embeddings.patch_embedding",
-    "blocks": "encoder.layers",
-    "norm1": "layer_norm1",
-    "norm2": "layer_norm2",
-    "attn.qkv": "self_attn.qkv",
-    "attn.proj": "self_attn.projection",
-    "norm": "post_layernorm",
+    "embeddings.class_embedding": "cls_token",
+    "embeddings.position_embedding": "pos_embed",
+    "embeddings.patch_embedding": "patch_embed.proj",
+    "encoder.layers": "blocks",
+    "layer_norm": "norm",
+    "self_attn.projection": "attn.proj",
+    "self_attn": "attn",
+    "post_layernorm": "norm",
 }
+
+Shape = tuple[int, ...]
 
 
 class RewardModel(nn.Module):
@@ -68,34 +72,33 @@ def build_model(
     file: WeightFile, config: ImageRewardConfig, device: torch.device, dtype: torch.dtype
 ) -> RewardModel:
     """Build the network with the file's weights, moved to the device one by one. `dtype`: of both towers."""
-    with torch.device("meta"):
-        model = RewardModel(_vision_tower(config), _text_tower(config), _head(config))
+    model = _empty_model(config)
     weights = {}
-    for name in used_shapes(config):
-        kept = torch.float32 if name.startswith(HEAD) else dtype
-        weights[module_name(name)] = file[name].to(device, kept)
+    for name in model.state_dict():
+        kept = torch.float32 if name.startswith("head.") else dtype
+        weights[name] = file[checkpoint_name(name)].to(device, kept)
     model.load_state_dict(weights, assign=True)
     _rebuild_position_ids(model.text, config.positions, device)
     return model.requires_grad_(False).eval()
 
 
-def module_name(name: str) -> str:
-    """Return a checkpoint name as `RewardModel` has it."""
-    if name.startswith(HEAD):
-        return name.replace(HEAD, "head.", 1)
-    if name.startswith(TEXT):
-        return name.replace(TEXT, "text.", 1)
-    return f"vision.{_vision_name(name.removeprefix(VISION))}"
+def used_shapes(config: ImageRewardConfig) -> dict[str, Shape]:
+    """Return name and shape, as a checkpoint has them, of every weight the score depends on."""
+    return {checkpoint_name(name): tuple(w.shape) for name, w in _empty_model(config).state_dict().items()}
 
 
-def _vision_name(name: str) -> str:
-    if name in VISION_NAMES:
-        return VISION_NAMES[name]
-    stem, leaf = name.rsplit(".", 1)
-    if stem.startswith("blocks."):
-        blocks, number, part = stem.split(".", 2)
-        stem = f"{VISION_NAMES[blocks]}.{number}.{VISION_NAMES.get(part, part)}"
-    return f"{VISION_NAMES.get(stem, stem)}.{leaf}"
+def checkpoint_name(name: str) -> str:
+    """Return the name of one of `RewardModel`'s weights in a checkpoint."""
+    part, _, rest = name.partition(".")
+    if part == "vision":
+        for ours, theirs in VISION_NAMES.items():
+            rest = rest.replace(ours, theirs)
+    return {"vision": VISION, "text": TEXT, "head": HEAD}[part] + rest
+
+
+def _empty_model(config: ImageRewardConfig) -> RewardModel:
+    with torch.device("meta"):
+        return RewardModel(_vision_tower(config), _text_tower(config), _head(config))
 
 
 # transformers is imported only when a scorer is built: it takes seconds, and its BLIP does not import at all

@@ -15,8 +15,9 @@ from torch import Tensor
 from ..checkpoints.weights import open_weights
 from ..errors import BadInput
 from .blip import RewardModel, build_model
+from .checkpoint import read_config
+from .config import ImageRewardConfig
 from .preprocess import Crop, check_crop, preprocess
-from .shapes import ImageRewardConfig, read_config
 from .tokenizer import MAX_TOKENS, PromptTokenizer, find_vocabulary, load_tokenizer
 
 

@@ -28,7 +28,7 @@ from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_t
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.plan import PlanRequest, plan, sizes
-from sdvg_pack.sdvg_core.scorers.shapes import ImageRewardConfig
+from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode

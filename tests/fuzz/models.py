@@ -14,7 +14,8 @@ import torch
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
-from sdvg_core.scorers.shapes import ImageRewardConfig, image_reward_shapes
+from sdvg_core.scorers.blip import used_shapes
+from sdvg_core.scorers.config import ImageRewardConfig
 
 from .files import Entry, Files, changed_entries, changed_file, entries_of, safetensors
 from .values import changed_json, to_json
@@ -120,7 +121,7 @@ def text_encoder(random: Random) -> Files:
 @cache
 def reward_entries() -> list[Entry]:
     """Return the tensors of a tiny ImageReward."""
-    return entries_of(image_reward_shapes(replace(REWARD, vocabulary=len(REWARD_WORDS) + 2)))
+    return entries_of(used_shapes(replace(REWARD, vocabulary=len(REWARD_WORDS) + 2)))
 
 
 def reward(random: Random) -> Files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import get_args
 
@@ -21,9 +22,12 @@ from sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token
 from sdvg_core.causal_wan.fp8_cache import Fp8KVCache
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.decoders import WanCodec
+from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from sdvg_core.devices.execution import Execution, VaeLayers
 from sdvg_core.plan import PlanRequest, sizes, work
+from sdvg_core.scorers.blip import HEAD, used_shapes
+from sdvg_core.scorers.config import scorer_parameters
 
 GB = 10**9
 META, CPU = torch.device("meta"), torch.device("cpu")
@@ -73,6 +77,20 @@ def test_every_model_and_state_of_a_tiny_run_takes_the_bytes_that_are_planned(va
     if vae_dtype == "float32":  # a CPU is slow in half precision, and its state has the same shape
         _, state = codec.decode(torch.zeros(1, 16, 3, request.height // 8, request.width // 8))
         assert held["vae state"] == sum(t.nbytes for t in state if torch.is_tensor(t))
+
+
+@pytest.mark.parametrize("base", [4, 8, 96])
+def test_the_vae_of_any_width_has_as_many_parameters_as_its_module(base):
+    request = replace(FULL, vae_base=base, vae_dtype="float16")
+    of_module = sum(p.numel() for p in empty_wan_vae(base_dim=base).parameters())
+    assert sizes.weight_bytes(request, fp8=False)["vae"] == 2 * of_module
+
+
+@pytest.mark.parametrize("reward", [FULL.reward, TINY.reward], ids=["published", "tiny"])
+def test_the_scorer_has_as_many_parameters_as_its_modules(reward):
+    counts = {name: math.prod(shape) for name, shape in used_shapes(reward).items()}
+    head = sum(count for name, count in counts.items() if name.startswith(HEAD))
+    assert scorer_parameters(reward) == (sum(counts.values()) - head, head)
 
 
 def test_the_text_encoder_has_so_many_parameters():

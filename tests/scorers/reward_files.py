@@ -11,15 +11,24 @@ from image_reward_cases import CASES, random_weights, vocabulary
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.scorers import ImageRewardConfig, image_reward_shapes
+from sdvg_core.scorers import ImageRewardConfig
+from sdvg_core.scorers.blip import used_shapes
 
 
 def case_config(case: str) -> ImageRewardConfig:
     return ImageRewardConfig(**{"vocabulary": len(vocabulary(case)) + 2, **CASES[case]})
 
 
+def published_shapes(config: ImageRewardConfig) -> dict[str, tuple[int, ...]]:
+    """All that lies in a checkpoint, BLIP's contrastive projections included, which no score needs."""
+    shapes = used_shapes(config)
+    for name, width in (("vision", config.vision_width), ("text", config.text_width)):
+        shapes |= {f"blip.{name}_proj.weight": (256, width), f"blip.{name}_proj.bias": (256,)}
+    return shapes
+
+
 def case_state(case: str) -> dict[str, Tensor]:
-    return {k: torch.from_numpy(w) for k, w in random_weights(image_reward_shapes(case_config(case))).items()}
+    return {k: torch.from_numpy(w) for k, w in random_weights(published_shapes(case_config(case))).items()}
 
 
 def heads_metadata(case: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from image_reward_cases import vocabulary
-from reward_files import case_config, case_state, write_case, write_vocabulary
+from reward_files import case_config, case_state, published_shapes, write_case, write_vocabulary
 from safetensors.torch import save_file
 from synthetic_frames import synthetic_frames
 from torch import Tensor
@@ -16,8 +16,8 @@ from torch import Tensor
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.parts import Scorer
 from sdvg_core.errors import BadInput
-from sdvg_core.scorers import ImageRewardConfig, ImageRewardScorer, image_reward_shapes, load_image_reward
-from sdvg_core.scorers.shapes import read_config
+from sdvg_core.scorers import ImageRewardConfig, ImageRewardScorer, load_image_reward
+from sdvg_core.scorers.checkpoint import read_config
 
 PROMPT = "a red fox runs over the snow"
 LONG = " ".join(["the red fox runs over the old town"] * 6)
@@ -149,7 +149,7 @@ def test_what_is_not_read_does_not_change_the_score(scorer: ImageRewardScorer) -
 
 
 def test_the_published_shapes_are_624_weights_of_447_million_numbers() -> None:
-    shapes = image_reward_shapes()
+    shapes = published_shapes(ImageRewardConfig())
     assert len(shapes) == 624
     assert sum(torch.Size(s).numel() for s in shapes.values()) == 446_665_953
 
@@ -207,7 +207,7 @@ def test_a_missing_weight_is_refused_by_name(name: str, tmp_path: Path) -> None:
         load_image_reward(rewrite(tmp_path, state))
 
 
-@pytest.mark.parametrize("missing", sorted(image_reward_shapes(case_config("tiny"))))
+@pytest.mark.parametrize("missing", sorted(published_shapes(case_config("tiny"))))
 def test_no_used_weight_may_be_missing(missing: str, weights: Path) -> None:
     file = open_weights(weights).renamed(lambda name: None if name == missing else name)
     if missing.startswith(("blip.vision_proj", "blip.text_proj")):

@@ -1,0 +1,127 @@
+"""Read the sizes of an ImageReward checkpoint off its tensors, and refuse files that hold something else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
+from ..errors import BadInput
+from ..files.small_files import parse_json
+from .blip import HEAD, TEXT, VISION, Shape, used_shapes
+from .config import ImageRewardConfig
+
+HEAD_SIZE = 64
+READABLE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+def read_config(file: WeightFile) -> ImageRewardConfig:
+    """Read the sizes off the tensors' shapes, and check that every weight the score needs is there.
+
+    Heads are `width / 64`, unless the safetensors metadata `config` is JSON whose member `image_reward` has
+    `vision_heads` and `text_heads`. Raises `BadInput` for a file that is not a whole ImageReward.
+    """
+    _require_image_reward(file)
+    tokens, vision_width = _shape(file, f"{VISION}pos_embed", 3)[1:]
+    patch = _shape(file, f"{VISION}patch_embed.proj.weight", 4)[-1]
+    vocabulary, text_width = _shape(file, f"{TEXT}embeddings.word_embeddings.weight", 2)
+    heads = _heads_in_metadata(file)
+    config = ImageRewardConfig(
+        image_size=math.isqrt(max(tokens - 1, 0)) * patch,
+        patch_size=patch,
+        vision_width=vision_width,
+        vision_layers=_count(file, f"{VISION}blocks."),
+        vision_mlp=_shape(file, f"{VISION}blocks.0.mlp.fc1.weight", 2)[0],
+        vision_heads=heads.get("vision_heads", vision_width // HEAD_SIZE),
+        vocabulary=vocabulary,
+        positions=_shape(file, f"{TEXT}embeddings.position_embeddings.weight", 2)[0],
+        text_width=text_width,
+        text_layers=_count(file, f"{TEXT}encoder.layer."),
+        text_mlp=_shape(file, f"{TEXT}encoder.layer.0.intermediate.dense.weight", 2)[0],
+        text_heads=heads.get("text_heads", text_width // HEAD_SIZE),
+        head=tuple((n, _shape(file, f"{HEAD}{n}.weight", 2)[0]) for n in _numbers(file, HEAD)),
+    )
+    _require_every_weight(file, config)
+    return config
+
+
+def _require_image_reward(file: WeightFile) -> None:
+    parts = (VISION, TEXT, HEAD)
+    if not any(name.startswith(part) for name in file for part in parts):
+        found = ", ".join(sorted(file)[:2]) or "no tensors"
+        raise BadInput(
+            f"expected ImageReward, with tensors named {VISION}*, {TEXT}* and {HEAD}*, but {file.path.name} "
+            f"holds {found}; give ImageReward.pt or a safetensors copy with the same names"
+        )
+
+
+def _require_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
+    expected = used_shapes(config)
+    _refuse_missing(file, [name for name in expected if name not in file])
+    for name, shape in expected.items():
+        found = file.info[name]
+        if found.shape != shape:
+            raise BadInput(
+                f"expected {name} of shape {shape}, as the other tensors imply, but in {file.path.name} it "
+                f"has {found.shape}; use the checkpoint as published"
+            )
+        if found.dtype not in READABLE:
+            dtype = str(found.dtype).removeprefix("torch.")
+            raise BadInput(
+                f"expected float weights, but {name} in {file.path.name} is {dtype}; "
+                "use a copy that is not quantised"
+            )
+
+
+def _refuse_missing(file: WeightFile, missing: list[str]) -> None:
+    if missing:
+        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+        raise BadInput(
+            f"expected every weight of ImageReward, but {file.path.name} lacks "
+            f"{', '.join(missing[:3])}{more}; fetch it again"
+        )
+
+
+def _shape(file: WeightFile, name: str, dims: int) -> Shape:
+    if name not in file:
+        _refuse_missing(file, [name])
+    shape = file.info[name].shape
+    if not is_shape_of_weight(shape, dims):
+        raise BadInput(
+            f"expected {name} with {dims} dimensions, but in {file.path.name} it has the shape {shape}; "
+            "use the checkpoint as published"
+        )
+    return shape
+
+
+def _numbers(file: WeightFile, prefix: str) -> list[int]:
+    found = (name.removeprefix(prefix).partition(".")[0] for name in file if name.startswith(prefix))
+    return sorted({int(number) for number in found if is_layer_number(number)})
+
+
+def _count(file: WeightFile, prefix: str) -> int:
+    """Count up to the last one there, so that a gap shows as missing weights."""
+    return max(_numbers(file, prefix), default=-1) + 1
+
+
+def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:
+    text = file.metadata.get("config")
+    if text is None:
+        return {}
+    try:
+        content: Any = parse_json(text)
+    except ValueError as error:
+        raise BadInput(
+            f"expected JSON in the metadata config of {file.path.name}, but it does not parse ({error}); "
+            "write it again"
+        ) from error
+    heads = content.get("image_reward", {}) if isinstance(content, dict) else {}
+    if not isinstance(heads, dict) or not all(type(heads.get(k, 1)) is int for k in ("vision_heads", "text_heads")):
+        raise BadInput(
+            f"expected whole numbers vision_heads and text_heads in the metadata of {file.path.name}, but "
+            f"found {heads!r}; write it again"
+        )
+    return heads
