@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..causal_wan.config import WanConfig
 from ..causal_wan.modules import WanTree
-from ..causal_wan.quantized import Fp8Linear
+from ..checkpoints.quantized import Fp8Linear
 from ..checkpoints.weights import WeightFile
 from ..decoders import WanCodec
 from ..decoders.wan_vae import empty_wan_vae

@@ -16,13 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, open_weights
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .config import WanConfig, detect_config, wan_shapes
 from .modules import WanTree
 from .names import KeyStyle, is_rotary, key_styles
-from .quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
 from .refusals import check_channels, check_no_additions, check_tensors, refuse_foreign, refuse_several
 
 COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)

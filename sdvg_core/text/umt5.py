@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.quantized import dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
 from .prompt import clean_prompt
@@ -18,13 +19,12 @@ from .tokenizer import ADVICE as TOKENIZER_ADVICE
 from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from_bytes
 from .umt5_weights import (
     ADVICE,
-    SCALES,
     SPIECE,
     TABLE,
     TABLE_COPY,
     Umt5Sizes,
+    from_original,
     read_sizes,
-    read_weight,
     with_hf_names,
 )
 
@@ -92,8 +92,9 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
     file = with_hf_names(stored)
     sizes = read_sizes(file)
     model = _build_on_meta(sizes)
-    plain = file.renamed(lambda name: None if name.endswith(SCALES) else name)
-    check_complete(plain, _wanted(model), "UMT5 text encoder", ADVICE)
+    wanted = _wanted(model)
+    side = find_quantisation(file, wanted, from_original).side
+    check_complete(file.renamed(lambda name: None if name in side else name), wanted, "UMT5 text encoder", ADVICE)
     return stored, sizes, model
 
 
@@ -124,7 +125,11 @@ def _wanted(model: nn.Module) -> dict[str, Tensor]:
 
 def _read_weights(model: nn.Module, file: WeightFile, device: torch.device, dtype: torch.dtype) -> None:
     # One tensor at a time, so nothing but the finished weights stays in memory.
-    weights = {name: read_weight(file, name, device, dtype) for name in _wanted(model)}
+    weights, wanted = {}, _wanted(model)
+    scales = find_quantisation(file, wanted, from_original).scales
+    for name in wanted:
+        scale = file[scales[name]].to(device) if name in scales else None
+        weights[name] = dequantized(file[name].to(device), scale, dtype)
     weights[TABLE_COPY] = weights[TABLE]
     model.load_state_dict(weights, assign=True)
 

@@ -1,4 +1,4 @@
-"""Read UMT5 encoder weights: three ways to name them, sizes off the shapes, fp8 with scales brought back.
+"""UMT5 encoder weights: three ways to name them, and the sizes off their shapes.
 
 Names: Hugging Face's (ComfyUI's too), and the original Wan release's.
 """
@@ -22,11 +22,8 @@ ADVICE = (
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
 TABLE = "shared.weight"  # token id -> vector
 TABLE_COPY = "encoder.embed_tokens.weight"
-# Parts of a checkpoint that are not the encoder, and marks that say what the tensors say themselves.
-SKIPPED = ("decoder.", "lm_head.", SPIECE, "scaled_fp8")
-# A layer's scale, and what only matters to those who compute in fp8.
-SCALES = ("scale_weight", "weight_scale")
-FP8_EXTRAS = ("scale_input", "input_scale", "comfy_quant")
+# Parts of a checkpoint that are not the encoder.
+SKIPPED = ("decoder.", "lm_head.", SPIECE)
 
 # original -> Hugging Face
 _TOP = {"token_embedding": "shared", "norm": "encoder.final_layer_norm"}
@@ -62,16 +59,17 @@ def with_hf_names(file: WeightFile) -> WeightFile:
     has_table = TABLE in file or "token_embedding.weight" in file
 
     def rename(name: str) -> str | None:
-        if name.startswith(SKIPPED) or name.endswith(FP8_EXTRAS):
+        if name.startswith(SKIPPED):
             return None
         if name == TABLE_COPY:
             return None if has_table else TABLE
-        return _from_original(name)
+        return from_original(name)
 
     return file.renamed(rename)
 
 
-def _from_original(name: str) -> str:
+def from_original(name: str) -> str:
+    """Return Hugging Face's name for one of the original release; any other stays as it is."""
     layer, _, leaf = name.rpartition(".")
     block = re.fullmatch(r"blocks\.(\d+)\.(.+)", layer)
     if block and block.group(2) in _BLOCK:
@@ -117,25 +115,6 @@ def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
             f"expected the UMT5 text encoder, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
         )
     return shape
-
-
-def read_weight(file: WeightFile, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Read one weight, bringing scaled fp8 back to its values. Raises `BadInput` for any other quantisation."""
-    weight = file[name].to(device)
-    layer = name.rpartition(".")[0]
-    scale = next((file[f"{layer}.{kind}"] for kind in SCALES if f"{layer}.{kind}" in file), None)
-    if scale is None:
-        return weight.to(dtype)
-    if scale.numel() != 1 or not scale.is_floating_point():
-        raise _unknown_quantisation(file, name)
-    return (weight.float() * scale.to(device, torch.float32)).to(dtype)
-
-
-def _unknown_quantisation(file: WeightFile, name: str) -> BadInput:
-    return BadInput(
-        f"expected bf16, fp16, fp32 or fp8 with one scale per layer, but {file.path.name} quantises {name} "
-        f"otherwise; {ADVICE}"
-    )
 
 
 def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from wan_files import TINY, random_state, save
 
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.causal_wan.quantized import Fp8Linear
+from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.errors import BadInput
 
 FP8 = torch.float8_e4m3fn

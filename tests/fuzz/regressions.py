@@ -77,6 +77,10 @@ def sizes() -> Iterator[tuple[str, Case]]:
         "a mark of quantisation in float32",
         _model("transformer", [*_wan(), *mark], "bytes of JSON", models.HEADS),
     )
+    layer = "blocks.1.self_attn.q."
+    point = [(n, "F8_E4M3", ()) if n == f"{layer}weight" else (n, d, s) for n, d, s in _wan()]
+    scaled = [*point, (f"{layer}weight_scale", "F32", (2,))]
+    yield "a scaled weight without axes", _model("transformer", scaled, "one scale for", models.HEADS)
 
 
 def configs() -> Iterator[tuple[str, Case]]:

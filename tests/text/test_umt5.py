@@ -245,6 +245,9 @@ def test_every_published_layout_holds_the_same_encoder(model, words, spiece, tmp
     assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
 
 
+MARK = torch.frombuffer(bytearray(b'{"format": "float8_e4m3fn"}'), dtype=torch.uint8)
+
+
 def quantise(weights, scale_name):
     """The file as ComfyUI quantises it, and the weights it stands for."""
     stored, meant = {}, {}
@@ -268,7 +271,7 @@ def quantise(weights, scale_name):
             "weight_scale",
             {
                 "encoder.block.0.layer.0.SelfAttention.q.input_scale": torch.ones(()),
-                "encoder.block.0.layer.0.SelfAttention.q.comfy_quant": torch.zeros(4, dtype=torch.uint8),
+                "encoder.block.0.layer.0.SelfAttention.q.comfy_quant": MARK,
             },
         ),
     ],

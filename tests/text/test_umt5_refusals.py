@@ -37,8 +37,17 @@ SPOILED = {
     f"lacks {WO}.weight;": lambda w: {n: t for n, t in w.items() if n != f"{WO}.weight"},
     "has the unknown pooler.weight": lambda w: {**w, "pooler.weight": torch.ones(1)},
     f"has another shape for {WO}.weight": lambda w: {**w, f"{WO}.weight": torch.ones(8, 9)},
-    "quantises .*wo.weight otherwise": lambda w: {**w, f"{WO}.weight_scale": torch.ones(8, 2)},
-    "another quantisation, in .*wi_0.weight": lambda w: {
+    "one scale for .*wo.weight or one for each of its 8 rows": lambda w: {
+        **w,
+        f"{WO}.weight": w[f"{WO}.weight"].to(torch.float8_e4m3fn),
+        f"{WO}.weight_scale": torch.ones(8, 2),
+    },
+    "a scale, but it is stored as float32": lambda w: {**w, f"{WO}.weight_scale": torch.ones(8)},
+    "quantised as float8_e4m3fn or .*wo is nvfp4": lambda w: {
+        **w,
+        f"{WO}.comfy_quant": torch.frombuffer(bytearray(b'{"format": "nvfp4"}'), dtype=torch.uint8),
+    },
+    "wi_0.weight is stored as uint8, a quantisation": lambda w: {
         n: t.to(torch.uint8) if "1.DenseReluDense.wi_0" in n else t for n, t in w.items()
     },
 }

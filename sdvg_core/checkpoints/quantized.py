@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checkpoints.weights import WeightFile
 from ..errors import BadInput
 from ..files.small_files import parse_json
+from .weights import WeightFile
 
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 FORMATS = ("float8_e4m3fn", "float8_e5m2")
@@ -76,9 +76,9 @@ class Quantisation:
 def find_quantisation(
     weights: WeightFile, expected: Collection[str], rename: Callable[[str], str | None]
 ) -> Quantisation:
-    """Find out how the tensors of a file (in Wan names) are quantised.
+    """Find out how the tensors of a file, under the model's own names, are quantised.
 
-    `expected`: the names of the transformer's tensors. `rename`: the file's names -> Wan names, for its metadata.
+    `expected`: the names of the model's weights. `rename`: the file's names -> the model's, for its metadata.
     Raises `BadInput` naming the format if it is none of ours.
     """
     formats = _stated_formats(weights, rename)
@@ -120,7 +120,7 @@ def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
         )
     if not info.dtype.is_floating_point or info.dtype in FP8:
         raise BadInput(f"expected a scale in float32, but {name} is stored as {_word(info.dtype)}; {BETTER_FILE}")
-    rows = scaled.shape[0]
+    rows = math.prod(scaled.shape[:1])  # a file may state a weight without axes
     if math.prod(info.shape) != 1 and info.shape not in ((rows,), (rows, 1)):
         raise BadInput(
             f"expected one scale for {weight} or one for each of its {rows} rows, but {name} has the shape "
