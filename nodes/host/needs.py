@@ -15,6 +15,7 @@ from comfy.sd import VAE
 
 from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.devices.dtypes import dtype_name
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.setting import WORKERS, Setting, Sizes, owner, step_parts
@@ -51,13 +52,13 @@ def plan_request(
         target=config_of(target[0].model.diffusion_model),
         drafter_preset=drafter[1],
         target_preset=target[1],
-        dtype=_name(dtype),
+        dtype=dtype_name(dtype),
         vae_base=vae.first_stage_model.decoder.dim,
-        vae_dtype=_name(vae.vae_dtype),
+        vae_dtype=dtype_name(vae.vae_dtype),
         execution=execution,
         **size,
     )
-    return replace(request, reward=scorer.config, reward_dtype=_name(scorer.dtype)) if scorer else request
+    return replace(request, reward=scorer.config, reward_dtype=dtype_name(scorer.dtype)) if scorer else request
 
 
 def needs_of(
@@ -82,7 +83,3 @@ def needs_of(
             needs = Needs(step=step, parts=parts)
             found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)
     return found
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -12,7 +12,7 @@ import comfy.model_patcher
 import torch
 from torch import Tensor
 
-from ...sdvg_core.pipeline.loading import DTYPES
+from ...sdvg_core.devices.dtypes import DTYPES
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
 DEFAULT, CPU = "default", "cpu"

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..devices.dtypes import dtype_name
 from ..devices.execution import AUTO
 from ..errors import BadInput, first_line
 
@@ -88,7 +89,7 @@ def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: in
     if dtype not in HALF:
         return (
             f"expected float16 or bfloat16 for the attention {name}, but the model is run in "
-            f"{str(dtype).removeprefix('torch.')}; add --dtype bfloat16, or {use}"
+            f"{dtype_name(dtype)}; add --dtype bfloat16, or {use}"
         )
     if head_dim > needs.widest or head_dim % needs.multiple:
         shape = f", a multiple of {needs.multiple}," if needs.multiple > 1 else ""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..devices.dtypes import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
 from .weights import WeightFile
@@ -115,11 +116,13 @@ def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
     info, scaled = weights.info[name], weights.info[weight]
     if scaled.dtype not in FP8:
         raise BadInput(
-            f"expected {weight} in fp8, for it has a scale, but it is stored as {_word(scaled.dtype)}; "
+            f"expected {weight} in fp8, for it has a scale, but it is stored as {dtype_name(scaled.dtype)}; "
             f"{BETTER_FILE}"
         )
     if not info.dtype.is_floating_point or info.dtype in FP8:
-        raise BadInput(f"expected a scale in float32, but {name} is stored as {_word(info.dtype)}; {BETTER_FILE}")
+        raise BadInput(
+            f"expected a scale in float32, but {name} is stored as {dtype_name(info.dtype)}; {BETTER_FILE}"
+        )
     rows = math.prod(scaled.shape[:1])  # a file may state a weight without axes
     if math.prod(info.shape) != 1 and info.shape not in ((rows,), (rows, 1)):
         raise BadInput(
@@ -133,7 +136,7 @@ def _check_dtypes(weights: WeightFile, expected: Collection[str]) -> None:
         if name in weights and not weights.info[name].dtype.is_floating_point:
             raise BadInput(
                 f"expected weights in bf16, fp16, fp32 or fp8, but {name} is stored as "
-                f"{_word(weights.info[name].dtype)}, a quantisation that is not read here; {BETTER_FILE}"
+                f"{dtype_name(weights.info[name].dtype)}, a quantisation that is not read here; {BETTER_FILE}"
             )
 
 
@@ -163,8 +166,8 @@ def _bytes(weights: WeightFile, name: str) -> bytes:
     info = weights.info[name]
     if info.dtype != torch.uint8 or math.prod(info.shape) > LONGEST_MARK:
         raise BadInput(
-            f"expected at most {LONGEST_MARK} bytes of JSON in {name}, but it is {_word(info.dtype)} of the shape "
-            f"{info.shape}; fetch the file again"
+            f"expected at most {LONGEST_MARK} bytes of JSON in {name}, but it is {dtype_name(info.dtype)} of the "
+            f"shape {info.shape}; fetch the file again"
         )
     return bytes(weights[name].flatten().tolist())
 
@@ -177,7 +180,3 @@ def _json(text: str | bytes, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadInput(f"expected a JSON object in {where}, but found {value!r}; fetch the file again")
     return value
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -28,9 +28,9 @@ from ..bench.variants import MARKS, OURS, USUAL, Case, Variant, cases, parse_var
 from ..causal_wan.backends import choose_attention
 from ..devices.compiling import check_compile
 from ..devices.device import check_device, device_clock
+from ..devices.dtypes import DTYPES
 from ..devices.execution import AUTO, Attention, Execution, KvDtype
 from ..errors import BadInput
-from ..pipeline.loading import DTYPES
 from ..plan import PlanRequest
 
 INTERRUPTED = 130

@@ -15,8 +15,8 @@ import torch
 from ..causal_wan.config import PUBLISHED
 from ..causal_wan.presets import PRESETS, get_preset
 from ..devices.compiling import CompileMode
+from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution, KvDtype, VaeLayers
-from ..pipeline.loading import DTYPES
 from ..plan import PlanRequest, plan, plan_text
 from ..plan.rates import A6000, H100, RATES, Rates
 from ..plan.request import PAPER_REJECTED, PCIE_GB_PER_SECOND

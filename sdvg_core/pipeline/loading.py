@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,14 +23,13 @@ from ..decoders.wan_vae import open_wan_vae
 from ..decoders.wan_vae_sizes import WanVaeSizes
 from ..devices.compiling import check_compile, compiler_of
 from ..devices.device import check_device
+from ..devices.dtypes import dtype_name, parse_dtype
 from ..engine.parts import Engine
 from ..errors import BadInput
 from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text import load_umt5
 from .options import LoadOptions
-
-DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -109,7 +107,7 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
         files.text_encoder,
         tokenizer=files.tokenizer,
         device=options.side,
-        dtype=_dtype(options.text_dtype),
+        dtype=parse_dtype(options.text_dtype),
     )
     device = check_device(options.device)
     embeddings = {text: encoder.encode(text).to(device) for text in dict.fromkeys(texts)}
@@ -128,7 +126,7 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
     codec = load_wan_vae(
         files.vae,
         device=side,
-        dtype=_dtype(options.vae_dtype),
+        dtype=parse_dtype(options.vae_dtype),
         layers=execution.vae_layers,
         compiler=compiler_of(execution.compile),
     )
@@ -152,7 +150,7 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
         files.reward,
         vocabulary=files.vocabulary,
         device=options.side,
-        dtype=_dtype(options.reward_dtype),
+        dtype=parse_dtype(options.reward_dtype),
         crop=options.crop,
     )
     check_finite_weights(scorer.model, files.reward.name)
@@ -163,7 +161,7 @@ def _load_wan(
     found: WanCheckpoint, preset: Preset, options: LoadOptions, device: torch.device
 ) -> tuple[Wan, AttentionBackend]:
     path: Path = found.weights.path
-    wan = load_wan(path, device=device, dtype=_dtype(options.dtype) if options.dtype else None)
+    wan = load_wan(path, device=device, dtype=parse_dtype(options.dtype) if options.dtype else None)
     check_finite_weights(wan.tree, path.name)
     kernel = _attention(found, options, device)
     stages = compiled_stages(compiler_of(options.execution.compile))
@@ -179,7 +177,7 @@ def _describe(
     kernels: tuple[AttentionBackend, AttentionBackend],
 ) -> PartSettings:
     def model(found: WanCheckpoint, wan: Wan, kernel: AttentionBackend) -> ModelSettings:
-        dtype = options.dtype or str(found.dtype).removeprefix("torch.")
+        dtype = options.dtype or dtype_name(found.dtype)
         return ModelSettings(
             file=found.weights.path.name,
             size=found.config.size,
@@ -203,12 +201,6 @@ def _describe(
 
 def _attention(found: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
     """Return the kernel for a checkpoint. Raises `BadInput` if the one asked for cannot be had."""
-    dtype = _dtype(options.dtype) if options.dtype else found.dtype
+    dtype = parse_dtype(options.dtype) if options.dtype else found.dtype
     name = options.execution.attention
     return choose_attention(name, device=device, dtype=dtype, head_dim=found.config.head_dim)
-
-
-def _dtype(name: str) -> Any:
-    if name not in DTYPES:
-        raise BadInput(f"a dtype is one of {', '.join(DTYPES)}, but got {name!r}; choose one of them")
-    return DTYPES[name]

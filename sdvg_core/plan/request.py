@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
+from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution
 from ..engine.size import check_size
 from ..errors import BadInput
-from ..pipeline.loading import DTYPES
 from ..scorers.config import ImageRewardConfig
 from .rates import A6000, Rates
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
+from ..devices.dtypes import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
 from .blip import HEAD, TEXT, VISION, Shape, used_shapes
@@ -69,9 +70,8 @@ def _require_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
                 f"has {found.shape}; use the checkpoint as published"
             )
         if found.dtype not in READABLE:
-            dtype = str(found.dtype).removeprefix("torch.")
             raise BadInput(
-                f"expected float weights, but {name} in {file.path.name} is {dtype}; "
+                f"expected float weights, but {name} in {file.path.name} is {dtype_name(found.dtype)}; "
                 "use a copy that is not quantised"
             )
 

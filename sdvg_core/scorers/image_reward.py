@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.weights import open_weights
+from ..devices.dtypes import dtype_name
 from ..errors import BadInput
 from .blip import RewardModel, build_model
 from .checkpoint import read_config
@@ -76,7 +77,7 @@ class ImageRewardScorer:
         return {
             "name": "ImageReward",
             "file": self.file,
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": dtype_name(self.dtype),
             "device": str(self.device),
             "crop": self.crop,
             "image_size": self.config.image_size,
