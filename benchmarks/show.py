@@ -1,6 +1,6 @@
 """Make a table and a bar chart of what run_gpu.sh left: speed.md and speed.png.
 
-    python benchmarks/show.py RESULTS [--out FOLDER] [--run NAME]
+    python -m benchmarks.show RESULTS [--out FOLDER] [--run NAME]
 
 RESULTS holds a file NAME.json for each step, a line of `bench --json`. Files without one (of a step that was
 killed, or that took no times) are named and left out. The page shows all runs, each by itself; the chart one.
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from sdvg_core.bench.results import SCHEMA
-from sdvg_core.bench.speed_chart import groups_of, speed_chart
-from sdvg_core.bench.speed_table import section, speed_page
 from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.outputs import staged_outputs
 from sdvg_core.files.small_files import MEGABYTE, parse_json, read_small
+
+from .speed_chart import limits_of, speed_chart
+from .speed_table import section, speed_page
 
 PAGE, PICTURE = "speed.md", "speed.png"
 FIRST = ("routes", "fast")
@@ -67,7 +68,7 @@ def read_run(path: Path) -> Mapping[str, Any]:
     try:
         # Together they need every value that page and chart show.
         section(path.stem, result)
-        groups_of(result)
+        limits_of(result)
     except (KeyError, TypeError) as error:
         raise ValueError(f"another version wrote it ({error!r} is what this one fails on)") from None
     return result
@@ -89,7 +90,7 @@ def show(folder: Path, out: Path, run: str | None) -> None:
     picture = speed_chart(runs[charted])
     with staged_outputs(out) as staging:
         staging.path(PAGE).write_text(page, encoding="utf-8")
-        picture.save(staging.path(PICTURE), format="PNG")
+        picture.savefig(staging.path(PICTURE), format="png")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

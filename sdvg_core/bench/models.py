@@ -25,7 +25,7 @@ from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from ..devices.compiling import Backend
 from ..devices.execution import VaeLayers
 from ..engine.types import Condition
-from ..pipeline.loading import DTYPES
+from ..devices.dtypes import DTYPES
 from ..plan.request import PlanRequest
 from ..scorers.blip import build_model, used_shapes
 from ..scorers.config import ImageRewardConfig

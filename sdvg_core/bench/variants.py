@@ -20,7 +20,7 @@ from ..devices.execution import Execution, VaeLayers
 from ..engine.parts import Engine, Scorer
 from ..engine.router import RouterConfig
 from ..errors import BadInput
-from ..pipeline.loading import DTYPES
+from ..devices.dtypes import DTYPES
 from ..plan.request import PlanRequest
 from .models import Models, codec_of
 from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing

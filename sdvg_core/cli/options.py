@@ -14,7 +14,7 @@ from ..devices.execution import AUTO, Attention, Execution, KvDtype, VaeLayers
 from ..engine.router import Aggregation, Policy, RouterConfig
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
-from ..pipeline.loading import DTYPES
+from ..devices.dtypes import DTYPES
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
 

@@ -1,143 +1,87 @@
-"""The picture of a benchmark: bars as long as its numbers, no text on another, no speed claimed without a GPU."""
+"""The picture of a benchmark: bars as long as its numbers, marks at theirs, no speed claimed without a GPU."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
-import numpy as np
 import pytest
-from speed_reading import NOT_MEASURED, bar_ends, row_at
-from speed_results import EVERY, EXECUTIONS, ON_A_CPU, PLAIN, ROUTES, result
+from matplotlib.figure import Figure
+from speed_reading import NOT_MEASURED, row_at
+from speed_results import EVERY, EXECUTIONS, ON_A_CPU, ROUTES, result
 
-from sdvg_core.bench import speed_chart as chart
-from sdvg_core.bench.speed_table import section
-from sdvg_core.report.canvas import Canvas
-from sdvg_core.report.lettering import text_width
-
-Note = tuple[str, float, float, float, float]
+from benchmarks.speed_chart import speed_chart
+from benchmarks.speed_table import section
 
 
-@pytest.fixture
-def notes(monkeypatch: pytest.MonkeyPatch) -> list[Note]:
-    """The texts of charts drawn from now on: left, top, right and bottom of each."""
-    written: list[Note] = []
-
-    class Notebook(Canvas):
-        def text(self, x: float, y: float, text: str, size: int, colour: str = "", **look: Any) -> None:
-            left = x - look.get("align", 0.5) * text_width(text, size)
-            written.append((text, left, y - size / 2, left + text_width(text, size), y + size / 2))
-            super().text(x, y, text, size, colour or "#222222", **look)
-
-    monkeypatch.setattr(chart, "Canvas", Notebook)
-    return written
-
-
-def test_the_bars_are_as_long_as_the_numbers_are_great() -> None:
-    seconds = {
-        ("ours", "target-only"): 6.0,
-        ("ours", "r=2"): 3.0,
-        ("ours", "r=1"): 1.5,
-        ("ours", "anchor-only"): 1.0,
+def bars(figure: Figure) -> dict[tuple[str, str], float]:
+    """The lengths of all bars, by execution and route."""
+    (axes,) = figure.axes
+    routes = [label.get_text() for label in axes.get_yticklabels()]
+    return {
+        (drawn.get_label(), routes[round(bar.get_y() + bar.get_height() / 2)]): bar.get_width()
+        for drawn in axes.containers
+        for bar in drawn
     }
-    image = chart.speed_chart(result(seconds, blocks=8))
-    two, four, six = bar_ends(image, chart.COLOURS[0])
-    nine_are = (chart.RIGHT - chart.LEFT) / 1.02  # the limit of anchor-only is the greatest number
-    assert two == pytest.approx(nine_are * 2 / 9, abs=1)
-    assert four == pytest.approx(2 * two, abs=2)
-    assert six == pytest.approx(3 * two, abs=2)
+
+
+def words(figure: Figure) -> list[str]:
+    """Everything that is written in the plot and above it."""
+    (axes,) = figure.axes
+    return [axes.get_title(loc="left"), *(text.get_text() for text in axes.texts)]
+
+
+def marks(figure: Figure) -> dict[str, list[float]]:
+    """Where the marks of each kind are."""
+    (axes,) = figure.axes
+    return {lines.get_label(): [x for ((x, _), _) in lines.get_segments()] for lines in axes.collections}
+
+
+def test_every_ratio_has_a_bar_of_its_length_and_stands_beside_it() -> None:
+    made = result(EVERY)
+    ratios = {
+        (case["execution"], case["route"]): case["ratio_to_target_only"]
+        for case in made["cases"]
+        if case["route"] != "target-only"
+    }
+    figure = speed_chart(made)
+    assert bars(figure) == pytest.approx(ratios)
+    assert set(ratios) == {(execution, route) for execution in EXECUTIONS for route in ROUTES[1:]}
+    assert sorted(words(figure)[1:]) == sorted(f"{ratio:.2f}x" for ratio in ratios.values())
+
+
+def test_what_has_no_ratio_has_a_dash_in_its_place() -> None:
+    figure = speed_chart(result({("ours", "r=1"): 48.0}))
+    assert bars(figure) == {("ours", "r=1"): 0}
+    assert words(figure)[1:] == ["-"]
 
 
 def test_marks_lie_at_their_numbers() -> None:
     """Catches a limit drawn for the published figure."""
-    image = chart.speed_chart(result({("ours", "target-only"): 1.0, ("ours", "r=1"): 1.0}))
-    dark = (np.asarray(image.convert("L"))[:, chart.LEFT + 5 :] < 60).sum(axis=0)
-    per_one = (chart.RIGHT - chart.LEFT) / 1.02 / 4.5
-    published, limit = (round(value * per_one) - 5 for value in (1.7, 4.5))
-    assert dark[published - 1 : published + 2].max() > 50  # a line through
-    assert 20 < dark[limit - 1 : limit + 2].max() < 50  # a dashed one
+    figure = speed_chart(result({("ours", "target-only"): 1.0, ("ours", "r=1"): 1.0, ("ours", "draft-only"): 1.0}))
+    assert marks(figure) == {"published, not measured here": [1.7], "limit, if drafts took no time": [4.5]}
 
 
-def test_every_case_but_target_only_has_one_bar_and_what_was_not_made_has_none() -> None:
-    groups = {group.route: group for group in chart.groups_of(result({**EVERY, ("ours", "bail-out"): 40.0}))}
-    assert list(groups) == [*ROUTES[1:], "bail-out"]
-    assert all(list(groups[route].ratios) == list(EXECUTIONS) for route in ROUTES[1:])
-    assert list(groups["bail-out"].ratios) == ["ours"]
-    bare = result({("ours", "r=1"): 48.0})
-    assert chart.groups_of(bare)[0].ratios == {"ours": None}
-    assert bar_ends(chart.speed_chart(bare), chart.COLOURS[0]) == []
-
-
-MANY = (
-    "ours",
-    "channels-last",
-    "planes",
-    "compiled",
-    "compiled+planes",
-    "overlap",
-    "compiled+planes+overlap",
-    "as-published",
-)
-
-
-@pytest.mark.parametrize(
-    "seconds",
-    [
-        EVERY,
-        PLAIN,
-        {("ours", "target-only"): 1.0},
-        {(execution, route): 9.0 for execution in MANY for route in ("target-only", "r=8")},
-        {(e, r): 1000.0 if r == "target-only" else 1.0 for e, r in EVERY},
-    ],
-    ids=["many bars", "few", "none", "many executions", "great numbers"],
-)
-def test_no_text_lies_on_another_or_beyond_the_edge(
-    seconds: dict[tuple[str, str], float], notes: list[Note]
-) -> None:
-    image = chart.speed_chart(result(seconds))
-    assert (image.width, image.mode) == (chart.WIDTH, "RGB")
-    for i, (text, left, top, right, bottom) in enumerate(notes):
-        assert left >= 0, text
-        assert top >= 0, text
-        assert right <= image.width, text
-        assert bottom <= image.height, text
-        for other, x0, y0, x1, y1 in notes[:i]:
-            assert left >= x1 or right <= x0 or top >= y1 or bottom <= y0, (text, other)
-    numbers = [note for note in notes if re.fullmatch(r"\d+\.\d\dx", note[0])]
-    assert len(numbers) == sum(route != "target-only" for _, route in seconds)
-    assert all(right < chart.LEFT for _, _, _, right, _ in numbers)  # beside the bars
-
-
-def test_conditions_are_never_cut_and_an_interruption_is_told(notes: list[Note]) -> None:
-    conditions = result()["conditions"]
-    versions = {
-        **conditions["versions"],
-        "device": "cuda:0: Imaginary Workstation Edition With A Very Long Name Indeed",
-    }
-    chart.speed_chart(result(conditions={**conditions, "versions": versions}, interrupted=True))
-    assert "bfloat16, one round" in " ".join(text for text, *_ in notes)
-    assert "Interrupted: some videos were not made." in [text for text, *_ in notes]
-    assert all(right <= chart.WIDTH - chart.MARGIN for _, _, _, right, _ in notes)
+def test_the_conditions_stand_above_and_an_interruption_is_told() -> None:
+    title = words(speed_chart(result(interrupted=True)))[0]
+    assert title.endswith("bfloat16, one round")
+    assert "Interrupted: some videos were not made." in title
+    assert "Interrupted" not in words(speed_chart(result()))[0]
 
 
 def test_the_chart_grows_with_its_bars() -> None:
-    one_more = {**EVERY, ("ours", "bail-out"): 40.0}
-    grown = chart.speed_chart(result(one_more)).height - chart.speed_chart(result(EVERY)).height
-    assert grown == chart.BETWEEN + 3 * chart.LABEL_LINE  # its name, its published figure and its limit
+    few, many = (speed_chart(result(seconds)) for seconds in ({("ours", "r=1"): 1.0}, EVERY))
+    assert many.get_figheight() > few.get_figheight()
 
 
 @pytest.mark.parametrize("changes", [{"scale": "tiny"}, ON_A_CPU, {"scale": "tiny", **ON_A_CPU}])
-def test_tiny_models_and_cpus_are_said_to_measure_no_speed_in_page_and_picture(
-    changes: dict[str, Any], notes: list[Note]
-) -> None:
+def test_tiny_models_and_cpus_are_said_to_measure_no_speed_in_page_and_picture(changes: dict[str, Any]) -> None:
     weak = result(**changes)
     assert NOT_MEASURED in section("tiny", weak).lower()
-    chart.speed_chart(weak)
-    assert NOT_MEASURED in " ".join(text for text, *_ in notes).lower()
+    figure = speed_chart(weak)
+    assert NOT_MEASURED in words(figure)[0].lower()
     assert row_at(9, **changes)["must reach"] == row_at(9, **changes)["published"] == "-"
-    assert not any("published" in text for text, *_ in notes)
+    assert not any("published" in label for label in marks(figure))
 
 
-def test_a_full_run_on_a_gpu_has_no_such_mark(notes: list[Note]) -> None:
-    chart.speed_chart(result())
-    assert NOT_MEASURED not in (section("routes", result()) + str(notes)).lower()
+def test_a_full_run_on_a_gpu_has_no_such_mark() -> None:
+    assert NOT_MEASURED not in (section("routes", result()) + words(speed_chart(result()))[0]).lower()

@@ -8,8 +8,8 @@ import pytest
 from speed_reading import row_at, rows
 from speed_results import ON_A_CPU, PLAIN, result
 
-from sdvg_core.bench.goals import GOALS
-from sdvg_core.bench.speed_table import section, speed_page
+from benchmarks.goals import GOALS
+from benchmarks.speed_table import section, speed_page
 
 ON_TWO_GPUS = {"conditions": {**result()["conditions"], "side_device": "cuda:1", "side_gpu": "Other GPU"}}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .routes import ANCHOR_ONLY, BAIL_OUT
+from sdvg_core.bench.routes import ANCHOR_ONLY, BAIL_OUT
 
 FULL = "full"
 # The clip that all of them are about: width, height, blocks.

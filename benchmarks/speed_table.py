@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..plan.text import STEP_NAMES, gigabytes
+from sdvg_core.bench.variants import OURS
+from sdvg_core.bench.table import headline
+from sdvg_core.plan.text import STEP_NAMES, gigabytes
+
 from .goals import (
     AGAINST_PUBLISHED,
     AGAINST_PUBLISHED_ROUTE,
@@ -15,8 +18,6 @@ from .goals import (
     in_words,
     not_a_measurement,
 )
-from .table import headline
-from .variants import OURS
 
 Result = Mapping[str, Any]
 COLUMNS = (
