@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sdvg_core.bench.variants import OURS
 from sdvg_core.bench.table import headline
+from sdvg_core.bench.variants import OURS
 from sdvg_core.plan.text import STEP_NAMES, gigabytes
 
 from .goals import (

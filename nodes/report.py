@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from comfy_api.latest import io, ui
 
-from ..sdvg_core.report.run_report.picture import route_picture
-from ..sdvg_core.report.run_report.summary import summarise
+from ..sdvg_core.report.picture import route_picture
+from ..sdvg_core.report.summary import summarise
 from .known import known_inputs_only, node_schema
 from .sockets import Report
 

@@ -11,7 +11,7 @@ from comfy_api.latest import io
 from torch import Tensor
 
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.report.run_report.run_report import RunReport
+from ..sdvg_core.report.run_report import RunReport
 from .host.scorer import HostScorer
 from .sockets import Prompts, Report, RewardModel, Router, RouterValue
 

@@ -12,8 +12,8 @@ from server import PromptServer
 from torch import Tensor
 
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.report.run_report.fates import fate_of
-from ...sdvg_core.report.run_report.progress import block_line
+from ...sdvg_core.report.fates import fate_of
+from ...sdvg_core.report.progress import block_line
 
 PREVIEW_SIZE = 512
 EVENT = "sdvg.block"

@@ -23,9 +23,9 @@ from ..decoders import WanCodec
 from ..decoders.wan_vae import empty_wan_vae
 from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from ..devices.compiling import Backend
+from ..devices.dtypes import DTYPES
 from ..devices.execution import VaeLayers
 from ..engine.types import Condition
-from ..devices.dtypes import DTYPES
 from ..plan.request import PlanRequest
 from ..scorers.blip import build_model, used_shapes
 from ..scorers.config import ImageRewardConfig

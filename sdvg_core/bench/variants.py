@@ -16,11 +16,11 @@ from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
 from ..decoders import WanCodec
 from ..devices.compiling import Backend, CompileMode, compiler_of
+from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution, VaeLayers
 from ..engine.parts import Engine, Scorer
 from ..engine.router import RouterConfig
 from ..errors import BadInput
-from ..devices.dtypes import DTYPES
 from ..plan.request import PlanRequest
 from .models import Models, codec_of
 from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing

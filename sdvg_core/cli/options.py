@@ -10,11 +10,11 @@ from ..causal_wan.presets import PRESETS
 from ..causal_wan.schedule import SCHEDULES
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..devices.compiling import CompileMode
+from ..devices.dtypes import DTYPES
 from ..devices.execution import AUTO, Attention, Execution, KvDtype, VaeLayers
 from ..engine.router import Aggregation, Policy, RouterConfig
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
-from ..devices.dtypes import DTYPES
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
 
