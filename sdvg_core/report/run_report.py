@@ -226,15 +226,6 @@ def _target_seconds(record: BlockRecord) -> float:
     return record.seconds.target + context + record.seconds.decode / record.decodes
 
 
-def pooled_acceptance(reports: Iterable[RunReport]) -> Tally:
-    """Return the tally of many runs together, so that its rates weigh every block alike."""
-    sums: Counter[str] = Counter()
-    for report in reports:
-        tally = report.tally
-        sums.update({name: getattr(tally, name) for name in Tally.__slots__})
-    return Tally(**sums)
-
-
 def report_from_dict(data: Any) -> RunReport:
     """Return the report that `as_dict` wrote; rates are worked out anew.
 

@@ -26,8 +26,6 @@ from .protocol import Configuration
 from .store import GAINS, ROWS, Record
 
 EMBEDDING = "embedding"
-VOLATILE = ("seconds", "sharing")
-"""Fields of a row that depend on the machine and on which rows were made before it; the others never do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

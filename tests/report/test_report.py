@@ -19,7 +19,7 @@ from sdvg_core.engine.types import Span, Work
 from sdvg_core.errors import BadInput
 from sdvg_core.report.run_report import (
     RunReport,
-    pooled_acceptance,
+    Tally,
     predict_target_only,
     read_report,
     report_from_dict,
@@ -73,7 +73,8 @@ def test_published_rejections_give_both_published_acceptance_conventions(
     """Catches a forced block that counts as scored, or a share taken over the wrong blocks."""
     rejected_with_first = round((1 - printed / 100) * 9 * VIDEOS)
     # The printed 88.9 % is 8 of 9, rounded up: there is no less than nothing to reject.
-    tally = pooled_acceptance(runs_with_mean_rejections(max(rejected_with_first - VIDEOS, 0)))
+    tallies = [run.tally for run in runs_with_mean_rejections(max(rejected_with_first - VIDEOS, 0))]
+    tally = Tally(**{name: sum(getattr(one, name) for one in tallies) for name in Tally.__slots__})
     assert f"{100 * tally.draft_share:.1f}" == f"{printed:.1f}"
     assert f"{100 * tally.acceptance_rate:.0f}" == str(derived)
     assert tally.acceptance_rate == tally.acceptance_rate_unforced
@@ -91,13 +92,6 @@ def test_without_a_forced_block_the_conventions_agree() -> None:
     config = RouterConfig(policy="scripted", script="raaaraaara", force_first=False)
     tally = report(route(config, [[0.0]] * 10)).tally
     assert tally.draft_share == tally.acceptance_rate == tally.acceptance_rate_unforced == 0.7
-
-
-def test_pooling_weighs_blocks_and_not_runs() -> None:
-    """Catches a mean of the runs' rates: a run of two blocks must not weigh as much as one of nine."""
-    short = report(route(RouterConfig(policy="scripted", script="rr"), [[0.0]] * 2))
-    assert pooled_acceptance([scripted(0), short]).acceptance_rate == 8 / 9
-    assert pooled_acceptance([]).draft_share is None
 
 
 @pytest.mark.parametrize("seconds, speed_up", PUBLISHED_TIMES)

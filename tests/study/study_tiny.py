@@ -19,7 +19,7 @@ from sdvg_core.study.metrics import SeamChange
 from sdvg_core.study.protocol import Configuration, pick, protocol
 from sdvg_core.study.run import Notebook, Plan, fill
 from sdvg_core.study.store import Record
-from sdvg_core.study.unit import VOLATILE, Unit, pack, run_unit
+from sdvg_core.study.unit import Unit, pack, run_unit
 from sdvg_core.study.workers import work_through
 
 BLOCKS = 5
@@ -96,7 +96,7 @@ def plan(configurations: Sequence[Configuration] = SOME, prompts: Sequence[str] 
 
 def lasting(record: Record) -> Record:
     """A row without what depends on the machine and on what was made before it."""
-    return {name: value for name, value in record.items() if name not in VOLATILE}
+    return {name: value for name, value in record.items() if name not in ("seconds", "sharing")}
 
 
 def rows_of(bench: Equipment, wanted: Unit) -> list[Record]:
