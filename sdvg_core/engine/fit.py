@@ -46,9 +46,8 @@ def check_overlap(drafter_context: str, *, needs_pixels: bool) -> None:
     """Raise `BadInput` for a drafter that overlap cannot serve. `needs_pixels`: whether its context needs them."""
     if drafter_context == "own" and needs_pixels:
         raise BadInput(
-            "with overlap, a drafter that continues its own drafts must do so from latents alone, but its context "
-            "policy asks for pixels that nobody decodes meanwhile; leave the overlap off, choose the drafter "
-            "context committed, or the incremental policy"
+            "overlap needs a drafter that continues from latents alone, but this one's context policy asks for pixels "
+            "of its own drafts; turn overlap off, choose the drafter context committed, or use the incremental policy"
         )
 
 

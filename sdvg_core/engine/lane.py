@@ -1,4 +1,4 @@
-"""Work beside the caller's: one thread, and on a CUDA device a stream of its own."""
+"""Work in the background: one thread, and on a CUDA device a stream of its own."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ T = TypeVar("T")
 
 
 class Unwanted(BaseException):
-    """Ends work in a lane that nobody will take."""
+    """Ends work in a lane when nobody wants its result any more."""
 
 
 class Promise:
-    """A tensor that one thread will give, and another waits for."""
+    """A tensor that one thread will give and another waits for."""
 
     def __init__(self) -> None:
         self._given: Future[tuple[Tensor, torch.cuda.Event | None]] = Future()
 
     def give(self, tensor: Tensor) -> None:
-        """Hand the tensor over; what its stream still has to do for it is waited for by who takes it."""
+        """Hand the tensor over. `take` waits for what its stream still has to compute."""
         made = torch.cuda.Event() if tensor.is_cuda else None
         if made is not None:
             made.record(torch.cuda.current_stream(tensor.device))
         self._given.set_result((tensor, made))
 
     def give_up(self) -> None:
-        """End the work of whoever waits for a tensor that will not come."""
+        """Say that the tensor will not come: `take` then raises `Unwanted`."""
         if not self._given.done():
             self._given.set_exception(Unwanted())
 
@@ -44,10 +44,10 @@ class Promise:
 
 
 class Lane:
-    """Does what it is given one after the other, beside whoever gave it.
+    """Runs one job after another in the background.
 
-    On CUDA, work begins when what the caller had begun on the device is done, and the device is done with it when
-    its result is there, or its error.
+    On CUDA, a job starts after everything the caller had queued on the device. Once its result or error is out, the
+    device has finished with it.
     """
 
     def __init__(self, device: torch.device, name: str) -> None:
@@ -55,15 +55,15 @@ class Lane:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
-        """Begin `work` when all before it is done. It sees the caller's context variables."""
+        """Run `work` after everything submitted before it. It sees the caller's context variables."""
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         return self._pool.submit(copy_context().run, self._do, work)
 
     def hand_over(self, tensors: Iterable[Tensor]) -> None:
-        """Let the caller use and drop tensors that were made in here.
+        """Let the caller use and drop tensors that were made in this lane.
 
-        The allocator would otherwise give their memory to this lane again while the caller's stream still reads it.
+        Otherwise the allocator could give their memory back to this lane while the caller's stream still reads it.
         """
         if self._stream is not None:
             here = torch.cuda.current_stream(self._stream.device)
@@ -71,7 +71,7 @@ class Lane:
                 tensor.record_stream(here)
 
     def close(self) -> None:
-        """Wait for what is under way; nothing can be given to it afterwards."""
+        """Wait for the job under way; afterwards the lane takes no more."""
         self._pool.shutdown(wait=True)
 
     def _do(self, work: Callable[[], T]) -> T:
@@ -81,5 +81,5 @@ class Lane:
             try:
                 return work()
             finally:
-                # Also of work that failed: what the stream still has to do may be on memory that is kept.
+                # After a failure too: the stream may still be working on memory that is kept.
                 self._stream.synchronize()

@@ -1,12 +1,14 @@
-"""Overlap: the next block is begun beside the decoding and judging of the newest.
+"""Overlap: start generating the next block while the newest is decoded and scored.
 
-Whoever is to make it goes on from a block as soon as its latents are there, on the guess that they will be
-committed; if its context asks for a picture of that block, it waits for that frame and no longer. Generation is a
-pure function, so a wrong guess is a value that is not taken, and the video is bit for bit the one that the loop
-makes alone. The loop knows nothing of it: it is given models that may have begun already. What the target made is
-certain to be committed, so after a remake the guess is always right, and for the target alone nothing is a guess.
+The model that is due next starts as soon as the newest block's latents exist, on the guess that they will be
+committed. If its context needs a picture of that block, it waits for that one frame only. Generation is a pure
+function, so a wrong guess is simply a value that is not taken, and the video is bit for bit the one the loop makes
+without overlap. The loop knows nothing of it: it is given models that may already have started. A block that the
+target generated is always committed. So after a rejection the guess is always right, and with target-only nothing
+is a guess.
 
-It costs the drafter's memory beside the decoder's. On one device the two share what it can compute.
+The cost: the drafter's and the decoder's memory are needed at the same time. On one device the two also share its
+compute.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ def speculate_overlapped(
 ) -> Iterator[Emitted]:
     """Yield what `speculate` yields, working ahead. Takes the same further options.
 
-    `device`: that of drafter and target. In the records, the seconds of a block that was begun ahead are those that
-    it was waited for, and the passes of a draft on a wrong guess count with those of the next one.
-    Raises `BadInput` for a drafter that needs the pixels of its own drafts: nothing shows those meanwhile.
+    `device`: where drafter and target run. In the records, a block that was started ahead only counts the seconds
+    the loop waited for it, and the passes of a draft on a wrong guess are added to those of the next draft.
+    Raises `BadInput` for a drafter that needs the pixels of its own drafts: nobody decodes those in the meantime.
     """
     own = drafter_context == "own"
     check_overlap(drafter_context, needs_pixels=engine.drafter.anchor_horizon > 0)
@@ -62,7 +64,7 @@ def speculate_overlapped(
     parts = replace(
         engine,
         drafter=drafter,
-        # With a context of its own the drafter goes on from its drafts, whatever the target makes.
+        # With a context of its own, the drafter continues from its own drafts, whatever the target makes.
         target=engine.target if own else target,
         codec=_Codec(engine.codec, ahead),
     )
@@ -75,7 +77,7 @@ def speculate_overlapped(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """What a model is asked for."""
+    """The arguments of one `generate`."""
 
     history: History
     span: Span
@@ -95,9 +97,9 @@ class _Call:
         )
 
     def then(self, latents: Tensor, shown: tuple[Promise, ...], span: Span, condition: Condition) -> _Call:
-        """Return the call for the block at `span` if `latents`, the result of this one, are committed.
+        """Return the call for the block at `span`, should `latents`, the result of this call, be committed.
 
-        `shown`: the last pixel frame of each of their frames, if the model may ask for those.
+        `shown`: the last pixel frame of each of their latent frames, if the model may ask for those.
         """
         block = Block(self.span, latents, self.condition)
         after = self.history.commit(block)
@@ -107,19 +109,19 @@ class _Call:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class _Expected(History):
-    """A history whose newest block is being decoded."""
+    """A history with a newest block that is still being decoded."""
 
     before: History
     shown: tuple[Promise, ...]
 
     def anchor(self, frame: int) -> Tensor:
-        """Return the last pixel frame that latent frame `frame` shows, as soon as it is there."""
+        """Return the last pixel frame that latent frame `frame` shows; wait for it if need be."""
         newest = frame - self.before.frames
         return self.shown[newest].take() if newest >= 0 else self.before.anchor(frame)
 
 
 class _StoppableNoise:
-    """Noise that ends the making of a block at its next step, once nobody will take it."""
+    """Noise that stops a block at its next denoising step, once nobody wants the block."""
 
     def __init__(self, noise: NoiseSource) -> None:
         self._noise = noise
@@ -134,10 +136,10 @@ class _StoppableNoise:
 
 
 class _Maker(WrappedGenerator):
-    """A model that may have begun what it is asked for.
+    """A model that may already have started on the block it is asked for.
 
-    `idle`: it has begun a block and was not asked for one there, as after a bail-out. `thrown_away`: the work on
-    blocks that were not taken, since the last that was.
+    `idle`: it started a block and was not asked for one there, as happens after a bail-out. `thrown_away`: the work
+    on blocks that were not taken, since the last one that was.
     """
 
     def __init__(self, inner: BlockGenerator, ahead: _Ahead) -> None:
@@ -158,7 +160,7 @@ class _Maker(WrappedGenerator):
 
 
 class _Codec(WrappedCodec):
-    """A codec that hands on each picture somebody waits for as soon as it is decoded."""
+    """A codec that hands on each picture the next block waits for, as soon as it is decoded."""
 
     def __init__(self, inner: VideoCodec, ahead: _Ahead) -> None:
         super().__init__(inner)
@@ -173,13 +175,13 @@ class _Codec(WrappedCodec):
             frames, state = self.inner.decode(latent_frame, state)
             promise.give(*last_frames(frames, 1, self.temporal_stride))
             pieces.append(frames.transpose(1, 2))
-        # Joined as a codec joins them, so that whoever reads the frames meets the same strides.
+        # Joined as a codec joins them, so that readers of the frames get the same strides.
         return torch.cat(pieces, dim=2).transpose(1, 2), state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A block under way: who makes it, what was asked for, and what will come of it."""
+    """A block under way: the model, its arguments and its future result."""
 
     maker: _Maker
     call: _Call
@@ -189,7 +191,7 @@ class _Begun:
 
 
 class _Ahead:
-    """Begins blocks before they are asked for; at most one is under way, and always on the same thread."""
+    """Starts blocks before they are asked for: at most one at a time, and always on the same thread."""
 
     def __init__(self, lane: Lane, condition_of: Callable[[int], Condition]) -> None:
         self._lane, self._condition_of = lane, condition_of
@@ -198,11 +200,11 @@ class _Ahead:
         self._begun: _Begun | None = None
 
     def expect(self, span: Span, maker: _Maker) -> None:
-        """Say who will be asked first for the block at `span`."""
+        """Note that `maker` will be asked first for the block at `span`."""
         self._expected[span.start] = maker, span
 
     def make(self, maker: _Maker, call: _Call) -> Generated:
-        """Return the block that `maker` is asked for, which it may have begun."""
+        """Return the block that `maker` is asked for; it may have started already."""
         if self._begun and not (self._begun.maker is maker and self._begun.call.same_as(call)):
             self._call_off(call.span)
         maker.idle = False
@@ -211,15 +213,15 @@ class _Ahead:
         made = begun.made.result()
         self._lane.hand_over(made.predictions)
         self._newest = call, made.latents
-        # The time of a block that was begun ahead is not this one's; only the waiting for it is.
+        # The loop did not spend the time of a block that was started ahead; it only waited for it.
         work = replace(made.work, context_seconds=0.0) if ahead else made.work
         work, maker.thrown_away = maker.thrown_away + work, Work()
         return replace(made, work=work)
 
     def go_on_from(self, latents: Tensor) -> tuple[Promise, ...]:
-        """Begin the block that follows `latents`, if those are the newest one's.
+        """Start the block that follows `latents`, if those are the newest block's.
 
-        Return what is waited for: the last pixel frame of each latent frame, or nothing.
+        Return what that block waits for: the last pixel frame of each latent frame, or nothing.
         """
         if self._newest is None or self._newest[1] is not latents or self._begun:
             return ()
@@ -232,7 +234,7 @@ class _Ahead:
         return shown
 
     def stop(self) -> None:
-        """Let what is under way end at its next step. What it fails of does not matter any more."""
+        """Stop the block under way at its next denoising step. If it fails, that no longer matters."""
         if self._begun:
             self._begun.noise.unwanted.set()
             for promise in self._begun.shown:
@@ -247,9 +249,9 @@ class _Ahead:
         return _Begun(maker, call, noise, self._lane.submit(work), shown)
 
     def _call_off(self, asked: Span) -> None:
-        """End what is under way, since a block at `asked` is wanted that it does not lead to.
+        """Stop the block under way, as the one now asked for, at `asked`, is another.
 
-        An error of it is raised: it may be the user who wants to stop.
+        If it failed, its error is raised: it may be the user's interrupt.
         """
         assert self._begun is not None
         self.stop()

@@ -1,4 +1,4 @@
-"""Bases for parts that stand before another part of the engine and change one thing about it."""
+"""Base classes for wrappers that change one thing about a part of the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .types import Condition, Generated, Span
 
 
 class WrappedGenerator:
-    """A `BlockGenerator` that is `inner` in everything a subclass leaves alone."""
+    """A `BlockGenerator` that passes everything on to `inner`, unless a subclass overrides it."""
 
     def __init__(self, inner: BlockGenerator) -> None:
         self.inner = inner
@@ -51,12 +51,12 @@ class WrappedGenerator:
         condition: Condition,
         given: Sequence[Tensor] = (),
     ) -> Generated:
-        """Make the block at `span`, as `inner` does."""
+        """Generate the block at `span`, as `inner` does."""
         return self.inner.generate(history, span, noise, condition, given)
 
 
 class WrappedCodec:
-    """A `VideoCodec` that is `inner` in everything a subclass leaves alone."""
+    """A `VideoCodec` that passes everything on to `inner`, unless a subclass overrides it."""
 
     def __init__(self, inner: VideoCodec) -> None:
         self.inner = inner
