@@ -1,4 +1,4 @@
-"""Where reward models are looked for: our folder, and those that other packs have users' files in already."""
+"""Where to look for reward models: our folder, and the folders other packs already use for them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SUFFIXES = {".pt", ".pth", ".safetensors"}
 
 
 def register_reward_folder() -> None:
-    """Add `models/image_reward` and its relatives to ComfyUI's folders; those of a yaml stay."""
+    """Add `models/image_reward` and its relatives to ComfyUI's folders; those from a yaml stay."""
     models = Path(folder_paths.models_dir)
     paths = [str(models / name) for name in (CATEGORY, *OTHER_PACKS)]
     cache = Path.home() / ".cache" / "ImageReward"  # where the image-reward package puts its download
@@ -25,5 +25,5 @@ def register_reward_folder() -> None:
 
 
 def reward_files() -> list[str]:
-    """Return the names of the reward files there are."""
+    """Return the names of the reward files that exist."""
     return folder_paths.get_filename_list(CATEGORY)

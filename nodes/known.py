@@ -1,6 +1,6 @@
-"""What this version of the pack does not know is refused: an input ComfyUI would pass over, an option it has no name for.
+"""Refuse what this version of the pack does not know: inputs that ComfyUI would silently ignore, and unknown options.
 
-A workflow saved in the browser carries the pack's version on our nodes (web/pack_version.js), in API form it does not.
+A workflow saved in the browser carries the pack's version on our nodes (web/pack_version.js); in API form it does not.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LONGEST_VERSION, MOST_NAMED = 40, 8
 
 
 def node_schema(*, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
-    """Return a schema of this pack, whose node is handed every input of the prompt, known or not."""
+    """Return a schema of this pack. Its node gets every input of the prompt, known or not."""
     hidden = [*hidden, io.Hidden.extra_pnginfo]
     return io.Schema(category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
-    """Have a node's `execute` refuse inputs that its schema lacks. Stands below `@classmethod`."""
+    """Make a node's `execute` refuse inputs that its schema lacks. Goes below `@classmethod`."""
 
     @wraps(execute)
     def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
@@ -37,11 +37,11 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         unknown = [name for name in inputs if name not in known]
         if unknown:
             raise BadInput(
-                f"expected inputs that this node has, but got {_some(unknown)}; remove them, or {update(cls)}"
+                f"this node has no input {_some(unknown)}, but the workflow sets it; remove it, or {update(cls)}"
             )
-        # Those of options that are not chosen, such as policy.rate under another policy, stay without effect.
+        # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
         chosen = {name: value for name, value in inputs.items() if "." not in name}
-        # What `validate_inputs` names is the node's own to check, here as in ComfyUI.
+        # Inputs that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
         own = signature(cls.validate_inputs).parameters
         dynamic = io.DynamicCombo.Input  # whose own inputs are not named there
         check_values([one for one in schema.inputs if one.id not in own or isinstance(one, dynamic)], chosen)
@@ -51,13 +51,13 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first of names that anybody may have made up."""
+    """Return the first few names; anybody may have made them up."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED]) + more
 
 
 def input_names(inputs: Iterable[Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of inputs, those of every option of a dynamic combo included, as `policy.tau`."""
+    """Yield the names of all inputs, including those of every option of a dynamic combo, as `policy.tau`."""
     for one in inputs:
         yield prefix + one.id
         if isinstance(one, io.DynamicCombo.Input):
@@ -66,20 +66,20 @@ def input_names(inputs: Iterable[Any], prefix: str = "") -> Iterator[str]:
 
 
 def check_option(chosen: Any, what: str, options: Sequence[str], node: type[io.ComfyNode]) -> None:
-    """Raise `BadInput` unless a dynamic combo has the inputs of an option; of one it does not know, ComfyUI gives the name.
+    """Raise `BadInput` unless a dynamic combo is set to a known option. For an unknown one ComfyUI passes just the name.
 
-    ComfyUI's own message, for the plain combos, names widget, value and choices before anything runs, so it stays.
+    For plain combos, ComfyUI's own message names widget, value and choices before anything runs, so we keep it.
     `validate_inputs` could give ours instead, but ComfyUI would repeat it for every input that it names.
     """
     name = chosen.get(what) if isinstance(chosen, dict) else chosen
     if not isinstance(chosen, dict) or name not in options:
         raise BadInput(
-            f"expected a {what} among {', '.join(options)}, but got {shown(name)}; choose one of them, or {update(node)}"
+            f"{what} must be one of {', '.join(options)}, but is {shown(name)}; choose one of them, or {update(node)}"
         )
 
 
 def update(node: type[io.ComfyNode]) -> str:
-    """Return the advice to update, with the version here and, where it is known to be newer, the workflow's."""
+    """Return the advice to update, with this version and, if it is known to be newer, the workflow's."""
     saved = saved_by(node.hidden and node.hidden.extra_pnginfo)
     if numbers(saved) > numbers(__version__):
         return f"update SDVG: the workflow was saved by version {saved}, and this is {__version__}"
@@ -87,7 +87,7 @@ def update(node: type[io.ComfyNode]) -> str:
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:
-    """Return the id of the workflow that came along with a prompt; None if there is none."""
+    """Return the id of the workflow that came with a prompt; None if there is none."""
     return _member(_member(extra_pnginfo, "workflow", dict), "id", str) or None
 
 
@@ -102,12 +102,12 @@ def saved_by(extra_pnginfo: Any) -> str:
 
 
 def _member(value: Any, name: str, kind: type) -> Any:
-    """Return `value[name]`, or nothing of that kind: a workflow is anybody's JSON."""
+    """Return `value[name]`, or an empty value of that kind: a workflow can be any JSON."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, kind) else kind()
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers to compare; what is none of them counts as 0."""
+    """Return a version as numbers to compare; a part that is no number counts as 0."""
     parts = version[:LONGEST_VERSION].split(".")
     return tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in parts)

@@ -19,7 +19,7 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
     return node_schema(
         node_id=node_id,
         display_name=display_name,
-        description=f"Loads the {role}. LoRA loaders and device nodes go between this and the sampler as usual.",
+        description=f"Loads the {role}. LoRA loaders and device nodes go between this node and the sampler, as usual.",
         search_aliases=["Self-Forcing", "Krea", "causal Wan"],
         inputs=[
             io.Combo.Input(
@@ -36,7 +36,8 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
             ),
             io.DynamicCombo.Input(
                 "preset",
-                tooltip="How the checkpoint is meant to be run; its file cannot tell. 'auto' goes by its size.",
+                tooltip="How the checkpoint is meant to be run; the file does not say. 'auto' goes by the model's "
+                "size.",
                 options=[io.DynamicCombo.Option(name, []) for name in (AUTO, *PRESETS) if name != "custom"]
                 + [io.DynamicCombo.Option("custom", _custom_inputs())],
             ),
@@ -54,16 +55,17 @@ def _custom_inputs() -> list[Any]:
         io.Combo.Input(
             "policy",
             options=["recompute", "incremental"],
-            tooltip="How a block sees what came before: the newest frames passed anew, or a growing cache.",
+            tooltip="How a block sees the frames before it: 'recompute' runs the newest ones again for every "
+            "block, 'incremental' keeps a growing cache.",
         ),
-        count("context_frames", 3, 1, "For 'recompute': how much is passed anew."),
-        count("window", 21, 1, "For 'incremental': how much is kept, the block being made included."),
-        count("sink", 0, 0, "For 'incremental': first frames that are never dropped."),
+        count("context_frames", 3, 1, "For 'recompute': how many frames are run again."),
+        count("window", 21, 1, "For 'incremental': how many frames are kept, including the current block."),
+        count("sink", 0, 0, "For 'incremental': how many of the first frames are never dropped."),
     ]
 
 
 def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
-    """Return the preset of the widgets; None for auto, which is found out when the model is used."""
+    """Return the preset of the widgets; None for auto, which is resolved when the model is used."""
     name = widgets["preset"]
     if name == AUTO:
         return None
@@ -81,7 +83,7 @@ class DrafterLoader(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, file, weight_dtype, preset=None) -> io.NodeOutput:
-        """Load it and note how it is to be run."""
+        """Load the model and attach its preset."""
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         return io.NodeOutput(attach_preset(load_model(path, weight_dtype), chosen_preset(preset), Path(file).name))

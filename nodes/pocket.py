@@ -1,4 +1,4 @@
-"""SDVG Pocket Models: the embedded set as ordinary outputs, so that a workflow runs on any machine without a download."""
+"""SDVG Pocket Models: the embedded set as ordinary outputs, so a workflow runs on any machine without a download."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class PocketModels(io.ComfyNode):
                     default=DEFAULT_PROMPT,
                     multiline=True,
                     tooltip=(
-                        f'A prompt of the small world, such as "{DEFAULT_PROMPT}"; others are refused with the grammar. '
-                        "Wire the output to the sampler's prompt as well."
+                        f'A prompt of the small world, such as "{DEFAULT_PROMPT}"; others are refused, with the grammar. '
+                        "Also wire the output to the sampler's prompt."
                     ),
                 )
             ],

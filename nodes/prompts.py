@@ -1,4 +1,4 @@
-"""SDVG Prompt Schedule: from which block which prompt holds."""
+"""SDVG Prompt Schedule: which prompt applies from which block on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .sockets import PromptEntry, Prompts
 
 
 class PromptSchedule(io.ComfyNode):
-    """Adds one prompt to a schedule; chain several for several changes."""
+    """Adds one prompt to a schedule; chain several nodes for several changes."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -18,7 +18,7 @@ class PromptSchedule(io.ComfyNode):
         return node_schema(
             node_id="SDVGPromptSchedule",
             display_name="SDVG Prompt Schedule",
-            description="From a block on, another prompt. Blocks before it stay as they are, bit for bit.",
+            description="Switches to another prompt at a block. The blocks before it stay unchanged, bit for bit.",
             search_aliases=["prompt travel", "prompt switch"],
             inputs=[
                 io.Int.Input(
@@ -26,10 +26,10 @@ class PromptSchedule(io.ComfyNode):
                     default=4,
                     min=2,
                     max=4096,
-                    tooltip="The first block that shows this prompt. Blocks count from 1, also those of a clip that is continued; block "
-                    "1 has the sampler's prompt.",
+                    tooltip="The first block with this prompt. Blocks count from 1, and the blocks of a continued "
+                    "clip count too. Block 1 has the sampler's prompt.",
                 ),
-                io.Conditioning.Input("conditioning", tooltip="The prompt as the text encoder made it."),
+                io.Conditioning.Input("conditioning", tooltip="The encoded prompt."),
                 io.String.Input(
                     "text",
                     multiline=True,
@@ -47,7 +47,7 @@ class PromptSchedule(io.ComfyNode):
         entry = PromptEntry(from_block - 1, conditioning, text)
         if schedule and entry.index <= schedule[-1].index:
             raise BadInput(
-                f"expected a block after {schedule[-1].index + 1}, where the prompt before begins, but got "
+                f"the prompt before this one starts at block {schedule[-1].index + 1}, but from_block is "
                 f"{from_block}; raise from_block or swap the two nodes"
             )
         return io.NodeOutput((*schedule, entry))

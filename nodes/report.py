@@ -1,4 +1,4 @@
-"""SDVG Route Report: the picture of a run and its record as text, on the node and as outputs."""
+"""SDVG Route Report: the picture and the record of a run, on the node and as outputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class RouteReport(io.ComfyNode):
                     "prompt_in_report",
                     default=False,
                     optional=True,
-                    tooltip="Whether picture and JSON show the prompts. Off, they can be passed on: a hash stands for each.",
+                    tooltip="Whether picture and JSON show the prompts. When off, you can pass both on: a hash "
+                    "replaces each prompt.",
                 ),
             ],
             outputs=[io.Image.Output(display_name="picture"), io.String.Output(display_name="json")],
@@ -43,8 +44,8 @@ class RouteReport(io.ComfyNode):
         picture = np.asarray(route_picture(report).convert("RGB"), dtype=np.float32) / 255
         image = torch.from_numpy(picture)[None]
         record = report.to_json()
-        # `sdvg_report` is for headless use: it stays in the prompt's history. Were the preview given `cls`, ComfyUI
-        # would write the workflow into its file, with every prompt.
+        # `sdvg_report` is for headless use: it stays in the prompt's history. The preview must not get `cls`, or
+        # ComfyUI would write the workflow into its file, with every prompt.
         shown = {
             **ui.PreviewImage(image).as_dict(),
             "text": (summarise(report),),

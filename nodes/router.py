@@ -1,4 +1,4 @@
-"""SDVG Quality Router: who makes a block, and by what score."""
+"""SDVG Quality Router: which model makes a block, and by what score."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NONE = "none"
 
 
 class QualityRouter(io.ComfyNode):
-    """Turns the settings into a router; loads the reward model if the policy looks at scores."""
+    """Turns the settings into a router; loads the reward model if the policy uses scores."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -28,20 +28,22 @@ class QualityRouter(io.ComfyNode):
         return node_schema(
             node_id="SDVGQualityRouter",
             display_name="SDVG Quality Router",
-            description="Decides which drafted blocks stay: ImageReward scores every frame, and the worst one decides.",
+            description="Decides which drafts are accepted: ImageReward scores every frame, and the worst frame "
+            "decides.",
             search_aliases=["ImageReward", "gate", "tau"],
             inputs=[
                 io.Combo.Input(
                     "reward_file",
                     options=[*reward_files(), NONE],
-                    tooltip="ImageReward.pt or a safetensors copy, in models/image_reward, with vocab.txt beside it. "
-                    "'none' if a scorer is wired in, or for a policy that never looks.",
+                    tooltip="ImageReward.pt or a safetensors copy, in models/image_reward, with vocab.txt next to "
+                    "it. 'none' if a scorer is wired in, or if the policy uses no scores.",
                 ),
                 _policy_input(),
                 io.Boolean.Input(
                     "force_first",
                     default=True,
-                    tooltip="The target makes the first block, whatever the policy. Most of the target's quality comes from it.",
+                    tooltip="The target generates the first block, whatever the policy. Most of the target's "
+                    "quality comes from it.",
                 ),
                 io.Int.Input(
                     "bail_out",
@@ -49,7 +51,8 @@ class QualityRouter(io.ComfyNode):
                     min=0,
                     max=64,
                     advanced=True,
-                    tooltip="After so many rejections in a row the target makes the rest without drafts. 0: never.",
+                    tooltip="After this many rejections in a row, the target generates the rest without drafts. 0: "
+                    "never.",
                 ),
                 io.Int.Input(
                     "repair_step",
@@ -57,23 +60,24 @@ class QualityRouter(io.ComfyNode):
                     min=0,
                     max=16,
                     advanced=True,
-                    tooltip="On rejection the target goes on after so many of the draft's steps instead of from noise. "
-                    "Faster, closer to the draft. 0: from noise.",
+                    tooltip="On rejection, the target continues after this many of the draft's denoising steps "
+                    "instead of starting from noise. Faster, and closer to the draft. 0: from noise.",
                 ),
                 io.Combo.Input(
                     "crop",
                     options=["center", "squash", "tiles"],
                     default="center",
                     advanced=True,
-                    tooltip="What the scorer sees of a frame. 'center' is ImageReward's own; others need another tau.",
+                    tooltip="What the scorer sees of a frame. 'center' is ImageReward's own crop; the others need "
+                    "another tau.",
                 ),
                 io.Combo.Input(
                     "device",
                     options=scorer_devices(),
                     default="default",
                     advanced=True,
-                    tooltip="Where the scorer runs; it takes about 1.8 GB in float32. One that this machine lacks counts as "
-                    "default.",
+                    tooltip="Where the scorer runs; it takes about 1.8 GB in float32. A device this machine lacks "
+                    "counts as default.",
                 ),
                 io.Combo.Input(
                     "dtype",
@@ -82,9 +86,7 @@ class QualityRouter(io.ComfyNode):
                     advanced=True,
                     tooltip="float16 halves the scorer's memory; scores move by about 0.005.",
                 ),
-                RewardModel.Input(
-                    "scorer", optional=True, tooltip="A scorer from elsewhere, instead of reward_file."
-                ),
+                RewardModel.Input("scorer", optional=True, tooltip="A scorer to use instead of reward_file."),
             ],
             outputs=[Router.Output(display_name="router")],
         )
@@ -93,7 +95,7 @@ class QualityRouter(io.ComfyNode):
     def validate_inputs(cls, device, policy=None) -> bool:
         """Let every device pass: a workflow may come from a machine with more of them.
 
-        ComfyUI leaves the checks of what is named here to us, and hands on `policy` whether or not it is named.
+        ComfyUI leaves the inputs named here for us to check. It passes `policy` whether or not it is named.
         """
         return True
 
@@ -120,27 +122,30 @@ def _policy_input() -> Any:
         max=3.0,
         step=0.05,
         display_mode=io.NumberDisplay.slider,
-        tooltip="A draft stays if its score reaches tau. Lower is faster, higher is closer to the target; the paper's "
-        "range is -0.7 (careful) to -2.5 (keeps everything).",
+        tooltip="A draft is accepted if its score reaches tau. Lower is faster, higher is closer to the target. "
+        "The paper's range is -0.7 (careful) to -2.5 (accepts everything).",
     )
     aggregation = io.Combo.Input(
         "aggregation",
         options=["min", "mean", "quantile"],
         default="min",
-        tooltip="How a block's frame scores become one: the worst frame (the paper's), the mean, or a quantile.",
+        tooltip="How the frame scores of a block become one: the worst frame (as in the paper), the mean, or a "
+        "quantile.",
     )
     quantile = io.Float.Input(
         "quantile", default=0.1, min=0.0, max=1.0, step=0.05, tooltip="For 'quantile': 0 is the worst frame."
     )
-    rate = io.Float.Input("rate", default=0.7, min=0.0, max=1.0, step=0.05, tooltip="Chance that a draft stays.")
-    seed = io.Int.Input("seed", default=0, min=0, max=2**31, tooltip="Of the coin, not of the video.")
+    rate = io.Float.Input(
+        "rate", default=0.7, min=0.0, max=1.0, step=0.05, tooltip="Chance that a draft is accepted."
+    )
+    seed = io.Int.Input("seed", default=0, min=0, max=2**31, tooltip="Seed of the coin flips, not of the video.")
     share = io.Float.Input(
         "draft_share",
         default=0.72,
         min=0.0,
         max=1.0,
         step=0.01,
-        tooltip="Share of all blocks that should be drafts; the threshold follows the scores of this run.",
+        tooltip="Share of all blocks that should be drafts; the threshold adapts to the scores of this run.",
     )
     script = io.String.Input(
         "script",
@@ -149,7 +154,7 @@ def _policy_input() -> Any:
     )
     return io.DynamicCombo.Input(
         "policy",
-        tooltip="Who makes a block. 'reward' is the paper's; the others are what it is compared with.",
+        tooltip="Which model makes a block. 'reward' is the paper's policy; the others are there for comparison.",
         options=[
             io.DynamicCombo.Option("reward", [tau, aggregation, quantile]),
             io.DynamicCombo.Option("percentile", [share]),
@@ -171,7 +176,7 @@ def _load(reward_file: str, **options: Any) -> Any:
     if reward_file == NONE:
         known = {k.role: k for k in KNOWN_FILES}
         raise BadInput(
-            "expected a reward model for this policy, but none is chosen; choose the policy anchor-only, which needs none, "
-            f"or put two files into models/image_reward: {known['reward'].source}, and {known['vocabulary'].source}"
+            "this policy needs a reward model, but none is chosen; choose the policy anchor-only, which needs none, or "
+            f"put two files into models/image_reward: {known['reward'].source}, and {known['vocabulary'].source}"
         )
     return load_host_scorer(folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file), **options)

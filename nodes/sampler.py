@@ -16,12 +16,12 @@ from .known import known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router
 
 PRESET_SCHEDULE = "preset"
-# Has ComfyUI (0.18.1 or newer) show what the node left also when the node itself comes from the cache.
+# Makes ComfyUI (0.18.1 or newer) show the node's output even when the node itself comes from the cache.
 LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
 
 
 class SpeculativeSampler(io.ComfyNode):
-    """Drafts each block, routes it by its worst frame, and has the target remake what falls short."""
+    """Drafts each block, routes it by its worst frame, and regenerates rejected blocks with the target."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -29,7 +29,8 @@ class SpeculativeSampler(io.ComfyNode):
         return node_schema(
             node_id="SDVGSpeculativeSampler",
             display_name="SDVG Speculative AR Sampler",
-            description="Makes a video block by block: the drafter proposes, the router decides, the target remakes.",
+            description="Generates a video block by block: the drafter drafts, the router accepts or rejects, the "
+            "target regenerates.",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
             hidden=[io.Hidden.unique_id],
             **LEAVES_OUTPUT,
@@ -42,7 +43,7 @@ class SpeculativeSampler(io.ComfyNode):
                 io.String.Input(
                     "prompt",
                     multiline=True,
-                    tooltip="The prompt as text, which the scorer reads. Wire in the string that the text encoder got; "
+                    tooltip="The prompt as text, for the scorer. Wire in the same string as for the text encoder; "
                     "only its first 35 tokens count.",
                 ),
                 io.Int.Input(
@@ -56,7 +57,8 @@ class SpeculativeSampler(io.ComfyNode):
                     default=9,
                     min=1,
                     max=4096,
-                    tooltip="Nine blocks of three latent frames are 105 frames: the first shows 9, each other 12.",
+                    tooltip="Nine blocks of three latent frames are 105 frames: the first block has 9, every other "
+                    "one 12.",
                 ),
                 io.Int.Input(
                     "seed",
@@ -64,8 +66,8 @@ class SpeculativeSampler(io.ComfyNode):
                     min=0,
                     max=2**64 - 1,
                     control_after_generate=True,
-                    tooltip="The same seed makes the same video; another tau changes it only from the first block "
-                    "that is decided otherwise.",
+                    tooltip="The same seed gives the same video; another tau changes it only from the first block "
+                    "that is decided differently.",
                 ),
                 io.Combo.Input(
                     "schedule",
@@ -79,15 +81,17 @@ class SpeculativeSampler(io.ComfyNode):
                     options=["committed", "own"],
                     default="committed",
                     advanced=True,
-                    tooltip="Whose blocks the drafter goes on from: the video's, or its own drafts (the paper's text).",
+                    tooltip="Which blocks the drafter continues from: the committed ones, or its own drafts (as "
+                    "the paper's text has it).",
                 ),
                 io.Boolean.Input(
                     "overlap",
                     default=False,
                     advanced=True,
                     optional=True,
-                    tooltip="Begin the next block while the newest is decoded and judged: the same video. It pays where "
-                    "VAE and scorer have a device of their own, and takes more memory where they have not.",
+                    tooltip="Start generating the next block while the newest is decoded and scored. The video is "
+                    "the same. It is faster if VAE and scorer have a device of their own; otherwise it "
+                    "takes more memory.",
                 ),
                 io.Combo.Input(
                     "kv_dtype",
@@ -95,15 +99,17 @@ class SpeculativeSampler(io.ComfyNode):
                     default=AUTO,
                     advanced=True,
                     optional=True,
-                    tooltip="What keys and values are kept in. 'float8_e4m3fn' takes half of bfloat16's memory and "
-                    "rounds: blocks of the embedded models differ by 3 to 4 % on average, and drafts near tau may be "
-                    "decided otherwise.",
+                    tooltip="How keys and values are stored. 'float8_e4m3fn' takes half of bfloat16's memory and "
+                    "rounds: blocks of the embedded models differ by 3 to 4 % on average, and drafts near "
+                    "tau may be decided differently.",
                 ),
-                io.Latent.Input("continue_from", optional=True, tooltip="A clip to go on from, in this size."),
+                io.Latent.Input(
+                    "continue_from", optional=True, tooltip="A clip to continue, of this width and height."
+                ),
                 io.Image.Input(
-                    "start_image", optional=True, tooltip="A picture to begin with; it is the first frame."
+                    "start_image", optional=True, tooltip="A picture to start from; it becomes the first frame."
                 ),
-                Prompts.Input("prompt_schedule", optional=True, tooltip="Prompts that take over at later blocks."),
+                Prompts.Input("prompt_schedule", optional=True, tooltip="Prompts for later blocks."),
             ],
             outputs=[
                 io.Image.Output(display_name="frames"),

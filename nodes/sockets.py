@@ -19,9 +19,9 @@ CATEGORY = "SDVG"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouterValue:
-    """What the Quality Router hands on: its settings, and the scorer if they need one.
+    """The output of the Quality Router: its settings, and the scorer if they need one.
 
-    `scorer`: a `HostScorer`, or None for policies that never look.
+    `scorer`: a `HostScorer`, or None for policies that use no scores.
     """
 
     config: RouterConfig
@@ -30,9 +30,9 @@ class RouterValue:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PromptEntry:
-    """One entry of a prompt schedule: the block from which it holds, its conditioning and its text.
+    """One entry of a prompt schedule: the block it starts at, its conditioning and its text.
 
-    `index`: counted from 0, as the engine does; people count from 1.
+    `index`: counts from 0, as the engine does; people count from 1.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""What reaches a node over a wire is not held against the schema by ComfyUI, and some wires carry anything: so it is here."""
+"""Check values that reach a node over a wire against the schema: ComfyUI does not, and some wires carry anything."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ LONGEST_SHOWN, LARGEST_SHOWN = 60, 10**30
 
 
 def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str = "") -> None:
-    """Raise `BadInput` unless every value is one that its input in the schema can have.
+    """Raise `BadInput` unless every value is one that its input in the schema allows.
 
-    Of a dynamic combo the inputs of the chosen option are looked at; whether there is such an option is its node's to say.
+    For a dynamic combo, only the inputs of the chosen option are checked; its node checks whether that option exists.
     """
     for one in inputs:
         value = values.get(one.id)
@@ -44,7 +44,7 @@ def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str =
             continue
         wanted = _wanted(one, value)
         if wanted:
-            raise BadInput(f"expected {prefix}{one.id} as {wanted}, but got {shown(value)}; change it or its wire")
+            raise BadInput(f"{prefix}{one.id} must be {wanted}, but is {shown(value)}; change it or its wire")
         if isinstance(one, io.DynamicCombo.Input) and isinstance(value, dict):
             for option in one.options:
                 if option.key == value.get(one.id):
@@ -55,13 +55,13 @@ def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -
     unknown = value.keys() - {name, *(one.id for one in option.inputs)}
     if unknown:
         raise BadInput(
-            f"expected {path} with the inputs of {option.key}, but got {shown(min(unknown, key=str))}; change its wire"
+            f"{path} takes the inputs of {option.key}, but got {shown(min(unknown, key=str))}; change its wire"
         )
     check_values(option.inputs, value, f"{path}.")
 
 
 def _wanted(one: Any, value: Any) -> str:
-    """Return in words what an input takes, if this is no such value; else nothing."""
+    """Return in words what an input takes if `value` does not fit it; otherwise an empty string."""
     kind = one.get_io_type()
     if kind in NUMBERS:
         of, words = NUMBERS[kind]
@@ -73,7 +73,7 @@ def _wanted(one: Any, value: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a value in short and in letters that can be shown; of what is no plain value only the kind."""
+    """Return a value as short printable text; for anything but a plain value, only its type."""
     if isinstance(value, int) and abs(value) >= LARGEST_SHOWN:
         return "a number of many digits"
     if value is None:

@@ -55,5 +55,6 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     assert code == 2, captured.err
     assert "Traceback" not in captured.err
     (line,) = [line for line in captured.err.splitlines() if not line.startswith("block ")]
-    assert line.startswith("sdvg: expected ")
+    assert line.startswith("sdvg: ")
+    assert "; " in line
     return line

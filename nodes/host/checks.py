@@ -1,4 +1,4 @@
-"""What is wired in, looked at before anything is loaded: refused in a sentence, or noted if part of it has no effect."""
+"""Check what is wired in before anything is loaded: refuse it with a reason, or note which parts have no effect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = ("WanModel", "CausalWanModel")
 
 HONOURED = ("transformer_options", "optimized_attention_override")
 WRAPPERS = "a wrapper around the sampler's calls (compilation, caching, context windows)"
-# Where a patch is kept in a MODEL's options -> what the artist knows it as.
+# Where a MODEL's options keep a patch -> what the artist calls it.
 OPTIONS = {
     "patches": "a patch of its attention or blocks",
     "patches_replace": "a replacement of its blocks",
@@ -36,13 +36,13 @@ OPTIONS = {
 
 
 def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
-    """Return notes on what of a MODEL has no effect here. `role`: "drafter" or "target".
+    """Return notes on the parts of a MODEL that have no effect here. `role`: "drafter" or "target".
 
     Raises `BadInput` unless it is a Wan 2.1 text-to-video model.
     """
     found = describe_foreign(patcher)
     if found:
-        raise BadInput(f"expected a Wan 2.1 text-to-video model as the {role}, but got {found}; {GIVE_T2V}")
+        raise BadInput(f"the {role} must be a Wan 2.1 text-to-video model, but got {found}; {GIVE_T2V}")
     return tuple(
         f"the {role} carries {what}, which has no effect on block-by-block sampling"
         for what in dict.fromkeys(_ineffective(patcher))
@@ -50,7 +50,7 @@ def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
 
 
 def describe_foreign(patcher: ModelPatcher) -> str | None:
-    """Return in words what a MODEL is, or None if it is a Wan 2.1 text-to-video model."""
+    """Describe a MODEL in words; None if it is a Wan 2.1 text-to-video model."""
     base = getattr(patcher, "model", None)
     tree = getattr(base, "diffusion_model", None)
     if tree is None:
@@ -68,17 +68,17 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
 
 
 def check_pair(drafter: ModelPatcher, target: ModelPatcher) -> None:
-    """Raise `BadInput` unless two MODELs that `check_model` let pass can work on one video."""
+    """Raise `BadInput` unless two MODELs that passed `check_model` can work on one video."""
     if drafter.model is target.model:
         raise BadInput(
-            "expected two models, but drafter and target are one loaded model (perhaps with different LoRAs), and "
-            "ComfyUI can keep the LoRAs of only one of them in effect; load the file twice, one loader for each"
+            "drafter and target must be two models, but are one loaded model (perhaps with different LoRAs), and "
+            "ComfyUI can apply the LoRAs of only one of them; load the file twice, one loader for each"
         )
     small, large = drafter.model.diffusion_model, target.model.diffusion_model
     for field, words in (("text_dim", "text channels"), ("patch_size", "patches")):
         if getattr(small, field) != getattr(large, field):
             raise BadInput(
-                f"expected two models with the same {words}, but the drafter has {getattr(small, field)} and the "
+                f"drafter and target must have the same {words}, but the drafter has {getattr(small, field)} and the "
                 f"target {getattr(large, field)}; load two models that share one text encoder and VAE"
             )
 
@@ -86,7 +86,7 @@ def check_pair(drafter: ModelPatcher, target: ModelPatcher) -> None:
 def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
     options: Mapping[str, Any] = patcher.model_options
     for name, value in (*options.items(), *options.get("transformer_options", {}).items()):
-        # Nested dictionaries are left behind empty by patches that were taken off again.
+        # Patches that were removed again leave empty nested dictionaries behind.
         if name not in HONOURED and _filled(value):
             yield OPTIONS.get(name, f"the option {name}")
     if _filled(patcher.wrappers):
@@ -98,7 +98,7 @@ def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
 
 
 def _filled(value: Any) -> bool:
-    """Whether there is anything in nested dictionaries and lists."""
+    """Whether nested dictionaries and lists hold anything."""
     if isinstance(value, Mapping):
         return any(_filled(part) for part in value.values())
     return bool(value)

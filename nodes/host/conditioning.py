@@ -1,4 +1,4 @@
-"""A ComfyUI CONDITIONING as the embedding that a condition holds."""
+"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..sockets import PromptEntry
 
 WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
 
-# What a conditioning may carry beside the text that would change the video in ComfyUI, but not here.
+# What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
 UNUSABLE = {
-    "concat_latent_image": "an image to begin with (give the sampler's start image instead)",
+    "concat_latent_image": "an image to start from (use the sampler's start image instead)",
     "reference_latents": "reference images",
     "clip_vision_output": "a CLIP vision image",
     "control": "a ControlNet",
@@ -33,11 +33,11 @@ UNUSABLE = {
 
 
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
-    """Return what each block is to show. `scored`: whether a scorer reads the texts, which may be empty if not."""
+    """Return the condition of each block. `scored`: whether a scorer reads the texts; if not, they may be empty."""
     entries = []
     for entry in prompts:
         if scored and not entry.text.strip():
-            raise BadInput("expected the prompt as text for the scorer, but it is empty; wire the string in")
+            raise BadInput("the scorer reads the prompt as text, but it is empty; wire the string in")
         if entry.text.strip():
             check_prompt(entry.text)
         embedding = read_embedding(entry.conditioning, text_channels)
@@ -48,28 +48,30 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
 def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:
     """Return a CONDITIONING's embedding `(1, tokens, text_channels)`, float32 on the CPU, as ComfyUI made it.
 
-    ComfyUI's Wan text encoder gives 512 rows, zero after the prompt's end (more for a prompt of more tokens), and
-    its Wan models attend to all the rows they are given, so none is added and none cut off here.
+    ComfyUI's Wan text encoder gives 512 rows (more for a longer prompt), with zeros after the prompt's end. Its Wan
+    models attend to every row they get, so we neither add rows nor cut any.
     Raises `BadInput` unless it is one prompt of the right width and nothing else.
     """
     if len(conditioning) != 1:
         raise BadInput(
-            f"expected the conditioning of one prompt, but got {len(conditioning)} entries (from Conditioning Combine, "
-            f"or a prompt with timestep ranges); {WIRE}, and use the prompt schedule for several prompts"
+            f"positive takes the conditioning of one prompt, but got {len(conditioning)} entries (from Conditioning "
+            f"Combine, or a prompt with timestep ranges); {WIRE}, and use the prompt schedule for several prompts"
         )
     embedding, extras = conditioning[0]
     for name, what in UNUSABLE.items():
         if extras.get(name) is not None:
-            raise BadInput(f"expected a conditioning of text alone, but it carries {what}; {WIRE}")
+            raise BadInput(f"the conditioning must hold text alone, but carries {what}; {WIRE}")
     if extras.get("start_percent", 0.0) > 0.0 or extras.get("end_percent", 1.0) < 1.0:
-        raise BadInput(f"expected a conditioning for every denoising step, but it is for some of them; {WIRE}")
+        raise BadInput(
+            f"the conditioning must apply to every denoising step, but applies to only some of them; {WIRE}"
+        )
     if embedding.ndim != 3 or embedding.shape[0] != 1:
         raise BadInput(
-            f"expected the embedding of one prompt, 1 x tokens x channels, but got {_shape(embedding)}; {WIRE}"
+            f"the embedding of one prompt is 1 x tokens x channels, but this one is {_shape(embedding)}; {WIRE}"
         )
     if embedding.shape[2] != text_channels:
         raise BadInput(
-            f"expected text embeddings of {text_channels} channels, but got {embedding.shape[2]}, from another "
+            f"the models take text embeddings of {text_channels} channels, but got {embedding.shape[2]}, from another "
             "model's text encoder; load umt5-xxl with type wan in Load CLIP"
         )
     return embedding.to("cpu", torch.float32)

@@ -1,4 +1,4 @@
-"""A checkpoint file as a MODEL: through ComfyUI's own loader where it takes the file, unwrapped by us where not."""
+"""Load a checkpoint file as a MODEL: with ComfyUI's own loader if it takes the file; otherwise we unwrap it first."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
     "fp8_e4m3fn_fast": {"dtype": torch.float8_e4m3fn, "fp8_optimizations": True},
 }
 
-# Styles of naming that ComfyUI's own loader takes; it also knows what to do with scaled fp8 there.
+# Key styles that ComfyUI's own loader takes; there it also handles scaled fp8.
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
 
 
 def load_model(path: str, weight_dtype: str, **host_options: Any) -> Any:
     """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
 
-    `host_options`: what ComfyUI adds when it loads a MODEL again itself, for another device.
+    `host_options`: what ComfyUI adds when it reloads a MODEL by itself, for another device.
     """
     found = open_wan(path)
     options = dict(WEIGHT_DTYPES[weight_dtype])
@@ -38,10 +38,10 @@ def load_model(path: str, weight_dtype: str, **host_options: Any) -> Any:
     )
     if model is None:
         raise BadInput(
-            f"expected a Wan 2.1 checkpoint, but ComfyUI does not recognise {found.weights.path.name}; "
+            f"this must be a Wan 2.1 checkpoint, but ComfyUI does not recognise {found.weights.path.name}; "
             "use the file as its authors published it"
         )
-    # Without this, ComfyUI's device nodes pass the MODEL on where it is.
+    # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype))
     return model
 
@@ -51,9 +51,9 @@ def _taken_by_host(found: WanCheckpoint) -> bool:
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
-    """Return the metadata that states what ComfyUI cannot see in shapes; nothing for the published sizes.
+    """Return metadata for the sizes that ComfyUI cannot see in shapes; nothing for the published models.
 
-    ComfyUI before 0.17 takes no metadata here, and needs none for those.
+    ComfyUI before 0.17 takes no metadata here, and needs none for the published ones.
     """
     usual = WanConfig(
         dim=config.dim, ffn_dim=config.ffn_dim, num_layers=config.num_layers, num_heads=config.dim // 128
@@ -66,7 +66,7 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
 def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
     if found.quantisation.label != "none" and found.quantisation.side:
         raise BadInput(
-            f"expected scaled fp8 weights as safetensors, but {found.weights.path.name} is {found.weights.layout}; "
+            f"scaled fp8 weights must be safetensors, but {found.weights.path.name} is {found.weights.layout}; "
             "convert it, or use the unquantised checkpoint"
         )
     return {name: found.weights[name] for name in found.weights}

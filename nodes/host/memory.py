@@ -1,4 +1,4 @@
-"""The memory of a run: what it asks of ComfyUI, said before it is loaded, asked for at once, and given back."""
+"""The memory of a run: say what it needs before loading, request it all at once, and give it back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
-    """What a run asks of ComfyUI's memory: its models, hottest last, and the bytes beside them on each device."""
+    """The memory a run requests from ComfyUI: its models, busiest last, and further bytes on each device."""
 
     patchers: tuple[Any, ...]
     weights: tuple[Weights, ...]
@@ -29,12 +29,12 @@ class Memory:
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
-        """Where the models work."""
+        """Where the models run."""
         return tuple(patcher.load_device for patcher in self.patchers)
 
     @property
     def plan(self) -> tuple[str, ...]:
-        """What will be resident, what will be copied, and whether it fits; one sentence each."""
+        """What stays on a device, what will be copied, and whether it fits; one sentence each."""
         lines = [
             describe_plan(self.weights, needs, read_room(device), device) for device, needs in self.needs.items()
         ]
@@ -42,7 +42,7 @@ class Memory:
 
 
 def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
-    """Work out a run's memory from what is wired in; nothing is loaded."""
+    """Work out a run's memory from what is wired in, without loading anything."""
     patchers = {"vae": job.vae.patcher, "target": job.target, "drafter": job.drafter}
     scorer = None
     if job.router.scorer is not None:
@@ -70,9 +70,9 @@ def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
 
 
 def while_resident(memory: Memory, work: Callable[[], T]) -> T:
-    """Bring all models in at once and do `work`; give back what it held, however it ends.
+    """Load all models at once and do `work`; release its memory, however it ends.
 
-    Raises `BadInput` with the numbers and what would help if a device's memory runs out.
+    If a device runs out of memory, raises `BadInput` with the numbers and what would help.
     """
     try:
         load_together(memory.patchers, {device: needs.total for device, needs in memory.needs.items()})
@@ -81,8 +81,8 @@ def while_resident(memory: Memory, work: Callable[[], T]) -> T:
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-    # Out here no error is being handled. One raised in there would be tied to it, and so to the tensors of every
-    # frame that it went through, for as long as ComfyUI keeps what it shows.
+    # Raise outside the handler. Raised inside, our error would hold on to the first one, and so to the tensors of every
+    # stack frame it passed through, for as long as ComfyUI keeps the error it shows.
     mm.soft_empty_cache()
     raise _refusal(memory)
 

@@ -1,7 +1,7 @@
-"""What a run needs of memory beside its models' weights, worked out before loading: the numbers of `sdvg_core.plan`.
+"""The memory a run needs besides its models' weights, worked out before loading, with the numbers of `sdvg_core.plan`.
 
-ComfyUI counts weights. Keys and values, the VAE's state and activations it does not, and would fill the device with
-weights first.
+ComfyUI counts weights, but not keys and values, the VAE's state or activations. Left alone, it would fill the device
+with weights first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .model import compute_dtype, config_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """Bytes beside weights on one device, in the step that needs most of them there; names as in `sdvg_core.plan`."""
+    """Bytes needed on one device besides weights, in the step that needs most there; names as in `sdvg_core.plan`."""
 
     step: str
     parts: Mapping[str, int]
@@ -44,8 +44,8 @@ def plan_request(
     execution: Execution,
     **size: int,
 ) -> PlanRequest:
-    """Return what the core is asked to plan. `size`: width, height, blocks. Raises `BadInput` for what cannot be."""
-    # The core knows one dtype for both models: of two, the wider.
+    """Return the request to the core's planner. `size`: width, height, blocks. Raises `BadInput` for bad values."""
+    # The core knows one dtype for both models; if they differ, take the wider.
     dtype = max((compute_dtype(patcher) for patcher, _ in (drafter, target)), key=lambda d: d.itemsize)
     request = PlanRequest(
         drafter=config_of(drafter[0].model.diffusion_model),
@@ -64,10 +64,10 @@ def plan_request(
 def needs_of(
     request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool, prompts: int
 ) -> dict[torch.device, Needs]:
-    """Return what each device must hold beside weights.
+    """Return what each device must hold besides weights.
 
-    `devices`: of each model of the run by its role, without the scorer if there is none. `fp8`: whether the target's
-    weights are cast up on use. `prompts`: how many there are; of two, the keys and values are kept.
+    `devices`: the device of each model, by role, without the scorer if there is none. `fp8`: whether the target's
+    weights are cast up on use. `prompts`: how many there are; the keys and values of two are kept.
     """
     steps = step_parts(request, Sizes.of(request, fp8=fp8), Setting())
     found: dict[torch.device, Needs] = {}

@@ -1,4 +1,4 @@
-"""What a run does with memory, in sentences: before it is loaded, and when the memory has run out."""
+"""What a run does with memory, in sentences: before the models are loaded, and when memory has run out."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from .residency import Room, Weights
 
 
 def describe_plan(models: Sequence[Weights], needs: Needs, room: Room, device: torch.device) -> list[str]:
-    """Say in sentences what of a run will lie on `device`, what will be copied there, and whether it fits.
+    """Say what a run will keep on `device`, what will be copied there, and whether it fits.
 
-    `models`: those of the run, in the order of `load_together`; the ones of other devices are left out.
+    `models`: those of the run, in the order of `load_together`; models on other devices are left out.
     """
     here = [model for model in models if model.device == device]
     weights = sum(model.bytes for model in here)
     if device.type == "cpu":
         return [
-            f"cpu: {gigabytes(weights)} of weights and {gigabytes(needs.total)} beside them in main memory, of which "
+            f"cpu: {gigabytes(weights)} of weights and {gigabytes(needs.total)} besides in main memory, of which "
             f"{gigabytes(room.usable)} are free; nothing is moved. {_parts(needs)}"
         ]
-    lines = [f"{device}: {gigabytes(needs.total)} of {gigabytes(room.usable)} beside weights. {_parts(needs)}"]
+    needed = f"{gigabytes(needs.total)} of {gigabytes(room.usable)} needed besides weights"
+    lines = [f"{device}: {needed}. {_parts(needs)}"]
     left = room.usable - needs.total
     if left < 0:
         return [*lines, f"{device}: it does not fit, {gigabytes(-left)} are missing before any weights"]
@@ -34,20 +35,24 @@ def describe_plan(models: Sequence[Weights], needs: Needs, room: Room, device: t
         copied = f", {gigabytes(model.bytes - stays)} are copied over in every pass" if stays < model.bytes else ""
         lines.append(f"{device}: {NAMES[model.name]}, {gigabytes(stays)} stay there{copied}")
     fits = weights + needs.total <= room.usable
-    return [*lines, f"{device}: everything fits" if fits else f"{device}: it runs, slowed down by the copying"]
+    return [
+        *lines,
+        f"{device}: everything fits" if fits else f"{device}: it runs, but slower because of the copying",
+    ]
 
 
 def out_of_memory(models: Sequence[Weights], needs: Needs, room: Room, device: torch.device) -> BadInput:
     """Return the error for a run that ran out of memory, with the numbers and three settings that would help."""
     weights = sum(model.bytes for model in models if model.device == device)
     return BadInput(
-        f"expected room on {device} for {gigabytes(needs.total)} beside up to {gigabytes(weights)} of weights, but of "
-        f"its {gigabytes(room.total)} only {gigabytes(room.usable)} can be had ({_parts(needs)}); lower width and height, "
-        "or choose weight dtype fp8_e4m3fn in the loaders, or lower window and context frames of the custom preset"
+        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
+        f"weights, but of its {gigabytes(room.total)} only {gigabytes(room.usable)} can be used ({_parts(needs)}); "
+        "lower width and height, or choose weight dtype fp8_e4m3fn in the loaders, or lower window and context frames "
+        "of the custom preset"
     )
 
 
 def _parts(needs: Needs) -> str:
     parts = sorted(needs.parts.items(), key=lambda item: -item[1])
     inside = ", ".join(f"{NAMES.get(name, name)} {gigabytes(size)}" for name, size in parts)
-    return f"Most is needed for {STEP_NAMES[needs.step]}: {inside}"
+    return f"Peak while {STEP_NAMES[needs.step]}: {inside}"

@@ -1,4 +1,4 @@
-"""What an artist sees while a video is made: the bar, the newest frame, a sentence, and the strip's events."""
+"""What an artist sees during a run: the progress bar, the newest frame, a sentence, and the strip's events."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class NodeProgress:
-    """Reports one run on its node, and stops it where ComfyUI asks for that."""
+    """Reports one run on its node, and stops it when the user interrupts."""
 
     def __init__(self, node_id: str | None, blocks: int, steps: int, *, workflow_id: str | None = None) -> None:
         self._node_id, self._blocks, self._workflow_id = node_id, blocks, workflow_id
-        # A block takes at most a draft's steps and a remake's; the bar jumps over those that were not needed.
+        # A block takes at most the steps of a draft and of the target; the bar skips those that were not needed.
         self._steps_per_block = 2 * steps
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
         self._done = 0
         self._passes = 0
 
     def before_pass(self, kind: str) -> None:
-        """Stop if the user interrupts; else count a denoising step. Called before every forward pass."""
+        """Stop if the user interrupts; otherwise count a denoising step. Called before every forward pass."""
         mm.throw_exception_if_processing_interrupted()
         if kind == "denoise":
             self._passes += 1
@@ -59,7 +59,7 @@ class NodeProgress:
 def route_event(
     record: BlockRecord, number: int, of: int, node_id: str | None, workflow_id: str | None
 ) -> dict[str, Any]:
-    """Return what the strip needs to know of the `number`th block `of` a run."""
+    """Return what the strip needs to know about block `number` of a run of `of` blocks."""
     return {
         "node": node_id,
         "workflow": workflow_id,
@@ -75,11 +75,11 @@ def route_event(
 def route_events(
     records: Sequence[BlockRecord], node_id: str | None, workflow_id: str | None
 ) -> list[dict[str, Any]]:
-    """Return the events of a whole run, for the history and for a run that comes from the cache."""
+    """Return the events of a whole run, for the history and for a result that comes from the cache."""
     return [route_event(record, i, len(records), node_id, workflow_id) for i, record in enumerate(records, 1)]
 
 
 def _for_a_narrow_node(line: str) -> str:
-    """Let a block's line break before the comparison, `worst frame -0.31 >= -0.70`, and not inside it."""
+    """Let a block's line wrap before the comparison, `worst frame -0.31 >= -0.70`, not inside it."""
     start, comma, comparison = line.rpartition(", ")
     return start + comma + comparison.replace(" ", NO_BREAK)

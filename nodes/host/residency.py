@@ -1,4 +1,4 @@
-"""ComfyUI's memory: how much there is, one request for all models of a run, and word to each that it is at work."""
+"""ComfyUI's memory: how much there is, one request for all models of a run, and marking them as in use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from comfy.model_patcher import ModelPatcher
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """A model of the run: what the plan calls it, its bytes, and the device it works on."""
+    """A model of the run: its name in the plan, its bytes, and the device it runs on."""
 
     name: str
     bytes: int
@@ -22,22 +22,23 @@ class Weights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """A device's memory in bytes: all of it, and what a run can have once ComfyUI has made room."""
+    """A device's memory in bytes: the total, and what a run can use once ComfyUI has made room."""
 
     total: int
     usable: int
 
 
 def weights_of(name: str, patcher: ModelPatcher) -> Weights:
-    """Return what the plan needs to know of a patcher's model."""
+    """Return what the plan needs to know about a patcher's model."""
     return Weights(name=name, bytes=int(patcher.model_size()), device=patcher.load_device)
 
 
 def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, int]) -> None:
-    """Load all models of a run, one request for each device, the model that works most last.
+    """Load all models of a run, with one request per device and the busiest model last.
 
-    Models of separate requests are moved out for one another. The last one gets its place first; the others share
-    what is left, and their rest is copied over on use. `room`: bytes of each device, kept free of weights.
+    In separate requests, ComfyUI would move one model out to load the next. In one request, the last model gets its
+    place first; the others share what is left, and the rest of their weights is copied over on use.
+    `room`: the bytes to keep free of weights, per device.
     """
     for device in dict.fromkeys(patcher.load_device for patcher in patchers):
         beside = room.get(device, 0)
@@ -50,9 +51,9 @@ def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, 
 
 @contextmanager
 def in_use(patchers: Sequence[ModelPatcher]) -> Iterator[None]:
-    """Tell every patcher that its model is about to run, and, whatever happens, that it has.
+    """Tell every patcher that its model is about to run and, whatever happens, that it has finished.
 
-    Both call what other packs hang on a MODEL; if that raises, the other patchers are told all the same.
+    Both run callbacks that other packs attach to a MODEL. If one raises, the other patchers are still told.
     """
     with ExitStack() as told:
         for patcher in patchers:
@@ -62,7 +63,7 @@ def in_use(patchers: Sequence[ModelPatcher]) -> Iterator[None]:
 
 
 def read_room(device: torch.device) -> Room:
-    """Return a device's memory; what ComfyUI holds on a GPU now counts as usable, for it can be moved out."""
+    """Return a device's memory. What ComfyUI holds on a GPU now counts as usable, since it can be moved out."""
     total, free = int(management.get_total_memory(device)), int(management.get_free_memory(device))
     if device.type == "cpu":
         return Room(total=total, usable=free)

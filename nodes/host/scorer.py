@@ -1,4 +1,4 @@
-"""The scorer as ComfyUI keeps models: off the GPU until it is asked for together with the others."""
+"""The scorer, managed the way ComfyUI manages models: off the GPU until it is loaded together with the others."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class HostScorer:
         return self.scorer.prompt_notes(prompt)
 
     def describe(self) -> Mapping[str, Any]:
-        """Return the settings for the report, and under `notes` what its reader must know."""
+        """Return the settings for the report, and under `notes` what a reader must know."""
         described = self.scorer.describe()
         return {**described, "notes": (*described["notes"], *self.notes)}
 
 
 def load_host_scorer(path: str | Path, *, crop: str, device: str, dtype: str) -> HostScorer:
-    """Load ImageReward onto the offload device; it works on `device`, one of `scorer_devices`.
+    """Load ImageReward onto the offload device; it runs on `device`, one of `scorer_devices`.
 
-    One that is not here, such as the second GPU of another machine, counts as the default, and is noted.
+    A device this machine lacks, such as the second GPU of another machine, counts as the default, with a note.
     """
     scorer = load_image_reward(path, dtype=DTYPES[dtype], crop=crop)
     load_device, notes = _find_device(device)
@@ -68,6 +68,8 @@ def _find_device(name: str) -> tuple[torch.device, tuple[str, ...]]:
         return found, ()
     default = mm.get_torch_device()
     notes = (
-        () if name == DEFAULT else (f"The scorer was to run on {name}, which is not here; it ran on {default}.",)
+        ()
+        if name == DEFAULT
+        else (f"The scorer was set to {name}, which this machine lacks; it ran on {default}.",)
     )
     return default, notes

@@ -1,7 +1,7 @@
 """A ComfyUI VAE as a codec whose decode state is a value.
 
-ComfyUI's own `decode` starts over at every call. Here its decoder is called with a feature cache that is handed in
-and handed back, so a rejected draft costs a list copy and nothing else.
+ComfyUI's own `decode` starts over at every call. Here the decoder gets its feature cache as an argument and returns it,
+so a rejected draft costs a list copy and nothing else.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def check_vae(vae: VAE) -> None:
     if isinstance(model, WanVAE) and vae.latent_channels == LATENT_CHANNELS and _shows_rgb(model):
         return
     if isinstance(model, WanVAE):
-        found = "a variant of it that does not turn RGB into RGB"
+        found = "a variant of it that does not map RGB to RGB"
     elif family.endswith("wan.vae2_2"):
         found = f"Wan 2.2's, which has {vae.latent_channels} latent channels"
     elif family.endswith("taehv"):
-        found = "a tiny preview VAE (TAEHV), whose frames the scorer was not made for"
+        found = "a tiny preview VAE (TAEHV), and the scorer was not made for its frames"
     else:
         found = f"a VAE of another family ({type(model).__name__})"
-    raise BadInput(f"expected the VAE of Wan 2.1, but got {found}; {LOAD_WAN_VAE}")
+    raise BadInput(f"the sampler needs the VAE of Wan 2.1, but got {found}; {LOAD_WAN_VAE}")
 
 
 def _shows_rgb(model: WanVAE) -> bool:
@@ -50,10 +50,10 @@ def _shows_rgb(model: WanVAE) -> bool:
 
 
 class ComfyCodec:
-    """Pixels from Wan 2.1 latents and back over a VAE that `check_vae` let pass; a `VideoCodec`.
+    """Turns Wan 2.1 latents into pixels and back, with a VAE that passed `check_vae`; a `VideoCodec`.
 
-    The work is done in the VAE's dtype and on its device, where ComfyUI must have put it: see `residency`. What
-    returns is float32 on that device.
+    It works in the VAE's dtype and on its device, where ComfyUI must have put it (see `residency`). Results are
+    float32 on that device.
     """
 
     latent_channels = LATENT_CHANNELS
@@ -66,10 +66,11 @@ class ComfyCodec:
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
-        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the state that follows; `state` stays as it was.
+        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state; `state` itself is unchanged.
 
-        The first latent frame of a clip is one pixel frame, each later one four of them. Every latent frame passes
-        alone, so how a clip is cut into calls changes no bit of it; ComfyUI's own decode passes them in pairs.
+        The first latent frame of a clip gives one pixel frame, each later one four. Latent frames are decoded one by
+        one, so the result does not depend on how a clip is cut into calls, bit for bit. ComfyUI's own decode takes
+        them in pairs.
         """
         self._check_latents(latents)
         model, device = self._vae.first_stage_model, self._vae.device
@@ -78,7 +79,7 @@ class ComfyCodec:
             cache = list(state or _empty_cache(model.decoder))
             shown: list[Tensor] = []
             for frame in z.split(1, dim=2):
-                # Contiguous, so that the layers see the same strides however many frames came along.
+                # Contiguous, so that the layers see the same strides for any number of frames.
                 shown += _decode_frame(model.decoder, model.conv2(frame.contiguous()), cache)
             video = self._vae.process_output(torch.cat(shown, dim=2).to(torch.float32, copy=True))
         return rearrange(video, "b c f h w -> b f c h w"), tuple(cache)
@@ -96,19 +97,19 @@ class ComfyCodec:
     def _check_latents(self, latents: Tensor) -> None:
         if latents.ndim != 5 or latents.shape[1] != LATENT_CHANNELS or latents.shape[2] < 1:
             raise BadInput(
-                f"expected latents b c t h w with {LATENT_CHANNELS} channels and at least one latent frame, but got "
+                f"latents need the shape b c t h w, {LATENT_CHANNELS} channels and at least one latent frame, but got "
                 f"{tuple(latents.shape)}; use latents of a Wan 2.1 model"
             )
 
     def _check_frames(self, frames: Tensor) -> None:
         if frames.ndim != 5 or frames.shape[2] != RGB or frames.shape[1] % self.temporal_stride != 1:
             raise BadInput(
-                f"expected 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
+                f"clips need 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
                 f"{tuple(frames.shape)}; cut the clip to such a length"
             )
         if frames.shape[3] % self.spatial_stride or frames.shape[4] % self.spatial_stride:
             raise BadInput(
-                f"expected height and width in multiples of {self.spatial_stride}, but got "
+                f"frames need height and width in multiples of {self.spatial_stride}, but got "
                 f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
             )
 
@@ -116,16 +117,16 @@ class ComfyCodec:
 def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
     """Decode one latent frame into pieces of pixels `b c f h w`, and bring the cache forward.
 
-    ComfyUI never decodes a lone frame but a clip's first, and its layers keep frames of the newest call only. So
-    those before the first doubling in time, which see one frame a call, are given back the frame before it.
+    ComfyUI decodes a single frame only at the start of a clip, and its layers keep frames of the newest call only. The
+    layers before the first temporal upsampling see one frame per call, so we add the frame before it to their cache.
     """
-    # These layers work at the latents' own size. Holding on to the others' entries would cost a second cache.
+    # These layers work at the latents' own size. Keeping the entries of the others would cost a second cache.
     old = [entry if _of_size(entry, x) else None for entry in cache]
     out = decoder(x, feat_cache=cache, feat_idx=[0])
     for i, (before, after) in enumerate(zip(old, cache, strict=True)):
         if before is not None and after.shape[2] == 1:
             cache[i] = torch.cat((before[:, :, -1:], after), dim=2)
-    # Before ComfyUI 0.18 the decoder returned a tensor, since then a list of them.
+    # Before ComfyUI 0.18 the decoder returned a tensor, since then a list of tensors.
     return out if isinstance(out, list) else [out]
 
 

@@ -14,14 +14,14 @@ NAMES = {
     "vae": "VAE weights",
     "scorer": "scorer weights",
     "vae state": "VAE state",
-    "working": "for a while",
-    "working beside": "the next draft for a while",
+    "working": "temporary buffers",
+    "working beside": "temporary buffers of the next draft",
 }
 STEP_NAMES = {
     "draft": "drafting",
     "decode": "decoding",
     "score": "scoring",
-    "target": "the target's making of a block",
+    "target": "generating with the target",
 }
 
 
@@ -34,12 +34,12 @@ def plan_text(plan: Plan) -> str:
     ]
     lines += _fit_lines(plan) if plan.fits else _misfit_lines(plan)
     step = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
-    lines.append(f"Most is needed for {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {_inside(plan.parts[step])}.")
+    lines.append(f"Peak while {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {_inside(plan.parts[step])}.")
     if plan.beside:
         step = max(plan.beside, key=lambda name: sum(plan.beside[name].values()))
         peak = gigabytes(most(plan.beside))
         lines.append(
-            f"The second device holds VAE and scorer, at most {peak} in {STEP_NAMES[step]}: "
+            f"The second device holds VAE and scorer, with a peak while {STEP_NAMES[step]}, {peak}: "
             f"{_inside(plan.beside[step])}."
         )
     if plan.seconds:

@@ -15,7 +15,6 @@ def refusal(path) -> str:
     with pytest.raises(BadInput) as caught:
         load_wan(path)
     message = str(caught.value)
-    assert message.startswith("expected ")
     assert ", but " in message
     assert "; " in message
     return message

@@ -37,7 +37,7 @@ class Interrupt(BaseException):
 # What is raised inside, and how what comes out of the run begins.
 ERRORS = {
     "exception": (RuntimeError, "RuntimeError: planted"),
-    "out of memory": (torch.OutOfMemoryError, "BadInput: expected room on cpu for"),
+    "out of memory": (torch.OutOfMemoryError, "BadInput: out of memory on cpu: the run needs"),
     "interrupt of old": (OldInterrupt, "OldInterrupt: planted"),
     "interrupt": (Interrupt, "Interrupt: planted"),
 }

@@ -27,11 +27,11 @@ def test_an_embedding_is_read_as_it_is() -> None:
     [
         ([[text(), {}], [text(), {}]], "got 2 entries"),
         ([], "got 0 entries"),
-        ([[text().expand(2, -1, -1), {}]], "got 2 x 512 x 32"),
-        ([[text()[0], {}]], "got 512 x 32"),
+        ([[text().expand(2, -1, -1), {}]], "this one is 2 x 512 x 32"),
+        ([[text()[0], {}]], "this one is 512 x 32"),
         ([[text()[..., :16], {}]], "channels, but got 16"),
-        ([[text(), {"concat_latent_image": torch.zeros(1)}]], "an image to begin with"),
-        ([[text(), {"end_percent": 0.5}]], "for some of them"),
+        ([[text(), {"concat_latent_image": torch.zeros(1)}]], "an image to start from"),
+        ([[text(), {"end_percent": 0.5}]], "only some of them"),
     ],
 )
 def test_a_conditioning_that_is_not_one_prompt_is_refused(conditioning: Any, sentence: str) -> None:
@@ -82,7 +82,7 @@ FOREIGN = {
 @pytest.mark.parametrize("kind", FOREIGN)
 def test_another_wan_model_is_refused_by_what_it_is(kind: str, tmp_path: Path) -> None:
     make, sentence = FOREIGN[kind]
-    with pytest.raises(BadInput, match=f"as the drafter, but got {sentence}"):
+    with pytest.raises(BadInput, match=f"the drafter must be .* model, but got {sentence}"):
         check_model(load_model(tmp_path, make()), "drafter")
 
 
@@ -90,7 +90,7 @@ def test_a_model_of_another_family_is_refused() -> None:
     base = torch.nn.Module()
     base.diffusion_model = torch.nn.Linear(1, 1)
     device = torch.device("cpu")
-    with pytest.raises(BadInput, match="as the target, but got a model of another family"):
+    with pytest.raises(BadInput, match=r"the target must be .* model, but got a model of another family"):
         check_model(ModelPatcher(base, device, device), "target")
 
 

@@ -19,8 +19,8 @@ MODELS = [
     Weights(name="scorer", bytes=2 * GB, device=CPU),
 ]
 PARTS = (
-    "Most is needed for the target's making of a block: target keys and values 4.0 GB, for a while 4.0 GB, "
-    "VAE state 2.0 GB"
+    "Peak while generating with the target: "
+    "target keys and values 4.0 GB, temporary buffers 4.0 GB, VAE state 2.0 GB"
 )
 
 
@@ -30,7 +30,7 @@ def plan_in(usable: int) -> list[str]:
 
 def test_a_plan_says_that_everything_fits() -> None:
     assert plan_in(41) == [
-        f"cuda:0: 10.0 GB of 41.0 GB beside weights. {PARTS}",
+        f"cuda:0: 10.0 GB of 41.0 GB needed besides weights. {PARTS}",
         "cuda:0: drafter weights, 3.0 GB stay there",
         "cuda:0: target weights, 28.0 GB stay there",
         "cuda:0: everything fits",
@@ -41,7 +41,7 @@ def test_a_plan_says_what_is_copied_over_the_hottest_model_last() -> None:
     assert plan_in(24)[1:] == [
         "cuda:0: drafter weights, 3.0 GB stay there",
         "cuda:0: target weights, 11.0 GB stay there, 17.0 GB are copied over in every pass",
-        "cuda:0: it runs, slowed down by the copying",
+        "cuda:0: it runs, but slower because of the copying",
     ]
 
 
@@ -51,8 +51,8 @@ def test_a_plan_says_that_it_does_not_fit() -> None:
 
 def test_a_plan_for_the_cpu_says_so() -> None:
     assert plan_text.describe_plan(MODELS, NEEDS, Room(total=64 * GB, usable=30 * GB), CPU) == [
-        "cpu: 2.0 GB of weights and 10.0 GB beside them in main memory, of which 30.0 GB are free; nothing is "
-        f"moved. {PARTS}"
+        "cpu: 2.0 GB of weights and 10.0 GB besides in main memory, of which 30.0 GB are free; nothing is moved. "
+        f"{PARTS}"
     ]
 
 

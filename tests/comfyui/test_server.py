@@ -58,7 +58,7 @@ def test_a_scorers_device_that_is_not_here_counts_as_the_default_and_is_noted(se
     done = server.run(pocket(blocks=1, router__device="gpu:7", **changes))
     assert done.status == "success", done.message("execution_error")
     notes = json.loads(done.outputs[REPORT]["sdvg_report"][0])["notes"]
-    assert "The scorer was to run on gpu:7, which is not here; it ran on cpu." in notes
+    assert "The scorer was set to gpu:7, which this machine lacks; it ran on cpu." in notes
 
 
 def test_the_route_stays_in_the_history_and_comes_with_a_cached_run(server: Server) -> None:

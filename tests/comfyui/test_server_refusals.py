@@ -43,14 +43,14 @@ REFUSED_BY_US = [
     (
         "tau is NaN",
         {"router__policy__tau": float("nan")},
-        "expected policy.tau as a number from -3.0 to 3.0, but got nan",
+        "policy.tau must be a number from -3.0 to 3.0, but is nan",
     ),
     ("width 833", {"sampler__width": 833}, "expected width as a multiple of 16, but got 833; use 832 or 848"),
-    ("one model twice", {"sampler__target": [POCKET, 0]}, "expected two models, but drafter and target are one"),
+    ("one model twice", {"sampler__target": [POCKET, 0]}, "drafter and target must be two models, but are one"),
     (
         "nothing to score with",
         {"router__scorer": None},
-        "expected a reward model for this policy, but none is chosen",
+        "this policy needs a reward model, but none is chosen",
     ),
     (
         "a script of other letters",
@@ -60,12 +60,12 @@ REFUSED_BY_US = [
     (
         "no text to score by",
         {"sampler__prompt": " "},
-        "expected the prompt as text for the scorer, but it is empty",
+        "the scorer reads the prompt as text, but it is empty",
     ),
     (
         "another family's VAE",
         {"extra": node("VAELoader", vae_name="pixel_space"), "sampler__vae": [EXTRA, 0]},
-        "expected the VAE of Wan 2.1, but got a VAE of another family",
+        "the sampler needs the VAE of Wan 2.1, but got a VAE of another family",
     ),
     (
         "a clip of another size",
@@ -80,28 +80,28 @@ REFUSED_BY_US = [
     (
         "an input that only a newer version has",
         {"router__margin": 0.2},
-        "expected inputs that this node has, but got margin; remove them, or update SDVG, "
+        "this node has no input margin, but the workflow sets it; remove it, or update SDVG, "
         f"which is {__version__}, if the workflow is from a newer version",
     ),
     (
         "an input of an option that only a newer version has",
         {"router__policy__margin": 0.2},
-        "expected inputs that this node has, but got policy.margin;",
+        "this node has no input policy.margin, but",
     ),
     (
         "a socket that only a newer version has",
         {"sampler__negative": [POCKET, 2]},
-        "expected inputs that this node has, but got negative;",
+        "this node has no input negative, but",
     ),
     (
         "two prompts combined",
         {"extra": BOTH, "sampler__positive": [EXTRA, 0]},
-        "expected the conditioning of one prompt, but got 2 entries",
+        "positive takes the conditioning of one prompt, but got 2 entries",
     ),
     (
         "models of two text widths",
         {"extra": loader("SDVGTargetLoader", "wide_a.safetensors"), "sampler__target": [EXTRA, 0]},
-        "expected two models with the same text channels, but the drafter has 128 and the target 4096",
+        "drafter and target must have the same text channels, but the drafter has 128 and the target 4096",
     ),
 ]
 
@@ -127,22 +127,25 @@ def test_conditioning_of_another_width_is_refused(server: Server) -> None:
     prompt = pocket(sampler__drafter=["a", 0], sampler__target=["b", 0])
     prompt |= {"a": loader("SDVGDrafterLoader", "wide_a.safetensors")}
     prompt |= {"b": loader("SDVGTargetLoader", "wide_b.safetensors")}
-    assert_refused(server, prompt, "expected text embeddings of 4096 channels, but got 128")
+    assert_refused(server, prompt, "the models take text embeddings of 4096 channels, but got 128")
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("what", "changes"),
     [
-        {"router__policy": "best"},
-        {"extra": loader("SDVGDrafterLoader", "tiny_self_forcing.pt", "best"), "sampler__drafter": [EXTRA, 0]},
+        ("policy", {"router__policy": "best"}),
+        (
+            "preset",
+            {"extra": loader("SDVGDrafterLoader", "tiny_self_forcing.pt", "best"), "sampler__drafter": [EXTRA, 0]},
+        ),
     ],
     ids=["policy", "preset"],
 )
 def test_an_option_that_a_dynamic_combo_lacks_is_refused_in_a_sentence(
-    changes: dict[str, Any], server: Server
+    what: str, changes: dict[str, Any], server: Server
 ) -> None:
-    error = assert_refused(server, pocket(**changes), "expected")
-    assert ", but got 'best'; choose one of them, or update SDVG, which is" in error
+    error = assert_refused(server, pocket(**changes), f"{what} must be one of ")
+    assert ", but is 'best'; choose one of them, or update SDVG, which is" in error
 
 
 def test_a_refusal_names_the_newer_version_that_saved_the_workflow(server: Server) -> None:
@@ -152,7 +155,7 @@ def test_a_refusal_names_the_newer_version_that_saved_the_workflow(server: Serve
         {"type": SAMPLER, "properties": {"cnr_id": "sdvg", "ver": ver}} for ver in ("0.1.0", "9.10.0", "9.9.0")
     ]
     known = {"extra_pnginfo": {"workflow": {"nodes": nodes}}}
-    error = assert_refused(server, pocket(router__margin=0.2), "expected inputs", known)
+    error = assert_refused(server, pocket(router__margin=0.2), "this node has no input margin", known)
     assert error.endswith(f"or update SDVG: the workflow was saved by version 9.10.0, and this is {__version__}")
 
 

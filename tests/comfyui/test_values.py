@@ -55,20 +55,20 @@ def test_what_a_widget_could_hold_passes(node: Any, values: dict[str, Any]) -> N
 
 
 BAD = [
-    (SpeculativeSampler, {"width": -16}, "expected width as a whole number from 16 to 4096, but got -16;"),
-    (SpeculativeSampler, {"blocks": True}, "expected blocks as a whole number from 1 to 4096, but got True;"),
-    (SpeculativeSampler, {"blocks": 2.0}, "expected blocks as a whole number"),
-    (SpeculativeSampler, {"kv_dtype": "int4"}, "expected kv_dtype as one of auto, float8_e4m3fn, but got 'int4';"),
-    (SpeculativeSampler, {"seed": 10**400}, "but got a number of many digits;"),
-    (SpeculativeSampler, {"schedule": "fast"}, "expected schedule as one of preset, .*, but got 'fast';"),
-    (SpeculativeSampler, {"prompt": 3}, "expected prompt as a STRING, but got 3;"),
-    (SpeculativeSampler, {"drafter": "x" * 99}, f"expected drafter as a MODEL, but got '{'x' * 59}...;"),
-    (SpeculativeSampler, {"router": None}, "expected router as a SDVG_ROUTER, but got nothing;"),
-    (SpeculativeSampler, {"start_image": [1]}, "expected start_image as a IMAGE, but got a list;"),
-    (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "expected policy.tau as a number from -3.0 to"),
+    (SpeculativeSampler, {"width": -16}, "width must be a whole number from 16 to 4096, but is -16;"),
+    (SpeculativeSampler, {"blocks": True}, "blocks must be a whole number from 1 to 4096, but is True;"),
+    (SpeculativeSampler, {"blocks": 2.0}, "blocks must be a whole number"),
+    (SpeculativeSampler, {"kv_dtype": "int4"}, "kv_dtype must be one of auto, float8_e4m3fn, but is 'int4';"),
+    (SpeculativeSampler, {"seed": 10**400}, "but is a number of many digits;"),
+    (SpeculativeSampler, {"schedule": "fast"}, "schedule must be one of preset, .*, but is 'fast';"),
+    (SpeculativeSampler, {"prompt": 3}, "prompt must be a STRING, but is 3;"),
+    (SpeculativeSampler, {"drafter": "x" * 99}, f"drafter must be a MODEL, but is '{'x' * 59}...;"),
+    (SpeculativeSampler, {"router": None}, "router must be a SDVG_ROUTER, but is nothing;"),
+    (SpeculativeSampler, {"start_image": [1]}, "start_image must be a IMAGE, but is a list;"),
+    (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau must be a number from -3.0 to"),
     (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"inputs of anchor-only, but got '\\x1b';"),
-    (DrafterLoader, {"weight_dtype": "../../x"}, "expected weight_dtype as one of default, "),
-    (PromptSchedule, {"schedule": "abc"}, "expected schedule as a SDVG_PROMPTS, but got 'abc';"),
+    (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype must be one of default, "),
+    (PromptSchedule, {"schedule": "abc"}, "schedule must be a SDVG_PROMPTS, but is 'abc';"),
 ]
 
 
@@ -89,5 +89,5 @@ def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text: s
 def test_a_text_that_nobody_reads_may_be_empty() -> None:
     prompts = (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], ""),)
     assert read_conditions(prompts, 8, scored=False)(0).gate_text == ""
-    with pytest.raises(BadInput, match="as text for the scorer, but it is empty"):
+    with pytest.raises(BadInput, match="reads the prompt as text, but it is empty"):
         read_conditions(prompts, 8, scored=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import time
@@ -134,9 +135,14 @@ def _spoken(raised: BaseException | None) -> str:
     return f"{type(raised).__name__}: {raised!s:.300} at {_place(raised)}"
 
 
+# A refusal says what was expected and what came, in whatever words, and after a semicolon what to do.
+STATES = re.compile(r", but | is | are | has | have | holds | no | not | cannot | must ")
+ADVICE = re.compile(r"\S; \w+ ")
+
+
 def spoken_badly(sentence: str) -> str:
     """Return what is wrong with a refusal as a sentence, empty if nothing."""
-    if not all(part in sentence for part in ("expected ", ", but ", "; ")):
+    if not STATES.search(f" {sentence}") or not ADVICE.search(sentence):
         return f"a refusal without its three parts: {sentence!r:.300}"
     if not all(c.isprintable() or c == "\n" for c in sentence):
         return f"a refusal with characters that are no text: {sentence!r:.300}"

@@ -26,7 +26,8 @@ def folder(tmp_path_factory) -> Path:
 def refused(capsys, *arguments: str) -> str:
     assert main(["study", *arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("sdvg: expected ")
+    assert error.startswith("sdvg: ")
+    assert "; " in error
     assert "Traceback" not in error
     return error
 
