@@ -1,4 +1,4 @@
-"""The one exception of our own, and its sentence for a damaged file."""
+"""Our one exception, and its sentence for a damaged file."""
 
 LONGEST = 2000
 
@@ -6,9 +6,9 @@ LONGEST = 2000
 class BadInput(ValueError):
     """Something the user gave cannot be used.
 
-    The message is one sentence in three parts: what was expected, what came, what to do. The command line
-    prints it and exits with code 2; ComfyUI shows it on the node. It may quote a stranger's file, so what is no
-    text in it is escaped, and the middle of an endless one left out.
+    The message is one sentence in three parts: what was expected, what came, what to do. The command line prints it
+    and exits with code 2; ComfyUI shows it on the node. It may quote a stranger's file, so unprintable characters
+    are escaped, and the middle of a very long message is cut out.
     """
 
     def __init__(self, message: str) -> None:
@@ -16,7 +16,7 @@ class BadInput(ValueError):
 
 
 def printable(text: str) -> str:
-    """Return text that a terminal shows as it is: no control characters, no change of direction, no end of it."""
+    """Return text that is safe on a terminal: no control characters, no change of direction, not too long."""
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     if text.isprintable():
@@ -25,13 +25,13 @@ def printable(text: str) -> str:
 
 
 def unreadable(container: str, name: str, error: Exception) -> BadInput:
-    """Return the refusal of the file `name`, which is damaged; `container`: what kind of file it should be."""
-    # A private mapping counts as memory where the system does not promise more of it than there is.
+    """Return the error for a damaged file `name`; `container`: the kind of file it should be."""
+    # A private mapping counts as memory on systems that do not overcommit.
     short = "unable to mmap" in str(error)
     cure = "use a smaller version of the file, or add swap" if short else "fetch it again"
-    return BadInput(f"expected a whole {container} file, but {name} cannot be read ({first_line(error)}); {cure}")
+    return BadInput(f"{container} files must be whole, but {name} cannot be read ({first_line(error)}); {cure}")
 
 
 def first_line(error: object) -> str:
-    """Return the beginning of an error's message, or its kind if it has none."""
+    """Return the start of an error's message, or its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

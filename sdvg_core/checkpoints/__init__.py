@@ -1,1 +1,1 @@
-"""Files of weights: what they hold, read without running code from them, and where they are looked for."""
+"""Weight files: reading them without running code from them, and where to look for them."""

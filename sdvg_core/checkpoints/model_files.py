@@ -1,4 +1,4 @@
-"""The files a run needs: what they are called in the wild, where they come from, and which of them are here."""
+"""The files a run needs: their usual names, where to get them, and which of them are present."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class KnownFile:
     gigabytes: float
 
 
-# The folders are those of a ComfyUI installation, so its `models` folder serves as it is.
+# The folders are those of a ComfyUI installation, so its `models` folder works unchanged.
 KNOWN_FILES = (
     KnownFile(
         role="drafter",
@@ -88,7 +88,7 @@ KNOWN_FILES = (
 
 
 def find_models(folder: Path) -> Mapping[str, Path | None]:
-    """Return the path of every known role found in a models folder, in its own subfolder or at the top."""
+    """Return the path of every known role found in a models folder, in the role's subfolder or at the top."""
     return {known.role: _first_there(folder, known) for known in KNOWN_FILES}
 
 

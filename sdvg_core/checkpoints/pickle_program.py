@@ -1,8 +1,8 @@
-"""What a PyTorch checkpoint asks for, found out without running any of it.
+"""Find out what a PyTorch checkpoint would run, without running any of it.
 
-A pickle is a program. PyTorch's reader with `weights_only=True` runs a restricted kind, but what it lets through
-differs between its versions, can be widened by anything else in the process, and includes calls that take any
-amount of memory. So the program is read here first, and refused if it names more than tensors are made of.
+A pickle is a program. PyTorch's reader with `weights_only=True` runs a restricted kind. But what it allows differs
+between versions, can be widened by other code in the process, and includes calls that take any amount of memory. So
+we read the program first, and refuse it if it names anything that tensors do not need.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TENSOR_PARTS = {
     "torch.storage.UntypedStorage",
 }
 DTYPES = ("float", "bfloat", "int", "uint", "complex", "bool")
-# A checkpoint of a few thousand tensors is described in a few hundred kilobytes.
+# The description of a few thousand tensors takes a few hundred kilobytes.
 LONGEST_PROGRAM = 4_000_000
 LONGEST_LISTING = 4_000_000
 MOST_ENTRIES = 50_000
-# The old format: a magic number, a version, the system's sizes, the content, and the names of the storages.
+# The old format: a magic number, a version, the system's type sizes, the content, and the names of the storages.
 LEGACY_START = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 LEGACY_PARTS = 5
 
@@ -39,26 +39,26 @@ LEGACY_PARTS = 5
 def check_program(path: Path) -> None:
     """Raise `BadInput` unless the file is a PyTorch checkpoint of tensors alone.
 
-    What is looked at: the kind of archive, that nothing in it unpacks to more than lies in the file, and every name
-    that the pickle would look up. Raises whatever a damaged archive may raise, too.
+    Checks the kind of archive, that nothing in it unpacks to more bytes than the file has, and every name the
+    pickle would look up. A damaged archive may also raise other errors.
     """
     for program in _programs(path):
         wanted = next((name for name in globals_of(program) if not _is_part_of_tensor(name)), None)
         if wanted is not None:
             raise BadInput(
-                f"expected a pickle of tensors alone, but {path.name} was refused: it wants to run {wanted}; "
+                f"a pickle may hold tensors alone, but {path.name} was refused: it wants to run {wanted}; "
                 "use a .safetensors copy"
             )
 
 
 def globals_of(program: io.BytesIO) -> Iterator[str]:
-    """Yield the names that pickles look up, `module.name`, down to the end of the first of them."""
+    """Yield the names that a pickle looks up, `module.name`, up to the end of the first pickle."""
     texts: list[str] = ["", ""]
     for operation, argument, _ in pickletools.genops(program):
         if operation.name in ("GLOBAL", "INST"):
             yield str(argument).replace(" ", ".")
         elif operation.name == "STACK_GLOBAL":
-            # What it looks up lies on the stack, as a rule the two texts before. PyTorch never writes this.
+            # The name lies on the stack, usually the two texts before. PyTorch never writes this.
             yield ".".join(texts[-2:])
         elif operation.name.startswith("EXT"):
             yield f"the registered extension {argument}"
@@ -75,7 +75,7 @@ def _programs(path: Path) -> Iterator[io.BytesIO]:
     if zipfile.is_zipfile(path):
         yield _zipped_program(path)
         return
-    # A file can begin like the old format and be a tar archive all the same; PyTorch would unpack that first.
+    # A file can start like the old format and still be a tar archive; PyTorch would unpack that first.
     if tarfile.is_tarfile(path):
         raise _foreign(path)
     with path.open("rb") as file:
@@ -89,18 +89,18 @@ def _programs(path: Path) -> Iterator[io.BytesIO]:
 
 def _foreign(path: Path) -> BadInput:
     return BadInput(
-        f"expected a checkpoint as PyTorch saves it, but {path.name} was refused: it is a pickle or an archive of "
+        f"a checkpoint must be in PyTorch's format, but {path.name} was refused: it is a pickle or an archive of "
         "another kind; use a .safetensors copy"
     )
 
 
 class _ShortReads(io.BufferedReader):
-    """A file that is not read in pieces longer than the list of its parts may be; zipfile reads that at once."""
+    """A file that refuses to be read in huge pieces; zipfile reads the list of an archive's parts at once."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > LONGEST_LISTING:
             raise BadInput(
-                f"expected a checkpoint as PyTorch saves it, but {Path(self.name).name} lists its parts in "
+                f"a checkpoint must be in PyTorch's format, but {Path(self.name).name} lists its parts in "
                 f"{size:,} bytes; use a .safetensors copy"
             )
         return super().read(size)
@@ -112,19 +112,19 @@ def _zipped_program(path: Path) -> io.BytesIO:
         packed = [entry.filename for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
         if packed or len(entries) > MOST_ENTRIES:
             raise BadInput(
-                f"expected a checkpoint as PyTorch saves it, but {path.name} has {len(entries)} parts, "
+                f"a checkpoint must be in PyTorch's format, but {path.name} has {len(entries)} parts, "
                 f"{len(packed)} of them compressed; use a .safetensors copy"
             )
         programs = [entry for entry in entries if entry.filename.endswith(".pkl")]
         if len(programs) != 1 or not programs[0].filename.endswith("/data.pkl"):
             names = ", ".join(entry.filename for entry in programs[:3]) or "none"
             raise BadInput(
-                f"expected one data.pkl in {path.name}, but found {names} (TorchScript is not read here); "
+                f"there must be one data.pkl in {path.name}, but found {names} (TorchScript cannot be read); "
                 "save a state dict"
             )
         if programs[0].file_size > LONGEST_PROGRAM:
             raise BadInput(
-                f"expected a checkpoint of tensors, but what {path.name} says of them takes "
+                f"a checkpoint needs only a short description of its tensors, but in {path.name} it takes "
                 f"{programs[0].file_size:,} bytes; use a .safetensors copy"
             )
         return io.BytesIO(archive.read(programs[0]))

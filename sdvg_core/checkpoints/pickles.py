@@ -1,4 +1,4 @@
-"""Tensors out of a PyTorch pickle: its program is looked at first, then read with `weights_only=True`."""
+"""Read tensors from a PyTorch pickle: check its program first, then load it with `weights_only=True`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from torch import Tensor
 from ..errors import BadInput, first_line, unreadable
 from .pickle_program import check_program
 
-# A training checkpoint holds the same model several times; the averaged one is the one to sample from.
+# A training checkpoint holds the same model several times; sample from the averaged one.
 INNER_DICTS = ("generator_ema", "generator", "state_dict", "model", "module")
 
 
 def read_pickle(path: Path) -> tuple[str, dict[str, Tensor]]:
     """Return the name of the inner dict that holds the model ('' for the top level) and its tensors.
 
-    Those of the zipped format stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
-    tensors, or holds none under names.
+    With the zipped format they stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
+    tensors, or holds no named tensors.
     """
     try:
         check_program(path)
@@ -44,8 +44,8 @@ def _refused_pickle(path: Path, message: str) -> str:
     wanted = re.search(r"GLOBAL ([\w.]+)", message)
     # torch puts a page of general advice before the reason.
     reason = first_line(message.rpartition("WeightsUnpickler error:")[2])
-    what = f"it wants to run {wanted.group(1)}" if wanted else f"it does not read as one ({reason})"
-    return f"expected a pickle of tensors alone, but {path.name} was refused: {what}; use a .safetensors copy"
+    what = f"it wants to run {wanted.group(1)}" if wanted else f"it cannot be read as one ({reason})"
+    return f"a pickle may hold tensors alone, but {path.name} was refused: {what}; use a .safetensors copy"
 
 
 def _find_tensors(path: Path, content: object) -> tuple[str, dict[str, Tensor]]:
@@ -64,10 +64,12 @@ def _find_tensors(path: Path, content: object) -> tuple[str, dict[str, Tensor]]:
             return next(iter(dicts.items()))
         if dicts:
             raise BadInput(
-                f"expected one model in {path.name}, but it holds {', '.join(sorted(dicts)[:6])}; "
+                f"there must be one model in {path.name}, but it holds {', '.join(sorted(dicts)[:6])}; "
                 f"save the one to use under one of {', '.join(INNER_DICTS)}"
             )
-    raise BadInput(f"expected named tensors in {path.name}, but found {type(content).__name__}; give a checkpoint")
+    raise BadInput(
+        f"a checkpoint holds named tensors, but {path.name} holds {type(content).__name__}; give another file"
+    )
 
 
 def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
@@ -75,24 +77,24 @@ def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         if not _is_whole(tensor):
             raise BadInput(
-                f"expected plain tensors with their values in {path.name}, but {name} has none of its own; "
+                f"tensors in {path.name} must come with their values, but {name} has none of its own; "
                 "use a .safetensors copy"
             )
     return tensors
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether the values are there: a pickle can also hold sparse, shape-only and endlessly repeated tensors."""
+    """Whether all values exist: a pickle can also hold sparse, shape-only and endlessly repeated tensors."""
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         return False
     return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 def _check_inside(path: Path, tensors: Iterable[Tensor]) -> None:
-    """A pickle can also make storages up, of any size."""
+    """Refuse tensors larger than the file: a pickle can also make up storages of any size."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     if sum(storages.values()) > path.stat().st_size:
         raise BadInput(
-            f"expected the values of all tensors in {path.name}, but they would take {sum(storages.values()):,} "
+            f"{path.name} must hold the values of all its tensors, but they would take {sum(storages.values()):,} "
             "bytes, more than the file has; use a .safetensors copy"
         )

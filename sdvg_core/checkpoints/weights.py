@@ -1,8 +1,7 @@
-"""Open a file of weights without running it and without reading it whole.
+"""Open a weight file without running code from it and without reading all of it.
 
-Knows containers (safetensors, shards with an index, PyTorch pickles); knows nothing of models. Tensors are read
-one by one, on access; safetensors and zipped pickles stay memory-mapped. Pickles are opened with
-`weights_only=True` and nothing else.
+Knows containers (safetensors, shards with an index, PyTorch pickles), but not models. Tensors are read one by one,
+on access; safetensors and zipped pickles stay memory-mapped. Pickles are only ever opened with `weights_only=True`.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 # Far beyond any checkpoint (the 14B target's header has 0.14 MB), and still read in a moment.
 LONGEST_HEADER, LONGEST_INDEX, LONGEST_NAME = 8 * MEGABYTE, 16 * MEGABYTE, 500
-# The sizes of a model are told by its tensors, and it is built by them before the tensors are compared.
+# A model's sizes are read from its tensors, and the model is built from them before the tensors are compared.
 LARGEST_SIZE = 1 << 20
 LARGEST_SHAPE = 1 << 48
 
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """What can be known of a tensor without reading it."""
+    """What is known about a tensor without reading it."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -44,7 +43,7 @@ class WeightFile(Mapping[str, Tensor]):
     """Named tensors of one checkpoint, read on access.
 
     `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, in
-    words. `read`: gives a tensor by its name in the file; `names`: our name -> name in the file.
+    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file.
     """
 
     path: Path
@@ -58,7 +57,7 @@ class WeightFile(Mapping[str, Tensor]):
         return self.read(self.names[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self.names  # what Mapping inherits would read the tensor to find out
+        return name in self.names  # the inherited method would read the tensor to find out
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -79,7 +78,7 @@ class WeightFile(Mapping[str, Tensor]):
                 continue
             if new in names:
                 raise BadInput(
-                    f"expected every tensor of {self.path.name} once, but two of them mean {new}; "
+                    f"{self.path.name} must hold every tensor once, but two of them mean {new}; "
                     "use the file as its authors published it"
                 )
             names[new], info[new] = source, self.info[old]
@@ -95,7 +94,7 @@ def open_weights(path: str | Path) -> WeightFile:
     if os.path.isdir(path):  # noqa: PTH112 - the methods of Path raise for a name that is too long
         path = _file_in_folder(path)
     if not os.path.isfile(path):  # noqa: PTH113
-        raise BadInput(f"expected a file of weights, but there is nothing at {path}; check the path")
+        raise BadInput(f"no weight file at {path}; check the path")
     if path.name.endswith(".safetensors.index.json"):
         return _open_shards(path)
     if path.suffix in SAFETENSORS:
@@ -103,7 +102,7 @@ def open_weights(path: str | Path) -> WeightFile:
     if path.suffix in PICKLES:
         return _open_pickle(path)
     raise BadInput(
-        f"expected weights as .safetensors, .safetensors.index.json or one of {', '.join(PICKLES)}, "
+        f"weights are .safetensors, .safetensors.index.json or one of {', '.join(PICKLES)}, "
         f"but {path.name} is none of them; give the checkpoint itself"
     )
 
@@ -114,7 +113,7 @@ def _file_in_folder(folder: Path) -> Path:
     if len(files) != 1:
         found = ", ".join(f.name for f in files[:4]) or "none"
         raise BadInput(
-            f"expected one index of shards or one .safetensors file in {folder}, but found {found}; name the file"
+            f"a folder needs one index of shards or one .safetensors file, but {folder} has {found}; name the file"
         )
     return files[0]
 
@@ -127,7 +126,7 @@ def _open_safetensors(path: Path) -> WeightFile:
     except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
         raise unreadable("safetensors", path.name, error) from error
     if not slices:
-        raise BadInput(f"expected named tensors in {path.name}, but it holds none; give a checkpoint")
+        raise BadInput(f"a checkpoint holds named tensors, but {path.name} holds none; give another file")
     _check_names(path, slices)
     info = {name: _safetensors_info(name, part) for name, part in slices.items()}
     return WeightFile(
@@ -143,7 +142,7 @@ def _check_header(path: Path) -> None:
         raise unreadable("safetensors", path.name, error) from error
     if length > LONGEST_HEADER:
         raise BadInput(
-            f"expected a safetensors header of at most {LONGEST_HEADER:,} bytes, but {path.name} states "
+            f"a safetensors header may have at most {LONGEST_HEADER:,} bytes, but {path.name} states "
             f"{length:,}; fetch it again"
         )
 
@@ -152,7 +151,7 @@ def _check_names(path: Path, names: Iterable[str]) -> None:
     odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
     if odd is not None:
         raise BadInput(
-            f"expected printable names of tensors in {path.name}, but one of {len(odd)} characters is "
+            f"tensor names in {path.name} must be short and printable, but one of {len(odd)} characters is "
             f"{odd[:60]!r}; use the file as its authors published it"
         )
 
@@ -161,13 +160,13 @@ def _safetensors_info(name: str, part: Any) -> TensorInfo:
     code = part.get_dtype()
     if code not in _DTYPES:
         raise BadInput(
-            f"expected tensors of a dtype that is known here, but {name} is stored as {code}; "
+            f"tensors must have a known dtype, but {name} is stored as {code}; "
             "use the bf16, fp16 or fp8 version of the file"
         )
     shape = tuple(part.get_shape())
-    if math.prod(max(size, 1) for size in shape) > LARGEST_SHAPE:  # a size of 0 beside them hides such sizes
+    if math.prod(max(size, 1) for size in shape) > LARGEST_SHAPE:  # a size of 0 would hide huge ones in the product
         raise BadInput(
-            f"expected tensors of sizes that can be, but {name} has the shape {shape}; "
+            f"tensors must have possible sizes, but {name} has the shape {shape}; "
             "use the file as its authors published it"
         )
     return TensorInfo(shape, _DTYPES[code])
@@ -195,7 +194,7 @@ def _open_shards(index: Path) -> WeightFile:
     lost = [name for name, shard in weight_map.items() if name not in files[shard]]
     if lost:
         raise BadInput(
-            f"expected every tensor that {index.name} lists, but {lost[0]} is not in {weight_map[lost[0]]}; "
+            f"every tensor that {index.name} lists must exist, but {lost[0]} is not in {weight_map[lost[0]]}; "
             "fetch the shards again"
         )
     return WeightFile(
@@ -208,23 +207,23 @@ def _open_shards(index: Path) -> WeightFile:
 
 
 def _read_weight_map(index: Path) -> dict[str, str]:
-    """Return tensor name -> shard name. Shards lie beside the index and are never an index themselves."""
+    """Return tensor name -> shard name. Shards lie next to the index and are never an index themselves."""
     try:
         content = parse_json(read_small(index, LONGEST_INDEX))
         weight_map = {str(name): str(shard) for name, shard in content["weight_map"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(
-            f"expected an index with a weight_map, but {index.name} holds none ({first_line(error)}); "
+            f"an index of shards needs a weight_map, but {index.name} has none ({first_line(error)}); "
             "fetch it again"
         ) from error
     strange = [shard for shard in weight_map.values() if not _is_name_of_shard(shard)]
     if strange:
         raise BadInput(
-            f"expected safetensors shards beside {index.name}, but it names {strange[0][:100]!r}; "
+            f"{index.name} must name safetensors shards next to it, but names {strange[0][:100]!r}; "
             "use the index as published"
         )
     if not weight_map:
-        raise BadInput(f"expected tensors in {index.name}, but it lists none; fetch it again")
+        raise BadInput(f"an index of shards lists tensors, but {index.name} lists none; fetch it again")
     _check_names(index, weight_map)
     return weight_map
 
@@ -238,7 +237,7 @@ def _is_name_of_shard(shard: str) -> bool:
 def _open_shard(index: Path, shard: str) -> WeightFile:
     path = index.parent / shard
     if not os.path.isfile(path):  # noqa: PTH113
-        raise BadInput(f"expected every shard that {index.name} names, but {shard} is missing; fetch it too")
+        raise BadInput(f"{index.name} names {shard}, but that shard is missing; fetch it too")
     return _open_safetensors(path)
 
 
@@ -251,19 +250,19 @@ def _open_pickle(path: Path) -> WeightFile:
 
 
 def is_layer_number(text: str) -> bool:
-    """Whether a part of a name is the number of a layer that a model could have, up to 99."""
+    """Whether a part of a name is a plausible layer number, up to 99."""
     return text.isascii() and text.isdecimal() and len(text) < 3
 
 
 def is_shape_of_weight(shape: tuple[int, ...], dims: int) -> bool:
-    """Whether a shape has that many axes, and none of a size that no model has."""
+    """Whether a shape has that many axes, all of plausible size."""
     return len(shape) == dims and all(0 < size <= LARGEST_SIZE for size in shape)
 
 
 def check_complete(file: WeightFile, wanted: Mapping[str, Tensor], what: str, advice: str) -> None:
-    """Raise `BadInput` unless the file holds every wanted tensor, floating-point, in its shape, and no other.
+    """Raise `BadInput` unless the file holds exactly the wanted tensors, floating-point and in their shapes.
 
-    `what`: the model the file should be, in words; `advice`: where a right one is to be had.
+    `what`: the model the file should be, in words; `advice`: where to get the right file.
     """
     troubles = {
         "lacks": [name for name in wanted if name not in file],
@@ -278,17 +277,17 @@ def check_complete(file: WeightFile, wanted: Mapping[str, Tensor], what: str, ad
     for trouble, names in troubles.items():
         if names:
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise BadInput(f"expected the {what} whole, but {file.path.name} {trouble} {some}; {advice}")
+            raise BadInput(f"this must be the whole {what}, but {file.path.name} {trouble} {some}; {advice}")
 
 
 def check_finite_weights(model: nn.Module, file: str) -> None:
     """Raise `BadInput` if a weight is NaN or infinite.
 
-    Not all of them would show: a CPU's attention takes queries or keys that are NaN for masked, and gives zeros.
+    Some would go unnoticed: attention on a CPU treats NaN queries or keys as masked and returns zeros.
     """
     for name, weight in model.state_dict().items():
-        # Numbers of 8 bits have a scale beside them, and no test for infinity of their own.
+        # 8-bit numbers come with a separate scale, and have no test for infinity.
         if weight.is_floating_point() and weight.element_size() > 1 and not bool(torch.isfinite(weight).all()):
             raise BadInput(
-                f"expected finite weights in {file}, but {name} holds NaN or infinity; fetch the file again"
+                f"weights in {file} must be finite, but {name} holds NaN or infinity; fetch the file again"
             )

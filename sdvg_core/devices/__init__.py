@@ -1,1 +1,1 @@
-"""Where a run computes: devices, their clocks and dtypes, what compiles there, and what a report says of them."""
+"""Where a run computes: devices, their clocks and dtypes, compiling for them, and what reports say about them."""

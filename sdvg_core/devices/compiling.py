@@ -1,4 +1,4 @@
-"""Compiled code: what there is to choose from, and whether it works here."""
+"""Compiled code: the modes to choose from, and whether they work here."""
 
 from __future__ import annotations
 
@@ -22,34 +22,35 @@ INDUCTOR = "inductor"
 
 
 def compiled(work: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
-    """Return `work` compiled anew for every shape it meets, and whole: what cannot be compiled is an error."""
+    """Return `work` compiled as a whole, once per shape; it is an error if a part cannot be compiled."""
     return torch.compile(work, dynamic=False, fullgraph=True, backend=backend)
 
 
 def own_copy(work: Callable[..., Result]) -> Callable[..., Result]:
-    """Return the same function as another one, to be compiled for one use.
+    """Return a copy of a function, to be compiled for one use.
 
-    The compiler gives a function up, with an error, when it was compiled a few times, and counts all uses together.
+    The compiler gives up on a function, with an error, after compiling it a few times, and counts all uses
+    together.
     """
     assert isinstance(work, FunctionType)
     return FunctionType(work.__code__.replace(), work.__globals__, work.__name__, work.__defaults__)
 
 
 def compiler_of(mode: CompileMode) -> Backend | None:
-    """Return what compiles in a mode; None if nothing is to be."""
+    """Return the compiler of a mode; None for `off`."""
     return None if mode == "off" else INDUCTOR
 
 
 def check_compile(mode: CompileMode, device: torch.device) -> None:
-    """Compile something small on the device. Raises `BadInput` if a mode that was asked for cannot be had there."""
+    """Compile something small on the device. Raises `BadInput` if the mode does not work there."""
     if mode == "off":
         return
     try:
         compiled(_trial)(torch.ones(8, device=device))
     except (RuntimeError, SubprocessError) as error:
         raise BadInput(
-            f"expected a compiler for --compile {mode} on {device}, but compiling failed ({first_line(error)}); "
-            f"install {'triton' if device.type == 'cuda' else 'a C++ compiler'}, or leave compiling off"
+            f"--compile {mode} needs a working compiler on {device}, but compiling failed ({first_line(error)}); "
+            f"install {'triton' if device.type == 'cuda' else 'a C++ compiler'}, or turn compiling off"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What a run was made with: packages and the device."""
+"""What a run used: packages and the device."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from .. import __version__
 
 REPORTED = ("torch", "transformers", "diffusers", "safetensors")
-# Named where they are installed: attention kernels, which a run may use.
+# Attention kernels that a run may use; named if they are installed.
 OPTIONAL = ("flash-attn", "sageattention")
 
 
 def versions_on(device: str) -> dict[str, str]:
-    """Return the versions a report names, and the device in words."""
+    """Return the versions for a report, and the device in words."""
     packages = {name: package_version(name) or "not installed" for name in REPORTED}
     packages |= {name: found for name in OPTIONAL if (found := package_version(name))}
     on = torch.device(device)
@@ -32,5 +32,5 @@ def package_version(package: str) -> str | None:
 
 
 def processor() -> str:
-    """Return what the processor is, as far as the system says."""
+    """Return the processor's name, as far as the system knows it."""
     return platform.processor() or platform.machine()

@@ -1,1 +1,1 @@
-"""Files on disk: small ones read safely, outputs written whole, locks, pictures and mp4."""
+"""Files on disk: reading small files safely, writing outputs all or nothing, locks, pictures and mp4."""

@@ -1,4 +1,4 @@
-"""A picture from a file as a pixel frame."""
+"""Read a picture file as a pixel frame."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import BadInput, first_line
 
-# Pillow knows dozens more; one of them is a program for an interpreter, others are hardly ever looked after.
+# Pillow knows dozens more formats. One of them runs an interpreter, and others are barely maintained.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 MOST_PIXELS, LONGEST_SIDE = 40_000_000, 100
 
@@ -20,11 +20,11 @@ MOST_PIXELS, LONGEST_SIDE = 40_000_000, 100
 def read_image(path: Path, width: int, height: int) -> Tensor:
     """Read a picture, cropped in the middle and resized to fill `width` x `height`: `1 1 3 h w` in [0, 1].
 
-    Raises `BadInput` if the file is missing, no picture, or absurdly large.
+    Raises `BadInput` if the file is missing, not a picture, or absurdly large.
     """
     try:
         with warnings.catch_warnings():
-            # Pillow only warns of a picture that unpacks to gigabytes; here that is refused.
+            # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as picture:
                 _check_size(picture, path)
@@ -35,8 +35,7 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
         raise
     except Exception as error:  # a damaged picture can fail in any way
         raise BadInput(
-            f"expected a picture to start from, but {path.name} cannot be read ({first_line(error)}); "
-            "give a PNG or JPEG"
+            f"the picture to start from, {path.name}, cannot be read ({first_line(error)}); use a PNG or JPEG"
         ) from error
     pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
     return pixels.permute(2, 0, 1)[None, None].contiguous()
@@ -46,6 +45,6 @@ def _check_size(picture: Image.Image, path: Path) -> None:
     width, height = picture.size
     if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
         raise BadInput(
-            f"expected a picture of at most {MOST_PIXELS // 1_000_000} million pixels, no side more than "
+            f"a picture may have at most {MOST_PIXELS // 1_000_000} million pixels, and no side more than "
             f"{LONGEST_SIDE} times the other, but {path.name} has {width} x {height}; make it smaller"
         )

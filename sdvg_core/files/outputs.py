@@ -1,7 +1,7 @@
-"""The files of a run appear together when all are complete, or not at all.
+"""Make the files of a run appear together once all are complete, or not at all.
 
-Until then they lie in a hidden folder beside their places. It is locked as long as its run lives, and what is in
-its journal outlives a run that is stopped.
+Until then they lie in a hidden folder inside the output folder. It stays locked while its run is alive. The
+contents of its journal survive a run that is stopped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Staging:
 
     def __init__(self, folder: Path, work: Path) -> None:
         self.folder, self.work = folder, work
-        # Whatever is put in here is still there after a run that was stopped, and gone after one that was not.
+        # Files in here survive a run that was stopped, and are removed after one that finished.
         self.journal = work / JOURNAL
         self._names: list[str] = []
 
@@ -45,7 +45,7 @@ class Staging:
         """
         if (self.folder / name).is_dir():
             raise BadInput(
-                f"expected to write {name} into {self.folder}, but there is a folder of that name; move it away"
+                f"cannot write {name} into {self.folder}, for there is a folder of that name; move it away"
             )
         if name not in self._names:
             self._names.append(name)
@@ -54,8 +54,8 @@ class Staging:
     def move(self) -> None:
         """Move every file into place, in the order they were asked for.
 
-        Two runs may write into one folder; the last to finish wins, whole.
-        Raises `FileNotFoundError`, before any is moved, if one was asked for but not written.
+        Two runs may write into one folder; then all files are those of the last to finish.
+        Raises `FileNotFoundError`, before moving any, if a file was asked for but not written.
         """
         for name in self._names:
             (self.work / name).stat()
@@ -67,7 +67,7 @@ class Staging:
                 self._exchange()
 
     def _exchange(self) -> None:
-        """Move the files of an earlier run out of the way first, so that even a kill leaves no files of two."""
+        """Move the files of an earlier run away first, so that even a kill leaves no mix of two runs."""
         earlier = self.work / EARLIER
         earlier.mkdir(exist_ok=True)
         there = [name for name in self._names if (self.folder / name).exists()]
@@ -78,12 +78,12 @@ class Staging:
 
 @contextmanager
 def staged_outputs(folder: Path, unfinished: Path | None = None) -> Iterator[Staging]:
-    """Stage files for `folder`, made if it is not there; they are moved into it at the end of the `with` block.
+    """Stage files for `folder`, which is made if need be; they move there at the end of the `with` block.
 
-    `unfinished`: the hidden folder of a run that was stopped, to go on in. If the block is left by any exception,
-    an interruption included, no trace of the files stays, nor of the folder if it was made for them, unless there
-    is a journal; files of an earlier run stay as they were.
-    Raises `BadInput` if the folder cannot be written to, if the disk is full, or if another run is in `unfinished`.
+    `unfinished`: the hidden folder of a stopped run, to continue in. If any exception leaves the block, interrupts
+    included, no trace of the files stays, nor of a folder that was made for them, unless there is a journal. Files
+    of an earlier run stay unchanged.
+    Raises `BadInput` if the folder cannot be written to, if the disk is full, or if another run uses `unfinished`.
     """
     made, (work, lock) = _enter(folder, lambda: _open_work(folder, unfinished))
     try:
@@ -101,12 +101,12 @@ def staged_outputs(folder: Path, unfinished: Path | None = None) -> Iterator[Sta
 
 
 def unfinished_in(folder: Path) -> tuple[Path, ...]:
-    """Return the hidden folders of runs for `folder` that were stopped, or are still going on, with a journal."""
+    """Return the hidden folders with a journal of runs for `folder` that were stopped or are still running."""
     return tuple(sorted(work for work in folder.glob(f"{UNFINISHED}*") if _has_journal(work)))
 
 
 def is_going_on(work: Path) -> bool:
-    """Whether the run that this hidden folder belongs to is alive."""
+    """Whether the run of this hidden folder is still alive."""
     lock = try_lock(work / LOCK)
     if lock:
         lock.close()
@@ -120,24 +120,24 @@ def throw_away(work: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise `BadInput` unless files can be written into `folder`, or into a new folder there; leave no trace."""
+    """Raise `BadInput` unless files can be written into `folder`, existing or new; leave no trace."""
     made, _ = _enter(folder, lambda: None)
     _remove_empty(made)
 
 
 def check_room(folder: Path, needed: int) -> None:
-    """Raise `BadInput` unless the disk of `folder`, which need not be there yet, has `needed` free bytes."""
+    """Raise `BadInput` unless the disk of `folder` has `needed` free bytes; the folder need not exist yet."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(there).free
     if free < needed:
         raise BadInput(
-            f"expected room for about {_size(needed)} in {folder}, but {_size(free)} are free; "
+            f"the run needs about {_size(needed)} in {folder}, but {_size(free)} are free; "
             "free some space or name another folder"
         )
 
 
 def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
-    """Make `folder`, try to write into it and `begin`; return the folders that were new, innermost first."""
+    """Make `folder`, try to write into it, then `begin`; return the new folders, innermost first."""
     for _ in range(ATTEMPTS):
         new: list[Path] = []
         try:
@@ -148,10 +148,10 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
                 file.write(b"\0")
             return new, begin()
         except FileNotFoundError:
-            continue  # another run that had made the folder, and did not need it, has just removed it
+            continue  # another run made the folder, did not need it, and has just removed it
         except FileExistsError as error:
             if all(path.is_dir() or not path.exists() for path in (folder, *folder.parents)):
-                continue  # the same, seen while making it; no file is in the way
+                continue  # the same, seen while making the folder; no file is in the way
             _remove_empty(new)
             raise _unusable(folder, error) from error
         except BadInput:
@@ -159,21 +159,21 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
         except (OSError, ValueError) as error:
             _remove_empty(new)
             raise _unusable(folder, error) from error
-    raise BadInput(f"expected a folder to write into, but {folder} keeps vanishing; name another folder")
+    raise BadInput(f"cannot write into {folder}, for it keeps vanishing; name another folder")
 
 
 def _open_work(folder: Path, unfinished: Path | None) -> tuple[Path, BinaryIO]:
-    """Return a run's hidden folder, and its lock; those of runs that died before their first block are removed."""
+    """Return a run's hidden folder and its lock; remove the folders of runs that died before their first block."""
     with locked(folder / ".lock"):
         for left in folder.glob(f"{UNFINISHED}*"):
             if not _has_journal(left):
                 throw_away(left)
         if unfinished and not unfinished.is_dir():
-            raise BadInput(f"expected to go on in {unfinished}, but it is gone; another run has finished it")
+            raise BadInput(f"cannot resume {unfinished}, for it is gone; another run has finished it")
         work = unfinished or Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
         lock = try_lock(work / LOCK)
     if lock is None:
-        raise BadInput(f"expected to go on in {work}, but another run is doing that; wait for it")
+        raise BadInput(f"cannot resume {work}, for another run is resuming it; wait for that run")
     return work, lock
 
 
@@ -184,7 +184,7 @@ def _told_if_full(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise BadInput(f"expected room for the video in {folder}, but the disk is full; free some space") from error
+        raise BadInput(f"cannot write the video into {folder}, for the disk is full; free some space") from error
 
 
 def _has_journal(work: Path) -> bool:
@@ -192,7 +192,7 @@ def _has_journal(work: Path) -> bool:
 
 
 def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Make moves, each from one place to another; if one fails or is interrupted, all are undone."""
+    """Move files; if one move fails or is interrupted, undo all of them."""
     try:
         for here, there in moves:
             here.replace(there)
@@ -210,7 +210,7 @@ def _remove_files(work: Path) -> None:
 
 
 def _leave(work: Path) -> None:
-    """Remove the lock, which nobody holds any more, unless there is something to go on with."""
+    """Remove the lock, which nobody holds any more, unless there is something to resume."""
     _remove_empty([work / JOURNAL])
     _remove_empty([work / EARLIER])
     if not _has_journal(work):
@@ -218,7 +218,7 @@ def _leave(work: Path) -> None:
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders as long as they are empty; another run may be in one by now."""
+    """Remove folders up to the first that is not empty: another run may use it by now."""
     for folder in folders:
         try:
             folder.rmdir()
@@ -228,7 +228,7 @@ def _remove_empty(folders: list[Path]) -> None:
 
 def _unusable(folder: Path, error: OSError | ValueError) -> BadInput:
     reason = getattr(error, "strerror", None) or str(error)
-    return BadInput(f"expected a folder to write into, but {folder} is none ({reason}); name another folder")
+    return BadInput(f"cannot write into the folder {folder} ({reason}); name another folder")
 
 
 def _size(count: int) -> str:

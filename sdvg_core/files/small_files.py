@@ -1,4 +1,4 @@
-"""Small files that a stranger may have written, read whole: bounded in size, and JSON in depth."""
+"""Read small files that a stranger may have written: the size is limited, and the depth of JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEEPEST = 64
 
 
 def read_small(path: Path, limit: int) -> bytes:
-    """Return what is in a file. Raises `OSError`, and `ValueError` if there are more than `limit` bytes."""
+    """Return the content of a file. Raises `OSError`, and `ValueError` if it has more than `limit` bytes."""
     with path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
@@ -23,7 +23,7 @@ def read_small(path: Path, limit: int) -> bytes:
 def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:
     """Return the value of a JSON text.
 
-    Raises `ValueError` if it is none, or nested so deeply that a walk through it could not end well.
+    Raises `ValueError` if it is not JSON, or nested too deeply for code that walks through it.
     """
     try:
         value = json.loads(text, parse_constant=parse_constant)

@@ -1,4 +1,4 @@
-"""Pixel frames into an mp4, block by block, so that a long video is never in memory whole."""
+"""Write pixel frames to an mp4 block by block, so that a long video is never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ..errors import BadInput
 
-# CRF 18 is what the paper's videos were written with. The number of threads is part of the bytes x264 writes, so it
-# must not be the machine's.
+# The paper's videos were written with CRF 18. The number of threads changes the bytes x264 writes, so it must not
+# depend on the machine.
 X264_OPTIONS = {"crf": "18", "preset": "medium"}
 THREADS = 4
-# Without this the name of the muxer's version is written into the file.
+# Without this the muxer writes its version into the file.
 MUXER_OPTIONS = {"fflags": "+bitexact"}
 # ISO/IEC 23091-2: 1 is BT.709 as primaries, as transfer and as matrix; PyAV calls the limited range 1.
 BT709 = 1
@@ -52,8 +52,8 @@ def check_video_size(width: int, height: int) -> None:
 class Mp4Writer:
     """Writes H.264 video, yuv420p, CRF 18, BT.709.
 
-    Now and then x264 writes other bytes for the same frames (benchmarks/LOG.md); what is exact are the latents.
-    Use it in a `with` block. If that is left by an exception, the file is closed but of no use: write to a staged
+    Now and then x264 writes different bytes for the same frames (benchmarks/LOG.md); only the latents are exact.
+    Use it in a `with` block. If an exception leaves the block, the file is closed but useless: write to a staged
     path (`outputs.staged_outputs`), which is then removed. Any suffix will do.
     """
 
@@ -72,7 +72,7 @@ class Mp4Writer:
     def add(self, frames: Tensor) -> None:
         """Append `f c h w` or `1 f c h w`, RGB in [0, 1].
 
-        Raises `BadInput` if the size is odd, or not that of the frames before.
+        Raises `BadInput` if the size is odd, or differs from that of the frames before.
         """
         check_rgb(frames)
         height, width = frames.shape[-2:]
@@ -80,7 +80,7 @@ class Mp4Writer:
             self._open(width, height)
         if (width, height) != self._size:
             raise BadInput(
-                f"expected frames of {self._size[0]}x{self._size[1]} as before, but got {width}x{height}; "
+                f"the frames so far are {self._size[0]}x{self._size[1]}, but these are {width}x{height}; "
                 "keep one size in a video"
             )
         for image in frames.flatten(0, -4):
@@ -92,7 +92,7 @@ class Mp4Writer:
     ) -> None:
         if self._container is None:
             if kind is None:
-                raise BadInput("expected at least one frame for a video, but got none; add frames before the end")
+                raise BadInput("a video needs at least one frame, but got none; add frames before the end")
             return
         try:
             if kind is None:
@@ -113,7 +113,7 @@ class Mp4Writer:
 
 
 def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None:
-    """Write a whole video: frames `f c h w` or `1 f c h w` in [0, 1], or several of these one after another."""
+    """Write a whole video: frames `f c h w` or `1 f c h w` in [0, 1], or several such parts in order."""
     with Mp4Writer(path, fps) as video:
         for part in [frames] if isinstance(frames, Tensor) else frames:
             video.add(part)
@@ -123,7 +123,7 @@ def check_rgb(frames: Tensor) -> None:
     """Raise `BadInput` unless frames are `f 3 h w` or `1 f 3 h w`."""
     if frames.ndim not in (4, 5) or frames.shape[-3] != 3 or (frames.ndim == 5 and frames.shape[0] != 1):
         raise BadInput(
-            f"expected RGB frames of shape (frames, 3, height, width), but got {tuple(frames.shape)}; "
+            f"RGB frames have the shape (frames, 3, height, width), but these have {tuple(frames.shape)}; "
             "give the frames of one video"
         )
 
@@ -131,8 +131,8 @@ def check_rgb(frames: Tensor) -> None:
 def to_yuv420(image: Tensor) -> Tensor:
     """Return an RGB image `c h w` in [0, 1], of even size, as the planes Y, U and V one below the other.
 
-    BT.709, limited range, rounded once and to the nearest: `(3/2 h, w)` uint8. FFmpeg's own conversion does not
-    take the matrix it is told in every version of PyAV. Source: Rec. ITU-R BT.709, items 3.2 to 3.5.
+    BT.709, limited range, rounded once, to the nearest: `(3/2 h, w)` uint8. FFmpeg's own conversion ignores the
+    matrix it is given in some versions of PyAV. Source: Rec. ITU-R BT.709, items 3.2 to 3.5.
     """
     red, green, blue = image.detach().float().clamp(0, 1)
     luma = RED * red + (1 - RED - BLUE) * green + BLUE * blue

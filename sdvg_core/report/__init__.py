@@ -1,1 +1,1 @@
-"""What a run did: the report, its JSON, its pictures and its progress on a terminal."""
+"""What a run did: the report, its JSON, its picture, and progress on a terminal."""

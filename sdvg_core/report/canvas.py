@@ -1,4 +1,4 @@
-"""A sheet to draw on, in pixels of the finished picture; it is drawn larger, so that edges come out smooth."""
+"""A sheet to draw on, in pixels of the finished picture; it is drawn larger and scaled down for smooth edges."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .lettering import fitted, text_mask
 
 INK, FAINT, WHITE = "#222222", "#777777", "#FFFFFF"
 SCALE = 3
-# Of the large drawing.
+# In pixels of the large drawing.
 BOLD, HALO = 1, 5
 
 
 class Canvas:
-    """A white sheet; (0, 0) is its upper left corner."""
+    """A white sheet; (0, 0) is the upper left corner."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
@@ -32,7 +32,7 @@ class Canvas:
         self._large.paste(colour, (x0, y0, x1, y1))
 
     def dot(self, x: float, y: float, radius: float, colour: str, edge: float = 0.0) -> None:
-        """Fill a circle, with an edge of ink so many pixels wide along its rim."""
+        """Fill a circle, with a rim of ink `edge` pixels wide."""
         if edge:
             self._disc(x, y, radius + edge / 2, INK)
         self._disc(x, y, radius - edge / 2, colour)
@@ -60,10 +60,10 @@ class Canvas:
         halo: bool = False,
         turned: bool = False,
     ) -> None:
-        """Write a line whose middle is at height `y`.
+        """Write a line of text with its middle at height `y`.
 
-        `align`: the part of the line that is left of `x`. `room`: the width to cut it to. `halo`: white around the
-        letters. `turned`: upwards, around the point.
+        `align`: the share of the line that lies left of `x`. `room`: the width to cut it to. `halo`: white around
+        the letters. `turned`: upwards, around the point.
         """
         if room is not None:
             text = fitted(text, SCALE * size, SCALE * room)
@@ -84,6 +84,6 @@ def dashes(start: float, end: float, dash: float, gap: float) -> Iterator[tuple[
 
 
 def tint(colour: str, strength: float) -> str:
-    """Return a colour as it looks when spread over white so thinly."""
+    """Return a colour mixed with white; `strength`: the colour's share."""
     parts = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(255 + strength * (part - 255)):02X}" for part in parts)

@@ -1,4 +1,4 @@
-"""How a block came about, in the few words, letters and colours that a picture and a progress bar can show."""
+"""How a block came about, in the few words, letters and colours of the picture and the progress bar."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ..engine.router import Reason
 
 
 class Fate(Enum):
-    """The value is what a legend says."""
+    """The value is the text of a legend."""
 
-    FORCED = "forced: the target's"
-    KEPT = "draft kept"
-    REMADE = "draft rejected, remade by the target"
-    DRAFTED_UNSEEN = "draft kept, not scored"
-    TARGET_UNSEEN = "the target's, no draft made"
-    BAILED_OUT = "bailed out: the target's"
+    FORCED = "forced: by the target"
+    KEPT = "draft accepted"
+    REMADE = "draft rejected, target regenerated"
+    DRAFTED_UNSEEN = "draft accepted, not scored"
+    TARGET_UNSEEN = "by the target, without a draft"
+    BAILED_OUT = "bailed out: by the target"
 
 
-# A script's letters where there is one for it.
+# The letters of a script, where it has one.
 LETTERS = dict(zip(Fate, "FardtB", strict=True))
-# Okabe and Ito's colours, which people with any kind of colour vision tell apart. Green is the drafter's work and
-# orange-red the target's; pale is unseen.
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart. Green stands for the drafter,
+# orange-red for the target; pale means not scored.
 COLOURS = dict(zip(Fate, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC90", "#CC79A7"), strict=True))
 
 _FATES = {

@@ -1,4 +1,4 @@
-"""Letters as masks to draw through, in the font that Pillow brings along."""
+"""Text as masks to draw through, in the font that comes with Pillow."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from bisect import bisect_right
 
 from PIL import Image, ImageDraw, ImageFont, features
 
-# Curly quotes, dashes and the minus sign as a keyboard has them.
+# Curly quotes, dashes and the minus sign become their keyboard versions.
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
-# A sign that the bitmap font has, and that the scalable one draws as its box for what it does not know.
+# A sign that the bitmap font has; the scalable font draws its box for unknown letters.
 UNKNOWN = "¤"
-# Of a capital letter, for each pixel of its size.
+# Height of a capital letter per pixel of font size.
 CAPITAL_HEIGHT = 0.72
 BITMAP_HEIGHT = 11
 
 
 def text_mask(text: str, size: int, stroke: int = 0) -> Image.Image:
-    """Return `text` in white on black, `L`; the middle of a capital letter is halfway up, whatever the letters.
+    """Return `text` in white on black, mode `L`; the middle of a capital letter is always halfway up.
 
     `stroke`: pixels to thicken every line by, on each side.
     """
@@ -35,7 +35,7 @@ def text_mask(text: str, size: int, stroke: int = 0) -> Image.Image:
 
 
 def fitted(text: str, size: int, room: float) -> str:
-    """Return `text` on one line in letters that can be drawn, cut where it is wider than `room` pixels."""
+    """Return `text` on one line in letters the font can draw, cut to `room` pixels."""
     line = drawable(" ".join(text.split()))
     if text_width(line, size) <= room:
         return line
@@ -50,7 +50,7 @@ def text_width(line: str, size: int) -> float:
 
 
 def drawable(text: str) -> str:
-    """Return `text` without accents, and with a box for each letter that Pillow's font does not have."""
+    """Return `text` without accents, and with a box for each letter that Pillow's font lacks."""
     return "".join(map(_drawable, text.translate(PLAIN)))
 
 

@@ -1,7 +1,7 @@
-"""The route of a run as a picture: who made each block, on what scores, and what it took.
+"""The route of a run as a picture: which model made each block, the scores that decided, and the seconds spent.
 
-One column per block, three panels: the fate of the block, its frames' scores against the threshold, its seconds.
-Blocks are counted from 1 here, as everywhere people read, and from 0 in the report.
+One column per block and three panels: the block's fate, its frame scores with the threshold, and its seconds.
+Blocks count from 1 here, as everywhere people read, and from 0 in the report.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .record_json import SECONDS
 from .run_report import RunReport
 from .summary import acceptance, fates
 
-# Green is the drafter's work here too, and orange-red the target's.
+# Here too, green stands for the drafter and orange-red for the target.
 PART_COLOURS = dict(zip(SECONDS, ("#009E73", "#56B4E9", "#F0E442", "#D55E00", "#999999"), strict=True))
 # Pixels.
 COLUMN, NARROWEST, WIDEST = 50, 600, 1600
@@ -33,7 +33,7 @@ PROMPT_LINES = 3
 
 
 def route_picture(report: RunReport) -> Image.Image:
-    """Return the picture of a run's route, RGB; the more blocks, the wider, up to a limit."""
+    """Return the picture of a run's route, RGB; it gets wider with more blocks, up to a limit."""
     blocks, prompts = report.blocks, _prompt_lines(report.blocks)
     strip, scores, seconds = _panels(blocks, top=HEADER + LINE * len(prompts))
     canvas = Canvas(int(strip.right) + RIGHT, int(seconds.bottom) + BOTTOM)
@@ -68,7 +68,7 @@ def _draw_header(canvas: Canvas, report: RunReport, prompts: Sequence[str]) -> N
 
 
 def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
-    """Return a line for each prompt of the run, as long as they are few; none for prompts that are left out."""
+    """Return a line for each prompt of the run, up to a limit; none for hidden prompts."""
     groups = groupby(blocks, key=lambda record: record.prompt)
     scenes = [(prompt, next(group)) for prompt, group in groups if not is_hidden(prompt)]
     if len(scenes) == 1:

@@ -1,4 +1,4 @@
-"""One panel of the route's picture: where blocks and values lie in it, its axis, and its legend."""
+"""One panel of the route's picture: the positions of blocks and values, the axis and the legend."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from ..engine.records import BlockRecord
 from .canvas import INK, Canvas
 
-# Up to so many blocks, each has room for a letter and a number of its own.
+# Up to this many blocks, each has room for its own letter and number.
 ROOM_FOR_TEXT = 32
 TICK_SIZE, KEY_SIZE = 13, 13
 KEY_HEIGHT, KEY_WIDTH = 19, 17
 
-# Draws what a legend explains, from its left end and in its middle.
+# Draws a legend's mark, given the position of its left end and of its middle.
 Mark = Callable[[Canvas, float, float], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A rectangle of the picture, in pixels: `columns` blocks from number `first` on along it, values up it."""
+    """A rectangle of the picture, in pixels: `columns` blocks from number `first` on across it, values upwards."""
 
     left: float
     right: float
@@ -37,11 +37,11 @@ class Panel:
         return (self.right - self.left) / self.columns
 
     def x(self, number: float) -> float:
-        """Return where the middle of a block lies."""
+        """Return the position of the middle of a block."""
         return self.left + (number - self.first + 0.5) * self.column
 
     def y(self, value: float) -> float:
-        """Return where a value lies."""
+        """Return the position of a value."""
         return self.bottom - (value - self.low) / (self.high - self.low) * (self.bottom - self.top)
 
 
@@ -56,7 +56,7 @@ def draw_axis(canvas: Canvas, panel: Panel, title: str) -> None:
 
 
 def number_blocks(canvas: Canvas, panel: Panel, last: int) -> None:
-    """Write the blocks' numbers below the panel, or round ones where there is no room for all."""
+    """Write the blocks' numbers below the panel, or only round ones if there is no room for all."""
     every = [(number, str(number)) for number in range(panel.first, last + 1)]
     for number, text in every if len(every) <= ROOM_FOR_TEXT else nice_ticks(panel.first, last, most=10):
         canvas.text(panel.x(number), panel.bottom + 15, text, TICK_SIZE)
@@ -73,14 +73,14 @@ def explain(canvas: Canvas, panel: Panel, keys: Sequence[tuple[str, Mark]], at_b
 
 
 def swatch(colour: str) -> Mark:
-    """Return the mark of an area of one colour."""
+    """Return a filled mark of one colour."""
     return lambda canvas, x, y: canvas.box(x, y - 4, x + KEY_WIDTH, y + 4, colour)
 
 
 def nice_ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
     """Return at most `most` round values from `low` to `high`, each with its text.
 
-    They are 1, 2 or 5 apart, or that times a power of ten.
+    They are 1, 2 or 5 apart, times a power of ten.
     """
     power = math.floor(math.log10((high - low) / most))
     steps = (times * 10.0**p for p in (power, power + 1) for times in (1, 2, 5))
@@ -91,5 +91,5 @@ def nice_ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
 
 
 def number_of(record: BlockRecord) -> int:
-    """Return the block's number as people count."""
+    """Return the block's number, counted from 1."""
     return record.span.index + 1

@@ -1,4 +1,4 @@
-"""The panel of the route's picture that shows every frame's score against the threshold."""
+"""The panel of the route's picture with every frame's score and the threshold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .canvas import FAINT, INK, Canvas, dashes, tint
 from .fates import COLOURS, fate_of
 from .picture_panel import KEY_WIDTH, ROOM_FOR_TEXT, Mark, Panel, draw_axis, explain, number_of
 
-# Radii, and how much larger the worst frame is than the others.
+# Radii, and how much larger the worst frame is drawn than the others.
 FRAME, SMALL_FRAME, WORST = 2.6, 1.4, 1.6
 ARM = 4.0
 DASH, GAP = 7.0, 3.0
@@ -20,7 +20,7 @@ NUMBER_SIZE, NUMBER_WIDTH = 12, 36
 
 
 def draw_scores(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> None:
-    """Draw the scores of all blocks, each over its own column in the colour of its fate."""
+    """Draw the scores of all blocks, each in its own column, in the colour of the block's fate."""
     for record in blocks:
         left, colour = _left_of(panel, record), tint(COLOURS[fate_of(record)], 0.1)
         canvas.box(left, panel.top, left + panel.column, panel.bottom, colour)
@@ -47,7 +47,7 @@ def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
     """Return the ends of the score axis: all finite scores, thresholds near them, and room for a number below."""
     scores = [s for record in scored for s in record.decision.frame_scores if math.isfinite(s)] or [0.0]
     low, high = min(scores), max(scores)
-    # A millionth, since adding 1 to a number beyond all measure leaves it as it is.
+    # A millionth, since adding 1 to a huge number does not change it.
     room = max(high - low, 1.0, 1e-6 * abs(high))
     thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
     return min([low, *thresholds]) - 0.12 * room, max([high, *thresholds]) + 0.06 * room
@@ -91,7 +91,7 @@ def _draw_frames(canvas: Canvas, panel: Panel, record: BlockRecord, roomy: bool)
 
 
 def _block_score(record: BlockRecord) -> float | None:
-    """Return the score the block was judged by, if that is not its worst frame's."""
+    """Return the score that decided about the block, if it is not its worst frame's."""
     return None if record.decision.score == min(record.decision.frame_scores) else record.decision.score
 
 
@@ -105,7 +105,7 @@ def _score(canvas: Canvas, x: float, y: float, length: float) -> None:
 
 
 def _keys(scored: Sequence[BlockRecord], low: float, high: float) -> list[tuple[str, Mark]]:
-    """Return what the legend explains: only what is there."""
+    """Return the entries of the legend: only for marks that occur."""
     middle = KEY_WIDTH / 2
     keys: list[tuple[str, Mark]] = [
         ("a frame", lambda canvas, x, y: canvas.dot(x + middle, y, FRAME, FAINT)),

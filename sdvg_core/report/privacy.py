@@ -1,7 +1,7 @@
-"""What of a run stays with its author: the text of the prompts, unless they ask for it in the report.
+"""Keep the text of the prompts out of reports, unless their author asks for it.
 
-Settings, seeds and the names of model files are written, because they let a video be made again. So is a hash of
-every prompt: it tells whether two reports are of one prompt, and where the prompt changes.
+Reports do hold settings, seeds and the names of model files, so that a video can be made again. They also hold a
+hash of every prompt: it shows whether two reports have the same prompt, and where the prompt changes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ MARK, DIGITS = "sha256:", 16
 
 
 def hide_prompt(text: str) -> str:
-    """Return what stands for a prompt whose text is left out: `sha256:` and 16 digits; equal prompts share one."""
+    """Return the stand-in for a hidden prompt: `sha256:` and 16 digits, the same for equal prompts."""
     return MARK + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
 def is_hidden(prompt: str) -> bool:
-    """Whether this stands for a prompt whose text was left out."""
+    """Whether this is the stand-in for a hidden prompt."""
     return re.fullmatch(f"{MARK}[0-9a-f]{{{DIGITS}}}", prompt) is not None

@@ -1,4 +1,4 @@
-"""A run's progress on a terminal: every forward pass, each block's fate as it falls, and the time left."""
+"""A run's progress on a terminal: every forward pass, the fate of each block, and the time left."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..engine.router import REJECTED_BY_SCORE, Decision
 from .fates import LETTERS, Fate, fate_of
 
 LETTER_TO_COME, SQUARE, SQUARE_TO_COME = ".", "■", "□"
-# Of the 256 colours that terminals share, those nearest to the picture's.
+# The colours nearest to the picture's, of the 256 that terminals share.
 ANSI = dict(zip(Fate, (33, 36, 202, 115, 216, 175), strict=True))
 # A longer strip would leave no room for the sentence.
 WIDEST_STRIP = 32
 
 
 class RouteBar:
-    """Shows a run on `stream`, standard error by default: a bar on a terminal, else one line per block.
+    """Shows a run on `stream`, standard error by default: a bar on a terminal, otherwise one line per block.
 
-    `steps`: denoising steps of a block, the estimate of its passes until one is done. `colour`: coloured squares
-    instead of letters; None where the stream can show them. `clock`: seconds.
-    Close it whatever happens; `contextlib.closing` does.
+    `steps`: denoising steps of a block, used as an estimate of its passes until one block is done. `colour`:
+    coloured squares instead of letters; None means wherever the stream can show them. `clock`: seconds. Always
+    close it; `contextlib.closing` does.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class RouteBar:
         self._fates: list[Fate] = []
         self._before = 0
         self._began = clock()
-        # Forward passes, and seconds since the beginning, up to the end of the newest block.
+        # Forward passes, and seconds since the start, up to the end of the newest block.
         self._passes_of_blocks, self._seconds_of_blocks = 0, 0.0
         self._passes = 0
         self._bar: _Bar | None = None
@@ -53,16 +53,16 @@ class RouteBar:
             self._bar = _Bar(strip([], blocks, self._colour), file=self._stream, dynamic_ncols=True)
 
     def made_before(self, records: Sequence[BlockRecord]) -> None:
-        """Show the blocks that a run which was stopped had made; they say nothing of the time that is left."""
+        """Show the blocks of an earlier, stopped run; they do not count for the time left."""
         self._fates, self._before = [fate_of(record) for record in records], len(records)
 
     def step(self, kind: str) -> None:
-        """Say that a forward pass begins; `kind` says which, such as `draft`, `target` or `context`."""
+        """Show that a forward pass starts; `kind` is, for example, `draft`, `target` or `context`."""
         self._passes += 1
         self._show(f"block {len(self._fates) + 1}/{self._blocks}: {kind}")
 
     def block(self, record: BlockRecord) -> None:
-        """Say that a block is done."""
+        """Show that a block is done."""
         self._fates.append(fate_of(record))
         self._passes_of_blocks, self._seconds_of_blocks = self._passes, self._clock() - self._began
         line = block_line(record, len(self._fates), self._blocks)
@@ -72,7 +72,7 @@ class RouteBar:
             self._stream.flush()
 
     def close(self) -> None:
-        """Leave the bar as it is and go to the next line; a second time does nothing."""
+        """Leave the bar in place and go to the next line; a second call does nothing."""
         if self._bar is not None:
             self._bar.close()
 
@@ -91,7 +91,7 @@ class RouteBar:
 class _Bar(tqdm):  # type: ignore[type-arg]
     """tqdm's bar with our strip before it and our line after it."""
 
-    # A thread that refreshes bars nobody moves; ours always moves itself.
+    # Turns off the thread that refreshes idle bars; ours refreshes itself.
     monitor_interval = 0
     line = ""
 
@@ -105,7 +105,7 @@ class _Bar(tqdm):  # type: ignore[type-arg]
 
 
 def can_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
-    """Whether `stream` is a terminal that can show coloured squares, and nobody asked for none (no-color.org)."""
+    """Whether `stream` is a terminal that can show coloured squares, and colours are on (no-color.org)."""
     if not stream.isatty() or environment.get("NO_COLOR") or environment.get("TERM") == "dumb":
         return False
     try:
@@ -116,7 +116,7 @@ def can_colour(stream: TextIO, environment: Mapping[str, str]) -> bool:
 
 
 def strip(fates: Sequence[Fate], blocks: int, colour: bool) -> str:
-    """Return one sign per block, `Faara....`; of a long run only the newest blocks and those next to come."""
+    """Return one sign per block, `Faara....`; for a long run, only the newest blocks and the next ones."""
     first = max(0, min(len(fates) - WIDEST_STRIP * 3 // 4, blocks - WIDEST_STRIP))
     shown = fates[first : first + WIDEST_STRIP]
     to_come = min(blocks - first, WIDEST_STRIP) - len(shown)
@@ -126,17 +126,17 @@ def strip(fates: Sequence[Fate], blocks: int, colour: bool) -> str:
 
 
 def expected_passes(passes: int, done: int, blocks: int, steps: int) -> int:
-    """Return how many forward passes a run will take if all its blocks are like the `done` ones.
+    """Return how many forward passes a run will take if all blocks are like the `done` finished ones.
 
-    `passes`: those of the done blocks. `steps`: of a block, as long as none is done.
+    `passes`: those of the finished blocks. `steps`: passes of a block, used while none is finished.
     """
     return math.ceil(passes * blocks / done) if done else blocks * steps
 
 
 def seconds_left(now: float, then: float, done: int, blocks: int) -> float | None:
-    """Return the seconds a run still takes if all its blocks are like the `done` ones; None if none is.
+    """Return the seconds a run still takes if all blocks are like the `done` finished ones; None if none is.
 
-    `now`, `then`: seconds from the run's beginning until now, and until the newest block was done.
+    `now`, `then`: seconds from the start of the run until now, and until the newest block was done.
     """
     return max(then * blocks / done - now, 0.0) if done else None
 
@@ -149,14 +149,14 @@ def _in_minutes(seconds: float | None) -> str:
 
 
 def block_line(record: BlockRecord, number: int, total: int) -> str:
-    """Return what became of a block, the `number`th of `total`, and why, in one line."""
+    """Return what happened to block `number` of `total`, and why, in one line."""
     decision = record.decision
     if decision.accepted:
-        fate = "kept the draft"
+        fate = "draft accepted"
     elif decision.reason in REJECTED_BY_SCORE:
-        fate = "remade by the target"
+        fate = "regenerated by the target"
     else:
-        fate = "made by the target"
+        fate = "generated by the target"
     return f"block {number}/{total}: {fate}, {_evidence(decision)}"
 
 
@@ -173,7 +173,7 @@ def _evidence(decision: Decision) -> str:
 
 
 def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
-    """Return both with two decimals, or with as many as it takes to see that they differ."""
+    """Return both with two decimals, or with as many as it takes to show the difference."""
     for decimals in range(2, 8):
         left, right = f"{score:.{decimals}f}", f"{threshold:.{decimals}f}"
         if left != right:

@@ -1,7 +1,7 @@
 """One block's record as JSON values, and back.
 
-JSON has no word for NaN or infinity, so numbers that are not finite are written as null; the reason beside them
-says what they were.
+JSON has no NaN or infinity, so numbers that are not finite are written as null; the record's reason says which they
+were.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
 
 
 def record_from_dict(data: Mapping[str, Any], where: str) -> BlockRecord:
-    """Return the record that `data` was written from; `where` is what an error calls it.
+    """Return the record that `data` was written from; errors call it `where`.
 
-    Raises `BadInput` if something is missing or of another kind.
+    Raises `BadInput` if something is missing or of the wrong type.
     """
     return BlockRecord(
         span=Span(*(take_count(data, name, where) for name in ("index", "start", "latent_frames"))),
@@ -70,9 +70,9 @@ def seconds_to_dict(seconds: Seconds) -> dict[str, float]:
 
 
 def plain(value: Any) -> Any:
-    """Return `value` made of JSON values alone: tuples as lists, numbers that are not finite as None.
+    """Return `value` as JSON values: tuples as lists, numbers that are not finite as None.
 
-    Raises `TypeError` for anything else, such as a path, which has no place in a file that people pass on.
+    Raises `TypeError` for anything else, such as a path, which does not belong in a file that people pass on.
     """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
@@ -82,23 +82,23 @@ def plain(value: Any) -> Any:
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
         return [plain(inner) for inner in value]
-    raise TypeError(f"expected JSON values in a report, but got {type(value).__name__}; give text or a number")
+    raise TypeError(f"a report holds JSON values, but got {type(value).__name__}; give text or a number")
 
 
 def take(data: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return `data[name]`, which must be of one of `kinds`; a bool is no number, a number is finite."""
+    """Return `data[name]`, which must be of one of `kinds`; a bool is not a number, and numbers must be finite."""
     if not isinstance(data, Mapping) or name not in data:
-        raise _broken(where, f"a field {name}", "it is not there")
+        raise BadInput(f"{where} has no field {name}; use report.json unchanged, as a run wrote it")
     return _of_kind(data[name], name, kinds, where)
 
 
 def _of_kind(value: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         wanted = " or ".join("null" if kind is NONE else kind.__name__ for kind in kinds)
-        raise _broken(where, f"{name} as {wanted}", f"it is {type(value).__name__}")
-    # Also what a whole number may not exceed: beyond it there is no float, and nothing in a report comes near.
+        raise _broken(where, name, wanted, type(value).__name__)
+    # The limit holds for whole numbers too: larger ones may not fit a float, and nothing in a report comes near it.
     if isinstance(value, float | int) and not -LARGEST < value < LARGEST:
-        raise _broken(where, f"a finite {name}, below 1e15", f"it is {value}")
+        raise _broken(where, name, "finite and below 1e15", value)
     return value
 
 
@@ -106,7 +106,7 @@ def take_count(data: Any, name: str, where: str, least: int = 0) -> int:
     """Return a whole number of `least` or more."""
     value: int = take(data, name, (int,), where)
     if value < least:
-        raise _broken(where, f"{name} of {least} or more", f"it is {value}")
+        raise _broken(where, name, f"{least} or more", value)
     return value
 
 
@@ -119,7 +119,7 @@ def take_number(data: Any, name: str, where: str) -> float | None:
 def _decision(data: Mapping[str, Any], where: str) -> Decision:
     name = take(data, "reason", (str,), where)
     if name not in REASONS:
-        raise _broken(where, f"a reason out of {', '.join(REASONS)}", f"it is {name[:40]!r}")
+        raise _broken(where, "reason", f"one of {', '.join(REASONS)}", repr(name[:40]))
     reason = REASONS[name]
     scores = take(data, "frame_scores", (list,), where)
     return Decision(
@@ -137,7 +137,7 @@ def _frame_score(written: Any, where: str) -> float:
 
 
 def _threshold(written: float | None, reason: Reason) -> float | None:
-    """A block that was held against a threshold which is null met the one that all, or none, reach."""
+    """A null threshold that decided a block was infinite: one that every score reaches, or none."""
     if written is None and reason is Reason.REACHED:
         return -math.inf
     if written is None and reason is Reason.FELL_SHORT:
@@ -158,5 +158,7 @@ def _seconds(data: Mapping[str, Any], where: str) -> Seconds:
     return Seconds(**{n: float(take(seconds, n, (float, int), f"{where}, seconds")) for n in SECONDS})
 
 
-def _broken(where: str, expected: str, came: str) -> BadInput:
-    return BadInput(f"expected {expected} in {where}, but {came}; use report.json as it was written")
+def _broken(where: str, name: str, wanted: str, came: object) -> BadInput:
+    return BadInput(
+        f"{name} in {where} must be {wanted}, but is {came}; use report.json unchanged, as a run wrote it"
+    )

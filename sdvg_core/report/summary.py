@@ -18,11 +18,11 @@ def _length(report: RunReport) -> str:
 
 
 def fates(report: RunReport) -> str:
-    """Return how many blocks were kept, remade, forced, and given to the target unseen."""
+    """Return how many blocks were accepted, regenerated, forced, and given to the target without a draft."""
     tally = report.tally
     unseen = tally.by_target - tally.rejected - tally.forced
-    line = f"kept {count(tally.accepted, 'draft')}, remade {tally.rejected}, forced {tally.forced}"
-    return line + (f", given to the target unseen {unseen}" if unseen else "")
+    line = f"accepted {count(tally.accepted, 'draft')}, regenerated {tally.rejected}, forced {tally.forced}"
+    return line + (f", by the target without a draft {unseen}" if unseen else "")
 
 
 def acceptance(report: RunReport) -> str:
@@ -54,7 +54,7 @@ def _time(report: RunReport) -> list[str]:
 
 
 def percent(value: float | None) -> str:
-    """Return a share as people read it."""
+    """Return a share as a percentage."""
     return "unknown" if value is None else f"{100 * value:.1f} %"
 
 

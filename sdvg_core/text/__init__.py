@@ -1,4 +1,4 @@
-"""From a prompt to the text embedding Wan 2.1 is conditioned on."""
+"""Turn a prompt into the text embedding that Wan 2.1 is conditioned on."""
 
 from .prompt import clean_prompt
 from .umt5 import TextEncoder, load_umt5

@@ -1,4 +1,4 @@
-"""Clean a prompt the way Wan 2.1 was trained: repaired characters, no HTML entities, single spaces."""
+"""Clean a prompt as in Wan 2.1's training: repaired characters, no HTML entities, single spaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def clean_prompt(prompt: str) -> str:
     text = html.unescape(html.unescape(_repair(prompt)))
     text = " ".join(text.split())
     if not text:
-        raise BadInput("expected a prompt, but it is empty; describe what the video should show")
+        raise BadInput("the prompt is empty; describe what the video should show")
     return text
 
 
@@ -27,7 +27,7 @@ def _repair(text: str) -> str:
         import ftfy
     except ImportError as error:
         raise BadInput(
-            "expected the ftfy package for a prompt beyond plain ASCII, but it is not installed; "
+            "a prompt beyond plain ASCII needs the ftfy package, but it is not installed; "
             "pip install ftfy, or write the prompt in ASCII"
         ) from error
     return str(ftfy.fix_text(text))

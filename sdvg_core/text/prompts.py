@@ -1,4 +1,4 @@
-"""What each block is to show. A prompt belongs to a block, not to a run."""
+"""What each block should show. A prompt belongs to a block, not to a run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..files.small_files import MEGABYTE, read_small
 
 LONGEST_PROMPT = 20_000
 LARGEST_FILE = 16 * MEGABYTE
-# Control characters but for tabs and line breaks, and halves of a character.
+# Control characters except tabs and line breaks, and lone surrogates.
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSchedule:
-    """Prompts, each with the index of the block from which it holds: `((0, "a calm sea"), (4, "a storm"))`.
+    """Prompts, each with the index of the block it starts at: `((0, "a calm sea"), (4, "a storm"))`.
 
     People, and the files they write, count blocks from 1.
     """
@@ -31,13 +31,13 @@ class PromptSchedule:
 
     def __post_init__(self) -> None:
         if not self.entries:
-            raise BadInput("expected a prompt, but it is empty; describe what the video is to show")
+            raise BadInput("the prompt is empty; describe what the video should show")
         for _, text in self.entries:
             check_prompt(text)
         starts = [start for start, _ in self.entries]
         if starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
             raise BadInput(
-                f"expected prompts from block 1 on, in rising order, but they begin at blocks "
+                f"prompts must start at block 1, in rising order, but they start at blocks "
                 f"{', '.join(str(start + 1) for start in starts)}; number the first one 1 and sort the rest"
             )
 
@@ -47,7 +47,7 @@ class PromptSchedule:
         return tuple(text for _, text in self.entries)
 
     def conditions(self, embeddings: Mapping[str, Tensor], gate_text: str | None = None) -> Conditions:
-        """Return the conditions of the blocks, given the embedding of every text; made once, so they are shared."""
+        """Return the conditions of the blocks, given the embedding of every text; blocks share them."""
         return Conditions(
             tuple((start, Condition(embeddings[text], text, gate_text or text)) for start, text in self.entries)
         )
@@ -65,38 +65,38 @@ class Conditions:
 
 
 def one_prompt(text: str) -> PromptSchedule:
-    """Return the schedule that shows one prompt throughout."""
+    """Return the schedule with one prompt throughout."""
     check_prompt(text)
     return PromptSchedule(((0, text.strip()),))
 
 
 def check_prompt(text: str) -> None:
-    """Raise `BadInput` unless it is text of a length that somebody wrote; line breaks and tabs may be in it."""
+    """Raise `BadInput` unless it is text of sensible length; line breaks and tabs are allowed."""
     if not isinstance(text, str) or not text.strip():
-        raise BadInput("expected a prompt, but it is empty; describe what the video is to show")
+        raise BadInput("the prompt is empty; describe what the video should show")
     if len(text) > LONGEST_PROMPT:
         raise BadInput(
-            f"expected a prompt of at most {LONGEST_PROMPT} characters, but it has {len(text)}; shorten it, "
-            "for the text encoder reads 512 tokens"
+            f"a prompt may have at most {LONGEST_PROMPT} characters, but this one has {len(text)}; shorten it, "
+            "as the text encoder reads only 512 tokens"
         )
     odd = NO_TEXT.search(text)
     if odd is not None:
         raise BadInput(
-            f"expected a prompt of text, but character {odd.start() + 1} of it is the control character "
+            f"a prompt must be plain text, but character {odd.start() + 1} of it is the control character "
             f"U+{ord(odd[0]):04X}; remove it"
         )
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
-    """Read a file of prompts, one video per line; empty lines are left out."""
+    """Read a file of prompts, one video per line; empty lines are skipped."""
     lines = [line.strip() for line in _read_lines(path) if line.strip()]
     if not lines:
-        raise BadInput(f"expected prompts in {path.name}, one per line, but it is empty; write at least one")
+        raise BadInput(f"the prompt file {path.name} is empty; write at least one prompt, one per line")
     return tuple(one_prompt(line) for line in lines)
 
 
 def read_prompt_schedule(path: Path) -> PromptSchedule:
-    """Read a file of prompts for one video, a line each: the block (from 1) it holds from, a colon, the prompt."""
+    """Read a file of prompts for one video, one per line: the block it starts at (from 1), a colon, the prompt."""
     entries = []
     for number, line in enumerate(_read_lines(path), 1):
         if not line.strip():
@@ -104,7 +104,7 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
         match = re.fullmatch(r"\s*([0-9]{1,6})\s*:\s*(\S.*)", line)
         if match is None:
             raise BadInput(
-                f"expected a block number, a colon and a prompt, but line {number} of {path.name} is "
+                f"a line needs a block number, a colon and a prompt, but line {number} of {path.name} is "
                 f"{line[:60]!r}; write for example '4: the storm begins'"
             )
         entries.append((int(match[1]) - 1, match[2].strip()))
@@ -112,11 +112,11 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
 
 
 def _read_lines(path: Path) -> list[str]:
-    """Return the lines as an editor counts them; Python's own would also end at separators inside a prompt."""
+    """Return the lines as an editor counts them; Python's `splitlines` would also split inside a prompt."""
     try:
         text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"expected a UTF-8 text file of prompts, but {path.name} cannot be read ({error}); check the file"
+            f"prompts must be a UTF-8 text file, but {path.name} cannot be read ({error}); check the file"
         ) from error

@@ -16,7 +16,7 @@ from ..files.small_files import MEGABYTE, parse_json, read_small
 
 END = "</s>"
 FILES = ("tokenizer.json", "spiece.model")
-# Where releases keep it: beside the weights, in diffusers' folder, in the original release's folder.
+# Where releases keep it: next to the weights, in diffusers' folder, in the original release's folder.
 FOLDERS = (".", "tokenizer", "../tokenizer", "google/umt5-xxl")
 # umt5-xxl's own are 4.5 and 16.8 MB.
 LARGEST = 64 * MEGABYTE
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokenizer:
-    """Text into token ids. `size`: ids are below it; `end`: the id that closes every prompt; `source`: its file."""
+    """Turns text into token ids. `size`: ids are below it; `end`: the id after every prompt; `source`: its file."""
 
     size: int
     end: int
@@ -36,21 +36,21 @@ class Tokenizer:
     source: str
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """Return the ids of `text`, at most `limit` of them, the end token always the last.
+        """Return the ids of `text`, at most `limit` of them; the last is always the end token.
 
         Raises `BadInput` if the tokenizer turns out to be damaged.
         """
         with _refused(self.source):
             ids = self.split(text)
         if not all(0 <= number < self.size for number in ids):
-            raise BadInput(f"expected ids below {self.size} from {self.source}, but got {max(ids)}; {ADVICE}")
+            raise BadInput(f"{self.source} must give ids below {self.size}, but gave {max(ids)}; {ADVICE}")
         if len(ids) >= limit:
-            log.warning("the prompt has %d tokens; the last %d are not read", len(ids) + 1, len(ids) + 1 - limit)
+            log.warning("the prompt has %d tokens; the last %d are ignored", len(ids) + 1, len(ids) + 1 - limit)
         return [*ids[: limit - 1], self.end]
 
 
 def find_tokenizer(near: Path) -> Path | None:
-    """Return the tokenizer file in or beside a folder of weights, if there is one."""
+    """Return the tokenizer file in or next to a folder of weights, if there is one."""
     folder = near if near.is_dir() else near.parent
     candidates = (folder / place / name for place in FOLDERS for name in FILES)
     return next((path for path in candidates if path.is_file()), None)
@@ -64,22 +64,22 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     path = Path(path)
     file = find_tokenizer(path) if path.is_dir() else path
     if file is None or not file.is_file():
-        raise BadInput(f"expected a tokenizer, but there is none at {path}; {ADVICE}")
+        raise BadInput(f"there is no tokenizer at {path}; {ADVICE}")
     if file.suffix == ".json":
         return _from_json(file)
     if file.suffix == ".model":
         with _refused(file.name):
             return tokenizer_from_bytes(read_small(file, LARGEST), file.name)
-    raise BadInput(f"expected a tokenizer as .json or .model, but got {file.name}; {ADVICE}")
+    raise BadInput(f"a tokenizer is a .json or .model file, but got {file.name}; {ADVICE}")
 
 
 def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
-    """Load a SentencePiece model that is already in memory; `source` names it in errors."""
+    """Load a SentencePiece model from memory; `source` names it in errors."""
     from sentencepiece import SentencePieceProcessor
 
     with _refused(source):
         if not model:
-            raise ValueError("no bytes")  # which SentencePiece would take for a model, and then do nothing
+            raise ValueError("no bytes")  # SentencePiece would accept an empty model and then do nothing
         pieces = SentencePieceProcessor(model_proto=model)
         return _checked(Tokenizer(pieces.get_piece_size(), pieces.eos_id(), pieces.encode, source))
 
@@ -101,10 +101,10 @@ def _from_json(file: Path) -> Tokenizer:
 
 
 def _check_content(content: Any, source: str) -> None:
-    """See that no pattern and no character map in there would cost time or memory without end.
+    """Refuse patterns and character maps that would cost unlimited time or memory.
 
-    A pattern of groups can take for ever on a short prompt; UMT5's is of two or more spaces. A map begins with its
-    length, for which the tokenizers package makes room before it looks for the rest.
+    A pattern with groups can take forever on a short prompt; UMT5's only matches two or more spaces. A map starts
+    with its length, and the tokenizers package allocates that much before it reads the rest.
     """
     inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     for value in inner:
@@ -113,39 +113,39 @@ def _check_content(content: Any, source: str) -> None:
         return
     pattern = content.get("Regex", "")
     if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN or set(pattern) & set("()|"):
-        raise BadInput(f"expected a simple pattern in {source}, but found {pattern!r:.80}; {ADVICE}")
+        raise BadInput(f"patterns in {source} must be simple, but found {pattern!r:.80}; {ADVICE}")
     charmap = content.get("precompiled_charsmap")
     if isinstance(charmap, str) and _longer_than_it_is(charmap):
-        raise BadInput(f"expected a whole character map in {source}, but it says to be longer than it is; {ADVICE}")
+        raise BadInput(f"the character map in {source} is not whole, but shorter than it states; {ADVICE}")
 
 
 def _longer_than_it_is(charmap: str) -> bool:
     try:
         content = base64.b64decode(charmap)
     except binascii.Error:
-        return False  # which the tokenizers package refuses
+        return False  # the tokenizers package refuses it
     length, rest = content[:4], content[4:]
     return int.from_bytes(length, "little") > len(rest)
 
 
 def _checked(tokenizer: Tokenizer) -> Tokenizer:
     if not 0 <= tokenizer.end < tokenizer.size:
-        raise BadInput(f"expected the end token {END} in {tokenizer.source}, but it has none; {ADVICE}")
+        raise BadInput(f"{tokenizer.source} has no end token {END}; {ADVICE}")
     return tokenizer
 
 
 @contextmanager
 def _refused(source: str) -> Iterator[None]:
-    """Turn whatever a damaged tokenizer raises, when it is read or when it is used, into a refusal."""
+    """Turn whatever a damaged tokenizer raises, when read or when used, into `BadInput`."""
     try:
         yield
     except BadInput:
         raise
     except BaseException as error:
-        # The tokenizers package raises nothing narrower than Exception; a panic of its Rust code is not even that,
-        # and its class cannot be imported.
+        # The tokenizers package raises plain Exceptions. A panic of its Rust code is not even an Exception, and its
+        # class cannot be imported.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise BadInput(
-            f"expected a whole tokenizer in {source}, but it cannot be read ({first_line(error)}); {ADVICE}"
+            f"the tokenizer in {source} is damaged and cannot be read ({first_line(error)}); {ADVICE}"
         ) from error

@@ -1,6 +1,6 @@
 """The UMT5 text encoder of Wan 2.1: a prompt becomes one vector per token.
 
-The layers are transformers' `UMT5EncoderModel`; tiny and full-size encoders come through the same code.
+The layers are transformers' `UMT5EncoderModel`; tiny and full-size encoders use the same code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .umt5_weights import (
 )
 
 WAN_TEXT_LEN = 512
-# UMT5 rounds its vocabulary up and adds unused entries (384 in all); a greater gap is another model's tokenizer.
+# UMT5 rounds its vocabulary up and adds unused entries (384 in all); a larger gap means another model's tokenizer.
 SPARE_ROWS = 512
 
 
@@ -52,7 +52,7 @@ class TextEncoder:
         tokens = torch.zeros(1, self.text_len, dtype=torch.long, device=self._device)
         tokens[0, : len(ids)] = torch.tensor(ids, device=self._device)
         real = torch.arange(self.text_len, device=self._device)[None] < len(ids)
-        # Padding goes through the layers, masked: attention over fewer rows would round differently.
+        # Padding goes through the layers too, masked: attention over fewer rows would round differently.
         hidden: Tensor = self._model(input_ids=tokens, attention_mask=real.long()).last_hidden_state
         return hidden.masked_fill(~real[..., None], 0)
 
@@ -67,13 +67,13 @@ def load_umt5(
 ) -> TextEncoder:
     """Load the UMT5 encoder from ComfyUI's file, the original release's, or a diffusers folder.
 
-    `tokenizer`: a file or folder; without it the one inside the weights is used, or one found beside them.
-    `dtype`: what the encoder computes in; fp8 and fp16 files are brought to it while they are read.
+    `tokenizer`: a file or folder; by default the one inside the weights, or one found next to them.
+    `dtype`: the encoder computes in it; fp8 and fp16 files are converted while they are read.
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's, or if `dtype` is float16.
     """
     if dtype not in (torch.bfloat16, torch.float32):
         raise BadInput(
-            f"expected bfloat16 or float32, but got {dtype}, in which UMT5 overflows; choose one of the two"
+            f"UMT5 computes in bfloat16 or float32, but got {dtype}, in which it overflows; choose one of the two"
         )
     stored, sizes, model = open_umt5(path)
     words = _find_words(stored, tokenizer, Path(path))
@@ -83,9 +83,9 @@ def load_umt5(
 
 
 def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
-    """Return the file, the encoder's sizes, and the module its tensors belong in, still empty.
+    """Return the file, the encoder's sizes, and the still empty module for its tensors.
 
-    Raises `BadInput` if the encoder could not be loaded; whether there is a tokenizer is not looked at.
+    Raises `BadInput` if the encoder could not be loaded; does not check whether there is a tokenizer.
     """
     path = Path(path)
     stored = open_weights(path / "text_encoder" if (path / "text_encoder").is_dir() else path)
@@ -105,14 +105,14 @@ def _find_words(stored: WeightFile, given: str | Path | None, path: Path) -> Tok
         return tokenizer_from_bytes(stored[SPIECE].to(torch.uint8).numpy().tobytes(), stored.path.name)
     found = find_tokenizer(path)
     if found is None:
-        raise BadInput(f"expected a tokenizer in or beside {path}, but there is none; {TOKENIZER_ADVICE}")
+        raise BadInput(f"there is no tokenizer in or next to {path}; {TOKENIZER_ADVICE}")
     return load_tokenizer(found)
 
 
 def _check_vocabulary(words: Tokenizer, sizes: Umt5Sizes, stored: WeightFile) -> None:
     if not sizes.vocabulary - SPARE_ROWS <= words.size <= sizes.vocabulary:
         raise BadInput(
-            f"expected the tokenizer of {stored.path.name}, whose vocabulary has {sizes.vocabulary} entries, "
+            f"the tokenizer must belong to {stored.path.name}, whose vocabulary has {sizes.vocabulary} entries, "
             f"but this one has {words.size}; {TOKENIZER_ADVICE}"
         )
 

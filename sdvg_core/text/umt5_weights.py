@@ -1,4 +1,4 @@
-"""UMT5 encoder weights: three ways to name them, and the sizes off their shapes.
+"""UMT5 encoder weights: three naming styles, and sizes taken from the shapes.
 
 Names: Hugging Face's (ComfyUI's too), and the original Wan release's.
 """
@@ -43,7 +43,7 @@ _BLOCK = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Umt5Sizes:
-    """What it takes to build the encoder."""
+    """The sizes needed to build the encoder."""
 
     vocabulary: int
     width: int
@@ -55,7 +55,7 @@ class Umt5Sizes:
 
 
 def with_hf_names(file: WeightFile) -> WeightFile:
-    """Return the encoder's tensors under Hugging Face's names; whatever else the file holds is left out."""
+    """Return the encoder's tensors under Hugging Face's names, without anything else in the file."""
     has_table = TABLE in file or "token_embedding.weight" in file
 
     def rename(name: str) -> str | None:
@@ -78,15 +78,15 @@ def from_original(name: str) -> str:
 
 
 def read_sizes(file: WeightFile) -> Umt5Sizes:
-    """Read the sizes off weights with Hugging Face's names. Raises `BadInput` if they are not UMT5's."""
+    """Read the sizes from weights with Hugging Face's names. Raises `BadInput` if they are not UMT5's."""
     layers = _count_layers(file)
     if TABLE not in file or layers == 0:
-        raise BadInput(f"expected the UMT5 text encoder, but {file.path.name} is not one; {ADVICE}")
+        raise BadInput(f"the text encoder must be UMT5, but {file.path.name} is not; {ADVICE}")
     bias = "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
     if layers > 1 and not any(bias.format(n) in file for n in range(1, layers)):
         raise BadInput(
-            f"expected UMT5, which has a position bias in every layer, but {file.path.name} is a T5, "
-            f"which has one; {ADVICE}"
+            f"the text encoder must be UMT5, with a position bias in every layer, but {file.path.name} is a T5, "
+            f"with only one; {ADVICE}"
         )
     vocabulary, width = _shape(file, TABLE)
     buckets, heads = _shape(file, bias.format(0))
@@ -108,16 +108,16 @@ def _count_layers(file: WeightFile) -> int:
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
     if name not in file.info:
-        raise BadInput(f"expected the whole UMT5 text encoder, but {file.path.name} lacks {name}; {ADVICE}")
+        raise BadInput(f"the UMT5 text encoder is not whole, but lacks {name} in {file.path.name}; {ADVICE}")
     shape = file.info[name].shape
     if not is_shape_of_weight(shape, 2):
         raise BadInput(
-            f"expected the UMT5 text encoder, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
+            f"the text encoder must be UMT5, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
         )
     return shape
 
 
 def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:
-    """Return `UMT5EncoderModel` weights as ComfyUI's text encoder files hold them, with their tokenizer inside."""
+    """Return `UMT5EncoderModel` weights in the form of ComfyUI's text encoder files, with the tokenizer inside."""
     kept = {name: tensor for name, tensor in weights.items() if name != TABLE_COPY}
     return {**kept, SPIECE: torch.frombuffer(bytearray(spiece), dtype=torch.uint8)}

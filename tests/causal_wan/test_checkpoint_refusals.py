@@ -15,7 +15,7 @@ def refusal(path) -> str:
     with pytest.raises(BadInput) as caught:
         load_wan(path)
     message = str(caught.value)
-    assert ", but " in message
+    assert ", but " in message or message.startswith("no ")
     assert "; " in message
     return message
 
@@ -184,7 +184,7 @@ def test_a_number_of_blocks_that_cannot_be_is_refused_at_once(tmp_path):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    assert "nothing" in refusal(tmp_path / "none.safetensors")
+    assert "no weight file at" in refusal(tmp_path / "none.safetensors")
 
 
 def test_a_dtype_that_cannot_be_computed_in_is_refused(tmp_path):

@@ -154,7 +154,7 @@ def test_shards_are_one_file_to_the_reader(tmp_path):
 def test_a_shard_outside_the_folder_or_of_another_kind_is_refused(tmp_path, shard):
     """An index that names itself would be opened for ever."""
     message = refusal(write_shards(tmp_path, {"a": "m-1.safetensors", "b": shard}))
-    assert "expected safetensors shards beside m.safetensors.index.json" in message
+    assert "m.safetensors.index.json must name safetensors shards next to it" in message
 
 
 @pytest.mark.parametrize("weight_map", [None, [], {}, 3, "m-1.safetensors"])
@@ -169,15 +169,17 @@ def test_an_index_that_is_no_json_object_is_refused(tmp_path, text):
 
 
 def test_a_missing_shard_and_a_missing_tensor_are_named(tmp_path):
-    assert "m-3.safetensors is missing" in refusal(write_shards(tmp_path, {"a": "m-3.safetensors"}))
+    assert "names m-3.safetensors, but that shard is missing" in refusal(
+        write_shards(tmp_path, {"a": "m-3.safetensors"})
+    )
     assert "c is not in m-2.safetensors" in refusal(write_shards(tmp_path, {"c": "m-2.safetensors"}))
 
 
 def test_a_folder_with_several_files_or_none_is_refused(tmp_path):
-    assert "found none" in refusal(tmp_path)
+    assert " has none; name the file" in refusal(tmp_path)
     for name in ("a", "b"):
         save_file(state(), tmp_path / f"{name}.safetensors")
-    assert "found a.safetensors, b.safetensors" in refusal(tmp_path)
+    assert " has a.safetensors, b.safetensors; name the file" in refusal(tmp_path)
 
 
 # --- neither
@@ -190,4 +192,4 @@ def test_another_kind_of_file_is_refused(tmp_path, name):
 
 
 def test_a_path_with_nothing_at_it_is_refused(tmp_path):
-    assert "there is nothing at" in refusal(tmp_path / "a.safetensors")
+    assert "no weight file at" in refusal(tmp_path / "a.safetensors")

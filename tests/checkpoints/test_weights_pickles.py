@@ -118,7 +118,7 @@ def test_a_damaged_pickle_is_refused_and_never_a_traceback(tmp_path, legacy):
     [[torch.ones(1)], torch.ones(1), {}, {"a": 1}, {"a": {"b": {"c": torch.ones(1)}}}, {1: torch.ones(1)}],
 )
 def test_a_pickle_without_named_tensors_is_refused(tmp_path, content):
-    assert "expected named tensors" in refusal(write_pickle(tmp_path / "a.pt", content))
+    assert "a checkpoint holds named tensors" in refusal(write_pickle(tmp_path / "a.pt", content))
 
 
 def test_several_models_under_unknown_names_are_refused(tmp_path):

@@ -25,7 +25,7 @@ def test_inspect_says_what_a_file_is(files, capsys):
     assert (found["kind"], found["would_load"]) == ("causal Wan 2.1 transformer", True)
     assert main(["inspect", str(files.vae)]) == 0
     assert "Wan 2.1 VAE" in capsys.readouterr().out
-    assert "nothing at" in refused(capsys, ["inspect", "nowhere.safetensors"])
+    assert "no weight file at" in refused(capsys, ["inspect", "nowhere.safetensors"])
 
 
 def test_doctor_lists_what_is_missing_and_where_to_get_it(tmp_path, files, capsys):

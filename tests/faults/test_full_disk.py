@@ -43,7 +43,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(
     monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)
     assert main([*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "expected room for about " in line
+    assert "the run needs about " in line
     assert "but 0.0 MB are free; free some space or name another folder" in line
     assert not (tmp_path / "out").exists()
 
@@ -68,7 +68,7 @@ def test_the_room_of_a_video_is_foreseen_within_reason(files: ModelFiles, tmp_pa
 
 def test_room_is_looked_for_where_the_folder_will_be(tmp_path: Path) -> None:
     check_room(tmp_path / "new" / "run", 1)
-    with pytest.raises(BadInput, match=r"expected room for about .* GB in .*run, but"):
+    with pytest.raises(BadInput, match=r"the run needs about .* GB in .*run, but"):
         check_room(tmp_path / "new" / "run", 10**18)
     assert names(tmp_path) == []
 
@@ -118,7 +118,7 @@ def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(
         assert main([*arguments, "--output", str(small_disk / "out")]) == 2
     lines: list[Any] = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
     assert "of 9 blocks of" in lines[0]
-    assert "but the disk is full; free some space" in lines[1]
+    assert "for the disk is full; free some space" in lines[1]
     assert [name[0] for name in names(small_disk / "out")] == ["."]
     subprocess.run(["mount", "-o", "remount,size=4m", str(small_disk)], check=True)
     assert made(small_disk / "out", [*arguments, "--resume"])[:2] == whole[:2]
@@ -134,5 +134,5 @@ def test_a_real_folder_that_is_read_only_is_refused_before_any_model_is_opened(
     for folder in (small_disk, small_disk / "new"):
         assert main([*missing, "--output", str(folder)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "expected a folder to write into" in line
+        assert "cannot write into the folder" in line
         assert "Read-only file system" in line

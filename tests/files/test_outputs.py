@@ -162,7 +162,7 @@ def test_checking_a_folder_leaves_no_trace(tmp_path: Path, inside: str) -> None:
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path, inside: str) -> None:
     (tmp_path / "file").write_text("")
     for use in (check_writable, lambda folder: staged_outputs(folder).__enter__()):
-        with pytest.raises(BadInput, match=r"expected a folder to write into, but .* name another folder"):
+        with pytest.raises(BadInput, match=r"cannot write into the folder .* name another folder"):
             use(tmp_path / inside)
     assert files(tmp_path) == {"file": ""}
 

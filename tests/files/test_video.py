@@ -108,13 +108,13 @@ def test_odd_sizes_are_refused(tmp_path: Path, height: int, width: int) -> None:
 
 
 def test_a_change_of_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="expected frames of 48x32 as before, but got 32x48"):
+    with pytest.raises(BadInput, match="the frames so far are 48x32, but these are 32x48"):
         write_mp4(tmp_path / "video.mp4", [moving_stripes(2), moving_stripes(2, 48, 32)], 16)
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 48), (2, 4, 32, 48), (2, 1, 3, 32, 48)])
 def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(BadInput, match=r"expected RGB frames of shape \(frames, 3, height, width\)"):
+    with pytest.raises(BadInput, match=r"RGB frames have the shape \(frames, 3, height, width\)"):
         check_rgb(torch.zeros(shape))
 
 

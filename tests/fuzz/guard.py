@@ -136,8 +136,8 @@ def _spoken(raised: BaseException | None) -> str:
 
 
 # A refusal says what was expected and what came, in whatever words, and after a semicolon what to do.
-STATES = re.compile(r", but | is | are | has | have | holds | no | not | cannot | must ")
-ADVICE = re.compile(r"\S; \w+ ")
+STATES = re.compile(r", but |^ no | is | are | has | have | holds | no | not | cannot | must ")
+ADVICE = re.compile(r"; \w+ ")
 
 
 def spoken_badly(sentence: str) -> str:

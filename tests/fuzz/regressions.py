@@ -38,15 +38,21 @@ def cases() -> dict[str, Case]:
 
 def headers() -> Iterator[tuple[str, Case]]:
     """Safetensors headers and the names in them."""
-    yield "a header that states 100 MB", _weights(struct.pack("<Q", 100_000_000) + b"{}", "header of at most")
-    yield "a name that clears the screen", _weights(safetensors([("\x1b[2J", "F32", (1,))]), "printable names")
-    yield "a name of a megabyte", _weights(safetensors([("x" * 10**6, "F32", (1,))]), "printable names")
+    yield "a header that states 100 MB", _weights(struct.pack("<Q", 100_000_000) + b"{}", "header may have at most")
+    yield (
+        "a name that clears the screen",
+        _weights(safetensors([("\x1b[2J", "F32", (1,))]), "must be short and printable"),
+    )
+    yield "a name of a megabyte", _weights(safetensors([("x" * 10**6, "F32", (1,))]), "must be short and printable")
     many = {f"{n:x}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for n in range(200_000)}
     yield (
         "a tensor of nothing, 2**64 - 1 wide",
-        _weights(safetensors([("a", "F32", (0, 2**64 - 1))]), "that can be"),
+        _weights(safetensors([("a", "F32", (0, 2**64 - 1))]), "must have possible sizes"),
     )
-    yield "a header of 200,000 tensors", _weights(assembled(json.dumps(many).encode(), b""), "header of at most")
+    yield (
+        "a header of 200,000 tensors",
+        _weights(assembled(json.dumps(many).encode(), b""), "header may have at most"),
+    )
 
 
 def sizes() -> Iterator[tuple[str, Case]]:
@@ -67,7 +73,7 @@ def sizes() -> Iterator[tuple[str, Case]]:
             words = _too_long(number, "unknown")
             yield f"vae, {name.split('.')[1]} {kind}", _model("vae", entries, words)
     wide = [(n, d, (2**62, 0) if n == "shared.weight" else s) for n, d, s in models.text_encoder_entries()[0]]
-    yield "text encoder, a table of 2**62 rows of nothing", _model("text-encoder", wide, "that can be")
+    yield "text encoder, a table of 2**62 rows of nothing", _model("text-encoder", wide, "must have possible sizes")
     whole = [(n, "I8", s) for n, _, s in models.vaes()[0]]
     yield "a vae of whole numbers", _model("vae", whole, "another quantisation")
     flat = [(n, d, () if n == "decoder.conv_out.weight" else s) for n, d, s in models.vaes()[0]]
@@ -137,11 +143,11 @@ def pickles() -> Iterator[tuple[str, Case]]:
 def shards() -> Iterator[tuple[str, Case]]:
     """Shards that lie elsewhere."""
     for name, shard, words in (
-        ("a shard with a name too long for the disk", "n" * 300 + ".safetensors", "is missing"),
-        ("a shard on another drive", "C:m-1.safetensors", "beside"),
-        ("a shard in another stream", "m-1.sft:x.sft", "beside"),
-        ("a shard with an end of text in it", "\0.safetensors", "beside"),
-        ("a shard beside the folder", "../outside.safetensors", "beside"),
+        ("a shard with a name too long for the disk", "n" * 300 + ".safetensors", "shard is missing"),
+        ("a shard on another drive", "C:m-1.safetensors", "next to it"),
+        ("a shard in another stream", "m-1.sft:x.sft", "next to it"),
+        ("a shard with an end of text in it", "\0.safetensors", "next to it"),
+        ("a shard beside the folder", "../outside.safetensors", "next to it"),
     ):
         index = to_json({"weight_map": {"a": shard}})
         yield name, Case("shards", {"m.safetensors.index.json": index}, words)
@@ -152,14 +158,14 @@ def words_files() -> Iterator[tuple[str, Case]]:
     unigram, whole, *strange = texts.tokenizer_seeds()
     for name, content, words in (
         ("a tokenizer that panics", strange[0], "cannot be read"),
-        ("a pattern that takes for ever", strange[1], "simple pattern"),
-        ("another pattern that takes for ever", strange[2], "simple pattern"),
+        ("a pattern that takes for ever", strange[1], "patterns in tokenizer.json must be simple"),
+        ("another pattern that takes for ever", strange[2], "patterns in tokenizer.json must be simple"),
         ("a tokenizer without its unknown token", _without_unknown(whole), "cannot be read"),
         ("an end token beyond the vocabulary", _far_end(whole), "end token"),
         (
             "a character map of four gigabytes, it says",
             {**unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "9" * 64}},
-            "a whole character map",
+            "character map in .* is not whole",
         ),
         ("a deep tokenizer", {**unigram, "x": "\x01deeper\x01"}, "nested too deeply"),
     ):
@@ -176,7 +182,7 @@ def reports() -> Iterator[tuple[str, Case]]:
         ("a rate of 400 digits", {"fps": 10**400}, "finite"),
         ("seconds of 400 digits", {"target_only_seconds": -(10**400)}, "finite"),
         ("a score of 400 digits", {"blocks": [{**judged, "frame_scores": [10**400]}]}, "finite"),
-        ("a block never decoded", {"blocks": [{**block, "decodes": 0}]}, "decodes of 1 or more"),
+        ("a block never decoded", {"blocks": [{**block, "decodes": 0}]}, "must be 1 or more"),
         ("settings without a floor", {"settings": {"x": "\x01deep\x01"}}, "cannot be read"),
     ):
         yield name, Case("report", {"report.json": to_json({**seed, **changed})}, words)
@@ -218,7 +224,7 @@ def values() -> Iterator[tuple[str, Case]]:
         ("a thousand million blocks", "sampler", {"blocks": 10**9}, "at least 1 block"),
         ("blocks in words", "sampler", {"blocks": "9"}, "at least 1 block"),
         ("half a character", "sampler", {"prompt": "a \ud800"}, "control character U[+]D800"),
-        ("a number as a prompt", "sampler", {"prompt": 5}, "expected a prompt"),
+        ("a number as a prompt", "sampler", {"prompt": 5}, "the prompt is empty"),
         ("a seed in words", "sampler", {"seed": "42"}, "expected a seed"),
         ("a schedule without end", "sampler", {"schedule": ",".join(["1"] * 100_000)}, "a schedule"),
         ("a schedule that is a list", "sampler", {"schedule": [1000]}, "a schedule"),
@@ -250,7 +256,7 @@ def _model(reader: str, entries: list[Entry], words: str, metadata: Any = None) 
 
 
 def _too_long(number: str, words: str) -> str:
-    return words if len(number) < 500 else "printable names"
+    return words if len(number) < 500 else "must be short and printable"
 
 
 def _wan() -> list[Entry]:

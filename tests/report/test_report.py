@@ -234,23 +234,23 @@ def test_rates_in_a_file_are_not_believed() -> None:
     "where, field, value, sentence",
     [
         ((), "schema_version", 2, "version 2; read it with the version of sdvg that wrote it"),
-        ((), "schema_version", True, "schema_version as int in the run report, but it is bool"),
-        ((), "blocks", {}, "blocks as list"),
+        ((), "schema_version", True, "schema_version in the run report must be int, but is bool"),
+        ((), "blocks", {}, "blocks in the run report must be list"),
         ((), "blocks", [], "at least one block"),
-        ((), "blocks", [7], "a field index in entry 0 of blocks"),
-        ((), "fps", 0, "fps above 0"),
-        ((), "fps", math.nan, "a finite fps"),
-        ((), "notes", [1], "versions and notes as text"),
-        ((), "versions", {"torch": 2}, "versions and notes as text"),
-        ((), "target_only_seconds", 9.0, "target_only_source together"),
-        (("blocks", 1), "index", -1, "index of 0 or more in entry 1"),
-        (("blocks", 1), "index", "1", "index as int in entry 1 of blocks, but it is str"),
-        (("blocks", 1), "reason", "tired", "a reason out of forced, reached"),
-        (("blocks", 1), "accepted", 1, "accepted as bool"),
-        (("blocks", 1), "frame_scores", ["good"], "a frame score as float or int or null"),
-        (("blocks", 1), "draft", 3, "draft as dict or null"),
-        (("blocks", 1, "draft"), "encodes", 1.5, "encodes as int in entry 1 of blocks, draft"),
-        (("blocks", 1, "seconds"), "score", None, "score as float or int in entry 1 of blocks, seconds"),
+        ((), "blocks", [7], "entry 0 of blocks has no field index"),
+        ((), "fps", 0, "fps must be above 0"),
+        ((), "fps", math.nan, "fps in the run report must be finite"),
+        ((), "notes", [1], "versions and notes must be text"),
+        ((), "versions", {"torch": 2}, "versions and notes must be text"),
+        ((), "target_only_seconds", 9.0, "target_only_source go together"),
+        (("blocks", 1), "index", -1, "index in entry 1 of blocks must be 0 or more"),
+        (("blocks", 1), "index", "1", "index in entry 1 of blocks must be int, but is str"),
+        (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks must be one of forced, reached"),
+        (("blocks", 1), "accepted", 1, "accepted in entry 1 of blocks must be bool"),
+        (("blocks", 1), "frame_scores", ["good"], "a frame score in .* must be float or int or null"),
+        (("blocks", 1), "draft", 3, "draft in entry 1 of blocks must be dict or null"),
+        (("blocks", 1, "draft"), "encodes", 1.5, "encodes in entry 1 of blocks, draft must be int"),
+        (("blocks", 1, "seconds"), "score", None, "score in entry 1 of blocks, seconds must be float or int"),
     ],
 )
 def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(
@@ -268,7 +268,7 @@ def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(
 def test_every_field_that_is_read_is_missed() -> None:
     whole = report(of_every_reason()).as_dict()
     for name in set(whole) - {"totals"}:
-        with pytest.raises(BadInput, match=f"a field {name} in the run report, but it is not there"):
+        with pytest.raises(BadInput, match=f"the run report has no field {name}; use report.json"):
             report_from_dict({key: value for key, value in whole.items() if key != name})
 
 
@@ -287,7 +287,7 @@ def test_a_file_that_is_missing_or_another_json_is_refused(tmp_path: Path) -> No
     with pytest.raises(BadInput, match="FileNotFoundError"):
         read_report(tmp_path / "report.json")
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(BadInput, match="a field schema_version"):
+    with pytest.raises(BadInput, match="no field schema_version"):
         read_report(tmp_path / "other.json")
 
 
@@ -303,7 +303,7 @@ def test_the_summary_says_what_happened_by_both_conventions() -> None:
     run = report(of_every_reason(), target_only_seconds=242.0, target_only_source="measured", notes=("A note.",))
     assert summarise(run).splitlines() == [
         "11 blocks, 129 pixel frames, 5.4 s at 24 fps",
-        "kept 4 drafts, remade 4, forced 1, given to the target unseen 2",
+        "accepted 4 drafts, regenerated 4, forced 1, by the target without a draft 2",
         "acceptance rate 42.9 % (3 of 7 scored), draft share 36.4 % (4 of 11 blocks)",
         "worst frame -3.00: pixel frame 1 of block 10",
         "121.0 s in blocks: draft 16.5, decode 5.5, score 2.8, target 88.0, context 8.2",
@@ -314,6 +314,6 @@ def test_the_summary_says_what_happened_by_both_conventions() -> None:
 
 def test_the_summary_of_a_run_without_scores_is_silent_about_them() -> None:
     text = summarise(report([Decision(accepted=False, reason=Reason.FORCED)]))
-    assert "kept 0 drafts, remade 0, forced 1\ndraft share 0.0 % (0 of 1 block)\n" in text
+    assert "accepted 0 drafts, regenerated 0, forced 1\ndraft share 0.0 % (0 of 1 block)\n" in text
     assert "worst" not in text
     assert "acceptance" not in text

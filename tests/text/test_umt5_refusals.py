@@ -29,9 +29,11 @@ def make_weights(layers=2, rows=ROWS):
 
 WO = "encoder.block.1.layer.1.DenseReluDense.wo"
 SPOILED = {
-    "sample.safetensors is not one; give models_t5": lambda w: {"blocks.0.self_attn.q.weight": torch.ones(2, 2)},
-    "is a T5, which has one": lambda w: {n: t for n, t in w.items() if n != BIAS.format(1)},
-    "lacks encoder.block.0.layer.1.DenseReluDense.wi_0.weight;": lambda w: {
+    "must be UMT5, but sample.safetensors is not; give models_t5": lambda w: {
+        "blocks.0.self_attn.q.weight": torch.ones(2, 2)
+    },
+    "is a T5, with only one": lambda w: {n: t for n, t in w.items() if n != BIAS.format(1)},
+    "lacks encoder.block.0.layer.1.DenseReluDense.wi_0.weight in sample": lambda w: {
         n.replace("wi_0", "wi"): t for n, t in w.items()
     },
     f"lacks {WO}.weight;": lambda w: {n: t for n, t in w.items() if n != f"{WO}.weight"},
@@ -101,7 +103,7 @@ def test_float16_is_refused_because_umt5_overflows_in_it(tmp_path):
         ("spiece.model", b"no model", "cannot be read"),
         ("spiece.model", b"", "cannot be read"),
         ("tokenizer.json", b"{", "cannot be read"),
-        ("vocab.txt", b"boat", "as .json or .model"),
+        ("vocab.txt", b"boat", "is a .json or .model file"),
     ],
 )
 def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, name, content, words_of_error):
@@ -112,7 +114,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, name, content, words_o
 
 def test_a_tokenizer_without_end_token_is_refused(tmp_path, words):
     words.write_text(words.read_text().replace("</s>", "[SEP]"))
-    with pytest.raises(BadInput, match="expected the end token </s>"):
+    with pytest.raises(BadInput, match=r"tokenizer\.json has no end token </s>;"):
         load_tokenizer(words)
 
 
@@ -133,7 +135,7 @@ def test_prompts_are_cleaned(prompt, cleaned):
 
 @pytest.mark.parametrize("prompt", ["", " \n", "&nbsp;"])
 def test_a_prompt_that_is_empty_after_cleaning_is_refused(prompt):
-    with pytest.raises(BadInput, match="expected a prompt"):
+    with pytest.raises(BadInput, match="the prompt is empty; describe"):
         clean_prompt(prompt)
 
 
