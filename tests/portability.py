@@ -29,10 +29,10 @@ TOOLS = ("pytest", "hypothesis", "jsonschema", "ftfy", "sentencepiece", "tqdm", 
 INTRODUCTION = """\
 # Portability
 
-The default test suite (`pytest`, on the CPU) under other versions of what it stands on, written by
-`python3 tests/portability.py FOLDER`. The first two rows hold the oldest that `pyproject.toml` allows, `newest` the
-newest there were on the day; the rows of other Pythons take the torch that this is developed on, and the newest of
-the rest. A build of torch with CUDA was run on the CPU, too.
+The default test suite (`pytest`, on the CPU) with other versions of its dependencies, written by
+`python3 tests/portability.py FOLDER`. The first two rows use the oldest versions that `pyproject.toml` allows,
+`newest` the newest of that day. The rows for other Pythons use the torch of development and the newest version of
+everything else. A CUDA build of torch was also run, on the CPU.
 """
 SHOWN = ("torch", "transformers", "diffusers", "numpy", "safetensors", "av")
 
