@@ -1,7 +1,7 @@
 """The Wan 2.1 VAE as a codec whose decode state is a value.
 
-The layers are diffusers' `AutoencoderKLWan`, called here one latent frame at a time: its own `decode` clears the
-feature cache at both ends, so a stream could never be resumed.
+The layers are diffusers' `AutoencoderKLWan`, called here one latent frame at a time. Its own `decode` clears the
+feature cache at start and end, so it cannot resume a stream.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from .wan_vae_lean import make_lean
 from .wan_vae_planes import make_planar
 from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, with_diffusers_names
 
-# One entry per causal convolution: the last two frames it was given. The layers replace entries and never write
-# into the tensors, so a shallow copy is a whole snapshot, and a rejected draft costs no copy of the state.
+# One entry per causal convolution: the last two frames of its input. The layers replace entries and never write
+# into the tensors, so a shallow copy is a complete snapshot, and a rejected draft costs no copy of the state.
 DecodeState = tuple[Any, ...]
 
 
 class WanCodec:
-    """Pixels from Wan 2.1 latents and back; a `VideoCodec`.
+    """Turns Wan 2.1 latents into pixels and back; a `VideoCodec`.
 
-    Latents may come in any dtype and on any device; the work is done in the VAE's own. What returns is float32
-    on the VAE's device. `layers`: how the VAE, which is the codec's own from now on, is to do it. `compiler`: what
-    compiles the decoder, once for a clip's first latent frame, its second, and all later ones; None leaves it.
+    Latents may have any dtype and device; the codec computes in the VAE's own, and returns float32 on the VAE's
+    device.
+    `layers`: how the VAE computes; the codec owns the VAE from now on and may change it. `compiler`: compiles the
+    decoder, once each for a clip's first latent frame, its second, and all later ones; None leaves it uncompiled.
     """
 
     def __init__(
@@ -60,20 +61,21 @@ class WanCodec:
 
     @torch.inference_mode()
     def decode(self, latents: Tensor, state: DecodeState | None = None) -> tuple[Tensor, DecodeState]:
-        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the state that follows.
+        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state.
 
-        The first latent frame of a clip is one pixel frame, each later one `temporal_stride` of them. `state` is
-        left as it was. Every latent frame passes alone, so how a clip is cut into calls changes no bit of it.
+        The first latent frame of a clip gives one pixel frame, each later one `temporal_stride`. `state` itself is
+        unchanged. Latent frames are decoded one by one, so the result does not depend on how a clip is cut into
+        calls, bit for bit.
         """
         self._check_latents(latents)
         z = (latents.to(self.device, torch.float32) * self._std + self._mean).to(self.dtype)
         cache = _empty_cache(self._vae.decoder) if state is None else list(state)
         pieces = []
         for frame in z.chunk(z.shape[2], dim=2):
-            # Contiguous, so that the layers see the same strides however many frames came along.
+            # Contiguous, so that the layers see the same strides for any number of frames.
             pieces.append(self._decode_frame(self._vae, frame.contiguous(memory_format=self._format), cache))
         video = torch.cat(pieces, dim=2).float()
-        # An infinity must not pass for white: what is no number stays none.
+        # Infinity must not turn into white: what is not finite becomes NaN.
         video = video.clamp(-1, 1).masked_fill(~video.isfinite(), torch.nan)
         return rearrange((video + 1) / 2, "b c f h w -> b f c h w"), tuple(cache)
 
@@ -96,25 +98,25 @@ class WanCodec:
     def _check_latents(self, latents: Tensor) -> None:
         if latents.ndim != 5 or latents.shape[1] != self.latent_channels or latents.shape[2] < 1:
             raise BadInput(
-                f"expected latents b c t h w with {self.latent_channels} channels and at least one latent frame, "
+                f"latents need the shape b c t h w, {self.latent_channels} channels and at least one latent frame, "
                 f"but got {tuple(latents.shape)}; use latents of the model this VAE belongs to"
             )
 
     def _check_frames(self, frames: Tensor) -> None:
         if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % self.temporal_stride != 1:
             raise BadInput(
-                f"expected 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
+                f"clips need 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
                 f"{tuple(frames.shape)}; cut the clip to such a length"
             )
         if frames.shape[3] % self.spatial_stride or frames.shape[4] % self.spatial_stride:
             raise BadInput(
-                f"expected height and width in multiples of {self.spatial_stride}, but got "
+                f"frames need height and width in multiples of {self.spatial_stride}, but got "
                 f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
             )
 
 
 def _decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
-    """Decode one latent frame, and put the state that follows into the list."""
+    """Decode one latent frame, and put the next state into the list."""
     video: Tensor = vae.decoder(vae.post_quant_conv(z), feat_cache=cache, feat_idx=[0])
     return video
 
@@ -131,9 +133,9 @@ def _compiled(memory_format: torch.memory_format, compiler: Backend) -> Callable
 
 
 def _on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:
-    """Return a state's entry in one order in memory, so that the next frame meets no new shape.
+    """Return a state's entry in a fixed memory order, so that the compiled code sees no new strides.
 
-    A compiler makes of a layer's copy a view into the layer's whole input, which would stay in memory with it.
+    A compiler may turn a layer's copy into a view of the layer's whole input, which would then stay in memory.
     """
     if not torch.is_tensor(entry):
         return entry
@@ -152,7 +154,7 @@ def _arranged(vae: nn.Module, layers: VaeLayers) -> nn.Module:
 
 
 def _empty_cache(half: nn.Module) -> list[Any]:
-    # 1x1 shortcuts keep nothing, so a few places stay unused.
+    # 1x1 shortcuts cache nothing, so a few entries stay unused.
     return [None] * sum(isinstance(module, nn.Conv3d) for module in half.modules())
 
 
@@ -164,10 +166,10 @@ def load_wan_vae(
     layers: VaeLayers = "diffusers",
     compiler: Backend | None = None,
 ) -> WanCodec:
-    """Load the Wan 2.1 VAE, with the original release's names or diffusers', as a file or a diffusers folder.
+    """Load the Wan 2.1 VAE from a file or a diffusers folder, with the original release's names or diffusers'.
 
-    `layers`: `lean` does the same sums in an order that is several times as fast for a miniature VAE on a CPU;
-    `channels-last` and `planes` are for half precision on a GPU. `compiler`: see `WanCodec`.
+    `layers`: `lean` adds in another order, several times as fast for a miniature VAE on a CPU; `channels-last` and
+    `planes` are for half precision on a GPU. `compiler`: see `WanCodec`.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
     file, sizes, vae = open_wan_vae(path)
@@ -187,7 +189,7 @@ def load_wan_vae(
 
 
 def open_wan_vae(path: str | Path) -> tuple[WeightFile, WanVaeSizes, nn.Module]:
-    """Return the VAE's tensors in diffusers' names, its sizes, and the module they belong in, still empty.
+    """Return the VAE's tensors under diffusers' names, its sizes, and the still empty module for them.
 
     Raises `BadInput` if it could not be loaded.
     """
@@ -213,13 +215,12 @@ def _build_on_meta(sizes: WanVaeSizes) -> nn.Module:
 
 
 def empty_wan_vae(**sizes: Any) -> nn.Module:
-    """Return diffusers' Wan VAE of these sizes, its weights not in memory. Raises `BadInput` without diffusers."""
+    """Return diffusers' Wan VAE of these sizes, without weights in memory. Raises `BadInput` without diffusers."""
     try:
         from diffusers import AutoencoderKLWan
     except ImportError as error:
         raise BadInput(
-            "expected the diffusers package for the Wan VAE, but it is not installed; "
-            "pip install 'sdvg[standalone]'"
+            "the Wan VAE needs the diffusers package, but it is not installed; pip install 'sdvg[standalone]'"
         ) from error
     with torch.device("meta"):
         vae: nn.Module = AutoencoderKLWan(**sizes)

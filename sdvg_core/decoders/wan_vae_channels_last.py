@@ -1,4 +1,4 @@
-"""The Wan VAE's weights in the order in memory that half-precision convolutions on a GPU want: channels last."""
+"""The Wan VAE's weights in the memory order that half-precision convolutions on a GPU prefer: channels last."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-"""By the axes of a weight: of planes and of clips."""
+"""By the number of axes of a weight: 2-D and 3-D convolutions."""
 
 
 def make_channels_last(vae: nn.Module) -> None:
-    """Let a VAE keep its convolutions' weights so from now on; what they make then comes out so too."""
+    """Store the weights of a VAE's convolutions channels last; their outputs then have the same order."""
     for module in vae.modules():
         if isinstance(module, nn.Conv2d | nn.Conv3d):
             weight = module.weight.data

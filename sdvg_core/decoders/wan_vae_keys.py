@@ -1,7 +1,8 @@
 """Two ways to name the weights of the Wan 2.1 VAE: the original release's (ComfyUI's too) and diffusers'.
 
-The module trees are the same up to two things. The original keeps each half's blocks in one flat list; diffusers
-groups those of the decoder by resolution. And a residual block's layers have numbers there, names here.
+The module trees differ in two ways. The original keeps the blocks of each half in one flat list, while diffusers
+groups the decoder's by resolution. And the layers of a residual block have numbers in the original and names in
+diffusers.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..checkpoints.weights import is_layer_number
 
 T = TypeVar("T")
 
-# Loaders that wrap the VAE in a module of their own save it under one of these.
+# Loaders that wrap the VAE in another module save it under one of these prefixes.
 WRAPPERS = ("model.", "first_stage_model.", "vae.")
 
 # original -> diffusers, the same in both halves
@@ -47,7 +48,7 @@ def is_diffusers(names: Iterable[str]) -> bool:
 
 
 def without_wrapper(name: str) -> str:
-    """Drop the name of the module that held the VAE when it was saved."""
+    """Drop the prefix of the module that held the VAE when it was saved."""
     return next((name[len(wrapper) :] for wrapper in WRAPPERS if name.startswith(wrapper)), name)
 
 
@@ -83,7 +84,7 @@ def _units(encoder_blocks: int, decoder_blocks: int, stage: int) -> dict[str, st
 
 
 def _rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) -> str:
-    """Rename the unit a weight belongs to and the layer inside; a name outside the tree stays as it is."""
+    """Rename the unit a weight belongs to and the layer inside it; names outside the tree stay unchanged."""
     parts = name.split(".")
     for cut in range(1, len(parts)):
         unit = units.get(".".join(parts[:cut]))

@@ -1,7 +1,7 @@
-"""The Wan VAE's layers in the order of work that suits a CPU, for the miniature widths of the pocket set.
+"""The Wan VAE's layers in an order of work that suits a CPU, for the miniature widths of the pocket set.
 
-PyTorch has no fast 3-D convolution for so few channels, and its vector norm is slow across channels. Both are the
-same sums in another order: pixels differ from those of diffusers' own layers by rounding, about 1e-6 of the range.
+PyTorch has no fast 3-D convolution for so few channels, and its vector norm is slow across channels. Both
+replacements add in another order, so pixels differ from diffusers' own layers by rounding, about 1e-6 of the range.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from .wan_vae_planes import planar_conv
 
 TINY = 1e-12
-"""The least length that is divided by."""
+"""The smallest length to divide by."""
 
 
 class LeanNorm(nn.Module):
-    """Scales every pixel's channels to one length, in the place of one of diffusers' norms."""
+    """Scales every pixel's channels to one length; replaces one of diffusers' norms."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
@@ -31,12 +31,12 @@ class LeanNorm(nn.Module):
 
 
 def make_lean(vae: nn.Module) -> None:
-    """Let a VAE of diffusers' do its work in this order from now on."""
+    """Switch a diffusers VAE to this order of work."""
     for module in list(vae.modules()):
         for name, child in module.named_children():
             if type(child).__name__ == "WanRMS_norm":
                 setattr(module, name, LeanNorm(child))
         if isinstance(module, nn.Conv3d) and module.kernel_size == (3, 3, 3) and module.stride == (1, 1, 1):
-            # Its own forward pads and looks after the frames before, and then comes here.
+            # Its own forward pads and adds the frames before, and then calls this.
             conv: Any = module
             conv._conv_forward = planar_conv

@@ -1,7 +1,8 @@
-"""The Wan VAE's layers as 2-D ones with channels last: what tensor cores are best at in half precision.
+"""The Wan VAE's layers as 2-D layers with channels last: the form that suits tensor cores in half precision.
 
-A causal 3-D convolution is a 2-D one over planes that hold the channels of a frame and of those before it: the same
-products in another order of adding, so pixels differ from those of diffusers' own layers by rounding.
+A causal 3-D convolution equals a 2-D one over planes that stack the channels of a frame and of the frames before
+it. The products are the same but are added in another order, so pixels differ from diffusers' own layers by
+rounding.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from torch import Tensor, nn
 
 from .wan_vae_channels_last import make_channels_last
 
-# Squares of lengths below this are none: diffusers divides by 1e-12 at least.
+# The smallest squared length to divide by: diffusers divides by at least 1e-12.
 TINY = 1e-24
-# Before torch had this kernel, it squared half-precision numbers in half precision.
+# Before it had this kernel, torch squared half-precision numbers in half precision.
 SQUARES_WIDE = hasattr(torch.ops.aten, "_fused_rms_norm")
 
 
@@ -36,18 +37,18 @@ def planar_conv(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[i
 
 
 class PlanarConv(nn.Conv3d):
-    """Stands for one of diffusers' causal convolutions of stride 1, with its weights."""
+    """Replaces one of diffusers' causal convolutions with stride 1, and uses its weights."""
 
     def __init__(self, conv: Any) -> None:
         super().__init__(conv.in_channels, conv.out_channels, conv.kernel_size, device="meta")
-        # In this order the weights of the plane are a view, with channels last.
+        # In this order the 2-D weights are a view, with channels last.
         ordered = conv.weight.data.permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
         self.weight, self.bias = nn.Parameter(ordered, requires_grad=False), conv.bias
         left, _, above, _, self._before, _ = conv._padding
         self._sides = above, left
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
-        """Convolve `b c t h w` after the frames `before` it; zeros stand for those that are missing."""
+        """Convolve `b c t h w` after the frames `before` it; zeros replace missing frames."""
         given = [x] if before is None else [before, x]
         missing = self._before - sum(part.shape[2] for part in given[:-1])
         if missing:
@@ -57,12 +58,12 @@ class PlanarConv(nn.Conv3d):
 
 
 class PlanarNorm(nn.Module):
-    """Scales every pixel's channels to one length, in the place of one of diffusers' norms."""
+    """Scales every pixel's channels to one length; replaces one of diffusers' norms."""
 
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.gamma = norm.gamma
-        # Without one, diffusers has the number 0 in its place.
+        # If there is none, diffusers has the number 0 in its place.
         self.bias = norm.bias if torch.is_tensor(norm.bias) else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -78,7 +79,7 @@ def _rms_norm(x: Tensor, gamma: Tensor) -> Tensor:
 
 
 class PlanarUpsample(nn.Module):
-    """Doubles a frame's sides. Copying pixels is exact in any dtype, so the way over float32 is left out."""
+    """Doubles a frame's sides. Copying pixels is exact in any dtype, so there is no detour through float32."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return `b c h w` as `b c 2h 2w`, channels last."""
@@ -88,7 +89,7 @@ class PlanarUpsample(nn.Module):
 
 
 def make_planar(vae: nn.Module) -> None:
-    """Let a VAE of diffusers' work so from now on. Convolutions with strides in time stay as they are."""
+    """Switch a diffusers VAE to these layers. Convolutions with a stride in time stay unchanged."""
     make_channels_last(vae)
     for module in list(vae.modules()):
         for name, child in module.named_children():

@@ -1,4 +1,4 @@
-"""Read the sizes of a Wan 2.1 VAE off the shapes of its weights, and refuse files that hold something else."""
+"""Read the sizes of a Wan 2.1 VAE from the shapes of its weights, and refuse files that hold something else."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LARGEST_STATISTIC = 1e6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanVaeSizes:
-    """What it takes to build the VAE. Widths are `base * multiplier`, one multiplier per resolution."""
+    """The sizes needed to build the VAE. Widths are `base * multiplier`, one multiplier per resolution."""
 
     encoder_base: int
     decoder_base: int
@@ -49,12 +49,12 @@ class WanVaeSizes:
 
 
 def with_diffusers_names(file: WeightFile) -> WeightFile:
-    """Return the file's tensors under diffusers' names. Raises `BadInput` if it is no Wan 2.1 VAE."""
+    """Return the file's tensors under diffusers' names. Raises `BadInput` if it is not a Wan 2.1 VAE."""
     file = file.renamed(without_wrapper)
     if is_original(file):
         file = file.renamed(original_to_diffusers(file))
     if not is_diffusers(file):
-        raise BadInput(f"expected the Wan 2.1 VAE, but {file.path.name} holds no video VAE; {ADVICE}")
+        raise BadInput(f"this must be the Wan 2.1 VAE, but {file.path.name} holds no video VAE; {ADVICE}")
     _refuse_other_vaes(file)
     return file
 
@@ -63,25 +63,23 @@ def _refuse_other_vaes(file: WeightFile) -> None:
     inner = file.info.get("post_quant_conv.weight")
     if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
         raise BadInput(
-            f"expected the Wan 2.1 VAE (16 latent channels), but {file.path.name} is the VAE of Wan 2.2 5B "
+            f"this must be the Wan 2.1 VAE (16 latent channels), but {file.path.name} is the VAE of Wan 2.2 5B "
             f"({WAN22_CHANNELS}); {ADVICE}"
         )
     conv = file.info.get("encoder.conv_in.weight") or file.info.get("decoder.conv_in.weight")
     if conv is not None and len(conv.shape) != 5:
-        raise BadInput(f"expected the Wan 2.1 VAE, but {file.path.name} is an image VAE; {ADVICE}")
+        raise BadInput(f"this must be the Wan 2.1 VAE, but {file.path.name} is an image VAE; {ADVICE}")
 
 
 def read_sizes(file: WeightFile) -> WanVaeSizes:
-    """Read the sizes off weights with diffusers' names. Raises `BadInput` if a weight that tells one is missing."""
+    """Read the sizes from weights with diffusers' names. Raises `BadInput` if a weight for it is missing."""
     base = _shape(file, "encoder.conv_in.weight")[0]
     levels, temporal = _encoder_levels(file)
     if not all(levels) or len({len(level) for level in levels}) > 1:
-        raise BadInput(
-            f"expected the Wan 2.1 VAE whole, but the encoder in {file.path.name} lacks blocks; {ADVICE}"
-        )
+        raise BadInput(f"the Wan 2.1 VAE must be whole, but the encoder in {file.path.name} lacks blocks; {ADVICE}")
     multipliers = tuple(level[-1] // base for level in levels)
     if not all(multipliers):
-        raise BadInput(f"expected the Wan 2.1 VAE, but {file.path.name} narrows towards its middle; {ADVICE}")
+        raise BadInput(f"this must be the Wan 2.1 VAE, but {file.path.name} narrows towards its middle; {ADVICE}")
     return WanVaeSizes(
         encoder_base=base,
         decoder_base=max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
@@ -109,27 +107,27 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
     if name not in file.info:
-        raise BadInput(f"expected the whole Wan 2.1 VAE, but {file.path.name} lacks {name}; {ADVICE}")
+        raise BadInput(f"the Wan 2.1 VAE must be whole, but {file.path.name} lacks {name}; {ADVICE}")
     shape = file.info[name].shape
     if not is_shape_of_weight(shape, 5):
         raise BadInput(
-            f"expected the Wan 2.1 VAE, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
+            f"this must be the Wan 2.1 VAE, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
         )
     return shape
 
 
 def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and standard deviation per latent channel: those of the config beside the file, or Wan 2.1's."""
+    """Return mean and standard deviation per latent channel, from the config next to the file, or Wan 2.1's."""
     path = file.path.parent / "config.json"
     config = _diffusers_config(path)
     mean = _numbers(config.get("latents_mean", WAN_MEAN), "latents_mean", path)
     std = _numbers(config.get("latents_std", WAN_STD), "latents_std", path)
     if min(std, default=1.0) <= 0:
-        raise BadInput(f"expected latents_std above 0 in {path}, but got {min(std)}; fetch the file again")
+        raise BadInput(f"latents_std in {path} must be above 0, but is {min(std)}; fetch the file again")
     if len(mean) != channels or len(std) != channels:
         raise BadInput(
-            f"expected mean and std of {channels} latent channels for {file.path.name}, but {len(mean)} and "
-            f"{len(std)} are known; put a config.json with latents_mean and latents_std beside it"
+            f"{file.path.name} needs mean and std of {channels} latent channels, but {len(mean)} and "
+            f"{len(std)} are known; put a config.json with latents_mean and latents_std next to it"
         )
     return mean, std
 
@@ -137,17 +135,17 @@ def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...
 def _numbers(values: Any, what: str, path: Path) -> tuple[float, ...]:
     kinds = isinstance(values, list | tuple) and all(type(value) in (int, float) for value in values)
     if not kinds or not all(abs(value) < LARGEST_STATISTIC for value in values):
-        raise BadInput(f"expected {what} as a list of finite numbers in {path}, but it is none; fetch it again")
+        raise BadInput(f"{what} in {path} must be a list of finite numbers, but is not; fetch it again")
     return tuple(map(float, values))
 
 
 def _diffusers_config(path: Path) -> dict[str, Any]:
-    """Return the VAE's config, empty if there is none or if it belongs to another model."""
+    """Return the VAE's config; empty if there is none or it belongs to another model."""
     if not path.is_file():
         return {}
     try:
         config = parse_json(read_small(path, MEGABYTE))
     except (OSError, ValueError) as error:
-        raise BadInput(f"expected JSON in {path}, but it cannot be read ({error}); fetch it again") from error
+        raise BadInput(f"{path} must be JSON, but cannot be read ({error}); fetch it again") from error
     ours = isinstance(config, dict) and config.get("_class_name") == "AutoencoderKLWan"
     return config if ours else {}

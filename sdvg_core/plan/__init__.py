@@ -1,6 +1,6 @@
-"""What of a run fits on a device, how, and how long a block then takes: predicted from sizes, before loading.
+"""Whether a run fits on a device, how, and how long a block then takes: predicted from sizes, before loading.
 
-`plan(vram, request)` returns a `Plan`, `plan_text(plan)` what to show a person. Nothing here touches a device.
+`plan(vram, request)` returns a `Plan`, `plan_text(plan)` the text to show. Nothing here touches a device.
 """
 
 from .choose import Plan, plan

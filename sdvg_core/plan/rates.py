@@ -1,7 +1,7 @@
-"""How fast a device works, found from published times; every rate names its source.
+"""How fast a device is, from published times; every rate names its source.
 
-Two published times of one device, with the large model alone and with the small one alone, give two rates: that of
-the transformers and that of the VAE's decoder, which is far lower.
+Two published times of one device, target-only and draft-only, give two rates: that of the transformers, and the far
+lower one of the VAE's decoder.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 TERA, GIGA = 1e12, 1e9
 
-# Work of a nine-block video of 832x480 in five passes, and of a block in four, in 1e12 operations; derived by the
-# functions of `work` (a test holds them together).
+# Work of a nine-block video of 832x480 in five passes, and of a block in four, in 1e12 operations; computed with
+# the functions of `work` (a test compares them).
 PAPER_TARGET, PAPER_DRAFT, PAPER_DECODE = 7701.4, 1019.1, 356.7
 BLOCK_TARGET, BLOCK_DRAFT, BLOCK_DECODE = 730.7, 97.0, 40.65
 
@@ -34,7 +34,7 @@ def two_rates(
 ) -> tuple[float, float]:
     """Return the rates of transformer and decoder from two times.
 
-    `target`, `draft`: operations of either model, `decode` those of the decoder, which both times include.
+    `target`, `draft`: operations of each model; `decode`: those of the decoder, which both times include.
     """
     transformer = (target - draft) / (target_seconds - draft_seconds)
     return transformer, decode / (draft_seconds - draft / transformer)
@@ -51,7 +51,7 @@ def _rates(name: str, source: str, both: tuple[float, float], scorer: float, mem
     )
 
 
-# 12 frames of 138e9 operations take 0.3 to 0.54 s there, one by one and through the host.
+# On it, 12 frames of 138e9 operations take 0.3 to 0.54 s, one by one and through the host.
 _A6000_SCORER = 1.65 / 0.42
 _A6000_BOTH = two_rates(PAPER_TARGET, PAPER_DRAFT, PAPER_DECODE, 97.0, 25.7)
 _H100_BOTH = two_rates(BLOCK_TARGET, BLOCK_DRAFT, BLOCK_DECODE, 12 / 4.5, 12 / 16)

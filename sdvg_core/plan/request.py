@@ -1,4 +1,4 @@
-"""What a plan is asked for: the models, the size of the video, and how it is expected to go."""
+"""The run to plan: the models, the size of the video, and the expected share of rejections."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..scorers.config import ImageRewardConfig
 from .rates import A6000, Rates
 
 VAE_STRIDE, PATCH = 8, 2
-# Of the paper's table at tau -0.7: 1.44 of the 8 blocks after the first were rejected.
+# From the paper's table at tau -0.7: 1.44 of the 8 blocks after the first were rejected.
 PAPER_REJECTED = 0.18
-# PCIe 4.0 x16 from pinned memory; assumed, not measured. From memory that is not pinned expect half of it.
+# PCIe 4.0 x16 from pinned memory; assumed, not measured. Expect half of it from unpinned memory.
 PCIE_GB_PER_SECOND = 20.0
 
 
@@ -56,19 +56,19 @@ class PlanRequest:
         check_size(self.width, self.height, VAE_STRIDE * PATCH)
         for name in ("blocks", "steps"):
             if getattr(self, name) < 1:
-                raise BadInput(f"expected {name} of at least 1, but got {getattr(self, name)}; ask for 1 or more")
+                raise BadInput(f"{name} must be at least 1, but is {getattr(self, name)}; ask for 1 or more")
         if not 0 <= self.rejected <= 1:
-            raise BadInput(f"expected rejected from 0 to 1, but got {self.rejected}; give a share of the blocks")
+            raise BadInput(f"rejected must be from 0 to 1, but is {self.rejected}; give a share of the blocks")
         if not (self.pcie > 0 and math.isfinite(self.pcie)):
-            raise BadInput(f"expected pcie above 0, but got {self.pcie}; give GB per second, such as 20")
+            raise BadInput(f"pcie must be above 0, but is {self.pcie}; give GB per second, such as 20")
         for name in ("dtype", "vae_dtype", "reward_dtype"):
             if getattr(self, name) not in DTYPES:
                 raise BadInput(
-                    f"expected {name} among {', '.join(DTYPES)}, but got {getattr(self, name)!r}; choose one"
+                    f"{name} must be one of {', '.join(DTYPES)}, but is {getattr(self, name)!r}; choose one"
                 )
         if self.drafter_preset.block_frames != self.target_preset.block_frames:
             raise BadInput(
-                f"expected presets with one block size, but drafter and target make blocks of "
+                f"the presets must have one block size, but drafter and target make blocks of "
                 f"{self.drafter_preset.block_frames} and {self.target_preset.block_frames}; choose others"
             )
 
@@ -84,9 +84,9 @@ class PlanRequest:
 
     @property
     def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
-        """Both transformers, and how each is run."""
+        """Both transformers, each with its preset."""
         return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
 
     def itemsize(self, name: str) -> int:
-        """Bytes of a number of the dtype in the field `name`."""
+        """Bytes per number of the dtype in the field `name`."""
         return int(DTYPES[getattr(self, name)].itemsize)

@@ -1,7 +1,7 @@
-"""Ways to lay a run out on one device, the bytes each step then needs, and what it costs to copy things in.
+"""Ways to lay out a run on one device, the bytes each step then needs, and the cost of copying.
 
-The drafter, the scorer and the VAE's state may leave the device while the target makes a block, and the target
-while it does not. A target that does not even fit then is streamed: what has no room is copied over in every pass.
+The drafter, the scorer and the VAE's state may leave the device while the target generates a block, and the target
+while it does not. A target that still does not fit is streamed: the part without room is copied over in every pass.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from .request import PlanRequest
 from .sizes import layer_bytes, state_bytes, weight_bytes, working_bytes
 from .work import context_passes
 
-# Who does a step, and so where what it needs for a while must be.
+# The model that does a step, which decides where its temporary buffers lie.
 WORKERS: Mapping[str, str] = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
 SIDE = ("vae", "scorer")
 MOVABLE = ("drafter", "scorer", "vae state")
-# Of a streamed target: the layer at work, and the next one on its way.
+# Layers of a streamed target on the device: the one at work, and the next one on its way.
 LAYERS_IN_FLIGHT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One way to lay a run out.
+    """One way to lay out a run.
 
-    `fp8`: the target's linear weights are fp8. `away`: what leaves while the target works, of `MOVABLE`.
-    `target_away`: the target leaves while it does not. `streamed`: the target is never there whole.
+    `fp8`: the target's linear weights are fp8. `away`: the parts of `MOVABLE` that leave while the target works.
+    `target_away`: the target leaves while it is idle. `streamed`: the target is never on the device as a whole.
     """
 
     fp8: bool = False
@@ -53,7 +53,7 @@ def settings() -> Iterator[Setting]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Sizes:
-    """Bytes of a run's parts with a bfloat16 or an fp8 target, worked out once."""
+    """Bytes of a run's parts with a bfloat16 or an fp8 target, computed once."""
 
     weights: Mapping[str, int]
     states: Mapping[str, int]
@@ -74,25 +74,25 @@ class Sizes:
 
 
 Parts = dict[str, dict[str, int]]
-"""For every step, the parts that lie there, in bytes."""
+"""For every step, the parts on the device, in bytes."""
 
 
 def step_parts(request: PlanRequest, sizes: Sizes, setting: Setting) -> Parts:
-    """Return what lies on any device in every step; of a streamed target only what is in flight."""
+    """Return the parts on any device in every step; of a streamed target only the layers in flight."""
     return {step: _parts_of(step, request, sizes, setting) for step in WORKERS}
 
 
 def split_parts(parts: Parts) -> tuple[Parts, Parts]:
-    """Return what of the steps lies with drafter and target, and what with VAE and scorer."""
+    """Split the parts into those on the device of drafter and target, and those with VAE and scorer."""
     beside = {step: {n: size for n, size in of.items() if owner(n, step) in SIDE} for step, of in parts.items()}
     with_models = {step: {n: size for n, size in of.items() if n not in beside[step]} for step, of in parts.items()}
     return with_models, beside
 
 
 def owner(part: str, step: str) -> str:
-    """Return whose a part is: what is needed for a while is the worker's, every other part is named by its model.
+    """Return the model a part belongs to: buffers to the step's worker, other parts to the model they name.
 
-    Beside another's work it is the drafter that works.
+    In an overlap, the drafter is the one that works at the same time.
     """
     return {"working": WORKERS[step], "working beside": "drafter"}.get(part, part.split()[0])
 
@@ -109,7 +109,7 @@ def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -
     if step == "target" or not setting.target_away:
         parts["target"] = LAYERS_IN_FLIGHT * sizes.layer if setting.streamed else weights["target"]
     if not (step == "target" and "vae state" in setting.away):
-        # The committed one, and while a draft is decoded or judged, the one that follows it.
+        # The committed state, and while a draft is decoded or scored, the next one.
         parts["vae state"] = states["vae state"] * (2 if step in ("decode", "score") else 1)
     for name, (_, preset) in request.models.items():
         parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
@@ -120,12 +120,12 @@ def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -
 
 
 def most(parts: Mapping[str, Mapping[str, int]]) -> int:
-    """Return the bytes of the step that needs most; 0 if there is none."""
+    """Return the bytes of the step that needs most; 0 if there are no steps."""
     return max((sum(step.values()) for step in parts.values()), default=0)
 
 
 def with_target(parts: Mapping[str, Mapping[str, int]], sizes: Sizes, setting: Setting, room: float) -> Parts:
-    """Return the steps with as much of a streamed target on the device as there is room for."""
+    """Return the steps with as much of a streamed target on the device as fits."""
     steps = {name: dict(step) for name, step in parts.items()}
     if setting.streamed:
         there = [step for step in steps.values() if "target" in step]
@@ -136,7 +136,7 @@ def with_target(parts: Mapping[str, Mapping[str, int]], sizes: Sizes, setting: S
 
 
 def copied_bytes(parts: Mapping[str, Mapping[str, int]], sizes: Sizes, setting: Setting) -> int:
-    """Return the bytes copied to or from the device for every block that the target makes."""
+    """Return the bytes copied to or from the device for every block that the target generates."""
     target = parts["target"]["target"]
     streamed = sizes.passes * (sizes.weights["target"] - target)
     back = sum(sizes.weights[name] for name in setting.away if name in sizes.weights)

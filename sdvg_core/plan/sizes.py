@@ -1,7 +1,7 @@
 """Bytes of a run's parts. Weights, keys, values and the VAE's state are counted exactly from shapes.
 
-What a step needs for a while was counted at the published sizes on tensors without memory, as the most bytes alive
-at once (a test counts again); workspaces of the device's own libraries are not in it.
+Temporary buffers of a step were counted at the published sizes on tensors without memory, as the most bytes alive
+at once (a test counts again). Workspaces of the device's own libraries are not included.
 """
 
 from __future__ import annotations
@@ -20,26 +20,25 @@ GB = 10**9
 # Of the VAE, by powers of its base width; ComfyUI has no diffusers to count them with.
 VAE_PARAMETERS = (1363, 5719, 13709)
 FLOAT32 = 4
-# The decoder's state, per pixel of a frame: so many values for each channel of its base width, and half a value.
+# The decoder's state, in values per pixel of a frame: per channel of its base width, plus a constant.
 STATE_VALUES_PER_BASE, STATE_VALUES_MORE = 24.625, 0.5
-# Alive at once while a block is decoded, beside the old state and the new, by how the layers work: values of the
-# VAE's dtype, and bytes whatever the dtype, per pixel of a frame, at a base width of 96.
+# Alive at once while a block is decoded, besides the old state and the new, by VAE layers: values of the VAE's
+# dtype, and bytes independent of the dtype, per pixel of a frame, at a base width of 96.
 DECODE: Mapping[VaeLayers, tuple[int, int]] = {
     "diffusers": (2330, 783),
     "channels-last": (2330, 783),
     "lean": (3494, 0),
     "planes": (3482, 0),
 }
-# Likewise while a frame is encoded.
+# The same while a frame is encoded.
 ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "channels-last": 974, "lean": 1259, "planes": 1350}
 PUBLISHED_BASE = 96
-# Alive at once in a pass, in widths of the model for every token: in attention, and beside the feed-forward's
-# middle and the activation of that.
+# Alive at once in a pass, in model widths per token: in attention, and in the feed-forward besides its inner layer
+# and that layer's activation.
 ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 5.01
-# Beside a layer's keys and values of all frames that it sees, where they are read back from fp8.
+# The same besides a layer's keys and values of all frames it sees, if they are read back from fp8.
 READ_WIDTHS = 5.01
-# Alive at once while a frame is scored: bytes per pixel of it, and in the network, of the feed-forward's widths for
-# every token.
+# Alive at once while a frame is scored: bytes per pixel, and in the network, feed-forward widths per token.
 SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
 # The encoder of UMT5-XXL: read once, before the other models are loaded.
 TEXT_ENCODER_PARAMETERS = 5_680_910_336
@@ -47,7 +46,7 @@ TEXT_ENCODER_BYTES = 2 * TEXT_ENCODER_PARAMETERS
 
 
 def wan_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
-    """Return the bytes of a transformer's weights. `fp8`: those of its linear layers are kept in one byte each."""
+    """Return the bytes of a transformer's weights. `fp8`: its linear layers take one byte per weight."""
     total = 0
     for name, shape in wan_shapes(config).items():
         linear = name.endswith(".weight") and len(shape) == 2
@@ -61,7 +60,7 @@ def layer_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
 
 
 def kv_frames(preset: Preset) -> int:
-    """Return how many latent frames' keys and values a model keeps while it makes a block."""
+    """Return the number of latent frames whose keys and values a model keeps while it generates a block."""
     return preset.context_frames + preset.block_frames if preset.policy == "recompute" else preset.window
 
 
@@ -73,7 +72,7 @@ def frame_tokens(width: int, height: int) -> int:
 def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, fp8: bool = False) -> int:
     """Return the bytes of a self-attention cache: keys and values of `frames` frames of `tokens` tokens.
 
-    `fp8`: they are kept in one byte each, and with a scale for each head.
+    `fp8`: they take one byte each, plus a scale per head.
     """
     of_token = config.dim + SCALE.itemsize * config.num_heads if fp8 else config.dim * itemsize
     return 2 * config.num_layers * frames * tokens * of_token
@@ -85,14 +84,14 @@ def text_kv_bytes(config: WanConfig, itemsize: int) -> int:
 
 
 def vae_state_bytes(base: int, pixels: int, itemsize: int) -> int:
-    """Return the bytes of the VAE's decode state for frames of so many pixels."""
+    """Return the bytes of the VAE's decode state for frames of `pixels` pixels."""
     return int((STATE_VALUES_PER_BASE * base + STATE_VALUES_MORE) * pixels) * itemsize
 
 
 def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, read: int = 0) -> int:
-    """Return what a forward pass over `frames` latent frames needs for a while.
+    """Return the bytes of temporary buffers in a forward pass over `frames` latent frames.
 
-    `read`: of how many latent frames keys and values are read back from fp8, one layer's at a time.
+    `read`: the number of latent frames with keys and values read back from fp8, one layer at a time.
     """
     widths = max(ATTENTION_WIDTHS * config.dim, FEED_FORWARD_WIDTHS * config.dim + 2 * config.ffn_dim)
     if read:
@@ -115,11 +114,11 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
 
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:
-    """Return the bytes of what is held beside weights: either model's keys and values, and one decode state."""
+    """Return the bytes held besides weights: the keys and values of both models, and one decode state."""
     itemsize, tokens = request.itemsize("dtype"), frame_tokens(request.width, request.height)
     held: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
-        # A draft ahead in a sliding window may be on a wrong guess: what it overwrites is copied before.
+        # A draft ahead in a sliding window may rest on a wrong guess, so what it overwrites is copied first.
         undo = request.execution.overlap and name == "drafter" and preset.policy == "incremental"
         frames = kv_frames(preset) + (preset.block_frames if undo else 0)
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
@@ -129,7 +128,7 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
 
 
 def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
-    """Return what each step needs for a while: drafting, decoding, scoring, and the target's making of a block."""
+    """Return the temporary buffers of each step: drafting, decoding, scoring, and generating with the target."""
     tokens, itemsize = frame_tokens(request.width, request.height), request.itemsize("dtype")
     vae, scale = request.itemsize("vae_dtype"), request.vae_base / PUBLISHED_BASE
     passes = {
@@ -143,7 +142,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
     encode = int(ENCODE_VALUES[request.execution.vae_layers] * scale * request.pixels) * vae
     for name, (_, preset) in request.models.items():
-        if preset.policy == "recompute":  # the window's first frame is encoded when the cache is already there
+        if preset.policy == "recompute":  # the window's first frame is encoded when the cache already exists
             passes[name] = max(passes[name], encode)
     values, whatever = DECODE[request.execution.vae_layers]
     frames = 4 * request.block_frames

@@ -1,4 +1,4 @@
-"""Operations of a block (a multiplication and an addition are two), and the seconds they take at given rates."""
+"""Operations of a block (a multiplication and an addition count as two), and their seconds at given rates."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from ..causal_wan.presets import Preset
 from .request import PlanRequest
 from .sizes import PUBLISHED_BASE, frame_tokens, kv_frames
 
-# Of the published VAE per pixel of a frame: for one latent frame that is not the clip's first, and for encoding one
-# pixel frame. Of ImageReward per pixel frame. Counted on its layers.
+# The published VAE, per pixel of a frame: decoding one latent frame after the first, and encoding one pixel frame.
+# ImageReward, per pixel frame. Counted on their layers.
 DECODE_OPERATIONS, ENCODE_OPERATIONS, SCORE_OPERATIONS = 33.93e6, 6.81e6, 138e9
 # The clip's first latent frame is a single pixel frame and takes this share of a later one's work.
 FIRST_FRAME = 0.32
 
 
 def pass_operations(config: WanConfig, frames: int, seen: int, tokens: int) -> float:
-    """Return the operations of a pass over `frames` latent frames of `tokens` tokens that sees `seen` frames."""
+    """Return the operations of a pass over `frames` latent frames (`tokens` tokens each) that sees `seen`."""
     queries, keys = frames * tokens, seen * tokens
     linear = 12 * config.dim**2 + 4 * config.dim * config.ffn_dim
     attention = 4 * config.dim * (keys + config.text_len)
@@ -23,7 +23,7 @@ def pass_operations(config: WanConfig, frames: int, seen: int, tokens: int) -> f
 
 
 def context_operations(config: WanConfig, preset: Preset, tokens: int) -> float:
-    """Return the operations of the context passes before a block that is not among the clip's first."""
+    """Return the operations of the context passes before a block that has a full context."""
     block = preset.block_frames
     if preset.policy == "incremental":  # one pass over the newest block
         return pass_operations(config, block, kv_frames(preset), tokens)
@@ -34,7 +34,7 @@ def context_operations(config: WanConfig, preset: Preset, tokens: int) -> float:
 
 
 def block_operations(config: WanConfig, preset: Preset, steps: int, tokens: int, *, first: bool = False) -> float:
-    """Return the operations of making a block. `first`: the clip's, which has no context."""
+    """Return the operations of generating a block. `first`: the clip's first one, which has no context."""
     if first:
         return steps * pass_operations(config, preset.block_frames, preset.block_frames, tokens)
     once = pass_operations(config, preset.block_frames, kv_frames(preset), tokens)
@@ -42,7 +42,7 @@ def block_operations(config: WanConfig, preset: Preset, steps: int, tokens: int,
 
 
 def context_passes(preset: Preset) -> int:
-    """Return how many context passes go before a block."""
+    """Return the number of context passes before a block."""
     return -(-preset.context_frames // preset.block_frames) if preset.policy == "recompute" else 1
 
 
@@ -62,7 +62,7 @@ def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
         "score": 4 * request.block_frames * SCORE_OPERATIONS / rates.scorer,
     }
     for name, (config, preset) in request.models.items():
-        # fp8 weights are read, written in the wider dtype, and read once more, in every pass.
+        # In every pass, fp8 weights are read, written in the wider dtype, and read again.
         cast = 3 * config.parameters / rates.memory if fp8 and name == "target" else 0.0
         anchor = encode / rates.vae if preset.policy == "recompute" else 0.0
         for first in (False, True):

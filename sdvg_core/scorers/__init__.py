@@ -1,4 +1,4 @@
-"""Scorers: parts that judge decoded pixel frames. ImageReward is the one we ship."""
+"""Scorers score decoded pixel frames. ImageReward is the one we ship."""
 
 from .config import ImageRewardConfig
 from .image_reward import ImageRewardScorer, load_image_reward

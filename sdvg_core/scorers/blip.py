@@ -1,8 +1,8 @@
 """ImageReward's network on transformers' BLIP classes.
 
-Two towers and a head: a ViT reads the image, a BERT with cross-attention reads the prompt while looking at
-the image, and a linear head turns its first token into the reward.
-Source: ImageReward (arXiv 2304.05977); the numbers are those of its published code.
+Two towers and a head: a ViT reads the image, a BERT reads the prompt with cross-attention to the image, and a
+linear head turns its first token into the reward.
+Source: ImageReward (arXiv 2304.05977); the constants are those of its published code.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..checkpoints.weights import WeightFile
 from .config import ImageRewardConfig
 
-# The head's output over the training set; rewards are standardised with them.
+# Statistics of the head's output over the training set, used to standardise rewards.
 REWARD_MEAN = 0.16717362830052426
 REWARD_STD = 1.0333394966054072
 
@@ -41,7 +41,7 @@ Shape = tuple[int, ...]
 
 
 class RewardModel(nn.Module):
-    """The reward of an image for a prompt. The head is float32 whatever the towers are."""
+    """The reward of an image for a prompt. The head is always float32."""
 
     def __init__(self, vision: nn.Module, text: nn.Module, head: nn.Module) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class RewardModel(nn.Module):
         """
         images = self.vision(pixel_values=squares, return_dict=True).last_hidden_state
         batch = len(images)
-        # is_decoder=False: without it the prompt would be read causally.
+        # is_decoder=False: otherwise the prompt would be read causally.
         read = self.text(
             input_ids=ids.expand(batch, -1),
             attention_mask=mask.expand(batch, -1),
@@ -101,8 +101,8 @@ def _empty_model(config: ImageRewardConfig) -> RewardModel:
         return RewardModel(_vision_tower(config), _text_tower(config), _head(config))
 
 
-# transformers is imported only when a scorer is built: it takes seconds, and its BLIP does not import at all
-# beside a broken torchvision, which is no reason for everything else to fail.
+# transformers is imported only when a scorer is built. It takes seconds, and its BLIP cannot be imported at all if
+# torchvision is broken, which should not stop everything else.
 def _vision_tower(config: ImageRewardConfig) -> nn.Module:
     from transformers import BlipVisionConfig, BlipVisionModel
 
@@ -140,7 +140,7 @@ def _text_tower(config: ImageRewardConfig) -> nn.Module:
             is_decoder=True,  # the layers get cross-attention
             use_cache=False,
             attn_implementation="eager",
-            # Not used here, and the defaults lie outside a small vocabulary.
+            # Not used here, and the defaults would lie outside a small vocabulary.
             bos_token_id=None,
             eos_token_id=None,
             sep_token_id=None,
@@ -151,7 +151,7 @@ def _text_tower(config: ImageRewardConfig) -> nn.Module:
 
 
 def _head(config: ImageRewardConfig) -> nn.Module:
-    # Between these layers the original has dropout and nothing else.
+    # Between these layers the original has only dropout.
     head = nn.Sequential()
     inputs = config.text_width
     for number, outputs in config.head:
@@ -161,7 +161,7 @@ def _head(config: ImageRewardConfig) -> nn.Module:
 
 
 def _rebuild_position_ids(text: Any, positions: int, device: torch.device) -> None:
-    """Fill the one buffer that no checkpoint holds; built on the meta device, it is empty."""
+    """Fill the one buffer that no checkpoint holds; on the meta device it was built empty."""
     text.embeddings.position_ids = torch.arange(positions, device=device)[None]
     left = [name for name, tensor in _tensors(text) if tensor.is_meta]
     assert not left, f"transformers made buffers that we do not fill: {left}"

@@ -1,6 +1,6 @@
-"""ImageReward as a scorer: how well a pixel frame shows what the prompt says, and how good it looks.
+"""ImageReward as a scorer: how well a pixel frame matches the prompt, and how good it looks.
 
-Made from the published weights without the `image-reward` package, and equal to it (tests/golden).
+Uses the published weights without the `image-reward` package, with the same scores (tests/golden).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .tokenizer import MAX_TOKENS, PromptTokenizer, find_vocabulary, load_tokeni
 class ImageRewardScorer:
     """Scores frames with ImageReward; implements `types.Scorer`.
 
-    `file`: the name of the weights' file. `model` may be moved between devices; scoring follows it.
+    `file`: the name of the weight file. `model` may be moved between devices; scoring follows it.
     """
 
     file: str
@@ -43,30 +43,30 @@ class ImageRewardScorer:
 
     @torch.inference_mode()
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return `(f,)` float32 scores on the CPU of frames `b f c h w` in [0, 1] with b = 1, in one batch.
+        """Return float32 scores `(f,)` on the CPU for frames `b f c h w` in [0, 1] with b = 1, in one batch.
 
-        A frame with a pixel that is not finite scores NaN. With tiles, a frame scores as its worst tile.
+        A frame with a pixel that is not finite scores NaN. With tiles, a frame gets the score of its worst tile.
         """
         if frames.ndim != 5 or frames.shape[0] != 1 or frames.shape[2] != 3:
-            raise ValueError(f"expected frames (1, f, 3, h, w), but got {tuple(frames.shape)}; pass one RGB clip")
+            raise ValueError(f"frames must be (1, f, 3, h, w), but got {tuple(frames.shape)}; pass one RGB clip")
         clip = frames[0].to(self.device)
         squares = preprocess(clip, self.config.image_size, self.crop)
         ids, mask = (t.to(self.device) for t in self.tokenizer.encode(prompt))
         rewards: Tensor = self.model(ids, mask, squares.flatten(0, 1)).unflatten(0, squares.shape[:2])
-        # A crop may have cut the broken pixels away, and clamping hides an infinite one.
+        # The crop may have cut the broken pixels away, and clamping hides infinite ones.
         broken = ~clip.isfinite().flatten(1).all(dim=1)
         return rewards.amin(dim=1).masked_fill(broken, torch.nan).cpu()
 
     def reads(self, prompt: str) -> str:
-        """Return the beginning of the prompt that is scored; the whole prompt if it fits into 35 tokens."""
+        """Return the start of the prompt that is scored; the whole prompt if it fits into 35 tokens."""
         return self.tokenizer.reads(prompt)
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
-        """Return what a reader of scores under this prompt must know; nothing if all of it is read."""
+        """Return what a reader of scores for this prompt must know; nothing if all of it is read."""
         read = self.reads(prompt)
         if read == prompt:
             return ()
-        # Without its words: notes go into files that people pass on.
+        # Without the prompt's words: notes go into files that people pass on.
         return (
             f"ImageReward reads only the first {MAX_TOKENS} tokens of this prompt, {len(read)} of its "
             f"{len(prompt)} characters.",
@@ -96,9 +96,9 @@ def load_image_reward(
 ) -> ImageRewardScorer:
     """Load ImageReward from `ImageReward.pt` or a safetensors copy.
 
-    `vocabulary`: bert-base-uncased's `vocab.txt` or its folder; by default looked for beside the weights.
-    `dtype`: float32 or float16, of the towers. `crop`: `center` is the reference; see `preprocess`.
-    Raises `BadInput` for a file that is not a whole ImageReward, and for a vocabulary that is not its own.
+    `vocabulary`: bert-base-uncased's `vocab.txt` or its folder; by default it is searched for next to the weights.
+    `dtype`: float32 or float16, for the towers. `crop`: `center` is the reference; see `preprocess`.
+    Raises `BadInput` if the file is not a whole ImageReward, or the vocabulary not the right one.
     """
     check_crop(crop)
     _check_dtype(dtype)
@@ -107,7 +107,7 @@ def load_image_reward(
     tokenizer = load_tokenizer(find_vocabulary(file.path, vocabulary))
     if tokenizer.size != config.vocabulary:
         raise BadInput(
-            f"expected a vocabulary of {config.vocabulary - 2} tokens for {file.path.name}, but it has "
+            f"the vocabulary for {file.path.name} has {config.vocabulary - 2} tokens, but this one has "
             f"{tokenizer.size - 2}; take vocab.txt of google-bert/bert-base-uncased"
         )
     return ImageRewardScorer(
@@ -123,13 +123,13 @@ def load_image_reward(
 def _check_dtype(dtype: torch.dtype) -> None:
     if dtype == torch.bfloat16:
         raise BadInput(
-            "expected float32 or float16 for ImageReward, but got bfloat16, which moves scores by 0.04; use float16"
+            "ImageReward runs in float32 or float16, but got bfloat16, which moves scores by 0.04; use float16"
         )
     if dtype not in (torch.float32, torch.float16):
-        raise BadInput(f"expected float32 or float16 for ImageReward, but got {dtype}; use float32")
+        raise BadInput(f"ImageReward runs in float32 or float16, but got {dtype}; use float32")
 
 
 def _crop_notes(crop: Crop) -> tuple[str, ...]:
     if crop == "center":
         return ()
-    return (f"The crop {crop!r} is not ImageReward's own: tau must be recalibrated for it.",)
+    return (f"The crop {crop!r} is not ImageReward's own: recalibrate tau for it.",)

@@ -1,8 +1,8 @@
-"""Pixel frames to what ImageReward's image tower reads, pixel for pixel as Pillow would make it.
+"""Turn pixel frames into the input of ImageReward's image tower, pixel for pixel as Pillow does.
 
-The reference goes through 8-bit images, and those conventions are worth more in the score than the choice
-of resampler: truncation to 8 bits, width before height, rounding after each pass. All of it runs in int32 and
-float32 on the frames' device.
+The reference works with 8-bit images, and its conventions matter more for the score than the choice of resampler:
+truncation to 8 bits, width before height, rounding after each pass. All of this runs in int32 and float32 on the
+frames' device.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ONE = 1 << PRECISION
 def check_crop(crop: str) -> None:
     """Raise `BadInput` unless it is a crop we know."""
     if crop not in get_args(Crop):
-        raise BadInput(f"expected the crop to be one of {', '.join(get_args(Crop))}, but got {crop!r}; choose one")
+        raise BadInput(f"the crop must be one of {', '.join(get_args(Crop))}, but is {crop!r}; choose one")
 
 
 def preprocess(frames: Tensor, size: int, crop: Crop) -> Tensor:
-    """Make normalised squares `f k c size size` of frames `f c h w` in [0, 1], in float32.
+    """Return normalised squares `f k c size size` of frames `f c h w` in [0, 1], in float32.
 
-    k squares a frame. `center`: the middle of the frame, as the reference does. `squash`: the whole frame,
-    distorted. `tiles`: both ends of the long side and the middle; up to 3:1 they cover the frame.
+    There are k squares per frame. `center`: the middle of the frame, as in the reference. `squash`: the whole
+    frame, distorted. `tiles`: both ends of the long side and the middle; up to 3:1 they cover the frame.
     """
     squares = cut_squares(to_bytes(frames), size, crop) / 255
     mean = torch.tensor(MEAN, device=frames.device).view(3, 1, 1)
@@ -44,7 +44,7 @@ def preprocess(frames: Tensor, size: int, crop: Crop) -> Tensor:
 
 
 def to_bytes(frames: Tensor) -> Tensor:
-    """Quantise [0, 1] to 0..255, int32, by truncation, as images are made elsewhere; NaN becomes 0."""
+    """Quantise [0, 1] to 0..255, int32, by truncation, as in the reference; NaN becomes 0."""
     return (frames.float() * 255).nan_to_num(0.0).clamp(0, 255).int()
 
 
@@ -67,7 +67,7 @@ def resize(pixels: Tensor, height: int, width: int) -> Tensor:
 
 
 def _resize_height(pixels: Tensor, height: int) -> Tensor:
-    # In integers the sums are exact, so every device agrees with Pillow on every pixel.
+    # Integer sums are exact, so every device agrees with Pillow on every pixel.
     rows, weights = _bicubic_taps(pixels.shape[-2], height)
     rows, weights = rows.to(pixels.device), weights.to(pixels.device)
     pixels = pixels.contiguous()
@@ -78,7 +78,7 @@ def _resize_height(pixels: Tensor, height: int) -> Tensor:
 
 
 def _bicubic_taps(source: int, target: int) -> tuple[Tensor, Tensor]:
-    """Return which source pixels make each target pixel, `(taps, target)`, and their weights times ONE.
+    """Return the source pixels of each target pixel, `(taps, target)`, and their weights times ONE.
 
     The kernel is stretched when shrinking (antialiasing) and cut off, not mirrored, at the edges.
     """

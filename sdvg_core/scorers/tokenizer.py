@@ -1,6 +1,6 @@
-"""Prompts to token ids as ImageReward reads them: bert-base-uncased word pieces, at most 35 tokens.
+"""Turn prompts into ImageReward's token ids: bert-base-uncased word pieces, at most 35 tokens.
 
-Built from `vocab.txt` alone, so that no release of transformers can change what a prompt means.
+Built from `vocab.txt` alone, so that no release of transformers can change the meaning of a prompt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..files.small_files import MEGABYTE, read_small
 MAX_TOKENS = 35
 LARGEST = 16 * MEGABYTE  # the vocabulary itself has 0.2 MB
 REQUIRED = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
-# BLIP appends these to the vocabulary. ImageReward never writes them, but a prompt that spells one means it.
+# BLIP appends these to the vocabulary. ImageReward never adds them, but a prompt may contain one.
 APPENDED = ("[DEC]", "[ENC]")
 PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
 
@@ -31,7 +31,7 @@ PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
 class PromptTokenizer:
     """Word pieces of a prompt.
 
-    `tokenizer`: truncates to 35 tokens, [CLS] and [SEP] among them. `size`: rows the embedding must have.
+    `tokenizer`: truncates to 35 tokens, including [CLS] and [SEP]. `size`: rows the embedding must have.
     """
 
     tokenizer: Tokenizer
@@ -45,7 +45,7 @@ class PromptTokenizer:
         return torch.tensor([ids + [pad for _ in padding]]), torch.tensor([[1] * len(ids) + padding])
 
     def reads(self, prompt: str) -> str:
-        """Return the beginning of the prompt that fits into 35 tokens: all of it, if it fits."""
+        """Return the start of the prompt that fits into 35 tokens; all of it, if it fits."""
         encoding = self._encoding(prompt)
         if not encoding.overflowing:
             return prompt
@@ -56,29 +56,29 @@ class PromptTokenizer:
             prompt.encode()
         except UnicodeEncodeError as error:
             raise BadInput(
-                f"expected a prompt of whole characters, but character {error.start + 1} is half of one; remove it"
+                f"a prompt must have whole characters, but character {error.start + 1} is half of one; remove it"
             ) from error
         return self.tokenizer.encode(prompt)
 
 
 def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
-    """Build the tokenizer from a `vocab.txt`, one token a line. Raises `BadInput` if it is no such file."""
+    """Build the tokenizer from a `vocab.txt`, one token per line. Raises `BadInput` if it is no such file."""
     try:
         lines = read_small(vocabulary, LARGEST).decode("utf-8").removesuffix("\n").split("\n")
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"expected a vocabulary as UTF-8 text, but {vocabulary.name} cannot be read ({error}); fetch it again"
+            f"a vocabulary must be UTF-8 text, but {vocabulary.name} cannot be read ({error}); fetch it again"
         ) from error
     ids = {token.rstrip("\r"): number for number, token in enumerate(lines)}
     missing = [token for token in REQUIRED if token not in ids]
     if missing:
         raise BadInput(
-            f"expected the vocabulary of bert-base-uncased, one token a line, but {vocabulary.name} lacks "
+            f"this must be the vocabulary of bert-base-uncased, one token per line, but {vocabulary.name} lacks "
             f"{', '.join(missing)}; take vocab.txt of google-bert/bert-base-uncased"
         )
     if len(ids) < len(lines):
         raise BadInput(
-            f"expected every token once, but {vocabulary.name} has {len(ids)} tokens on {len(lines)} lines; "
+            f"every token must occur once, but {vocabulary.name} has {len(ids)} tokens on {len(lines)} lines; "
             "take vocab.txt of google-bert/bert-base-uncased"
         )
     tokenizer = _word_pieces(ids)
@@ -97,9 +97,9 @@ def _word_pieces(ids: dict[str, int]) -> Tokenizer:
 
 
 def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
-    """Return the `vocab.txt` to use: the given file, or the one in the given folder or beside the weights.
+    """Return the `vocab.txt` to use: the given file, or the one in the given folder or next to the weights.
 
-    Raises `BadInput` naming the places if there is none.
+    If there is none, raises `BadInput` and names the places searched.
     """
     if given is not None and Path(given).is_file():
         return Path(given)
@@ -108,6 +108,6 @@ def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
         if (folder / place).is_file():
             return folder / place
     raise BadInput(
-        f"expected the vocabulary ImageReward reads prompts with, but none of {', '.join(PLACES)} is in "
-        f"{folder}; put vocab.txt of google-bert/bert-base-uncased (Hugging Face Hub) there"
+        f"ImageReward needs its vocabulary, but none of {', '.join(PLACES)} is in {folder}; "
+        "put vocab.txt of google-bert/bert-base-uncased (Hugging Face Hub) there"
     )

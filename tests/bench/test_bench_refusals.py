@@ -62,7 +62,7 @@ def test_room_is_looked_for_for_all_that_any_execution_does():
     "more, part",
     [
         (["--repeats", "0"], "--repeats of at least 1"),
-        (["--blocks", "0"], "blocks of at least 1"),
+        (["--blocks", "0"], "blocks must be at least 1"),
         (["--routes", "r=5"], "at most 2"),
         (["--size", "64"], "such as 832x480"),
         (["--size", "30x32"], "use 16 or 32"),

@@ -193,7 +193,7 @@ def test_keys_and_values_in_what_there_is_not_are_refused_before_anything_is_loa
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "while_resident", None)
-    with pytest.raises(BadInput, match="expected kv_dtype among auto, float8_e4m3fn, but got 'int4'"):
+    with pytest.raises(BadInput, match="kv_dtype must be one of auto, float8_e4m3fn, but is 'int4'"):
         run_job(make_job(load_parts(tmp_path), kv_dtype="int4"))
 
 

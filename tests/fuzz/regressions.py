@@ -171,7 +171,7 @@ def words_files() -> Iterator[tuple[str, Case]]:
     ):
         yield name, Case("tokenizer", {"tokenizer.json": to_json(content)}, words)
     twice = "\n".join((*models.REWARD_WORDS, "a")).encode()
-    yield "a vocabulary with a token twice", Case("vocabulary", {"vocab.txt": twice}, "every token once")
+    yield "a vocabulary with a token twice", Case("vocabulary", {"vocab.txt": twice}, "every token must occur once")
 
 
 def reports() -> Iterator[tuple[str, Case]]:

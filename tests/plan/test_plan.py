@@ -206,10 +206,10 @@ def test_keys_and_values_in_fp8_make_room(capsys):
         (["--vram", "nan"], "GB above 0"),
         (["--width", "830"], "use 816 or 832"),
         (["--height", "-16"], "height"),
-        (["--blocks", "0"], "blocks of at least 1"),
-        (["--steps", "0"], "steps of at least 1"),
-        (["--rejected", "1.5"], "rejected from 0 to 1"),
-        (["--pcie", "0"], "pcie above 0"),
+        (["--blocks", "0"], "blocks must be at least 1"),
+        (["--steps", "0"], "steps must be at least 1"),
+        (["--rejected", "1.5"], "rejected must be from 0 to 1"),
+        (["--pcie", "0"], "pcie must be above 0"),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
