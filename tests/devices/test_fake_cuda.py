@@ -106,20 +106,20 @@ def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_seen(shapes):
     assert (there + torch.tensor(1.0)).device == GPU  # a number alone may come from the host, there as here
 
 
-heavy = pytest.mark.heavy
+heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
 
 
 @pytest.mark.parametrize(
     "name, route, beside",
     [
         ("compiled+planes", "r=1", OTHER_GPU),
-        pytest.param("ours", "r=1", GPU, marks=heavy),
+        pytest.param("ours", "r=1", GPU, marks=exhaustive),
         pytest.param("ours", "r=1", OTHER_GPU, marks=heavy),
         pytest.param("channels-last", "anchor-only", GPU, marks=heavy),
         pytest.param("planes", "draft-only", GPU, marks=heavy),
         pytest.param("compiled", "target-only", GPU, marks=heavy),
-        pytest.param("compiled+planes", "anchor-only", GPU, marks=heavy),
-        pytest.param("as-published", "r=1", GPU, marks=heavy),
+        pytest.param("compiled+planes", "anchor-only", GPU, marks=exhaustive),
+        pytest.param("as-published", "r=1", GPU, marks=exhaustive),
         pytest.param("as-published", "r=1", OTHER_GPU, marks=heavy),
     ],
     ids=str,
@@ -136,8 +136,8 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
     [
         ("compiled+overlap", "incremental"),
         pytest.param("ours", "recompute", marks=heavy),
-        pytest.param("compiled", "recompute", marks=heavy),
-        pytest.param("ours", "incremental", marks=heavy),
+        pytest.param("compiled", "recompute", marks=exhaustive),
+        pytest.param("ours", "incremental", marks=exhaustive),
     ],
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from thinned import in_turn
 from tiny import (
     CONTEXTS,
     POLICIES,
@@ -82,9 +83,9 @@ def test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted(p
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("drafter_context", CONTEXTS)
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("first", ["".join(p) for p in itertools.product("ar", repeat=4)])
+@in_turn(
+    "first, policy, drafter_context", ["".join(p) for p in itertools.product("ar", repeat=4)], POLICIES, CONTEXTS
+)
 def test_all_256_patterns_replay(first, policy, drafter_context):
     """The same over every accept/reject pattern of nine blocks, sixteen to a case."""
     for rest in itertools.product("ar", repeat=4):

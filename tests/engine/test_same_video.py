@@ -9,15 +9,17 @@ import itertools
 
 import pytest
 from overlap_parts import ENGINE, EagerLane, run_ahead, same
+from thinned import every_pair
 from tiny import CONTEXTS, PROMPT, condition, make_engine, run, scripted
 
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 
 PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)][::19]
+LANES = ("beside", "to the end")
 
 
-@pytest.fixture(params=["beside", "to the end"])
+@pytest.fixture(params=LANES)
 def lane(request, monkeypatch):
     """How far wrong guesses come, which is otherwise a matter of chance."""
     if request.param == "to the end":
@@ -39,8 +41,7 @@ def routers() -> dict[str, RouterConfig]:
     }
 
 
-@pytest.mark.parametrize("drafter_context", CONTEXTS)
-@pytest.mark.parametrize("pattern", PATTERNS)
+@every_pair("pattern, drafter_context, lane", PATTERNS, CONTEXTS, LANES, indirect=["lane"])
 @pytest.mark.usefixtures("lane")
 def test_every_route_makes_the_same_video_with_the_same_decisions(pattern, drafter_context):
     """Catches: a claimed draft that went on from another block; noise of another block; a cache whose newest block

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from thinned import every_pair, in_turn
 
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
@@ -21,6 +22,7 @@ from sdvg_core.text.prompts import one_prompt
 
 NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)
 SAMPLE = ["raarraaar", "rrrrrrrrr", "raaaaaaaa", "rraaarara"]
+SETTINGS = (["recompute", "incremental"], ["committed", "own"])  # context policy, the drafter's context
 
 
 def load(files, policy: str) -> Engine:
@@ -73,15 +75,12 @@ def check(pattern: str, engines, conditions, context: str) -> None:
         history = history.commit(one.block, tuple(one.frames[:, shown - 4 * back, None] for back in (2, 1, 0)))
 
 
-@pytest.mark.parametrize("context", ["committed", "own"])
-@pytest.mark.parametrize("policy", ["recompute", "incremental"])
-@pytest.mark.parametrize("pattern", SAMPLE)
+@every_pair("pattern, policy, context", SAMPLE, *SETTINGS)
 def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy, context, engines, conditions):
     check(pattern, engines[policy], conditions, context)
 
 
-@pytest.mark.parametrize("policy", ["recompute", "incremental"])
-@pytest.mark.parametrize("pattern", SAMPLE)
+@in_turn("pattern, policy", SAMPLE, SETTINGS[0])
 def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy, engines, conditions):
     """The drafter encodes pictures beside the decoding of others with the same VAE. Catches: a VAE that keeps
     something of a call; frames with other strides, which another kernel would sum up in another order."""
@@ -98,9 +97,7 @@ def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy,
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("context", ["committed", "own"])
-@pytest.mark.parametrize("policy", ["recompute", "incremental"])
-@pytest.mark.parametrize("first", ["".join(p) for p in itertools.product("ar", repeat=2)])
+@in_turn("first, policy, context", ["".join(p) for p in itertools.product("ar", repeat=2)], *SETTINGS)
 def test_all_patterns_of_five_blocks_replay_with_the_real_vae(first, policy, context, engines, conditions):
     """All 16 routes of five blocks: every pair and triple of neighbours that nine blocks could have."""
     for rest in itertools.product("ar", repeat=2):
