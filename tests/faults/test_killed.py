@@ -67,13 +67,18 @@ def kill(arguments: list[str], place: str, name: str, number: int) -> None:
 POINTS = [
     pytest.param("sdvg_core.causal_wan.generator", "denoise_pass", 5, 3, id="in a pass of block 4"),
     pytest.param(
-        "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.heavy
+        "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.exhaustive
     ),
     pytest.param(
         "sdvg_core.pipeline.journal", "save_latents", 3, 2, id="half a block written", marks=pytest.mark.heavy
     ),
     pytest.param(
-        "sdvg_core.pipeline.rendering", "save_latents", 1, 5, id="half the latents written", marks=pytest.mark.heavy
+        "sdvg_core.pipeline.rendering",
+        "save_latents",
+        1,
+        5,
+        id="half the latents written",
+        marks=pytest.mark.exhaustive,
     ),
     pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved", marks=pytest.mark.heavy),
 ]

@@ -89,10 +89,11 @@ def test_three_hundred_runs_of_changing_kind_hold_no_more_than_twelve(tmp_path: 
 
 
 @pytest.mark.heavy
-def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path: Path) -> None:
+@pytest.mark.parametrize("commands", [16, pytest.param(40, marks=pytest.mark.exhaustive)])
+def test_commands_on_real_files_hold_no_more_than_three(commands: int, tmp_path: Path) -> None:
     """Loading included: the models of every command are gone when it is over."""
     sets = [write_random_set(tmp_path / f"models{seed}", seed) for seed in range(2)]
-    for number in range(40):
+    for number in range(commands):
         if number == 3:
             settled, bytes_then = footprint(), resident_bytes()
         more = ["--prompt", f"a red ball {number}", "--width", str(16 * (1 + number % 3)), "--blocks", "2"]
@@ -139,13 +140,13 @@ def test_a_video_of_forty_blocks_takes_the_memory_of_one_of_four(policy: str) ->
     check_long_video(40, policy)
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_video_of_256_blocks_takes_the_memory_of_one_of_four(policy: str) -> None:
     check_long_video(256, policy)
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_a_video_of_256_blocks_is_written_whole_and_reported_whole(tmp_path: Path) -> None:
     with quick():
         report = make_video(make_loaded(), tmp_path, replace(REQUEST, blocks=256))

@@ -11,10 +11,11 @@ from faulty import FINAL, Trap, footprint, make_loaded, make_video, names, quick
 from sdvg_core.devices.execution import Execution
 
 ERRORS = (RuntimeError, KeyboardInterrupt)
+ALL = [pytest.param(policy, 13, marks=pytest.mark.exhaustive) for policy in ("recompute", "incremental")]
 
 
-@pytest.mark.parametrize("policy", ["recompute", "incremental"])
-def test_a_fault_in_either_thread_does_no_harm(policy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy, step", [("recompute", 29), ("incremental", 27), *ALL])
+def test_a_fault_in_either_thread_does_no_harm(policy: str, step: int, tmp_path: Path) -> None:
     """Which call is the n-th is a matter of chance here, so that every run meets others."""
     heard = Trap()
     undo = {"undo": True} if policy == "incremental" else {}
@@ -26,7 +27,7 @@ def test_a_fault_in_either_thread_does_no_harm(policy: str, tmp_path: Path) -> N
             fresh = result(tmp_path / "fresh", make_video(loaded, tmp_path / "fresh"))
         before = footprint()
         # A run in which guesses are called off early makes fewer calls.
-        for number in range(1, len(all_calls.stages) * 2 // 3, 13):
+        for number in range(1, len(all_calls.stages) * 2 // 3, step):
             folder, error = tmp_path / str(number), ERRORS[number % 2]
             heard = Trap(number, error())
             with heard.set():

@@ -90,9 +90,9 @@ def test_no_process_of_ours_connects_or_sends_to_the_internet(models, tmp_path):
 @pytest.mark.heavy
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, which Linux has")
 def test_everything_runs_where_there_is_no_network_at_all(models, tmp_path):
-    """In a namespace without even a loopback."""
+    """In a namespace without even a loopback, and in a locale whose I has a dot: one stay for both."""
     cut = ["unshare", "--net", "--map-root-user"]
     if subprocess.run([*cut, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this kernel lets nobody have a network of their own")
-    found = stay(models, tmp_path, *cut)
+    found = stay(models, tmp_path, *cut, LC_ALL="tr_TR.UTF-8", LANG="tr_TR.UTF-8")
     assert found.done.returncode == 0, found.done.stderr

@@ -30,7 +30,7 @@ def models(tmp_path_factory) -> Path:
     scope="module",
     params=[
         {"LC_ALL": "C", "PYTHONIOENCODING": "ascii"},
-        pytest.param({"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"}, marks=pytest.mark.heavy),
+        pytest.param({"LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8"}, marks=pytest.mark.exhaustive),
     ],
     ids=["ASCII", "Turkish"],
 )
