@@ -55,7 +55,8 @@ def test(options: Sequence[str]) -> int:
         ["-m", "ruff", "format", "--check", "."],
         ["-m", "mypy"],
         ["benchmarks/loop_overhead.py", "--runs", "5"],
-        ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), *marks, *rest],
+        # Neighbours stay together, as they share what they need, until one process has nothing left to do.
+        ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *marks, *rest],
     )
     for step in steps:
         code = run(python, *step)
@@ -78,8 +79,10 @@ def comfyui(options: Sequence[str]) -> int:
 
     python = environment("comfyui", install, checkout / "requirements.txt")
     os.environ["COMFYUI_PATH"] = str(checkout)
-    # Side by side, a file in one process: each has a ComfyUI of its own, some a server or a browser.
-    side_by_side = ["-n", str(min(os.cpu_count() or 1, 2)), "--dist", "loadfile", COMFYUI_TESTS]
+    # Side by side, a file in one process: each has a ComfyUI of its own, and a server for most of its files.
+    # Files in their order: xdist would begin with those of many tests, and end with those of few that take long.
+    processes = ["-n", str(min(os.cpu_count() or 1, 2)), "--dist", "loadfile", "--no-loadscope-reorder"]
+    side_by_side = [*processes, COMFYUI_TESTS]
     return run(python, "-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive", *(options or side_by_side))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from running_server import ROOT, Server, running_server, write_models
 from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
@@ -22,11 +23,13 @@ WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
 
 @contextmanager
 def tiny_server(folder: Path) -> Iterator[Server]:
-    """Start a server with the tiny set in its model folders, and beside it two models of the real text width."""
+    """Start a server with the tiny set in its model folders, two models of the real text width, and a picture."""
     write_models(folder / "models")
     for name in ("wide_a", "wide_b"):
         weights = {key: torch.zeros(shape) for key, shape in wan_shapes(WIDE).items()}
         save_file(weights, folder / "models" / "diffusion_models" / f"{name}.safetensors")
+    (folder / "input").mkdir()
+    Image.linear_gradient("L").convert("RGB").save(folder / "input" / "example.png")
     with running_server(folder) as running:
         yield running
 

@@ -21,9 +21,11 @@ from comfy.patcher_extension import CallbacksMP
 from host_run import Parts, Video, changed, held, load_parts, make_job, same_video, state_of, video_of
 from sdvg_pack.nodes.host import memory
 from sdvg_pack.sdvg_core.errors import BadInput
+from thinned import in_turn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 pytestmark = pytest.mark.comfyui
+exhaustive = pytest.mark.exhaustive
 
 
 class OldInterrupt(Exception):
@@ -140,20 +142,24 @@ class Fresh:
         assert same_video(video_of(make_job(self._parts)), self._unbroken), (at, error)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@in_turn("place, others", PLACES, (0, 1), ids=str)
 def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
-    place: str, parts: Parts, unbroken: Video, calls: dict[str, int]
+    place: str, others: int, parts: Parts, unbroken: Video, calls: dict[str, int]
 ) -> None:
     """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over.
 
-    Each kind of fault once, at the first call, the last, and two between.
+    Each kind of fault once, at the first call, the last, and two between: half of them, or the others.
     """
     fresh, last = Fresh(parts, unbroken), calls[place]
-    for at, error in zip((1, 1 + last // 3, 1 + 2 * last // 3, last), ERRORS, strict=True):
+    faults = tuple(zip((1, 1 + last // 3, 1 + 2 * last // 3, last), ERRORS, strict=True))
+    for at, error in faults[others::2]:
         fresh.check_after(place, at, error)
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    "place",
+    ["drafter", "decode", "progress", *(pytest.param(p, marks=exhaustive) for p in ("target", "encode", "score"))],
+)
 def test_an_interrupt_beside_a_block_that_was_begun_ahead_does_no_harm_either(
     place: str, parts: Parts, unbroken: Video, calls: dict[str, int]
 ) -> None:

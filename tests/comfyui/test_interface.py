@@ -11,12 +11,11 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes, running_server
+from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.report.fates import COLOURS, LETTERS, Fate
 
@@ -34,16 +33,9 @@ NODES = (
 )
 LANGUAGES = ("en", "zh")
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
+POCKET_DEMO = ROOT / "workflows" / "sdvg_pocket_demo.json"
 SCRIPT = "raaraarar"
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")  # the browser wants a core too
-        with running_server(tmp_path_factory.mktemp("base")) as running:
-            yield running
 
 
 @pytest.fixture(scope="module")
@@ -213,23 +205,26 @@ def test_the_strip_knows_every_fate() -> None:
 # --- shared workflows --------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What was seen of all workflows, dropped on one page; the pocket demo was run as it is."""
+    files, runs = [str(path) for path in WORKFLOWS], WORKFLOWS.index(POCKET_DEMO)
+    return browse(server, tmp_path_factory.mktemp("page"), "drop.js", files=files, runs=runs)
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
-def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(
-    path: Path, server: Server, tmp_path: Path
-) -> None:
-    """The pocket demo is run as well, as it is; the others need models that are not here."""
+def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, dropped: dict[str, Any]) -> None:
+    """The pocket demo is run as well; the others need models that are not here."""
     needs_device_nodes(path)
-    runs = path.stem == "sdvg_pocket_demo"
-    page = browse(server, tmp_path, "drop.js", file=str(path), runs=runs)
-    saved = json.loads(path.read_text(encoding="utf-8"))
-    assert sorted(page["dropped"]["types"]) == sorted(node["type"] for node in saved["nodes"])
-    assert page["dropped"]["missing"] == []
-    assert not any("newer SDVG" in told for told in page["dropped"]["told"])
-    assert page["errors"] == []
-    if runs:
-        assert len(page["ran"]["fates"]) == 9
-        assert None not in page["ran"]["fates"]
-        assert page["ran"]["seconds"] == pytest.approx(105 / 16, abs=0.1)
+    page, saved = dropped["dropped"][WORKFLOWS.index(path)], json.loads(path.read_text(encoding="utf-8"))
+    assert sorted(page["types"]) == sorted(node["type"] for node in saved["nodes"])
+    assert page["missing"] == []
+    assert not any("newer SDVG" in told for told in page["told"])
+    assert dropped["errors"] == []
+    if path == POCKET_DEMO:
+        assert len(dropped["ran"]["fates"]) == 9
+        assert None not in dropped["ran"]["fates"]
+        assert dropped["ran"]["seconds"] == pytest.approx(105 / 16, abs=0.1)
 
 
 # --- help pages -------------------------------------------------------------------------------------------------

@@ -125,7 +125,14 @@ def test_keys_and_values_in_fp8_make_other_latents_in_blocks_of_either_model(tmp
         assert 1e-4 < (near - whole).norm() / whole.norm() < 0.3
 
 
-@pytest.mark.parametrize("tau", [TAU, TAU - 100, TAU + 100], ids=["mixed", "all kept", "all remade"])
+@pytest.mark.parametrize(
+    "tau",
+    [
+        pytest.param(TAU, id="mixed"),
+        pytest.param(TAU - 100, id="all kept", marks=pytest.mark.exhaustive),
+        pytest.param(TAU + 100, id="all remade", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_overlap_makes_the_same_latents_over_comfyuis_models_and_vae(tau: float, tmp_path: Path) -> None:
     """Two of ComfyUI's modules are at work at once here, in two threads."""
     files = write_random_set(tmp_path / "models")

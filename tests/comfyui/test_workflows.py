@@ -13,14 +13,13 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
 from PIL import Image
-from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes, running_server, write_models
+from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes
 from sdvg_pack.sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
 
@@ -46,16 +45,6 @@ GAP = 30  # pixels: a node's title stands above its position
 
 COMFY = shutil.which("comfy") or str(Path.home() / "comfy" / "cli" / "bin" / "comfy")
 needs_cli = pytest.mark.skipif(not Path(COMFY).is_file(), reason="comfy-cli is neither on PATH nor in ~/comfy/cli")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("comfyui")
-    write_models(folder / "models")
-    (folder / "input").mkdir()
-    Image.linear_gradient("L").convert("RGB").save(folder / "input" / "example.png")
-    with running_server(folder) as running:
-        yield running
 
 
 def load(path: Path) -> dict[str, Any]:

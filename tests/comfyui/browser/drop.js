@@ -1,24 +1,32 @@
-// A workflow's file dropped on the canvas, as from a file manager, and run.
+// Workflows' files dropped on the canvas one after the other, as from a file manager, and one of them run.
 //
 //     NODE_PATH=folder/with/playwright-core node drop.js OPTIONS        (see page.js)
 //
-// Further options: `file`: the workflow; `runs`: whether to run it.
+// Further options: `files`: the workflows; `runs`: which of them to run, by its number.
 const fs = require("node:fs");
 const path = require("node:path");
 const { main, run } = require("./page.js");
 
 main(async (page, options) => {
-  const file = { name: path.basename(options.file), text: fs.readFileSync(options.file, "utf8") };
-  await page.evaluate(drop, file);
-  await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SDVGSpeculativeSampler"), null, { timeout: 30000 });
-  await page.waitForTimeout(1000);
-  const dropped = await page.evaluate(opened);
-  if (!options.runs) return { dropped };
+  const dropped = [];
+  let ran = null;
+  for (const [number, name] of options.files.entries()) {
+    await page.evaluate(() => window.app.graph.clear()); // else the sampler that is waited for is the last one's
+    await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
+    await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SDVGSpeculativeSampler"), null, { timeout: 30000 });
+    await page.waitForTimeout(1000);
+    dropped.push(await page.evaluate(opened));
+    if (number === options.runs) ran = await shownRun(page);
+  }
+  return { dropped, ran };
+});
+
+async function shownRun(page) {
   await run(page);
   await page.waitForSelector("video", { timeout: 30000 });
   await page.waitForFunction(() => document.querySelector("video").duration > 0, null, { timeout: 30000 });
-  return { dropped, ran: await page.evaluate(shown) };
-});
+  return page.evaluate(shown);
+}
 
 /** Let a file fall onto the middle of the canvas. */
 function drop({ name, text }) {
