@@ -1,6 +1,55 @@
-"""SDVG: speculative decoding for autoregressive video. The engine; it knows nothing of ComfyUI.
+"""SDVG: speculative decoding for autoregressive video. The core; it knows nothing of ComfyUI.
 
-Source: arXiv 2604.17397. Start reading at `speculate.py`.
+Source: arXiv 2604.17397. Start reading at `engine/speculate.py`; docs/architecture.md shows the rooms.
+The names below are what a Python user needs to make a video; they load on first use, so the import is quick.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .checkpoints.model_files import ModelFiles
+    from .devices.execution import Execution
+    from .engine.router import RouterConfig
+    from .errors import BadInput
+    from .pipeline.options import LoadOptions, ModelOptions
+    from .pipeline.request import VideoRequest
+    from .pipeline.videos import make_video
+    from .pocket.trained_set import trained_set
+    from .report.run_report import RunReport, read_report
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "BadInput": "errors",
+    "Execution": "devices.execution",
+    "LoadOptions": "pipeline.options",
+    "ModelFiles": "checkpoints.model_files",
+    "ModelOptions": "pipeline.options",
+    "RouterConfig": "engine.router",
+    "RunReport": "report.run_report",
+    "VideoRequest": "pipeline.request",
+    "make_video": "pipeline.videos",
+    "read_report": "report.run_report",
+    "trained_set": "pocket.trained_set",
+}
+__all__ = [
+    "BadInput",
+    "Execution",
+    "LoadOptions",
+    "ModelFiles",
+    "ModelOptions",
+    "RouterConfig",
+    "RunReport",
+    "VideoRequest",
+    "make_video",
+    "read_report",
+    "trained_set",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its home."""
+    if name not in _HOMES:
+        raise AttributeError(f"sdvg_core has no {name}; it offers {', '.join(__all__)}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -46,8 +46,9 @@ def check_overlap(drafter_context: str, *, needs_pixels: bool) -> None:
     """Raise `BadInput` for a drafter that overlap cannot serve. `needs_pixels`: whether its context needs them."""
     if drafter_context == "own" and needs_pixels:
         raise BadInput(
-            "overlap needs a drafter that continues from latents alone, but this one's context policy asks for pixels "
-            "of its own drafts; turn overlap off, choose the drafter context committed, or use the incremental policy"
+            "overlap needs a drafter that continues from latents alone, but this one's context policy asks for "
+            "pixels of its own drafts; turn overlap off, choose the drafter context committed, or use the "
+            "incremental policy"
         )
 
 

@@ -1,4 +1,4 @@
-"""The prompts of the small world: read, or refused with the grammar and the nearest prompt."""
+"""Read the prompts of the small world, or refuse them with the grammar and the nearest prompt."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ PLACE     = {" | ".join(PLACES)}
 GROUND    = {" | ".join(GROUNDS)}"""
 
 READ = 1000
-"""Characters of a prompt outside the grammar that are looked at to find the nearest one."""
+"""How many characters of a prompt outside the grammar are used to find the nearest one."""
 
 
 def parse(prompt: str) -> Scene:
-    """Return what a prompt says. Raises `BadInput` with the grammar and the nearest prompt if it is outside it."""
+    """Return the scene of a prompt. Raises `BadInput`, with grammar and nearest prompt, if it is outside it."""
     words = " ".join(prompt.lower().split())
     match = _PROMPT.fullmatch(words)
     scene = _scene_of(match) if match else None
@@ -36,13 +36,13 @@ def parse(prompt: str) -> Scene:
     if scene and not problem:
         return scene
     raise BadInput(
-        f"expected a prompt of the pocket world, but {_shortened(prompt)!r} {problem}; "
+        f"the embedded models take prompts of the pocket world, but {_shortened(prompt)!r} {problem}; "
         f"the nearest one is {nearest(prompt).text!r}\n{GRAMMAR}"
     )
 
 
 def nearest(prompt: str) -> Scene:
-    """Return a scene of the grammar that shares what can be understood of `prompt`."""
+    """Return a scene of the grammar with everything that can be understood of `prompt`."""
     heard: list[str] = []
     for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
         close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
@@ -58,7 +58,7 @@ def nearest(prompt: str) -> Scene:
 
 
 def _recoloured(scene: Scene) -> Scene:
-    """Return the scene in the first colours in which everything in it can be seen, its own before all others."""
+    """Return the scene in the first colours that make everything visible; its own colours are tried first."""
     movers = [replace(scene.mover, colour=colour) for colour in (scene.mover.colour, *COLOURS)]
     others = (
         [scene.other and replace(scene.other, colour=c) for c in (scene.other.colour, *COLOURS)]
@@ -70,7 +70,7 @@ def _recoloured(scene: Scene) -> Scene:
 
 
 def _understood(words: Sequence[str]) -> Thing:
-    """Return the thing that some words speak of; what they leave out is made up."""
+    """Return the thing that some words describe; what they leave out is made up."""
     where = next((i for i, word in enumerate(words) if word in ("from", "at")), len(words))
     return Thing(
         _first(RADII, words, "big"),

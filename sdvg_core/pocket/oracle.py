@@ -1,7 +1,7 @@
-"""The oracle of the small world: how good a clip is, measured against the clip its prompt determines.
+"""The oracle of the small world: how good a clip is, compared with the clip its prompt determines.
 
-A clip that runs a little early or late is not a bad picture, so each frame is held against the best moment within
-half a second of its own; how far off that moment is, is told apart from how good the picture is.
+A clip that runs a little early or late is not a bad picture, so each frame is compared with the best moment within
+half a second of its own. The time difference and the picture's quality are reported separately.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ BEST = 40.0
 class Verdict:
     """What the oracle found in a clip of f pixel frames.
 
-    `quality`: (f,) decibels, higher is better: the PSNR against the best moment, things and ground weighing the
-    same. `lag`: (f,) frames by which the clip is ahead (positive) or behind. `temporal_error`: (f - 1,) how far
-    each change from frame to frame is from the true one, root mean square in levels of 255. `seams`: the frames
-    that begin a block.
+    `quality`: (f,) decibels, higher is better: the PSNR against the best moment, with equal weight for things and
+    ground. `lag`: (f,) frames by which the clip is ahead (positive) or behind. `temporal_error`: (f - 1,) how far
+    each change from frame to frame is from the true one, root mean square in levels of 255. `seams`: the first
+    frames of blocks.
     """
 
     quality: Tensor
@@ -47,12 +47,12 @@ class Verdict:
 
 
 def judge(frames: Tensor, scene: Scene, seams: Sequence[int] = ()) -> Verdict:
-    """Judge the whole clip of a scene, `f c h w` in [0, 1] from its first frame; `seams`: where blocks begin."""
+    """Judge the whole clip of a scene, `f c h w` in [0, 1] from its first frame; `seams`: where blocks start."""
     count = len(frames)
     truth, mask = render_with_mask(scene, torch.arange(-REACH, count + REACH, dtype=torch.float32).clamp(min=0))
     moments = [slice(first, first + count) for first in range(2 * REACH + 1)]
     errors = torch.stack([weighted_error(frames, truth[moment], mask[moment]) for moment in moments])
-    # Of moments that fit equally well, as while everything stands still, the nearest is meant.
+    # Of moments that fit equally well, as when everything stands still, take the nearest.
     nearest = torch.arange(-REACH, REACH + 1).abs().argsort(stable=True)
     lag = nearest[errors[nearest].argmin(dim=0)]
     due = torch.arange(count)
@@ -64,9 +64,9 @@ def judge(frames: Tensor, scene: Scene, seams: Sequence[int] = ()) -> Verdict:
 
 
 def still_quality(frames: Tensor, scene: Scene, length: int = 105) -> Tensor:
-    """Return (f,) decibels of each frame against the best moment of the whole clip, whenever that is.
+    """Return (f,) decibels of each frame against the best moment of the whole clip, at any time.
 
-    What can be said of a single frame: what the reward model is trained to say.
+    This is all a single frame can show, and what the reward model is trained to predict.
     """
     truth, mask = render_with_mask(scene, torch.arange(length, dtype=torch.float32))
     errors = torch.stack([weighted_error(frame, truth, mask).min() for frame in frames])
@@ -74,7 +74,7 @@ def still_quality(frames: Tensor, scene: Scene, length: int = 105) -> Tensor:
 
 
 def weighted_error(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
-    """Return (f,) mean squared errors of frames `f c h w`, all things together weighing as much as the ground.
+    """Return (f,) mean squared errors of frames `f c h w`; all things together weigh as much as the ground.
 
     `mask`: how much of each pixel a thing covers, `f 1 h w`.
     """

@@ -1,7 +1,7 @@
 """A tiny model set with random weights, written to disk in the real formats.
 
-What it makes is noise, but the files are laid out like the published ones and go through the same loaders, in more
-variants of the formats than the trained set has. Tests and benchmarks use it where the picture does not matter.
+Its videos are noise, but the files are laid out like the published ones and use the same loaders, in more variants
+of the formats than the trained set has. Tests and benchmarks use it when the picture does not matter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORDS = (
     "jumps from left right top bottom to over under on in at slowly quickly and then stops turns bounces behind "
     "another night day sky sea field wall video of wide shot camera light dark"
 )
-# Chosen so that some drafts of the demo reach the default tau and some fall short of it (a test holds that).
+# Chosen so that some drafts of the demo reach the default tau and some fall short of it (a test checks this).
 HEAD_GAIN, HEAD_SHIFT = 4.0, 1.0
 
 REWARD = ImageRewardConfig(
@@ -57,9 +57,9 @@ REWARD = ImageRewardConfig(
 def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
     """Write the five files of a model set into `folder` and return where they are.
 
-    The drafter is a training pickle with an averaged copy, the target a safetensors file with a prefix, the VAE in
-    the original release's names, the text encoder in ComfyUI's with its tokenizer inside, the reward a pickle with
-    its word list beside it. The same seed writes the same weights.
+    The drafter is a training pickle with an averaged copy; the target is a safetensors file with a prefix. The VAE
+    has the original release's names, the text encoder ComfyUI's, with its tokenizer inside. The reward model is a
+    pickle with its word list next to it. The same seed writes the same weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = ModelFiles(
@@ -75,7 +75,7 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
     stale = {name: torch.zeros_like(w) for name, w in drafter.items()}
     torch.save({"generator": stale, "generator_ema": drafter}, files.drafter)
     target = {f"model.{name}": w for name, w in random.fill(wan_shapes(TARGET)).items()}
-    # ComfyUI takes a text width other than 4096 only from here.
+    # ComfyUI only takes a text width other than 4096 from this metadata.
     sizes = json.dumps({"transformer": {"text_dim": TEXT_WIDTH}})
     save_file(target, files.target, {"config": sizes})
     save_file(random.fill(wan_vae_to_original(_shapes(empty_wan_vae(base_dim=VAE_BASE)))), files.vae)
@@ -87,7 +87,7 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
 
 
 class _Random:
-    """Draws weights that keep activations near their size, so that nothing saturates and everything matters."""
+    """Draws weights that keep activations near their size, so that nothing saturates and every weight matters."""
 
     def __init__(self, seed: int) -> None:
         self._generator = torch.Generator().manual_seed(seed)
@@ -126,7 +126,7 @@ def _shapes(module: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _sentencepiece_model() -> bytes:
-    """Train a tokenizer on our own few words; the same words give the same bytes."""
+    """Train a tokenizer on a few words; the same words give the same bytes."""
     import sentencepiece
 
     model = io.BytesIO()

@@ -1,7 +1,7 @@
 """The embedded model set: a complete miniature of the real system, trained on the small world (training/).
 
-Same classes, same file formats, same loaders as the published models, a few megabytes. `manifest.json` beside the
-files holds their hashes and what they measured; training/export.py writes both.
+It has the same classes, file formats and loaders as the published models, in a few megabytes. `manifest.json` next
+to the files holds their hashes and measurements; training/export.py writes both.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def trained_set() -> ModelFiles:
         path = FOLDER / NAMES[role]
         if not path.is_file() or _sha256(path) != known["sha256"]:
             raise BadInput(
-                f"expected the embedded {role} as it was released, but {path.name} is "
+                f"the embedded {role} must be the released file, but {path.name} is "
                 f"{'damaged' if path.is_file() else 'missing'}; install the package again"
             )
     return ModelFiles(**{role: FOLDER / name for role, name in NAMES.items()})
 
 
 def load_options() -> LoadOptions:
-    """Return how the embedded models are meant to be run: in float32, under the presets of what they imitate."""
+    """Return how to run the embedded models: in float32, with the presets of the models they imitate."""
     return LoadOptions(
         drafter=ModelOptions(preset="self-forcing-1.3b"),
         target=ModelOptions(preset="krea-14b"),
@@ -55,7 +55,9 @@ def manifest() -> dict[str, Any]:
     """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if there are none."""
     path = FOLDER / "manifest.json"
     if not path.is_file():
-        raise BadInput(f"expected the embedded models, but there is no {path.name}; train them (training/LOG.md)")
+        raise BadInput(
+            f"the embedded models are missing, for there is no {path.name}; train them (training/LOG.md)"
+        )
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 

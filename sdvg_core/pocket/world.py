@@ -1,8 +1,7 @@
 """A small world: prompts that fully determine a clip, rendered exactly for any moment of it.
 
-One or two flat things on a lit ground; a thing that moves goes straight on and bounces off the edges. The place of
-everything is a closed formula of the time, so a clip can be rendered at any frame count, or at moments between the
-frames.
+One or two flat things on a lit ground; a moving thing goes straight and bounces off the edges. The position of
+everything is a closed formula of time, so a clip can be rendered at any frame count, or at moments between frames.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ TOO_CLOSE = {
 """Pairs of a thing and a ground that a person could hardly tell apart; such prompts are outside the grammar."""
 
 RELATIONS = {"front": "in front of", "behind": "behind", "beside": "beside"}
-"""How the first thing is to the second, by the word that gives it away."""
+"""How the first thing relates to the second, by the word that reveals it."""
 
 HELD_OUT_SHARE = 8
 """One prompt in this many is held out of training."""
@@ -120,7 +119,7 @@ class Thing:
 class Scene:
     """What a prompt says: a thing that moves, perhaps another one, and the ground.
 
-    `relation`: how the first is to the second, "in front of", "behind" or "beside"; empty if it is alone.
+    `relation`: how the first relates to the second, "in front of", "behind" or "beside"; empty if it is alone.
     """
 
     mover: Thing
@@ -185,13 +184,13 @@ def held_out_prompts(count: int, seed: int = 0) -> tuple[str, ...]:
 
 
 def _bounce(where: Tensor, room: float) -> Tensor:
-    """Fold a straight way into [0, room], as if it were thrown back at both ends."""
+    """Fold a straight path into [0, room], as if it bounced at both ends."""
     folded = where.remainder(2 * room)
     return torch.minimum(folded, 2 * room - folded)
 
 
 def _draw(thing: Thing, times: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how much of each pixel it covers, `f 1 h w`, and how brightly it is lit there."""
+    """Return how much of each pixel a thing covers, `f 1 h w`, and how brightly it is lit there."""
     axis = torch.arange(SIZE, dtype=torch.float32) + 0.5
     across, down = thing.centre(times)
     x = axis.view(1, 1, SIZE) - across.view(-1, 1, 1)

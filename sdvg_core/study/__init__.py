@@ -1,1 +1,1 @@
-"""The study: a protocol of configurations over prompts and seeds, and what the rows say when held side by side."""
+"""The study: a protocol of configurations over prompts and seeds, and comparisons of the resulting rows."""

@@ -1,7 +1,7 @@
-"""Which tau gives a wanted draft share or speed-up, and how sure that is.
+"""Find the tau for a wanted draft share or speed-up, and how certain it is.
 
-Between two thresholds that were run, what a third would give is read off both runs, weighed by how near they are.
-For the draft share that is done score by score: in each run, which drafts would have reached the third.
+Between two thresholds that were run, the result of a third is interpolated from both runs, weighted by distance.
+For the draft share this is done score by score: in each run, which drafts would have reached the third threshold.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ STEPS = 201
 class Calibration:
     """A threshold for a goal.
 
-    `tau`: with the interval of what other prompts of the same kind would have given. `reached`: what that tau
-    gives, with the interval of the mean over as many other prompts. `miss`: how far off the goal a prompt is on
-    average that had no say in the tau it is held against (leave one out).
+    `tau`: with the interval that other prompts of the same kind would have given. `reached`: the result of that
+    tau, with the interval of the mean over as many other prompts. `miss`: how far off the goal a prompt is on
+    average with a tau chosen without it (leave one out).
     """
 
     goal: Goal
@@ -44,7 +44,7 @@ class Calibration:
             f"tau {tau.value:.3g} (95 %: {tau.low:.3g} to {tau.high:.3g}) for a {self.goal} of {self.wanted:.3g}: "
             f"over {self.prompts} prompts it gives {reached.value:.3g} "
             f"(95 %: {reached.low:.3g} to {reached.high:.3g}); "
-            f"a single prompt that had no say in it is off by {self.miss:.2g} on average"
+            f"a single prompt that was not used to choose it is off by {self.miss:.2g} on average"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,9 +59,7 @@ def calibrate(table: Table, configurations: Sequence[Configuration], goal: Goal,
     """
     sweep = sorted((c for c in configurations if c.group == "reward-min"), key=lambda c: c.router.tau)
     if len(sweep) < 2:
-        raise BadInput(
-            f"expected at least two thresholds to choose between, but got {len(sweep)}; give more with --tau"
-        )
+        raise BadInput(f"calibration needs at least two thresholds, but got {len(sweep)}; give more with --tau")
     taus = np.array([c.router.tau for c in sweep])
     grid = np.linspace(taus[0], taus[-1], STEPS)
     if goal == "draft share":
@@ -120,8 +118,8 @@ def _fit(curve: _Curve, goal: Goal, wanted: float, bootstrap: Bootstrap) -> Cali
     most, least = curve.values(weights[:1])[0, [0, -1]]
     if not least <= wanted <= most:
         raise BadInput(
-            f"expected a {goal} from {least:.3g} to {most:.3g}, which is what thresholds from {curve.grid[0]:g} to "
-            f"{curve.grid[-1]:g} give here, but got {wanted:g}; ask for one in that range or widen --tau"
+            f"thresholds from {curve.grid[0]:g} to {curve.grid[-1]:g} give a {goal} from {least:.3g} to {most:.3g} "
+            f"here, but got {wanted:g}; ask for one in that range or widen --tau"
         )
     taus = curve.taus(weights, wanted)
     chosen, reached = interval(taus), interval(curve.at(taus[0], weights))

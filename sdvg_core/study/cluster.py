@@ -1,7 +1,7 @@
-"""The work of a study on a Ray cluster: one set of models per worker, the same rows whatever their number.
+"""The work of a study on a Ray cluster: one set of models per worker, and the same rows for any number of workers.
 
-The model files must be at the same paths on every machine. A worker that dies is started again and its unit done
-anew; rows are written down by the one who asked, so none is there twice.
+The model files must be at the same paths on every machine. A worker that dies is restarted and its unit repeated.
+Only the caller writes rows, so no row exists twice.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def work_on_ray(
     gpus: float,
     most: int | None = None,
 ) -> Iterator[Found | Finished]:
-    """Yield the records of all units, a unit at a time, in any order.
+    """Yield the records of all units, one unit at a time, in any order.
 
-    `address`: of the cluster; "local" starts one on this machine. `gpus`: that a worker takes for itself.
-    `most`: workers; None for as many as there is room for.
-    Raises `BadInput` if Ray is not installed or there is no cluster, or if a worker meets one.
+    `address`: of the cluster; "local" starts one on this machine. `gpus`: GPUs per worker. `most`: the most workers
+    to use; None for as many as fit.
+    Raises `BadInput` if Ray is not installed, if there is no cluster, or if a worker raises it.
     """
     ray = _connect(address)
     try:
@@ -54,7 +54,7 @@ class RayWorker:
         self._equipment: Equipment | None = None
 
     def do(self, unit: Unit) -> list[Found] | BadInput:
-        """Return all records of a unit; a refusal is returned too, for Ray would wrap what is raised."""
+        """Return all records of a unit, or the `BadInput` it met: Ray would wrap a raised one."""
         try:
             if self._equipment is None:
                 self._equipment = self._open()
@@ -69,14 +69,13 @@ def _connect(address: str) -> Any:
         import ray
     except ImportError as error:
         raise BadInput(
-            "expected the ray package for --ray, but it is not installed; "
-            "pip install 'sdvg[ray]', or leave --ray out"
+            "--ray needs the ray package, but it is not installed; pip install 'sdvg[ray]', or leave --ray out"
         ) from error
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise BadInput(
-            f"expected a Ray cluster at {address}, but there is none ({str(error).splitlines()[0][:120]}); "
+            f"there is no Ray cluster at {address} ({str(error).splitlines()[0][:120]}); "
             "start one with ray start --head, or give local"
         ) from error
     return ray
@@ -96,7 +95,7 @@ def _hand_out(ray: Any, units: Sequence[Unit], idle: list[Any]) -> Iterator[Foun
                 result = ray.get(reference)
             except ray.exceptions.RayActorError as error:
                 raise BadInput(
-                    f"expected a worker to finish {unit.prompt!r}, seed {unit.seed}, but {DEATHS + 1} died of it; "
+                    f"no worker finished {unit.prompt!r}, seed {unit.seed}: {DEATHS + 1} died of it; "
                     "see Ray's logs for why (memory?) and call the study again: all rows so far are kept"
                 ) from error
             if isinstance(result, BadInput):

@@ -1,11 +1,10 @@
-"""Rows held side by side, paired by prompt and seed.
+"""Compare rows, paired by prompt and seed.
 
-A configuration is compared with target-only and draft-only directly. A gate is compared with blind chance at the
-same cost: the protected random configurations, with anchor-only and target-only as their ends, trace mean quality
-against mean cost; the curve is read off, between its two nearest points, at the gate's own mean cost. That is what
-a coin would give that is tossed between those two rates. Every resample draws prompts for the gate and for the
-curve alike, and reads the curve off anew, so the interval knows that both the costs and the qualities are
-estimates.
+A configuration is compared with target-only and draft-only directly. A gate is compared with random routing at the
+same cost. The protected random configurations, with anchor-only and target-only as the ends, form a curve of mean
+quality over mean cost. It is interpolated between its two nearest points at the gate's own mean cost: the result of
+tossing a coin between those two rates. Every resample draws the same prompts for gate and curve, and interpolates
+again, so the interval includes the uncertainty of costs and qualities.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NumberOf = Callable[[Record], float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows by configuration and by (prompt, seed), and the draws of prompts that every interval is made from."""
+    """Rows by configuration and by (prompt, seed), and the draws of prompts behind every interval."""
 
     prompts: tuple[str, ...]
     seeds: tuple[int, ...]
@@ -32,7 +31,7 @@ class Table:
     bootstrap: Bootstrap
 
     def per_prompt(self, configuration: str, number_of: Callable[[Record], float | list[float]]) -> Array:
-        """Return a number (or several) of each prompt's rows, the mean of its seeds: `(prompts, ...)`."""
+        """Return a number (or several) per prompt, the mean over its seeds: `(prompts, ...)`."""
         rows = self.rows[configuration]
         values = [[number_of(rows[prompt, seed]) for seed in self.seeds] for prompt in self.prompts]
         means: Array = np.array(values, dtype=np.float64).mean(axis=1)
@@ -54,7 +53,7 @@ class Table:
 
 
 def make_table(rows: Sequence[Record], prompts: Sequence[str], seeds: Sequence[int]) -> Table:
-    """Arrange the rows, which must be there for every configuration, prompt and seed."""
+    """Arrange the rows, which must exist for every configuration, prompt and seed."""
     arranged: dict[str, dict[tuple[str, int], Record]] = {}
     for row in rows:
         arranged.setdefault(row["configuration"], {})[row["prompt"], row["seed"]] = row
@@ -62,7 +61,7 @@ def make_table(rows: Sequence[Record], prompts: Sequence[str], seeds: Sequence[i
 
 
 def target_calls(row: Record) -> float:
-    """How many blocks the target made."""
+    """How many blocks the target generated."""
     return float(row["target_calls"])
 
 
@@ -72,12 +71,12 @@ def seconds(row: Record) -> float:
 
 
 def metric(name: str) -> NumberOf:
-    """Return what reads a metric off a row."""
+    """Return a function that reads a metric from a row."""
     return lambda row: float(row["metrics"][name])
 
 
 def random_curve(configurations: Sequence[Configuration]) -> tuple[str, ...]:
-    """Return the configurations that route blindly, block 0 apart."""
+    """Return the configurations that route at random, except for block 0."""
     ends = [c.name for c in configurations if c.name in (TARGET_ONLY, ANCHOR_ONLY)]
     return (*ends, *(c.name for c in configurations if c.group == "random"))
 
@@ -87,7 +86,7 @@ def against_curve(
 ) -> Interval | None:
     """Return how much better a configuration is than the curve at its own mean cost.
 
-    None if its cost lies beyond the ends of the curve: there is nothing to compare it with.
+    None if its cost lies beyond the ends of the curve, where there is nothing to compare with.
     """
     if len(curve) < 2:
         return None

@@ -1,7 +1,7 @@
-"""What the target would have gained on each block, had it made it: does the score know?
+"""Measure what the target would have gained on each block: does the score know?
 
-Along the anchor-only video every block after the first is made by both models after the same history. The drafts
-are the video itself; each of the target's blocks stands alone, for the next one goes on from the draft.
+In the anchor-only video, both models generate every block after the first from the same history. The drafts are the
+video itself; each of the target's blocks stands alone, as the next block continues from the draft.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from .store import Record
 def measure_gains(run: Run, judge: FrameJudge | None) -> Iterator[Record]:
     """Yield for every block but the first its draft's scores, and how good the draft and the target's block are.
 
-    Qualities are means over the block's frames; None without a judge, whose word on a frame does not depend on
-    others.
+    Qualities are means over the block's frames; None without a judge that rates frames one by one.
     """
     drafts, remakes = _both_ways(run)
     text, scorer = run.condition_of(0).gate_text, scorer_of(run.engine)

@@ -16,10 +16,10 @@ CORRELATIONS = {"pearson": pearson, "spearman": spearman}
 
 
 def gate_correlations(gains: Sequence[Record], prompts: Sequence[str]) -> dict[str, Interval | None]:
-    """Return how scores go with gains over all blocks, by the score's name and the correlation's.
+    """Return the correlations of scores and gains over all blocks, by name of score and correlation.
 
-    A gate that knows where the target helps has a correlation well below zero: low score, large gain. None where
-    either does not vary; nothing at all without qualities.
+    A gate that knows where the target helps has a correlation well below zero: low score, large gain. None if
+    either does not vary; an empty result without qualities.
     """
     known = [gain for gain in gains if gain["draft_quality"] is not None]
     if not known:

@@ -1,4 +1,4 @@
-"""What a finished video is measured by. A metric is anything with a name and a `measure`."""
+"""Metrics for finished videos. A metric is anything with a name and a `measure`."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Metric(Protocol):
 
     @property
     def name(self) -> str:
-        """What settings and errors call it."""
+        """Its name in settings and errors."""
         ...
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
-        """Return numbers by name for pixel frames `f c h w` in [0, 1]; `seams`: the frames that begin a block."""
+        """Return numbers by name for pixel frames `f c h w` in [0, 1]; `seams`: the first frames of blocks."""
         ...
 
 
 class FrameJudge(Protocol):
-    """Knows how good each frame is, whichever block it is from."""
+    """Says how good each frame is, independent of its block."""
 
     def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
         """Return one number per frame of `f c h w`, `(f,)`, higher is better."""
@@ -42,7 +42,7 @@ class FrameJudge(Protocol):
 
 
 class Oracle:
-    """The pocket world's own truth: quality in dB, lag in frames, temporal and seam error in levels of 255."""
+    """The pocket world's ground truth: quality in dB, lag in frames, temporal and seam error in levels of 255."""
 
     name = "oracle"
 
@@ -82,10 +82,10 @@ def _split(values: Sequence[float], chosen: set[int]) -> tuple[list[float], list
 
 @dataclass(frozen=True, slots=True)
 class External:
-    """A program that is handed an mp4 and the prompt, and prints a number on its last line.
+    """A program that takes an mp4 and the prompt, and prints a number on its last line.
 
-    `command`: the program and its arguments; those that are `{video}` and `{prompt}` are replaced as a whole, and
-    no shell ever sees them. `timeout`: in seconds.
+    `command`: the program and its arguments; the arguments `{video}` and `{prompt}` are replaced as a whole,
+    without a shell. `timeout`: in seconds.
     """
 
     command: tuple[str, ...]
@@ -121,18 +121,18 @@ class External:
 
 
 def parse_external(text: str, fps: float, timeout: float) -> External:
-    """Read a command such as `score.py {video} {prompt}`. Raises `BadInput` if it is none or takes no video."""
+    """Read a command such as `score.py {video} {prompt}`. Raises `BadInput` if it is not one or takes no video."""
     try:
         command = tuple(shlex.split(text))
     except ValueError as error:
-        raise BadInput(f"expected a command, but {text!r} cannot be read ({error}); check its quotes") from error
+        raise BadInput(f"the command {text!r} cannot be read ({error}); check its quotes") from error
     if "{video}" not in command:
         raise BadInput(
-            f"expected {{video}} as an argument of the external command, but got {text!r}; "
+            f"the external command needs {{video}} as an argument, but got {text!r}; "
             "write for example 'python score.py {video} {prompt}'"
         )
     if not timeout > 0:
-        raise BadInput(f"expected an external timeout above 0 seconds, but got {timeout:g}; give more")
+        raise BadInput(f"the external timeout must be above 0 seconds, but is {timeout:g}; give more")
     return External(command, fps, timeout)
 
 
@@ -154,6 +154,6 @@ def _last_line(text: str) -> str:
 
 def _failed(what: str) -> BadInput:
     return BadInput(
-        f"expected a finite number on the last line of the external command, but it {what}; "
+        f"the external command must print a finite number on its last line, but it {what}; "
         "try the command by hand on one video"
     )

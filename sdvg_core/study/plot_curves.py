@@ -1,4 +1,4 @@
-"""Quality against what it costs: the routers as curves, the fixed routes as points."""
+"""Quality against cost: the routers as curves, the fixed routes as points."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _draw_end(axes: Any, end: Numbers, cost: str, metric: str) -> None:
 
 
 def _label_taus(axes: Any, members: Sequence[Numbers], cost: str, metric: str) -> None:
-    """Write each threshold beside its point; where several fall together, the lowest and the highest."""
+    """Write each threshold next to its point; if several coincide, the lowest and the highest."""
     labels: dict[tuple[float, float], list[float]] = {}
     for c in members:
         at = (round(cost_of(c, cost)["value"], 2), round(c["metrics"][metric]["value"], 3))
@@ -116,6 +116,6 @@ def _label_taus(axes: Any, members: Sequence[Numbers], cost: str, metric: str) -
 
 
 def _bars(intervals: Sequence[Numbers]) -> list[list[float]]:
-    # A mean lies within its interval but for rounding.
+    # A mean lies within its interval, except for rounding.
     below = [max(i["value"] - i["low"], 0.0) for i in intervals]
     return [below, [max(i["high"] - i["value"], 0.0) for i in intervals]]

@@ -1,4 +1,4 @@
-"""What the gate sees and does: acceptance, scores, gains; and the seams of every configuration."""
+"""What the gate sees and does: acceptance, scores and gains; also the seams of every configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BINS = 40
 
 
 def draw_acceptance(axes: Any, summary: Numbers) -> None:
-    """Draw the share of drafts kept at each block, a line for each threshold of the worst-frame gate."""
+    """Draw the share of accepted drafts at each block, with a line per threshold of the worst-frame gate."""
     from matplotlib import colormaps
 
     sweep = sorted((c for c in summary["configurations"] if c["group"] == "reward-min"), key=lambda c: c["tau"])
@@ -32,7 +32,7 @@ def draw_acceptance(axes: Any, summary: Numbers) -> None:
             alpha=0.12,
             lw=0,
         )
-        # A higher threshold never keeps more, so its name goes below where lines end together.
+        # A higher threshold never accepts more, so its name goes below if lines end together.
         ends.insert(0, (blocks[-1]["value"], f"τ {configuration['tau']:g}", colour))
     _label_ends(axes, summary["blocks"] - 1, ends)
     axes.set_title("Drafts kept, block by block, at each threshold")
@@ -59,7 +59,7 @@ def _label_ends(axes: Any, x: float, ends: Sequence[tuple[float, str, Any]], gap
 
 
 def draw_scores(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:
-    """Draw how the worst frames of all drafts of the anchor-only videos score, and what each threshold keeps."""
+    """Draw the worst-frame scores of all drafts of the anchor-only videos, and what each threshold accepts."""
     worst = np.array([gain["worst_score"] for gain in gains])
     axes.hist(worst, bins=BINS, color=BLUE, alpha=0.75, label="draft's worst frame")
     target = np.array([gain["target_worst_score"] for gain in gains])

@@ -34,13 +34,13 @@ def check_plots() -> None:
         import matplotlib  # noqa: F401
     except ImportError as error:
         raise BadInput(
-            "expected the matplotlib package for plots, but it is not installed; "
+            "plots need the matplotlib package, but it is not installed; "
             "pip install 'sdvg[standalone]', or add --no-plots"
         ) from error
 
 
 def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
-    """Draw every plot for which there are numbers, into staged PNG files, and return their names."""
+    """Draw every plot that has numbers into staged PNG files, and return their names."""
     by_calls, by_time = "target_calls", "seconds"
     drawings: dict[str, tuple[bool, Callable[[Any], None]]] = {
         "quality_against_target_calls.png": (True, lambda axes: draw_quality_against(axes, summary, by_calls)),

@@ -1,4 +1,4 @@
-"""Everything a study still lacks, made and written down row by row."""
+"""Compute everything a study still lacks, and write it down row by row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .workers import Finished, Found
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a study is to cover: every prompt with every seed in every configuration.
+    """What a study covers: every prompt with every seed in every configuration.
 
     `gains`: also measure what the target would have gained on each of the `blocks` of the anchor-only video.
     """
@@ -75,9 +75,9 @@ def fill(
     work: Callable[[Sequence[Unit]], Iterable[Found | Finished]],
     say: Callable[[str], None],
 ) -> None:
-    """Make what is missing; nothing at all is loaded if that is nothing.
+    """Compute what is missing; if that is nothing, load nothing.
 
-    `embeddings_of`: encodes prompts. `work`: makes the records of units. `say`: takes a line of progress.
+    `embeddings_of`: encodes prompts. `work`: computes the records of units. `say`: takes a line of progress.
     """
     missing = notebook.missing(plan)
     if not missing:

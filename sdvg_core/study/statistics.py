@@ -1,7 +1,7 @@
-"""Means with bootstrap intervals over prompts, and what can be said of two figures held side by side.
+"""Means with bootstrap intervals over prompts, and paired comparisons of two figures.
 
-The prompts are what is drawn again, with all their seeds, and every figure is worked out from the same draws: so
-figures of two configurations stay paired, and the interval of a difference is that of the difference itself.
+Prompts are resampled, each with all its seeds, and every figure is computed from the same draws. So figures of two
+configurations stay paired, and the interval of a difference is that of the difference itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Interval:
 
 
 class Bootstrap:
-    """The draws: how much each of `prompts` prompts weighs in each resample; row 0 is the sample itself."""
+    """The draws: the weight of each of `prompts` prompts in each resample; row 0 is the sample itself."""
 
     def __init__(self, prompts: int, seed: int = 0, resamples: int = RESAMPLES) -> None:
         generator = np.random.default_rng(seed)
@@ -54,7 +54,7 @@ class Bootstrap:
         return found
 
     def per_draw(self, statistic: Callable[[npt.NDArray[np.int64]], float], draws: int = 1000) -> Interval | None:
-        """Return a statistic that is no mean. It is given how often each prompt was drawn."""
+        """Return a statistic that is not a mean; `statistic` gets the number of draws of each prompt."""
         prompts = self.weights.shape[1]
         counts = np.rint(self.weights[: draws + 1] * prompts).astype(np.int64)
         return interval(np.array([statistic(row) for row in counts]))
@@ -63,7 +63,7 @@ class Bootstrap:
 def interval(draws: Array) -> Interval | None:
     """Return the figure of the sample, `draws[0]`, with the interval of the resamples; None if it is undefined.
 
-    Resamples in which it is undefined are left out.
+    Resamples where it is undefined are skipped.
     """
     rest = draws[1:][np.isfinite(draws[1:])]
     if not np.isfinite(draws[0]) or not len(rest):

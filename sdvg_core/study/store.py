@@ -23,14 +23,14 @@ Key = tuple[Any, ...]
 
 
 class JsonLines:
-    """Records in a file, one JSON object a line, each of them once.
+    """Records in a file, one JSON object per line, each record once.
 
-    A line is written whole, the end of line last, and is on the disk before `add` returns. So a process that is
-    killed leaves at most one line without its end, and the next to open the file cuts that off.
+    A line is written with its line end last, and is on the disk before `add` returns. So a killed process leaves at
+    most one incomplete line, which is cut off when the file is next opened.
     """
 
     def __init__(self, path: Path, key: Sequence[str]) -> None:
-        """Read what is there; `key`: the fields that tell records apart. Raises `BadInput` for a damaged file."""
+        """Read existing records; `key`: the fields that identify a record. Raises `BadInput` for a damaged file."""
         self._path, self._key = path, tuple(key)
         self.records: dict[Key, Record] = {}
         if path.exists():
@@ -39,7 +39,7 @@ class JsonLines:
                 self._take(line, number)
 
     def add(self, record: Record) -> None:
-        """Append a record, unless it is there already."""
+        """Append a record, unless it exists already."""
         if self.key_of(record) in self.records:
             return
         line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
@@ -49,7 +49,7 @@ class JsonLines:
         self.records[self.key_of(record)] = record
 
     def key_of(self, record: Mapping[str, Any]) -> Key:
-        """Return what tells the record apart."""
+        """Return the values that identify the record."""
         return tuple(record[name] for name in self._key)
 
     def _take(self, line: bytes, number: int) -> None:
@@ -58,8 +58,8 @@ class JsonLines:
             self.records.setdefault(self.key_of(record), record)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(
-                f"expected a row of the study in line {number} of {self._path}, but it cannot be read "
-                f"({type(error).__name__}); remove that line, and its row will be made again"
+                f"line {number} of {self._path} is no row of a study and cannot be read "
+                f"({type(error).__name__}); remove that line, and the study will compute the row again"
             ) from error
 
 
@@ -72,23 +72,20 @@ def _cut_torn_line(path: Path) -> None:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Keep every other call of the study out of its folder. Raises `BadInput` if one is at work there."""
+    """Keep other runs of the study out of its folder. Raises `BadInput` if one is using it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = try_lock(folder / LOCK)
     if lock is None:
-        raise BadInput(
-            f"expected a study's folder in which nobody is at work, but another call is in {folder}; "
-            "wait for it, or name another folder"
-        )
+        raise BadInput(f"another study is running in {folder}; wait for it, or name another folder")
     with lock:
         yield
 
 
 def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapping[str, Any]) -> None:
-    """Make the folder this study's, or see that it already is.
+    """Claim the folder for this study, or check that it already belongs to it.
 
-    `settings`: what all rows have in common; it may never change. `configurations`: by name; more may come, but a
-    name keeps its meaning. Raises `BadInput` if the folder holds another study.
+    `settings`: common to all rows, and may never change. `configurations`: by name; more may be added, but a name
+    keeps its meaning. Raises `BadInput` if the folder holds another study.
     """
     path, wanted = folder / STUDY, json.loads(json.dumps(settings))
     known: Record = {"settings": wanted, "configurations": {}}
@@ -99,7 +96,7 @@ def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapp
     for name, meaning in meant.items():
         if known["configurations"].get(name, meaning) != meaning:
             raise BadInput(
-                f"expected {name} to mean what it meant for the rows in {folder}, but it has other settings; "
+                f"{name} must mean the same as in the rows in {folder}, but has other settings; "
                 "give the study a folder of its own"
             )
     if path.exists() and meant.items() <= known["configurations"].items():
@@ -115,7 +112,7 @@ def _read_study(path: Path) -> Record:
         return {"settings": dict(known["settings"]), "configurations": dict(known["configurations"])}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
-            f"expected the settings of a study in {path}, but they cannot be read ({type(error).__name__}); "
+            f"the settings of the study in {path} cannot be read ({type(error).__name__}); "
             "give the study a folder of its own"
         ) from error
 
@@ -124,8 +121,8 @@ def _refuse_other(path: Path, known: Record, wanted: Record) -> None:
     for name in sorted({*known, *wanted}):
         if known.get(name) != wanted.get(name):
             raise BadInput(
-                f"expected the study that {path.parent} holds, whose {name} is {_short(known.get(name))}, but this "
-                f"one's is {_short(wanted.get(name))}; give each study a folder of its own"
+                f"{path.parent} holds a study whose {name} is {_short(known.get(name))}, but this one's is "
+                f"{_short(wanted.get(name))}; give each study a folder of its own"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a finished study says, as numbers: summary.json."""
+"""The results of a finished study as numbers: summary.json."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUALITIES = {
     "external": "external score",
     "reward_mean": "mean reward of the frames",
 }
-"""What videos are ranked by, and how it is called in words; the first that was measured counts."""
+"""What videos are ranked by, with its name in words; the first one that was measured counts."""
 
 SEAMS = {
     "seam_error": "seam error (levels of 255)",
@@ -31,7 +31,7 @@ BLIND = ("ends", "anchor", "random", "random-open")
 
 
 def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
-    """Return every mean, comparison and correlation as JSON values. All of the plan's rows must be there."""
+    """Return every mean, comparison and correlation as JSON values. All rows of the plan must exist."""
     rows, gains = notebook.rows_of(plan), notebook.gains_of(plan)
     table = make_table(rows, plan.prompts, plan.seeds)
     names = list(rows[0]["metrics"])
@@ -100,7 +100,7 @@ def _share_of_gap(table: Table, name: str, quality: str) -> Interval | None:
 
 
 def _sharing(rows: Sequence[Record]) -> dict[str, Any]:
-    """Return how many calls the rows asked for, and how many of them were made."""
+    """Return how many model calls the rows needed, and how many of them were computed."""
     asked: Counter[str] = Counter()
     made: Counter[str] = Counter()
     for row in rows:

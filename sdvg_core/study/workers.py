@@ -1,6 +1,6 @@
-"""Processes that each hold the models and work through units; what they find goes to the one who asked.
+"""Processes that each hold the models, work through units and send their records to the caller.
 
-A worker notices that its master is gone when a pipe breaks, so nobody is left behind by a kill.
+A worker notices that its master is gone when the pipe breaks, so a kill leaves no processes behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .unit import Unit, run_unit
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A record, and the file it belongs into."""
+    """A record, and the file it belongs to."""
 
     file: str
     record: Record
@@ -30,7 +30,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finished:
-    """A unit of which nothing is missing any more."""
+    """A unit that is complete."""
 
     unit: Unit
 
@@ -85,9 +85,9 @@ class _Hand:
             self.pipe.send(unit)
 
     def hear(self) -> Found | None:
-        """Return what the worker found, or None: it wants the next unit.
+        """Return the worker's next record, or None if it wants the next unit.
 
-        Raises `BadInput` if it refuses, and if it will never say anything again.
+        Raises `BadInput` if the worker raised it, or if the worker is gone.
         """
         try:
             said: Found | BadInput | None = self.pipe.recv()
@@ -95,7 +95,7 @@ class _Hand:
             self._process.join(10)
             during = f" during {self.unit.prompt!r}" if self.unit else ""
             raise BadInput(
-                f"expected every worker to finish, but one ended with code {self._process.exitcode}{during}; "
+                f"a worker ended with code {self._process.exitcode}{during}; "
                 "all rows so far are kept: call the study again, with fewer --workers if memory was short"
             ) from error
         if isinstance(said, BadInput):
@@ -103,17 +103,17 @@ class _Hand:
         return said
 
     def stop(self) -> None:
-        """End the worker, whatever it is at."""
+        """End the worker, whatever it is doing."""
         self.pipe.close()
         self._process.terminate()
         self._process.join()
 
 
 def _give_back_freed_memory() -> None:
-    """Return freed memory to the system, where the C library is GNU's.
+    """Return freed memory to the system, if the C library is GNU's.
 
-    It would keep it: the small blocks that a memo holds on to lie between large ones that are free again, gigabytes
-    after a few dozen rows.
+    It would keep it otherwise: small blocks that a memo still holds lie between large free ones, gigabytes after a
+    few dozen rows.
     """
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

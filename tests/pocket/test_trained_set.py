@@ -32,7 +32,9 @@ def test_a_whole_set_is_found(folder):
 def test_a_damaged_or_missing_file_is_named(folder, role: str):
     path = folder / embedded.NAMES[role]
     path.write_bytes(b"?")
-    with pytest.raises(BadInput, match=f"the embedded {role} as it was released, but {path.name} is damaged"):
+    with pytest.raises(
+        BadInput, match=f"the embedded {role} must be the released file, but {path.name} is damaged"
+    ):
         embedded.trained_set()
     path.unlink()
     with pytest.raises(BadInput, match=f"{path.name} is missing"):

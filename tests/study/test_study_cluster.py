@@ -60,7 +60,9 @@ def ray(monkeypatch):
 def test_a_unit_that_kills_every_worker_ends_the_study(ray):
     # Warming up makes no video to measure, so each worker dies over its first row.
     units = [unit(SOME, PROMPTS[0])]
-    with pytest.raises(BadInput, match=r"expected a worker to finish 'a red ball 0', seed \d+, but 4 died of it"):
+    with pytest.raises(
+        BadInput, match=r"no worker finished 'a red ball 0', seed \d+: 4 died of it; see Ray's logs"
+    ):
         list(work_on_ray(units, partial(open_mortal_bench, None), address="local", gpus=0, most=1))
 
 

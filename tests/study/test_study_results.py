@@ -81,7 +81,7 @@ def test_the_page_has_a_line_for_every_configuration_and_says_what_was_shared(su
     text = table_text(summary)
     for configuration in summary["configurations"]:
         assert f"| {configuration['name']} | " in text
-    assert "were asked for and" in text
+    assert " were computed (" in text
     assert "Over all configurations: draft" in text
 
 

@@ -151,7 +151,7 @@ def test_calibration_for_a_speed_up_reads_the_seconds(table):
 
 
 def test_calibration_refuses_what_no_threshold_gives(table):
-    with pytest.raises(BadInput, match=r"expected a draft share from 0\.1\d* to 0\.7\d*.*but got 0\.95; .*--tau"):
+    with pytest.raises(BadInput, match=r"give a draft share from 0\.1\d* to 0\.7\d*.*but got 0\.95; .*--tau"):
         calibrate(table, CONFIGURATIONS, "draft share", 0.95)
     one = [c for c in CONFIGURATIONS if c.name in ("target-only", "reward-min@0")]
     with pytest.raises(BadInput, match="at least two thresholds"):
