@@ -10,9 +10,9 @@ export const EVENT = "sdvg.block";
 // Names, letters and colours are those of sdvg_core/report/fates.py; ink is what reads best on the colour.
 export const FATES = {
   forced: { letter: "F", colour: "#0072B2", ink: "#fff", en: "forced", zh: "强制" },
-  kept: { letter: "a", colour: "#009E73", ink: "#000", en: "kept", zh: "保留" },
-  remade: { letter: "r", colour: "#D55E00", ink: "#000", en: "remade", zh: "重做" },
-  drafted_unseen: { letter: "d", colour: "#93D6C1", ink: "#000", en: "kept, not scored", zh: "保留（未评分）" },
+  kept: { letter: "a", colour: "#009E73", ink: "#000", en: "accepted", zh: "保留" },
+  remade: { letter: "r", colour: "#D55E00", ink: "#000", en: "regenerated", zh: "重做" },
+  drafted_unseen: { letter: "d", colour: "#93D6C1", ink: "#000", en: "accepted, not scored", zh: "保留（未评分）" },
   target_unseen: { letter: "t", colour: "#F3BC90", ink: "#000", en: "target's, no draft", zh: "目标模型（无草稿）" },
   bailed_out: { letter: "B", colour: "#CC79A7", ink: "#000", en: "bailed out", zh: "停止起草" },
 };

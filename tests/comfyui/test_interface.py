@@ -100,9 +100,9 @@ def test_squares_have_the_letters_and_colours_of_the_report(page: dict[str, Any]
 def test_a_square_says_what_it_is_to_mouse_and_screen_reader(page: dict[str, Any]) -> None:
     first, second, *_ = page["done"]["squares"]
     assert re.fullmatch(r"Block 1 of 9 · forced · \d+\.\d s", first["title"])
-    assert re.fullmatch(r"Block 2 of 9 · kept · score -?\d+\.\d\d · \d+\.\d s", second["title"])
+    assert re.fullmatch(r"Block 2 of 9 · accepted · score -?\d+\.\d\d · \d+\.\d s", second["title"])
     assert all(square["title"] == square["label"] for square in page["done"]["squares"])
-    assert re.fullmatch(r"1 forced5 kept3 remade\d+\.\d s", page["done"]["legend"])
+    assert re.fullmatch(r"1 forced5 accepted3 regenerated\d+\.\d s", page["done"]["legend"])
 
 
 def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict[str, Any]) -> None:
