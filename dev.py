@@ -1,9 +1,11 @@
 """The commands of the README, for a machine with Python 3.10 to 3.13 and nothing else.
 
     python3 dev.py demo          make a video with the embedded models
-    python3 dev.py test          lint, types and the test suite
+    python3 dev.py test          lint, types and the default tests: what to run while working
     python3 dev.py comfyui       the tests of the nodes in a real ComfyUI, if there is a checkout
-    python3 dev.py test --all    all of it, with the heavy cases, as CI runs it
+    python3 dev.py test --all    what CI runs: lint, types, the default and heavy tests, then those in ComfyUI
+
+The exhaustive tests take too long for either and are run by their mark (tests/README.md).
 
 Each makes its own environment beside this file (.venv-demo, .venv-test, .venv-comfyui) from the versions in
 constraints.txt, and uses it again next time. ComfyUI is looked for at COMFYUI_PATH, ~/comfy/ComfyUI and two folders
@@ -54,7 +56,7 @@ def test(options: Sequence[str]) -> int:
         ["-m", "ruff", "check", "."],
         ["-m", "ruff", "format", "--check", "."],
         ["-m", "mypy"],
-        ["benchmarks/loop_overhead.py", "--runs", "5"],
+        *([["benchmarks/loop_overhead.py", "--runs", "5"]] if everything else []),
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
         ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *marks, *rest],
     )
@@ -111,7 +113,8 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
 def install_extra(folder: Path, python: Path) -> None:
     """Install this project with what a command needs."""
     venv.create(folder, with_pip=True)
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    # Python compiles what is imported; compiling all of what is installed would take longer than installing it.
+    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
     limits = ["--constraint", str(ROOT / "constraints.txt")]
     # torch comes first and alone, so that nothing else can choose another build of it.
     subprocess.run([*install, *limits, "torch"], check=True)

@@ -44,6 +44,7 @@ def test_doctor_lists_what_is_missing_and_where_to_get_it(tmp_path, files, capsy
     assert not findings["models"]["target"]["found"]
 
 
+@pytest.mark.heavy
 def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path):
     """In a process of its own, as a newcomer would."""
     done = subprocess.run(

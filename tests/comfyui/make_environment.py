@@ -90,8 +90,9 @@ def look_at(python: Path) -> Installed:
 
 
 def pip_install(python: Path, *arguments: str) -> None:
-    """Run `pip install` in the environment; pip says itself what went wrong."""
-    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar", "off"]
+    """Run `pip install` in the environment; pip says itself what went wrong. Python compiles what it imports."""
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    pip += ["--progress-bar", "off"]
     subprocess.run([*pip, *arguments], check=True)
 
 

@@ -87,6 +87,7 @@ class World:
         assert self.run(self.folder / "next", Trap()) == self.fresh, self.stages[number - 1]
 
 
+@pytest.mark.heavy
 def test_a_fault_at_every_third_call_of_a_nine_block_run_does_no_harm(tmp_path: Path) -> None:
     """The four kinds of fault in turn; the exhaustive test raises every kind at every call."""
     world = World("recompute", tmp_path)

@@ -14,6 +14,7 @@ ERRORS = (RuntimeError, KeyboardInterrupt)
 ALL = [pytest.param(policy, 13, marks=pytest.mark.exhaustive) for policy in ("recompute", "incremental")]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("policy, step", [("recompute", 29), ("incremental", 27), *ALL])
 def test_a_fault_in_either_thread_does_no_harm(policy: str, step: int, tmp_path: Path) -> None:
     """Which call is the n-th is a matter of chance here, so that every run meets others."""

@@ -70,11 +70,12 @@ def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path: Path, poli
 
 
 @pytest.mark.heavy
-def test_two_processes_into_one_folder_leave_the_whole_set_of_one_of_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.exhaustive)])
+def test_two_processes_into_one_folder_leave_the_whole_set_of_one_of_them(rounds: int, tmp_path: Path) -> None:
     files = write_random_set(tmp_path / "models")
     alone = {seed: command(files, tmp_path / f"alone{seed}", seed) for seed in (1, 2)}
     assert [process.wait() for process in alone.values()] == [0, 0]
-    for round_ in range(2):
+    for round_ in range(rounds):
         folder = tmp_path / f"both{round_}"
         assert [process.wait() for process in [command(files, folder, seed) for seed in (1, 2)]] == [0, 0]
         assert names(folder) == OUTPUTS

@@ -75,6 +75,7 @@ def mean_quality(clips, name: str, frames: slice = slice(None)) -> float:
     return sum(judge(clips[p, name][0], parse(p)).quality[frames].mean().item() for p in PROMPTS) / len(PROMPTS)
 
 
+@pytest.mark.heavy
 def test_reconstruction_through_the_vae_is_clean_to_the_end(bench):
     qualities = []
     for prompt in PROMPTS:

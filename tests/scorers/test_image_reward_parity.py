@@ -132,7 +132,8 @@ def test_float16_stays_near_the_original_package(weights: dict[str, Path]) -> No
 
 
 @pytest.mark.heavy
-def test_full_size_scores_equal_those_of_the_original_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize("prompts", [1, pytest.param(len(cases.PROMPTS), marks=pytest.mark.exhaustive)])
+def test_full_size_scores_equal_those_of_the_original_package(prompts: int, tmp_path: Path) -> None:
     path = write_case(tmp_path, "full", ".pt")
-    assert worst_error(load_image_reward(path), "full") < TOLERANCE
+    assert worst_error(load_image_reward(path), "full", prompts) < TOLERANCE
     path.unlink()
