@@ -14,8 +14,8 @@ def check_size(width: int, height: int, step: int) -> None:
     """Raise `BadInput` unless both are multiples of `step` pixels: a latent's stride times the model's patch."""
     for name, size in (("width", width), ("height", height)):
         if size < step or size % step:
-            lower, upper = max(size // step, 1) * step, (size // step + 1) * step
-            raise BadInput(f"{name} must be a multiple of {step}, but is {size}; use {lower} or {upper}")
+            near = sorted({max(size // step, 1) * step, (max(size, 0) // step + 1) * step})
+            raise BadInput(f"{name} must be a multiple of {step}, but is {size}; use {' or '.join(map(str, near))}")
 
 
 def check_given_shape(shape: Sequence[int], channels: int, rows: int, columns: int) -> None:

@@ -27,8 +27,9 @@ from ..devices.dtypes import dtype_name, parse_dtype
 from ..engine.parts import Engine
 from ..errors import BadInput
 from ..report.assemble import ModelSettings, PartSettings
-from ..scorers.image_reward import ImageRewardScorer, load_image_reward
+from ..scorers.image_reward import ImageRewardScorer, check_reward_dtype, load_image_reward
 from ..text import load_umt5
+from ..text.umt5 import check_text_dtype
 from .options import LoadOptions
 
 
@@ -71,6 +72,9 @@ class Loaded:
 def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
     """See from the files' headers that the models can be loaded and fit one another. Raises `BadInput` if not."""
     device = check_device(options.device)
+    parse_dtype(options.vae_dtype)
+    check_text_dtype(parse_dtype(options.text_dtype))
+    check_reward_dtype(parse_dtype(options.reward_dtype))
     check_compile(options.execution.compile, device)
     drafter, target = open_wan(files.drafter), open_wan(files.target)
     _check_pair(files, drafter, target)

@@ -101,7 +101,7 @@ def load_image_reward(
     Raises `BadInput` if the file is not a whole ImageReward, or the vocabulary not the right one.
     """
     check_crop(crop)
-    _check_dtype(dtype)
+    check_reward_dtype(dtype)
     file = open_weights(path)
     config = read_config(file)
     tokenizer = load_tokenizer(find_vocabulary(file.path, vocabulary))
@@ -120,7 +120,8 @@ def load_image_reward(
     )
 
 
-def _check_dtype(dtype: torch.dtype) -> None:
+def check_reward_dtype(dtype: torch.dtype) -> None:
+    """Raise `BadInput` for a dtype that ImageReward does not run in."""
     if dtype == torch.bfloat16:
         raise BadInput(
             "ImageReward runs in float32 or float16, but got bfloat16, which moves scores by 0.04; use float16"

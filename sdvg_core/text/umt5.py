@@ -71,15 +71,20 @@ def load_umt5(
     `dtype`: the encoder computes in it; fp8 and fp16 files are converted while they are read.
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's, or if `dtype` is float16.
     """
-    if dtype not in (torch.bfloat16, torch.float32):
-        raise BadInput(
-            f"UMT5 computes in bfloat16 or float32, but got {dtype}, in which it overflows; choose one of the two"
-        )
+    check_text_dtype(dtype)
     stored, sizes, model = open_umt5(path)
     words = _find_words(stored, tokenizer, Path(path))
     _check_vocabulary(words, sizes, stored)
     _read_weights(model, with_hf_names(stored), torch.device(device), dtype)
     return TextEncoder(model, words, text_len=text_len)
+
+
+def check_text_dtype(dtype: torch.dtype) -> None:
+    """Raise `BadInput` for a dtype that UMT5 does not run in."""
+    if dtype not in (torch.bfloat16, torch.float32):
+        raise BadInput(
+            f"UMT5 computes in bfloat16 or float32, but got {dtype}, in which it overflows; choose one of the two"
+        )
 
 
 def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:

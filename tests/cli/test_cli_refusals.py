@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
+from sdvg_core.pipeline import videos
 from sdvg_core.pocket.random_set import write_random_set
 
 
@@ -28,21 +29,25 @@ def base(files) -> list[str]:
     "more, part",
     [
         (["--tau", "nan"], "NaN"),
-        (["--blocks", "0"], "at least 1 block"),
-        (["--blocks", "-2"], "at least 1 block"),
-        (["--width", "40"], "width as a multiple of 16, but got 40; use 32 or 48"),
-        (["--height", "8"], "height as a multiple of 16"),
+        (["--blocks", "0"], "from 1 to"),
+        (["--blocks", "-2"], "from 1 to"),
+        (["--width", "40"], "width must be a multiple of 16, but is 40; use 32 or 48"),
+        (["--height", "8"], "height must be a multiple of 16, but is 8; use 16"),
         (["--drafter-preset", "krea"], "self-forcing-1.3b, krea-14b, causal-forcing, longlive, custom"),
         (["--target-preset", "auto"], "name the preset"),
         (["--schedule", "five"], "four-step"),
         (["--policy", "scripted"], "--script"),
-        (["--policy", "scripted", "--script", "ra"], "script for 9 blocks"),
-        (["--policy", "scripted", "--script", "raax"], "letters a and r"),
-        (["--seed", "-1"], "seed from 0"),
+        (["--policy", "scripted", "--script", "ra"], "letters for 2 blocks, but the clip has 9"),
+        (["--policy", "scripted", "--script", "raax"], "letters a, r, d, t"),
+        (["--seed", "-1"], "seed is a whole number from 0"),
         (["--fps", "0"], "fps"),
-        (["--device", "cuda:7"], "device of this machine"),
-        (["--device", "gpu"], "device of this machine"),
-        (["--repair-step", "9"], "repair_step below the 2"),
+        (["--fps", "5000"], "fps must be from"),
+        (["--width", "16400"], "at most 16384 pixels"),
+        (["--overlap", "--drafter-context", "own", "--drafter-cache", "recompute"], "overlap needs a drafter"),
+        (["--block-frames", "0"], "block_frames"),
+        (["--device", "cuda:7"], "this machine has no device"),
+        (["--device", "gpu"], "this machine has no device"),
+        (["--repair-step", "9"], "repair_step must be below the 2"),
         (["--text-dtype", "float16"], "bfloat16 or float32"),
         (["--reward-dtype", "bfloat16"], "float"),
         (["--drafter-window", "2", "--drafter-cache", "incremental"], "window"),
@@ -52,8 +57,12 @@ def base(files) -> list[str]:
     ],
     ids=lambda value: "_".join(value).strip("-") if isinstance(value, list) else "",
 )
-def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(base, tmp_path, capsys, more, part):
+def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(
+    base, tmp_path, capsys, monkeypatch, more, part
+):
     arguments = [*base, *SMALL, "--output", str(tmp_path / "out"), "--prompt", "x", *more]
+    for reader in ("encode_prompts", "load_models"):
+        monkeypatch.delattr(videos, reader)  # no weight is read before everything else has been judged
     assert part in refused(capsys, arguments)
     assert not (tmp_path / "out").exists()
 
@@ -81,7 +90,11 @@ def test_prompts_that_are_no_text_are_refused(base, tmp_path, capsys):
 
 
 def test_latents_of_the_wrong_shape_are_refused(base, tmp_path, capsys):
-    for shape, part in (((1, 16, 3, 8, 8), "rows"), ((1, 4, 3, 4, 4), "channels"), ((16, 3, 4, 4), "shape")):
+    for shape, part in (
+        ((1, 16, 3, 8, 8), "1 x 16 x 3 x 8 x 8"),
+        ((1, 4, 3, 4, 4), "1 x 4 x 3"),
+        ((16, 3, 4, 4), "shape"),
+    ):
         save_file({"latents": torch.zeros(shape)}, tmp_path / "z.safetensors")
         more = [
             "--prompt",
