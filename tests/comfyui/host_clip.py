@@ -9,8 +9,10 @@ import comfy.sd
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_tiny import CONFIG, SIZE, generator_of, random_weights
-from sdvg_pack.nodes.host.model import comfy_generator, compute_dtype
+from sdvg_pack.nodes.host.model import comfy_wan, compute_dtype
 from sdvg_pack.sdvg_core.causal_wan.context import Incremental
+from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
@@ -38,8 +40,19 @@ def onto_device(patcher: ModelPatcher) -> ModelPatcher:
 
 
 def over(patcher: ModelPatcher, **options: Any) -> BlockGenerator:
-    chosen = {"context": Incremental(window=FRAMES * BLOCKS), "schedule": SCHEDULE, "block_frames": FRAMES}
-    return comfy_generator(patcher, name="model", before_pass=lambda _: None, **chosen, **options)
+    """The generator that an engine would have over a MODEL, under the incremental policy."""
+    wan = comfy_wan(patcher, get_preset("custom"), kv_fp8=options.pop("kv_fp8", False))
+    return CausalWanGenerator(
+        wan.tree,
+        name="model",
+        ops=wan.ops,
+        context=Incremental(window=FRAMES * BLOCKS),
+        schedule=SCHEDULE,
+        block_frames=FRAMES,
+        device=wan.device,
+        kv_fp8=wan.kv_fp8,
+        **options,
+    )
 
 
 def clip(generator: BlockGenerator, embedding: Tensor | None = None) -> Tensor:

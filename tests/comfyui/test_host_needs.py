@@ -14,19 +14,18 @@ from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
 from host_tiny import CONFIG, load_vae
-from sdvg_pack.nodes.host import plan_text, run
+from sdvg_pack.nodes.host import plan_text
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import ComfyOps
 from sdvg_pack.nodes.host.needs import Needs, needs_of, plan_request
 from sdvg_pack.nodes.host.presets import preset_of
 from sdvg_pack.nodes.host.residency import Room, Weights
-from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.plan import PlanRequest, plan, sizes
 from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
 from torch import Tensor
@@ -90,7 +89,12 @@ def real_pair() -> tuple[tuple[ModelPatcher, Any], tuple[ModelPatcher, Any]]:
 
 
 def real_request(pair: Any, dtype: torch.dtype = torch.float16, **changes: Any) -> PlanRequest:
-    return plan_request(*pair, EmptyVae(dtype), SCORER, **{"width": 832, "height": 480, "blocks": 9, **changes})
+    return plan_request(
+        *pair,
+        EmptyVae(dtype),
+        SCORER,
+        **{"width": 832, "height": 480, "blocks": 9, "execution": Execution(), **changes},
+    )
 
 
 # --- the same numbers
@@ -166,8 +170,8 @@ def test_of_two_dtypes_the_wider_counts(real_pair: Any) -> None:
 
 def test_keys_and_values_in_fp8_take_what_the_core_counts_less(real_pair: Any) -> None:
     """In the request to ComfyUI, in the plan before loading, and in the sentence when memory runs out."""
-    whole, near = real_request(real_pair), real_request(real_pair, kv_dtype=FP8)
-    assert near == PlanRequest(kv_dtype=FP8)
+    whole, near = real_request(real_pair), real_request(real_pair, execution=Execution(kv_dtype=FP8))
+    assert near == PlanRequest(execution=Execution(kv_dtype=FP8))
     devices = {"scorer": GPU, "vae": GPU, "target": GPU, "drafter": SECOND}
     before, after = (needs_of(request, devices, fp8=False, prompts=1) for request in (whole, near))
     for device, role in ((GPU, "target"), (SECOND, "drafter")):
@@ -187,14 +191,6 @@ def test_a_run_with_keys_and_values_in_fp8_is_planned_so(tmp_path: Any) -> None:
             frames, tokens = sizes.kv_frames(preset), sizes.frame_tokens(32, 32)
             planned = sizes.kv_bytes(CONFIG, frames, tokens, 4, fp8=kept == FP8)
             assert needs[device].parts[f"{role} keys and values"] == planned
-
-
-def test_keys_and_values_in_what_there_is_not_are_refused_before_anything_is_loaded(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run, "while_resident", None)
-    with pytest.raises(BadInput, match="kv_dtype must be one of auto, float8_e4m3fn, but is 'int4'"):
-        run_job(make_job(load_parts(tmp_path), kv_dtype="int4"))
 
 
 def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:

@@ -9,12 +9,10 @@ from typing import Any
 import comfy.model_management
 import pytest
 import torch
+from host_clip import over
 from host_tiny import CONFIG, SIZE, load_model, load_vae
 from sdvg_pack.nodes.host import residency
-from sdvg_pack.nodes.host.model import comfy_generator
 from sdvg_pack.nodes.host.progress import NodeProgress
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental
-from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
 from sdvg_pack.sdvg_core.engine.spans import plan_spans
@@ -110,14 +108,7 @@ def test_stop_is_heard_before_a_pass_and_leaves_a_usable_generator(tmp_path: Pat
             progress.before_pass(kind)
             then(kind)
 
-        return comfy_generator(
-            patcher,
-            name="model",
-            context=Incremental(window=6),
-            schedule=get_schedule("four-step"),
-            block_frames=3,
-            before_pass=before_pass,
-        )
+        return over(patcher, before_pass=before_pass)
 
     patcher = load_model(tmp_path)
     residency.load_together([patcher], {})

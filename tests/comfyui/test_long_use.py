@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from host_run import Parts, held, load_parts, make_job, video_of
-from sdvg_pack.nodes.host.run import Job
+from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 

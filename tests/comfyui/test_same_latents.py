@@ -8,6 +8,7 @@ loading, conditioning, noise, schedules, contexts, scores, routing, and what of 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from sdvg_pack.nodes.host import model, run
 from sdvg_pack.nodes.host.files import load_model
 from sdvg_pack.nodes.host.presets import attach_preset
 from sdvg_pack.nodes.host.scorer import load_host_scorer
+from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
@@ -51,7 +53,14 @@ CASES = {
         {"drafter_context": "own"},
     ),
     "keys and values in fp8": (["--kv-dtype", FP8], {}, {"kv_dtype": FP8}),
+    "certain letters, and no scorer": (
+        ["--policy", "scripted", "--script", "tdtd"],
+        {"policy": "scripted", "script": "tdtd"},
+        {},
+    ),
 }
+# What ComfyUI does in its own way, or does not tell.
+HOSTS_OWN = {"vae", "text_encoder", "attention", "quantisation", "bytes"}
 
 
 def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tuple[Tensor, dict[str, Any]]:
@@ -66,14 +75,15 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
 
 
 def by_nodes(files: ModelFiles, changes: dict[str, Any], **inputs: Any) -> tuple[Tensor, RunReport]:
-    scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
+    config = RouterConfig(**{"policy": "reward", "tau": TAU, **changes})
+    load = partial(load_host_scorer, files.reward, crop="center", device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
-    router = RouterValue(RouterConfig(**{"policy": "reward", "tau": TAU, **changes}), scorer)
+    router = RouterValue(config, load() if config.needs_scorer else None)
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
     _, latent, report = node.execute(
-        drafter=attach_preset(load_model(str(files.drafter), "default"), get_preset(DRAFTER)),
-        target=attach_preset(load_model(str(files.target), "default"), get_preset(TARGET)),
+        drafter=attach_preset(load_model(str(files.drafter), "default"), get_preset(DRAFTER), files.drafter.name),
+        target=attach_preset(load_model(str(files.target), "default"), get_preset(TARGET), files.target.name),
         positive=[[embedding, {}]],
         vae=comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
         router=router,
@@ -103,16 +113,33 @@ def test_nodes_and_command_line_make_the_same_latents_bit_for_bit(
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
-    monkeypatch.setattr(run, "ComfyCodec", lambda _: load_wan_vae(files.vae))
+
+    class TheirCodec(ComfyCodec):
+        def __new__(cls, vae: Any) -> Any:
+            return load_wan_vae(files.vae)
+
+    monkeypatch.setattr(run, "ComfyCodec", TheirCodec)
     ours, report = by_nodes(files, changes, **inputs)
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     assert torch.equal(ours, Wan21().process_out(theirs))
     assert [block.author for block in report.blocks] == [block["author"] for block in written["blocks"]]
     assert [block.decision.score for block in report.blocks] == [block["score"] for block in written["blocks"]]
     assert {block.author for block in report.blocks} == {"drafter", "target"}
-    for role in ("drafter", "target"):
-        assert report.settings[role]["kv_dtype"] == written["settings"][role]["kv_dtype"]
-    assert (FP8_NOTE in report.notes) == (FP8_NOTE in written["notes"]) == ("kv_dtype" in inputs)
+    assert shared(report.as_dict()["settings"]) == shared(written["settings"])
+    assert [note for note in report.notes if not note.startswith("cpu: ")] == written["notes"]
+    assert (FP8_NOTE in report.notes) == ("kv_dtype" in inputs)
+
+
+def shared(settings: dict[str, Any]) -> dict[str, Any]:
+    """Every setting with its value, but only the names of those that are the host's own."""
+    return {
+        name: shared(value) if isinstance(value, dict) else None if name in HOSTS_OWN else value
+        for name, value in settings.items()
+        if name not in HOSTS_OWN or isinstance(value, dict)
+    } | {
+        name: sorted(settings[name]) if isinstance(settings[name], dict) else None
+        for name in HOSTS_OWN & set(settings)
+    }
 
 
 def test_keys_and_values_in_fp8_make_other_latents_in_blocks_of_either_model(tmp_path: Path) -> None:

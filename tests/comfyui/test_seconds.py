@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from host_run import load_parts, make_job
-from sdvg_pack.nodes.host import engine, run
+from sdvg_pack.nodes.host import run
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.sdvg_core.causal_wan import build
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 
 pytestmark = pytest.mark.comfyui
@@ -24,8 +25,8 @@ def test_a_runs_seconds_wait_for_every_device_and_a_models_for_its_own(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches a VAE or a drafter on a device of its own whose work is booked to whoever waits for it next."""
-    asked: dict[str, list[Any]] = {"run": [], "engine": []}
-    for module in (run, engine):
+    asked: dict[str, list[Any]] = {"run": [], "build": []}
+    for module in (run, build):
         name = module.__name__.rpartition(".")[2]
 
         def clock(*devices: torch.device, to: list[Any] = asked[name]) -> Callable[[], float]:
@@ -35,7 +36,7 @@ def test_a_runs_seconds_wait_for_every_device_and_a_models_for_its_own(
         monkeypatch.setattr(module, "device_clock", clock)
     parts = load_parts(tmp_path)
     run_job(make_job(parts))
-    assert asked == {"run": [(CPU,) * len(ROLES)], "engine": [(CPU,), (CPU,)]}
+    assert asked == {"run": [(CPU,) * len(ROLES)], "build": [(CPU,), (CPU,)]}
     parts.drafter.load_device, parts.vae.patcher.load_device = SECOND, GPU
     devices = memory_of(make_job(parts), get_preset("self-forcing-1.3b"), get_preset("krea-14b")).devices
     assert devices == tuple({"drafter": SECOND, "vae": GPU}.get(role, CPU) for role in ROLES)
