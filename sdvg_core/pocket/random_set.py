@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,16 +88,20 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
 
 
 class _Random:
-    """Draws weights that keep activations near their size, so that nothing saturates and every weight matters."""
+    """Draws weights that keep activations near their size, so that nothing saturates and everything matters.
+
+    Each from a stream of its own, so that the order in which a package lists its weights changes none.
+    """
 
     def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator().manual_seed(seed)
+        self._seed = seed
 
     def fill(self, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Tensor]:
         return {name: self._draw(name, shape) for name, shape in shapes.items()}
 
     def _draw(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        values = torch.randn(shape, generator=self._generator)
+        stream = torch.Generator().manual_seed(zlib.crc32(f"{self._seed} {name} {shape}".encode()))
+        values = torch.randn(shape, generator=stream)
         gain = "norm" in name.lower() and len(shape) == 1 and name.endswith("weight")
         if gain or name.endswith("gamma"):
             return 1 + 0.05 * values
