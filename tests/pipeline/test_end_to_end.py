@@ -80,6 +80,7 @@ def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy,
     check(pattern, engines[policy], conditions, context)
 
 
+@pytest.mark.heavy
 @in_turn("pattern, policy", SAMPLE, SETTINGS[0])
 def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy, engines, conditions):
     """The drafter encodes pictures beside the decoding of others with the same VAE. Catches: a VAE that keeps
