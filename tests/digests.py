@@ -1,0 +1,528 @@
+"""What a checkout makes, as digests, to show that a change of its insides changed nothing that it makes.
+
+    python tests/digests.py record FILE [--checkout DIR] [--only command-line|nodes]
+    python tests/digests.py compare BEFORE AFTER
+
+`record` makes small videos by the command line, and by the nodes in a ComfyUI server of its own (comfyui/README.md
+says what that needs), and writes of each: hashes of its latents, and of the nodes' frames, and its report without
+seconds, versions and free memory. `compare` lists what differs between two such files and exits with 1 if anything
+does; settings, whose shape may change, are listed apart and do not count. Left out are mp4 files, which x264 does
+not always write alike, and pictures of routes, which show seconds.
+
+It relies on nothing but options, inputs of nodes, the files that are written, the weights in sdvg_core/pocket, and
+sdvg_core.pocket.random_set, and imports none of it; so it serves for a checkout whose modules lie elsewhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import hashlib
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+WEIGHTS = "sdvg_core/pocket/weights"
+Digest = dict[str, Any]
+
+# --- runs of the command line; {made} is a folder that `prepare` fills, {weights} that of the embedded models
+
+FILES = (
+    "--drafter {made}/models/tiny_self_forcing.pt --target {made}/models/tiny_krea.safetensors "
+    "--vae {made}/models/tiny_wan_2.1_vae.safetensors --text-encoder {made}/models/tiny_umt5.safetensors "
+    "--reward {made}/models/TinyImageReward.pt --text-dtype float32"
+)
+POCKET_FILES = (
+    "--drafter {weights}/pocket_self_forcing.safetensors --target {weights}/pocket_krea.safetensors "
+    "--vae {weights}/pocket_wan_2.1_vae.safetensors --text-encoder {weights}/pocket_umt5.safetensors "
+    "--reward {weights}/PocketImageReward.safetensors --text-dtype float32 --dtype float32"
+)
+PRESETS = "--drafter-preset self-forcing-1.3b --target-preset krea-14b"
+# This tau is reached by some drafts of the tiny models, which have random weights, and missed by others.
+ANY = f"generate {FILES} {PRESETS} --width 32 --height 32 --schedule 1000,625 --blocks 5 --tau -0.15"
+TINY = f"{ANY} --prompt 'a red ball'"
+SCRIPT = f"{TINY} --policy scripted --script raraarra"
+OTHER_PROMPT = "a big red box drifts left from the right over snow"
+POCKET = f"generate {POCKET_FILES} --width 64 --height 64 --blocks 4 --prompt '{OTHER_PROMPT}'"
+
+POLICIES = {
+    "reward": "",
+    "reward, mean": "--aggregation mean --tau 0.7",
+    "reward, quantile": "--aggregation quantile --quantile 0.5 --tau 0.6",
+    "percentile": "--policy percentile --draft-share 0.5 --blocks 9",
+    "random": "--policy random --rate 0.5 --router-seed 3",
+    "anchor-only": "--policy anchor-only",
+    "always-draft": "--policy always-draft",
+    "always-target": "--policy always-target",
+    "scripted": "--policy scripted --script raraa",
+}
+CONTEXTS = {
+    "recompute": "--{0}-cache recompute --{0}-context-frames 6 --blocks 7",
+    "incremental": "--{0}-cache incremental --{0}-window 21 --blocks 7",
+    "sliding": "--{0}-cache incremental --{0}-window 9 --{0}-sink 3 --blocks 7",
+}
+SLIDING = " ".join(CONTEXTS["sliding"].format(role) for role in ("drafter", "target"))
+FP8 = "--kv-dtype float8_e4m3fn"
+CONTINUED = "--continue-from {made}/clip/latents.safetensors"
+PICTURE = "--start-image {made}/picture.bmp"
+COMMANDS = {
+    **{f"policy {name}": f"{TINY} {more}" for name, more in POLICIES.items()},
+    **{f"policy {name}, overlap": f"{TINY} {more} --overlap" for name, more in POLICIES.items()},
+    **{f"drafter {name}": f"{SCRIPT} {more.format('drafter')}" for name, more in CONTEXTS.items()},
+    **{f"target {name}": f"{SCRIPT} {more.format('target')}" for name, more in CONTEXTS.items()},
+    "sliding, overlap": f"{SCRIPT} {SLIDING} --overlap",
+    "own": f"{TINY} --drafter-context own",
+    "own, sliding": f"{SCRIPT} {SLIDING} --drafter-context own",
+    "own, sliding, overlap": f"{SCRIPT} {SLIDING} --drafter-context own --overlap",
+    "no forced first": f"{TINY} --no-force-first",
+    "always-draft, no forced first": f"{TINY} --policy always-draft --no-force-first",
+    "bail-out": f"{SCRIPT} --script rarrrrra --bail-out 2 --blocks 7",
+    "repair-step": f"{SCRIPT} --repair-step 1",
+    "repair-step, bail-out, overlap": f"{SCRIPT} --script rarraa --repair-step 1 --bail-out 2 --overlap --blocks 6",
+    "continue-from": f"{TINY} {CONTINUED}",
+    "continue-from, sliding": f"{SCRIPT} {SLIDING} {CONTINUED} --blocks 5",
+    "continue-from, own": f"{TINY} {CONTINUED} --drafter-context own",
+    "continue-from, overlap": f"{TINY} {CONTINUED} --overlap",
+    "start-image": f"{TINY} {PICTURE}",
+    "start-image, sliding": f"{SCRIPT} {SLIDING} {PICTURE}",
+    "prompt-schedule": f"{ANY} --prompt-schedule {{made}}/schedule.txt --tau -2.2",
+    "prompt-schedule, sliding": f"{ANY} --prompt-schedule {{made}}/schedule.txt --tau -2.2 {SLIDING}",
+    "prompt-file": f"{ANY} --prompt-file {{made}}/prompts.txt --blocks 3",
+    "prompt in report": f"{TINY} --prompt-in-report",
+    "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
+    "fp8": f"{SCRIPT} {FP8}",
+    "fp8, sliding, overlap": f"{SCRIPT} {FP8} {SLIDING} --overlap",
+    "vae-layers planes": f"{TINY} --vae-layers planes",
+    "vae-layers lean": f"{TINY} --vae-layers lean",
+    "tiles, reward in float16": f"{TINY} --width 64 --crop tiles --reward-dtype float16",
+    "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
+    "blocks of two": f"{SCRIPT} --block-frames 2",
+    "pocket, other presets": f"{POCKET} --drafter-preset causal-forcing --target-preset longlive --blocks 6",
+    "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --crop squash --tau -1.47",
+    "demo": "demo --blocks 6",
+    "demo, own": "demo --blocks 6 --seed 11 --drafter-context own",
+    "demo, overlap": "demo --blocks 6 --seed 11 --overlap",
+    "demo, repair-step, fp8": f"demo --blocks 6 --repair-step 2 {FP8} --tau -0.5",
+}
+# These are killed when two blocks are on the disk, and go on.
+RESUMED = {
+    "resumed demo": "demo --blocks 9",
+    "resumed, own, sliding, overlap": f"{COMMANDS['own, sliding, overlap']} --script {'rarar' * 4} --blocks 20",
+}
+
+# --- runs of the nodes
+
+
+def node(kind: str, **inputs: Any) -> dict[str, Any]:
+    """Return a node in API form."""
+    return {"class_type": kind, "inputs": inputs}
+
+
+WORKFLOW = {
+    "models": node("SDVGPocketModels", prompt="a big blue ball drifts right from the left over sand"),
+    "router": node(
+        "SDVGQualityRouter",
+        **{
+            "reward_file": "none",
+            "scorer": ["models", 4],
+            "crop": "center",
+            "device": "default",
+            "dtype": "float32",
+        },
+        **{"policy": "reward", "policy.tau": -0.7, "policy.aggregation": "min", "policy.quantile": 0.1},
+        **{"force_first": True, "bail_out": 0, "repair_step": 0},
+    ),
+    "sampler": node(
+        "SDVGSpeculativeSampler",
+        **{"drafter": ["models", 0], "target": ["models", 1], "positive": ["models", 2], "vae": ["models", 3]},
+        **{"router": ["router", 0], "prompt": ["models", 5], "width": 64, "height": 64, "blocks": 5, "seed": 42},
+        **{"schedule": "preset", "drafter_context": "committed", "overlap": False, "kv_dtype": "auto"},
+    ),
+    "report": node("SDVGRouteReport", report=["sampler", 2], prompt_in_report=False),
+    "latents": node("SaveLatent", samples=["sampler", 1], filename_prefix="latents"),
+    "frames": node("SaveImage", images=["sampler", 0], filename_prefix="frames"),
+}
+
+
+def workflow(changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the workflow with nodes added, by name, and inputs set, as `node input` (None takes one out)."""
+    prompt = copy.deepcopy(WORKFLOW)
+    for name, value in changes.items():
+        place, _, key = name.partition(" ")
+        if not key:
+            prompt[place] = value
+        elif value is None:
+            del prompt[place]["inputs"][key]
+        else:
+            prompt[place]["inputs"][key] = value
+    return prompt
+
+
+def loaders(**custom: Any) -> dict[str, Any]:
+    """Return what puts loaders with a preset of one's own in the place of the pocket models."""
+    settings = {"weight_dtype": "default", "preset": "custom"}
+    settings |= {f"preset.{name}": value for name, value in custom.items()}
+    return {
+        "drafter": node("SDVGDrafterLoader", file="pocket_self_forcing.safetensors", **settings),
+        "target": node("SDVGTargetLoader", file="pocket_krea.safetensors", **settings),
+        **{"sampler drafter": ["drafter", 0], "sampler target": ["target", 0], "sampler blocks": 6},
+    }
+
+
+OWN, OVERLAP = {"sampler drafter_context": "own"}, {"sampler overlap": True}
+ROUTE = {"router policy": "scripted", "router policy.script": "rarrrra"}
+TILES = {"router crop": "tiles", "sampler width": 96}
+INCREMENTAL = loaders(block_frames=3, policy="incremental", context_frames=3, window=9, sink=3)
+FIRST_CLIP = node("SDVGSpeculativeSampler", **WORKFLOW["sampler"]["inputs"] | {"blocks": 2, "seed": 7})
+CONTINUE_FROM = {"clip": FIRST_CLIP, "sampler continue_from": ["clip", 1], "router policy.tau": -0.3}
+NEXT_PROMPT = {
+    "next": node("SDVGPocketModels", prompt=OTHER_PROMPT),
+    "schedule": node("SDVGPromptSchedule", from_block=3, conditioning=["next", 2], text=["next", 5]),
+    "sampler prompt_schedule": ["schedule", 0],
+}
+CHANGES: dict[str, dict[str, Any]] = {
+    "policy reward": {},
+    "policy reward, mean": {"router policy.aggregation": "mean", "router policy.tau": -0.1},
+    "policy reward, quantile": {"router policy.aggregation": "quantile", "router policy.tau": -0.5},
+    "policy percentile": {"router policy": "percentile", "router policy.draft_share": 0.75, "sampler blocks": 8},
+    "policy random": {"router policy": "random", "router policy.rate": 0.5, "router policy.seed": 3},
+    "policy anchor-only": {"router policy": "anchor-only"},
+    "policy always-draft": {"router policy": "always-draft"},
+    "policy always-target": {"router policy": "always-target"},
+    "policy scripted": ROUTE,
+    "no forced first": {"router force_first": False},
+    "bail-out": {**ROUTE, "router bail_out": 2, "sampler blocks": 6},
+    "repair-step": {**ROUTE, "router repair_step": 2},
+    "reward file, tiles": {"router scorer": None, "router reward_file": "PocketImageReward.safetensors", **TILES},
+    "own": OWN,
+    "overlap": OVERLAP,
+    "overlap, scripted": {**OVERLAP, **ROUTE},
+    "fp8": {"sampler kv_dtype": "float8_e4m3fn"},
+    "reference5": {"sampler schedule": "reference5"},
+    "presets, recompute": loaders(block_frames=2, policy="recompute", context_frames=4, window=21, sink=0),
+    "presets, incremental": INCREMENTAL,
+    "presets, incremental, own, overlap": {**INCREMENTAL, **OWN, **OVERLAP},
+    "continue_from": CONTINUE_FROM,
+    "continue_from, own": {**CONTINUE_FROM, **OWN},
+    "continue_from, overlap": {**CONTINUE_FROM, **OVERLAP},
+    "start_image": {"picture": node("LoadImage", image="picture.bmp"), "sampler start_image": ["picture", 0]},
+    "prompt schedule": NEXT_PROMPT,
+    "prompt schedule, prompt in report": {**NEXT_PROMPT, "report prompt_in_report": True, "sampler seed": 7},
+}
+
+# --- where they are run
+
+# ComfyUI's torchvision may be a build for CUDA, which lacks these two ops on other machines; and the pack must come
+# from the checkout, not from what is installed in the environment.
+PRESTARTUP = """
+import importlib.util, pathlib, sys
+
+sys.meta_path[:] = [finder for finder in sys.meta_path if "Editable" not in getattr(finder, "__name__", "")]
+
+import torch
+
+for compiled in pathlib.Path(importlib.util.find_spec("torchvision").origin).parent.glob("_C*"):
+    try:
+        torch.ops.load_library(str(compiled))
+    except OSError:
+        for name in ("torchvision::nms", "torchvision::qnms"):
+            torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+"""
+# One thread, so that sums are added up in the same order; and nothing is written into the checkout.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The checkout whose work is recorded, interpreters, a checkout of ComfyUI, and a folder to work in."""
+
+    checkout: Path
+    python: Path
+    comfyui: Path
+    comfyui_python: Path
+    folder: Path
+    models: Path | None = None
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start Python on the checkout's modules."""
+        return subprocess.Popen(
+            [str(self.python), *words],
+            cwd=self.checkout,
+            env={**ENVIRONMENT, "PYTHONPATH": str(self.checkout)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *words: str) -> str:
+        """Run it to the end and return what it printed. Raises `RuntimeError` if it fails."""
+        with self.start(*words) as process:
+            printed, _ = process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"python {shlex.join(words)} failed:\n{printed[-3000:]}")
+        return printed
+
+    def command(self, command: str, output: Path) -> list[str]:
+        """Return the words of one of COMMANDS."""
+        names = {"made": self.folder, "weights": self.checkout / WEIGHTS}
+        words = [word.format(**names) for word in shlex.split(command)]
+        return ["-m", "sdvg_core", *words, "--output", str(output)]
+
+
+def prepare(place: Place) -> None:
+    """Write what the runs read: models, a clip, a picture, prompts. Raises if the wrong code would run."""
+    ours = Path(place.run("-c", "import sdvg_core; print(sdvg_core.__file__)").strip()).resolve()
+    if not ours.is_relative_to(place.checkout):
+        raise RuntimeError(f"expected to run the code of {place.checkout}, but Python finds {ours}")
+    if place.models:
+        shutil.copytree(place.models, place.folder / "models")
+    else:
+        write = "import pathlib, sys; from sdvg_core.pocket.random_set import write_random_set as write"
+        place.run("-c", f"{write}; write(pathlib.Path(sys.argv[1]))", str(place.folder / "models"))
+    place.run(*place.command(f"{SCRIPT} --blocks 3 --seed 5", place.folder / "clip"))
+    (place.folder / "prompts.txt").write_text("a red ball\na blue cube\n", encoding="utf-8")
+    (place.folder / "schedule.txt").write_text("1: a red ball\n3: a blue cube\n", encoding="utf-8")
+    pixels = bytes((x * 5, y * 3, (x ^ y) * 2)[colour] for y in range(80) for x in range(48) for colour in range(3))
+    header = struct.pack("<2sIIIIiiHHI20x", b"BM", 54 + len(pixels), 0, 54, 40, 48, 80, 1, 24, 0)
+    (place.folder / "picture.bmp").write_bytes(header + pixels)
+
+
+def run_command(place: Place, name: str, command: str) -> dict[str, Digest]:
+    """Make what a command asks for."""
+    output = place.folder / name
+    place.run(*place.command(command, output))
+    return digests_in(name, output)
+
+
+def run_resumed(place: Place, name: str, command: str) -> dict[str, Digest]:
+    """Kill a command when two blocks are on the disk, and go on after them."""
+    output = place.folder / name
+    words = place.command(command, output)
+    with place.start(*words) as process:
+        while len(journal(output)) < 2 and process.poll() is None:
+            time.sleep(0.005)
+        process.kill()
+    left = journal(output)
+    if len(left) < 2:
+        raise RuntimeError(f"expected to kill {name!r} after its second block, but it ended before")
+    for later in left[2:]:
+        later.unlink()  # made before the signal came
+    place.run(*words, "--resume")
+    return digests_in(name, output)
+
+
+def journal(output: Path) -> list[Path]:
+    """Return the blocks that an unfinished run has put on the disk."""
+    return sorted(output.glob(".*/*/*.safetensors"))
+
+
+def digests_in(name: str, output: Path) -> dict[str, Digest]:
+    """Return the digest of each video in a folder."""
+    made = {}
+    for latents in sorted(output.rglob("latents.safetensors")):
+        title = " ".join(("command line:", name, *latents.relative_to(output).parts[:-1]))
+        report = json.loads(latents.with_name("report.json").read_bytes())
+        made[title] = digest(title, latents, report)
+    return made
+
+
+def run_nodes(place: Place) -> dict[str, Digest]:
+    """Queue all workflows to a server, one after the other."""
+    base, made = place.folder / "comfyui", {}
+    furnish(base, place)
+    with server(base, place) as address:
+        for name, changes in CHANGES.items():
+            outputs = queue(address, workflow(changes))
+            saved = *outputs["latents"]["latents"], *outputs["frames"]["images"]
+            latents, *frames = (base / file["type"] / file["subfolder"] / file["filename"] for file in saved)
+            report, title = json.loads(outputs["report"]["sdvg_report"][0]), f"nodes: {name}"
+            pictures = hashlib.sha256(b"".join(frame.read_bytes() for frame in frames)).hexdigest()
+            made[title] = {"frames": pictures, **digest(title, latents, report)}
+    return made
+
+
+def furnish(base: Path, place: Place) -> None:
+    """Fill the folder of a server: the pack, the embedded models for the loaders, and a picture."""
+    before = base / "custom_nodes" / "before"
+    before.mkdir(parents=True)
+    (before / "__init__.py").write_text("NODE_CLASS_MAPPINGS = {}\n", encoding="ascii")
+    (before / "prestartup_script.py").write_text(PRESTARTUP, encoding="ascii")
+    (base / "custom_nodes" / "sdvg").symlink_to(place.checkout, target_is_directory=True)
+    for folder in ("models/diffusion_models", "models/image_reward"):
+        shutil.copytree(place.checkout / WEIGHTS, base / folder)
+    (base / "input").mkdir()
+    shutil.copy(place.folder / "picture.bmp", base / "input")
+
+
+@contextmanager
+def server(base: Path, place: Place) -> Iterator[str]:
+    """Start a ComfyUI server on the CPU, yield its address, and end it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--cpu", "--disable-api-nodes", "--disable-metadata", "--database-url", "sqlite:///:memory:"]
+    command = [str(place.comfyui_python), str(place.comfyui / "main.py"), *options]
+    command += ["--base-directory", str(base), "--port", str(port)]
+    with (base / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=base, env=ENVIRONMENT, stdout=log, stderr=log)
+        try:
+            while True:
+                try:
+                    ask(f"http://127.0.0.1:{port}/system_stats")
+                    break
+                except OSError as error:
+                    if process.poll() is not None:
+                        printed = (base / "log").read_text(encoding="utf-8", errors="replace")
+                        raise RuntimeError(f"ComfyUI did not start:\n{printed[-3000:]}") from error
+                    time.sleep(0.3)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def ask(address: str, body: Any = None) -> Any:
+    """GET an address, or POST a body to it, and return the JSON of the answer."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+def queue(address: str, prompt: dict[str, Any]) -> Any:
+    """Run a prompt and return what its nodes left in the history. Raises `RuntimeError` if it fails."""
+    try:
+        number = ask(f"{address}/prompt", {"prompt": prompt})["prompt_id"]
+    except urllib.error.HTTPError as error:
+        raise RuntimeError(f"ComfyUI refused a prompt: {error.read()[:3000]!r}") from error
+    while not (history := ask(f"{address}/history/{number}")):
+        time.sleep(0.1)
+    if history[number]["status"]["status_str"] != "success":
+        raise RuntimeError(f"a prompt failed: {json.dumps(history[number]['status'])[:3000]}")
+    return history[number]["outputs"]
+
+
+# --- what is kept of a run
+
+
+def digest(title: str, latents: Path, report: Any) -> Digest:
+    """Return what is compared of a video; tell who made its blocks, t the target, d the drafter."""
+    steady = without_volatile(report)
+    route = "".join(block["author"][0] for block in report["blocks"])
+    sys.stderr.write(f"{title}: {route}\n")
+    return {"latents": tensors(latents), "settings": steady.pop("settings"), "report": steady}
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    """Return type, shape and hash of the bytes of each tensor in a safetensors file."""
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    return {
+        name: [of["dtype"], of["shape"], hashlib.sha256(data[start:][slice(*of["data_offsets"])]).hexdigest()]
+        for name, of in header.items()
+    }
+
+
+def without_volatile(value: Any) -> Any:
+    """Leave out of a report what differs from run to run: seconds, rates of them, versions, free memory."""
+    if isinstance(value, dict):
+        volatile = re.compile("versions|speed_up|.*seconds")
+        return {name: without_volatile(inner) for name, inner in value.items() if not volatile.fullmatch(name)}
+    if isinstance(value, list):
+        return [without_volatile(inner) for inner in value]
+    return re.sub(r"[\d.]+ .B are free", "some are free", value) if isinstance(value, str) else value
+
+
+# --- the two commands
+
+
+def record(place: Place, only: str | None) -> dict[str, Digest]:
+    """Return the digests of all runs, by name. Two are made at a time."""
+    prepare(place)
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(run_nodes, place)] if only != "command-line" else []
+        if only != "nodes":
+            jobs += [pool.submit(run_resumed, place, *case) for case in RESUMED.items()]
+            jobs += [pool.submit(run_command, place, *case) for case in COMMANDS.items()]
+        try:
+            return {name: made for job in jobs for name, made in job.result().items()}
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def compare(before: dict[str, Digest], after: dict[str, Digest]) -> int:
+    """List what differs, settings apart; return 1 if anything but settings does."""
+    found = list(differences(before, after))
+    made = [line for path, line in found if path[1:2] != ("settings",)]
+    settings = [line for path, line in found if path[1:2] == ("settings",)]
+    sys.stdout.write(f"{len(before)} videos before, {len(after)} after\n")
+    for title, lines in (("settings", settings), ("what is made", made)):
+        sys.stdout.write("\n".join([f"{len(lines) or 'no'} differences in {title}", *lines, ""]))
+    return int(bool(made))
+
+
+def differences(one: Any, other: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield where two JSON values differ, and how."""
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        one, other = (dict(enumerate(values)) for values in (one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in {**one, **other}:
+            yield from differences(one.get(name, "nothing"), other.get(name, "nothing"), (*path, str(name)))
+    elif one != other:
+        yield path, f"  {' / '.join(path)}: {one!r:.100} became {other!r:.100}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Record or compare."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    new = commands.add_parser("record", help="make the videos and write their digests")
+    new.add_argument("file", type=Path, help="file to write")
+    new.add_argument("--checkout", type=Path, default=ROOT, help="whose work (default: this one's)")
+    new.add_argument("--models", type=Path, help="folder of the tiny set (default: the checkout writes its own)")
+    new.add_argument("--only", choices=("command-line", "nodes"))
+    new.add_argument("--python", type=Path, default=ROOT / ".venv-test/bin/python")
+    new.add_argument("--comfyui-python", type=Path, default=ROOT / ".venv-comfyui/bin/python")
+    comfyui = Path(os.environ.get("COMFYUI_PATH") or Path.home() / "comfy" / "ComfyUI")
+    new.add_argument("--comfyui", type=Path, default=comfyui, help="checkout of ComfyUI (default: COMFYUI_PATH)")
+    old = commands.add_parser("compare", help="list what differs between two such files")
+    old.add_argument("files", type=Path, nargs=2)
+    options = parser.parse_args(arguments)
+    if options.command == "compare":
+        before, after = (json.loads(file.read_bytes()) for file in options.files)
+        return compare(before, after)
+    with TemporaryDirectory() as folder:
+        place = Place(
+            checkout=options.checkout.resolve(),
+            python=options.python.absolute(),
+            comfyui=options.comfyui.resolve(),
+            comfyui_python=options.comfyui_python.absolute(),
+            folder=Path(folder).resolve(),
+            models=options.models,
+        )
+        made = record(place, options.only)
+    options.file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
