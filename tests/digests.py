@@ -10,7 +10,7 @@ does; settings, whose shape may change, are listed apart and do not count. Left 
 not always write alike, and pictures of routes, which show seconds.
 
 It relies on nothing but options, inputs of nodes, the files that are written, the weights in sdvg_core/pocket, and
-sdvg_core.pocket.random_set, and imports none of it; so it serves for a checkout whose modules lie elsewhere.
+tests/random_set.py, and imports no module of the core; so it serves for a checkout whose modules lie elsewhere.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class Place:
         return subprocess.Popen(
             [str(self.python), *words],
             cwd=self.checkout,
-            env={**ENVIRONMENT, "PYTHONPATH": str(self.checkout)},
+            env={**ENVIRONMENT, "PYTHONPATH": f"{self.checkout}{os.pathsep}{self.checkout / 'tests'}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -294,7 +294,7 @@ def prepare(place: Place) -> None:
     if place.models:
         shutil.copytree(place.models, place.folder / "models")
     else:
-        write = "import pathlib, sys; from sdvg_core.pocket.random_set import write_random_set as write"
+        write = "import pathlib, sys; from random_set import write_random_set as write"
         place.run("-c", f"{write}; write(pathlib.Path(sys.argv[1]))", str(place.folder / "models"))
     place.run(*place.command(f"{SCRIPT} --blocks 3 --seed 5", place.folder / "clip"))
     (place.folder / "prompts.txt").write_text("a red ball\na blue cube\n", encoding="utf-8")

@@ -15,11 +15,10 @@ from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock
 from ...sdvg_core.devices.environment import versions_on
-from ...sdvg_core.engine.fit import check_fit, check_overlap, check_scorer
+from ...sdvg_core.engine.fit import check_route, check_scorer
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.run import Run, plan_run
 from ...sdvg_core.engine.size import check_given_shape, check_size
-from ...sdvg_core.engine.spans import plan_spans, spans_of_clip
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
 from ...sdvg_core.report.run_report import RunReport
@@ -79,20 +78,19 @@ def check_request(job: Job, drafter: Wan, target: Wan) -> None:
     if job.continue_from is not None:
         rows, columns = job.height // stride, job.width // stride
         check_given_shape(job.continue_from["samples"].shape, ComfyCodec.latent_channels, rows, columns)
-    block_frames = target.preset.block_frames
-    clip = spans_of_clip(_frames_given(job), block_frames)
-    spans = plan_spans(job.blocks, block_frames, clip[-1].stop if clip else 0)
-    shapes = _shape("drafter", drafter), _shape("target", target)
     check_scorer(job.router.config, there_is_one=job.router.scorer is not None)
-    check_fit(*shapes, ComfyCodec.latent_channels, job.router.config, spans)
-    if job.execution.overlap:
-        check_overlap(job.drafter_context, needs_pixels=drafter.preset.policy == "recompute")
-
-
-def _frames_given(job: Job) -> int:
-    if job.continue_from is not None:
-        return int(job.continue_from["samples"].shape[2])
-    return int(job.start_image is not None)
+    check_route(
+        _shape("drafter", drafter),
+        _shape("target", target),
+        ComfyCodec.latent_channels,
+        job.router.config,
+        blocks=job.blocks,
+        frames_given=job.continue_from["samples"].shape[2]
+        if job.continue_from
+        else int(job.start_image is not None),
+        ahead_from_pixels=job.execution.overlap and drafter.preset.policy == "recompute",
+        drafter_context=job.drafter_context,
+    )
 
 
 def _wan(job: Job, patcher: Any) -> Wan:

@@ -10,7 +10,6 @@ import argparse
 import json
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from ..files.outputs import check_writable
@@ -21,7 +20,6 @@ from ..pocket.trained_set import DEFAULT_PROMPT, load_options, trained_set
 from ..pocket.world import SIZE
 from ..report.summary import summarise
 from ..text.prompts import one_prompt
-from .generate import on_terminal
 from .options import add_kernel_options, add_router_options, add_video_options, execution, router_config
 
 
@@ -66,7 +64,6 @@ def run(options: argparse.Namespace) -> int:
         options.gate_prompt,
         resume=options.resume,
         prompt_in_report=options.prompt_in_report,
-        follow=partial(on_terminal, request.blocks),
     )
     if options.json:
         print(json.dumps(report.as_dict()))

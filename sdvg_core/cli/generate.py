@@ -8,16 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 
 from ..files.outputs import check_writable
-from ..pipeline.journal import Journal
-from ..pipeline.videos import Video, make_videos
-from ..report.progress import RouteBar
+from ..pipeline.videos import make_videos
 from ..report.summary import summarise
 from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
 from .options import (
@@ -68,7 +62,6 @@ def run(options: argparse.Namespace) -> int:
         options.gate_prompt,
         resume=options.resume,
         prompt_in_report=options.prompt_in_report,
-        follow=partial(on_terminal, request.blocks),
     )
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
@@ -82,20 +75,3 @@ def read_prompts(options: argparse.Namespace) -> tuple[PromptSchedule, ...]:
     if options.prompt_schedule:
         return (read_prompt_schedule(options.prompt_schedule),)
     return (one_prompt(options.prompt),)
-
-
-@contextmanager
-def on_terminal(blocks: int, video: Video, journal: Journal) -> Iterator[RouteBar]:
-    """Show a bar while a video is made; whatever stops it, say what is kept of it."""
-    try:
-        with closing(RouteBar(blocks, steps=video.steps)) as bar:
-            yield bar
-    except BaseException:
-        kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
-        kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
-        if kept:
-            print(
-                f"sdvg: kept {' and '.join(kept)}; the same command with --resume continues from there",
-                file=sys.stderr,
-            )
-        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..errors import BadInput
 from .parts import Engine, ModelShape
 from .router import RouterConfig
+from .spans import plan_spans, spans_of_clip
 from .types import Span
 
 
@@ -21,6 +22,28 @@ def check_scorer(router: RouterConfig, *, there_is_one: bool) -> None:
             f"the policy {router.policy} looks at scores, but there is no scorer; load a reward model, or choose a "
             "policy that never looks, such as anchor-only"
         )
+
+
+def check_route(
+    drafter: ModelShape,
+    target: ModelShape,
+    latent_channels: int,
+    router: RouterConfig,
+    *,
+    blocks: int,
+    frames_given: int,
+    ahead_from_pixels: bool = False,
+    drafter_context: str = "committed",
+) -> None:
+    """Raise `BadInput` for a run that these models cannot make, before anything of it is loaded.
+
+    `frames_given`: latent frames of the clip to continue, 1 for a start image. `ahead_from_pixels`: with overlap, a
+    drafter whose context needs pixels.
+    """
+    clip = spans_of_clip(frames_given, target.block_frames)
+    spans = plan_spans(blocks, target.block_frames, clip[-1].stop if clip else 0)
+    check_fit(drafter, target, latent_channels, router, spans)
+    check_overlap(drafter_context, needs_pixels=ahead_from_pixels)
 
 
 def check_fit(

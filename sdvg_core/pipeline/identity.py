@@ -36,8 +36,8 @@ def identify(
     return {
         **texts,
         "gate prompt": str(gate_prompt),
-        **_flat({**asdict(request), **{name: _named(path) for name, path in begin.items()}}),
-        **{role: _named(path) for role, path in models.items()},
+        **_flat({**asdict(request), **{name: named(path) for name, path in begin.items()}}),
+        **{role: named(path) for role, path in models.items()},
         **_flat(_arithmetic(load)),
         **{f"version of {name}": version for name, version in versions_on(load.device).items()},
     }
@@ -81,7 +81,8 @@ def _of_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _named(path: Path | None) -> str:
+def named(path: Path | None) -> str:
+    """Return a file's name with the beginning of its fingerprint."""
     if path is None:
         return "none"
     return f"{path.name} {fingerprint(path)[:12] if path.exists() else 'missing'}"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..engine.fit import check_fit, check_overlap
+from ..engine.fit import check_route
 from ..engine.noise import check_seed
 from ..engine.router import RouterConfig
 from ..engine.size import check_given, check_size
-from ..engine.spans import check_blocks, plan_spans, spans_of_clip
+from ..engine.spans import check_blocks
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
 from ..files.images import read_image
@@ -76,18 +76,16 @@ def begin(request: VideoRequest, checked: Checked) -> Beginning:
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     image = read_image(request.start_image, width, height) if request.start_image else None
-    _check_route(request, checked, clip.shape[2] if clip is not None else int(image is not None))
+    check_route(
+        *checked.shapes,
+        vae.latent_channels,
+        request.router,
+        blocks=request.blocks,
+        frames_given=clip.shape[2] if clip is not None else int(image is not None),
+        ahead_from_pixels=checked.overlap and checked.drafter_preset.policy == "recompute",
+        drafter_context=request.drafter_context,
+    )
     return Beginning(width=width, height=height, clip=clip, image=image)
-
-
-def _check_route(request: VideoRequest, checked: Checked, frames_given: int) -> None:
-    block_frames = checked.target_preset.block_frames
-    clip = spans_of_clip(frames_given, block_frames)
-    spans = plan_spans(request.blocks, block_frames, clip[-1].stop if clip else 0)
-    drafter, target = checked.shapes
-    check_fit(drafter, target, checked.vae.latent_channels, request.router, spans)
-    if checked.overlap:
-        check_overlap(request.drafter_context, needs_pixels=checked.drafter_preset.policy == "recompute")
 
 
 def predict_bytes(request: VideoRequest, beginning: Beginning, checked: Checked) -> int:

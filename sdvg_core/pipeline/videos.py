@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from ..checkpoints.model_files import ModelFiles
-from ..engine.records import BlockRecord
 from ..errors import BadInput
 from ..files.outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
+from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import Conditions, PromptSchedule, one_prompt
 from .identity import Identity, digest_of, identify
@@ -21,35 +21,6 @@ from .loading import Loaded, check_models, encode_prompts, load_models
 from .options import LoadOptions
 from .rendering import render
 from .request import Beginning, VideoRequest, begin, predict_bytes
-
-
-class Progress(Protocol):
-    """Follows the making of one video."""
-
-    def made_before(self, records: Sequence[BlockRecord]) -> None:
-        """Hear of the blocks that a stopped run had made."""
-        ...
-
-    def step(self, kind: str) -> None:
-        """Hear of a forward pass that begins; may raise to stop the run."""
-        ...
-
-    def block(self, record: BlockRecord) -> None:
-        """Hear of a finished block; may raise to stop the run."""
-        ...
-
-
-class Silence:
-    """Progress that nobody follows."""
-
-    def made_before(self, records: Sequence[BlockRecord]) -> None:
-        """Say nothing."""
-
-    def step(self, kind: str) -> None:
-        """Say nothing."""
-
-    def block(self, record: BlockRecord) -> None:
-        """Say nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,16 +39,6 @@ class Video:
     steps: int = 4
     unfinished: Path | None = None
     exists: bool = False
-
-
-Follow = Callable[[Video, Journal], AbstractContextManager[Progress]]
-"""Gives the progress of a video, for as long as it is made."""
-
-
-@contextmanager
-def in_silence(video: Video, journal: Journal) -> Iterator[Progress]:
-    """Follow nothing."""
-    yield Silence()
 
 
 def make_video(
@@ -101,7 +62,6 @@ def make_videos(
     *,
     resume: bool = False,
     prompt_in_report: bool = False,
-    follow: Follow = in_silence,
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make a video for each entry of `prompts`; return its folder and report.
 
@@ -134,7 +94,7 @@ def make_videos(
         loaded = load_models(files, load, checked)
         for video in to_make:
             conditions = video.prompt.conditions(embeddings, gate_prompt)
-            made[video.folder] = _make(video, loaded, request, beginning, conditions, follow, prompt_in_report)
+            made[video.folder] = _make(video, loaded, request, beginning, conditions, prompt_in_report)
     return [(v.folder, made[v.folder] if v.folder in made else read_report(v.folder / REPORT)) for v in videos]
 
 
@@ -155,13 +115,12 @@ def _make(
     request: VideoRequest,
     beginning: Beginning,
     conditions: Conditions,
-    follow: Follow,
     prompt_in_report: bool,
 ) -> RunReport:
     with staged_outputs(video.folder, video.unfinished) as staging:
         journal = Journal(staging.journal, video.identity)
-        with follow(video, journal) as progress:
-            progress.made_before([entry.record for entry in journal.before])
+        with _shown(video, journal, request.blocks) as bar:
+            bar.made_before([entry.record for entry in journal.before])
             report = render(
                 loaded,
                 request,
@@ -169,9 +128,25 @@ def _make(
                 conditions,
                 staging,
                 journal,
-                progress.block,
-                on_pass=progress.step,
+                bar.block,
+                on_pass=bar.step,
                 prompt_in_report=prompt_in_report,
             )
     drop_unfinished(video.folder, video.identity)
     return report
+
+
+@contextmanager
+def _shown(video: Video, journal: Journal, blocks: int) -> Iterator[RouteBar]:
+    """Show a bar on standard error while a video is made; whatever stops it, say what is kept of it."""
+    try:
+        with closing(RouteBar(blocks, steps=video.steps)) as bar:
+            yield bar
+    except BaseException:
+        kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
+        kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
+        if kept:
+            sys.stderr.write(
+                f"sdvg: kept {' and '.join(kept)}; the same command with --resume continues from there\n"
+            )
+        raise

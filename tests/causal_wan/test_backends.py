@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from cli_runs import generate, options
+from random_set import write_random_set
 from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -29,7 +30,6 @@ from sdvg_core.engine.spans import plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.loading import check_models, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pocket.random_set import write_random_set
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 AMPERE, HOPPER, TURING = (8, 0), (9, 0), (7, 5)

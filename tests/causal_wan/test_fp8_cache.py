@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from random_set import write_random_set
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
 from sdvg_core.bench.scales import SCALES
@@ -22,7 +23,6 @@ from sdvg_core.pipeline.loading import check_models, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.plan import PlanRequest, sizes
 from sdvg_core.plan.request import PATCH, VAE_STRIDE
-from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
 
 CPU = torch.device("cpu")

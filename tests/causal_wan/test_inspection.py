@@ -3,12 +3,12 @@ import sys
 
 import pytest
 import torch
+from random_set import write_random_set
 from wan_files import NARROW, NARROW_METADATA, random_state, save, save_hollow
 
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.inspection import inspect_file
-from sdvg_core.pocket.random_set import write_random_set
 
 ONE = torch.ones(1)
 

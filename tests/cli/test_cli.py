@@ -10,11 +10,11 @@ import pytest
 import torch
 from cli_runs import OUTPUTS, generate, latents, names, options, pixel_frames, report
 from PIL import Image
+from random_set import write_random_set
 
 import sdvg_core
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.report.progress import RouteBar
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())

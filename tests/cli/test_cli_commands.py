@@ -8,10 +8,10 @@ import sys
 
 import pytest
 from cli_runs import OUTPUTS, names, refused
+from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.pocket.random_set import write_random_set
 
 
 @pytest.fixture(scope="module")

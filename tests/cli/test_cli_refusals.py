@@ -7,12 +7,12 @@ import os
 import pytest
 import torch
 from cli_runs import SMALL, options, refused
+from random_set import write_random_set
 from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.pipeline import videos
-from sdvg_core.pocket.random_set import write_random_set
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import comfy.sd
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_tiny import generator_of, load_model, load_vae, random_weights
+from random_set import write_random_set
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.presets import attach_preset
 from sdvg_pack.nodes.host.run import run_job
@@ -24,7 +25,6 @@ from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
-from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor

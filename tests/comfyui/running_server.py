@@ -20,8 +20,8 @@ from typing import Any
 import comfy.sd
 import comfyui_version
 import pytest
+from random_set import write_random_set
 from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = Path(comfy.sd.__file__).resolve().parents[1]

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from random_set import write_random_set
 from sdvg_pack.nodes.host.files import load_model
 from sdvg_pack.nodes.host.presets import attach_preset, preset_of
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
 
 pytestmark = pytest.mark.comfyui
 

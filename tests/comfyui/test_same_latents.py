@@ -18,6 +18,7 @@ import pytest
 import safetensors.torch
 import torch
 from comfy.latent_formats import Wan21
+from random_set import write_random_set
 from sdvg_pack.nodes.host import model, run
 from sdvg_pack.nodes.host.files import load_model
 from sdvg_pack.nodes.host.presets import attach_preset
@@ -33,7 +34,6 @@ from sdvg_pack.sdvg_core.decoders import load_wan_vae
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.pipeline.loading import encode_prompts
 from sdvg_pack.sdvg_core.pipeline.options import LoadOptions
-from sdvg_pack.sdvg_core.pocket.random_set import write_random_set
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from sdvg_pack.sdvg_core.report.run_report import RunReport
 from torch import Tensor

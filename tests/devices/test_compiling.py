@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 import torch
+from random_set import write_random_set
 
 from sdvg_core.causal_wan import stages
 from sdvg_core.cli.options import load_options
@@ -15,7 +16,6 @@ from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.loading import check_models, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pocket.random_set import write_random_set
 
 CPU = torch.device("cpu")
 

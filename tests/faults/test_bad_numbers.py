@@ -12,6 +12,7 @@ import pytest
 import torch
 from commands import base, stopped_after
 from faulty import CONDITIONS, REQUEST, make_loaded, make_video, names, quick
+from random_set import write_random_set
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
@@ -24,7 +25,6 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import unfinished_in
 from sdvg_core.pipeline.loading import check_models, encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.text.prompts import Conditions
 
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}

@@ -14,6 +14,7 @@ import pytest
 import torch
 from commands import base, made
 from faulty import REQUEST, Trap, make_loaded, make_video, names, quick, result
+from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
@@ -24,7 +25,6 @@ from sdvg_core.pipeline.latents import save_latents
 from sdvg_core.pipeline.loading import check_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
-from sdvg_core.pocket.random_set import write_random_set
 
 WRITES = ("write video", "write block", "write latents", "write report", "move")
 

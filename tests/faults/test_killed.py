@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from commands import OUTPUTS, base, decisions, made
 from faulty import FINAL, names
+from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.files.outputs import unfinished_in
-from sdvg_core.pocket.random_set import write_random_set
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 

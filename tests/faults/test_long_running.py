@@ -12,6 +12,7 @@ import pytest
 import torch
 from commands import base
 from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_bytes
+from random_set import write_random_set
 from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -24,7 +25,6 @@ from sdvg_core.files.outputs import LATENTS, VIDEO
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import Loaded
 from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.text.prompts import Conditions
 
 ROUTERS = (

@@ -9,13 +9,13 @@ import torch
 from commands import OUTPUTS, base, decisions, made, report, stopped_after
 from faulty import names
 from PIL import Image
+from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.files.locks import try_lock
 from sdvg_core.files.outputs import unfinished_in
 from sdvg_core.pipeline import videos
-from sdvg_core.pocket.random_set import write_random_set
 
 PROMPT = ["--prompt", "a red ball"]
 INCREMENTAL = ["--drafter-cache", "incremental", "--target-cache", "incremental"]

@@ -17,6 +17,7 @@ import pytest
 import torch
 from commands import OUTPUTS, base, report
 from faulty import CONDITIONS, IDENTITY, REQUEST, make_loaded, names
+from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.router import RouterConfig
@@ -26,7 +27,6 @@ from sdvg_core.pipeline.journal import Journal
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.rendering import render
 from sdvg_core.pipeline.request import Beginning, VideoRequest
-from sdvg_core.pocket.random_set import write_random_set
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (

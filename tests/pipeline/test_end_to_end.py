@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 import torch
+from random_set import write_random_set
 from thinned import every_pair, in_turn
 
 from sdvg_core.engine.history import History
@@ -17,7 +18,6 @@ from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.pipeline.loading import check_models, encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.text.prompts import one_prompt
 
 NOISE = KeyedNoise(seed=42, channels=16, height=4, width=4)

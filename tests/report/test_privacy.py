@@ -8,10 +8,10 @@ from pathlib import Path
 import av
 import pytest
 from PIL import Image, ImageChops
+from random_set import write_random_set
 from safetensors import safe_open
 
 from sdvg_core.cli import main
-from sdvg_core.pocket.random_set import write_random_set
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.privacy import hide_prompt, is_hidden
 from sdvg_core.report.run_report import read_report

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from foreign_machine import SOCKET_CALL, WATCH, stay
-
-from sdvg_core.pocket.random_set import write_random_set
+from random_set import write_random_set
 
 # Asks the C library, which Python does not hear of, for a socket, and has a child ask for one; connects to nobody.
 INTERNET, FILE = 2, 1

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from foreign_machine import PROMPT, SOCKET_CALL, WATCH, Stay, commands, stay
+from random_set import write_random_set
 from safetensors.torch import load_file
 
 from sdvg_core.cli import main
-from sdvg_core.pocket.random_set import write_random_set
 
 
 @pytest.fixture(scope="module")

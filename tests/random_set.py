@@ -1,7 +1,7 @@
 """A tiny model set with random weights, written to disk in the real formats.
 
 Its videos are noise, but the files are laid out like the published ones and use the same loaders, in more variants
-of the formats than the trained set has. Tests and benchmarks use it when the picture does not matter.
+of the formats than the trained set has. Tests use it when the picture does not matter.
 """
 
 from __future__ import annotations
@@ -19,18 +19,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..causal_wan.config import WanConfig, wan_shapes
-from ..checkpoints.model_files import ModelFiles
-from ..decoders.wan_vae import empty_wan_vae
-from ..decoders.wan_vae_keys import wan_vae_to_original
-from ..scorers.blip import used_shapes
-from ..scorers.config import ImageRewardConfig
-from ..text.umt5_weights import umt5_to_comfy
+from sdvg_core.bench.scales import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
+from sdvg_core.causal_wan.config import wan_shapes
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.decoders.wan_vae import empty_wan_vae
+from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
+from sdvg_core.scorers.blip import used_shapes
+from sdvg_core.text.umt5_weights import umt5_to_comfy
 
-TEXT_WIDTH = 128  # the trained set's, so that each may read the other's text
-VAE_BASE = 8
-DRAFTER = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=TEXT_WIDTH)
-TARGET = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=TEXT_WIDTH)
 WORDS = (
     "a an the small big red green blue yellow white black grey ball box ring star cube moves rolls rises falls "
     "jumps from left right top bottom to over under on in at slowly quickly and then stops turns bounces behind "
@@ -38,21 +34,6 @@ WORDS = (
 )
 # Chosen so that some drafts of the demo reach the default tau and some fall short of it (a test checks this).
 HEAD_GAIN, HEAD_SHIFT = 4.0, 1.0
-
-REWARD = ImageRewardConfig(
-    image_size=32,
-    patch_size=8,
-    vision_width=64,
-    vision_layers=2,
-    vision_mlp=128,
-    vision_heads=1,
-    positions=64,
-    text_width=64,
-    text_layers=2,
-    text_mlp=128,
-    text_heads=1,
-    head=((0, 32), (2, 16), (4, 8), (6, 4), (7, 1)),
-)
 
 
 def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
