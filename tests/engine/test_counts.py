@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tiny import make_engine, run, scripted
+import torch
+from tiny import latents_of, make_engine, run, scripted
 
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Work
+from sdvg_core.errors import BadInput
 
 
 def works(emitted, who):
@@ -40,6 +44,25 @@ def test_block_0_is_drafted_but_not_scored_in_own_context():
     run(engine, RouterConfig(tau=-100.0), drafter_context="own")
     assert blocks_of(engine.drafter) == list(range(9))
     assert engine.scorer.calls == 8
+
+
+def test_certain_letters_draft_and_score_nothing_in_vain():
+    """Only block 5 is scored; without it no scorer is needed at all."""
+    engine = make_engine()
+    emitted = run(engine, scripted("tddtdatdd"))
+    assert blocks_of(engine.drafter) == [1, 2, 4, 5, 7, 8]
+    assert blocks_of(engine.target) == [0, 3, 6]
+    assert (engine.scorer.calls, engine.codec.decodes) == (1, 9)
+    unscored = replace(make_engine(), scorer=None)
+    made = run(unscored, scripted("tddtddtdd"))
+    assert torch.equal(latents_of(made), latents_of(emitted)), "whether a kept draft is scored changes no bit"
+
+
+def test_a_run_that_looks_at_scores_asks_for_a_scorer_before_it_makes_anything():
+    engine = replace(make_engine(), scorer=None)
+    with pytest.raises(BadInput, match="looks at scores, but there is no scorer"):
+        run(engine, RouterConfig())
+    assert blocks_of(engine.target) == []
 
 
 @pytest.mark.parametrize("context", ["committed", "own"])

@@ -127,7 +127,7 @@ MISTAKES = [
     ),
     Mistake(
         "the anchor is the first pixel frame of its latent frame",
-        "engine/history.py",
+        "engine/timeline.py",
         "newest - i * temporal_stride, None",
         "newest - i * temporal_stride - 3 * (newest > i * temporal_stride), None",
         "engine/test_values.py::test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame",
@@ -152,6 +152,13 @@ MISTAKES = [
         "if config.force_first and index == 0:",
         "if False:",
         "engine/test_counts.py::test_block_0_is_neither_drafted_nor_scored_in_committed_context",
+    ),
+    Mistake(
+        "a block that a script gives to the target is drafted and scored first",
+        "engine/router.py",
+        ".get(config.script[index : index + 1])",
+        '.get("" if config.script[index : index + 1] == "t" else config.script[index : index + 1])',
+        "engine/test_counts.py::test_certain_letters_draft_and_score_nothing_in_vain",
     ),
     Mistake(
         "the target's cache is filled for every accepted block",
