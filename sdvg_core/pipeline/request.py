@@ -69,8 +69,9 @@ def begin(request: VideoRequest, checked: Checked) -> Beginning:
     vae, patch = checked.vae, checked.target.config.patch_size[1]
     stride = vae.spatial_stride
     clip = load_latents(request.continue_from).latents.float() if request.continue_from else None
-    width = request.width or (clip.shape[4] * stride if clip is not None else WIDTH)
-    height = request.height or (clip.shape[3] * stride if clip is not None else HEIGHT)
+    usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
+    width = usual[0] if request.width is None else request.width
+    height = usual[1] if request.height is None else request.height
     check_size(width, height, stride * patch)
     check_video_size(width, height)
     if clip is not None:
