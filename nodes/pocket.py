@@ -9,7 +9,7 @@ from comfy_api.latest import io
 from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
 from ..sdvg_core.pocket.grammar import parse
-from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, load_options, trained_set
+from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_options, trained_set
 from .host.files import load_model
 from .host.presets import attach_preset
 from .host.scorer import load_host_scorer
@@ -59,5 +59,5 @@ class PocketModels(io.ComfyNode):
         target = attach_preset(load_model(str(files.target), "default"), get_preset("krea-14b"), files.target.name)
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
         scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
-        (embedding,) = encode_prompts(files, (text,), load_options()).values()
+        (embedding,) = encode_prompts(files, (text,), pocket_options()).values()
         return io.NodeOutput(drafter, target, [[embedding, {}]], vae, scorer, text)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .pipeline.options import LoadOptions, ModelOptions
     from .pipeline.request import VideoRequest
     from .pipeline.videos import make_video
-    from .pocket.trained_set import trained_set
+    from .pocket.trained_set import pocket_options, trained_set
     from .report.run_report import RunReport, read_report
 
 __version__ = "0.1.0"
@@ -30,6 +30,7 @@ _HOMES = {
     "RunReport": "report.run_report",
     "VideoRequest": "pipeline.request",
     "make_video": "pipeline.videos",
+    "pocket_options": "pocket.trained_set",
     "read_report": "report.run_report",
     "trained_set": "pocket.trained_set",
 }
@@ -43,6 +44,7 @@ __all__ = [
     "RunReport",
     "VideoRequest",
     "make_video",
+    "pocket_options",
     "read_report",
     "trained_set",
 ]

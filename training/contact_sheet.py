@@ -22,7 +22,7 @@ from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.trained_set import load_options, trained_set
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE, held_out_prompts, render
 from sdvg_core.report.canvas import FAINT, Canvas
 from sdvg_core.report.fates import COLOURS, fate_of
@@ -49,7 +49,7 @@ class Strip:
 
 def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
     """Make every video and return its rows by prompt."""
-    files, load = trained_set(), load_options()
+    files, load = trained_set(), pocket_options()
     equipment = open_equipment(WorkerOptions(files=files, load=load))
     embeddings = encode_prompts(files, prompts, load)
     found = []

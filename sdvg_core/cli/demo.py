@@ -16,7 +16,7 @@ from ..files.outputs import check_writable
 from ..pipeline.request import VideoRequest
 from ..pipeline.videos import make_videos
 from ..pocket.grammar import parse
-from ..pocket.trained_set import DEFAULT_PROMPT, load_options, trained_set
+from ..pocket.trained_set import DEFAULT_PROMPT, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.summary import summarise
 from ..text.prompts import one_prompt
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
             "the draft is scored, and the other, larger and slower, remakes what falls short."
         )
     began = time.perf_counter()
-    meant = load_options()
+    meant = pocket_options()
     ((folder, report),) = make_videos(
         trained_set(),
         replace(meant, execution=execution(options, meant.execution.vae_layers)),

@@ -40,7 +40,7 @@ def trained_set() -> ModelFiles:
     return ModelFiles(**{role: FOLDER / name for role, name in NAMES.items()})
 
 
-def load_options() -> LoadOptions:
+def pocket_options() -> LoadOptions:
     """Return how to run the embedded models: in float32, with the presets of the models they imitate."""
     return LoadOptions(
         drafter=ModelOptions(preset="self-forcing-1.3b"),

@@ -11,8 +11,7 @@ from .. import __version__
 from ..checkpoints.model_files import ModelFiles
 from ..pipeline.identity import named
 from ..pipeline.options import LoadOptions
-from ..pocket.trained_set import load_options as pocket_load_options
-from ..pocket.trained_set import trained_set
+from ..pocket.trained_set import pocket_options, trained_set
 from .equipment import WorkerOptions
 
 POCKET_SIZE = 64
@@ -20,7 +19,7 @@ POCKET_SIZE = 64
 
 def pocket_models(load: LoadOptions) -> tuple[ModelFiles, LoadOptions]:
     """Return the embedded set, and `load` with what it is meant to be run with."""
-    meant = pocket_load_options()
+    meant = pocket_options()
     return trained_set(), replace(
         load,
         drafter=meant.drafter,

@@ -49,18 +49,18 @@ def test_every_file_is_recognised_by_the_ordinary_reader():
     files = shipped.trained_set()
     for role in ("drafter", "target", "vae", "text_encoder", "reward"):
         assert inspect_file(getattr(files, role))
-    check_models(files, shipped.load_options())
+    check_models(files, shipped.pocket_options())
 
 
 @pytest.fixture(scope="module")
 def bench():
-    return open_equipment(WorkerOptions(files=shipped.trained_set(), load=shipped.load_options()))
+    return open_equipment(WorkerOptions(files=shipped.trained_set(), load=shipped.pocket_options()))
 
 
 @pytest.fixture(scope="module")
 def clips(bench):
     """Frames `f c h w` and records of every way of making every prompt's video."""
-    embeddings = encode_prompts(shipped.trained_set(), PROMPTS, shipped.load_options())
+    embeddings = encode_prompts(shipped.trained_set(), PROMPTS, shipped.pocket_options())
     made = {}
     for prompt in PROMPTS:
         condition = Condition(embeddings[prompt], prompt, prompt)
