@@ -48,6 +48,11 @@ def imports(module: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
     if module == "__init__":
         package = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        named = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        absolute = not getattr(node, "level", 0) and "sdvg_core" in (
+            getattr(node, "module", None) or " ".join(named)
+        )
+        assert not absolute, f"{path.name}: inside the core imports are relative, or this test would not see them"
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - (node.level - 1)]
             target = ".".join([*base, *(node.module or "").split(".")]).strip(".")
