@@ -45,7 +45,7 @@ REFUSED_BY_US = [
         {"router__policy__tau": float("nan")},
         "policy.tau must be a number from -3.0 to 3.0, but is nan",
     ),
-    ("width 833", {"sampler__width": 833}, "expected width as a multiple of 16, but got 833; use 832 or 848"),
+    ("width 833", {"sampler__width": 833}, "width must be a multiple of 16, but is 833; use 832 or 848"),
     ("one model twice", {"sampler__target": [POCKET, 0]}, "drafter and target must be two models, but are one"),
     (
         "nothing to score with",
@@ -55,7 +55,7 @@ REFUSED_BY_US = [
     (
         "a script of other letters",
         {"router__policy": "scripted", "router__policy__script": "rax"},
-        "expected a script of the letters a and r, but got 'rax'",
+        "a script consists of the letters a, r, d, t, but this one is 'rax'",
     ),
     (
         "no text to score by",
@@ -70,12 +70,13 @@ REFUSED_BY_US = [
     (
         "a clip of another size",
         {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},
-        "expected a video LATENT of one clip, 1 x 16 x frames x 8 x 8, to go on from, but got 1 x 16 x 3 x 4 x 4",
+        "a clip to continue from must be one video's latents, 1 x 16 x frames x 8 x 8, but these are "
+        "1 x 16 x 3 x 4 x 4",
     ),
     (
         "a picture's latent",
         {"extra": PICTURE, "sampler__continue_from": [EXTRA, 0]},
-        "expected a video LATENT of one clip, 1 x 16 x frames x 8 x 8, to go on from, but got 1 x 4 x 8 x 8",
+        "a clip to continue from must be one video's latents, 1 x 16 x frames x 8 x 8, but these are 1 x 4 x 8 x 8",
     ),
     (
         "an input that only a newer version has",
