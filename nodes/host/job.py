@@ -1,4 +1,4 @@
-"""What is wired into the sampler, as it came."""
+"""The sampler's inputs, unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..sockets import PromptEntry, RouterValue
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
-    """One run of the sampler node. `execution`: only what ComfyUI leaves to us, which is kv_dtype and overlap."""
+    """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype and overlap."""
 
     drafter: Any
     target: Any

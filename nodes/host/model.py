@@ -1,7 +1,7 @@
-"""A ComfyUI MODEL as a block generator: our causal forward over the modules that ComfyUI loaded.
+"""A ComfyUI MODEL as a block generator: our causal forward pass over the modules that ComfyUI loaded.
 
-Modules are called and their weights never read, so LoRA, fp8, GGUF, offloaded and paged weights work as ComfyUI
-makes them work. Latents stay in the model's normalised space; only a node's LATENT sockets are in the VAE's.
+It calls modules and never reads their weights, so LoRA, fp8, GGUF, offloaded and paged weights work as in ComfyUI.
+Latents stay in the model's normalised space; only a node's LATENT sockets use the VAE's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ...sdvg_core.causal_wan.presets import Preset
 
 
 class ComfyOps:
-    """The forward's operations as ComfyUI does them: its casts, its attention kernel, its rotary positions.
+    """The forward pass's operations, done by ComfyUI: its casts, attention kernel and rotary positions.
 
-    `options`: the MODEL's transformer options; of these an attention override is honoured.
+    `options`: the MODEL's transformer options; of these, only an attention override is used.
     """
 
     def __init__(self, dtype: torch.dtype, options: Mapping[str, Any]) -> None:
@@ -47,17 +47,17 @@ class ComfyOps:
         return sinusoidal_embedding_1d(width, times.flatten()).unflatten(0, times.shape)
 
     def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
-        """Return ComfyUI's rotary table. In a half-precision dtype, positions past 256 would run together."""
+        """Return ComfyUI's rotary table, in float32: in half precision, positions past 256 would coincide."""
         sizes = (tokens * patch for tokens, patch in zip(grid, tree.patch_size, strict=True))
         return tree.rope_encode(*sizes, t_start=first, device=device, dtype=torch.float32)
 
     def rotate(self, x: Tensor, rope: Tensor) -> Tensor:
-        """Turn `b l n d` by the table."""
+        """Rotate `b l n d` by the table."""
         return apply_rope1(x, rope)
 
 
 def comfy_wan(patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False) -> Wan:
-    """Return a MODEL that `check_model` let pass as a transformer to generate with. It loads nothing: see `residency`.
+    """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `residency`.
 
     `kv_fp8`: keep keys and values in float8_e4m3fn.
     """
@@ -71,14 +71,14 @@ def comfy_wan(patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False) ->
 
 
 def compute_dtype(patcher: ModelPatcher) -> torch.dtype:
-    """Return the dtype of activations and K/V, also of a MODEL that is not loaded yet.
+    """Return the dtype of activations and K/V, even for a MODEL that is not loaded yet.
 
-    A patch of the MODEL may choose it (Select Model Device does); it shows on the model only after loading.
+    A patch of the MODEL may set it, as Select Model Device does; the model itself shows it only after loading.
     """
     return patcher.get_model_object("manual_cast_dtype") or patcher.model.get_dtype()
 
 
 def config_of(tree: Any) -> WanConfig:
-    """Return the sizes of a loaded Wan model; ComfyUI gives them the names we do."""
+    """Return the sizes of a loaded Wan model; ComfyUI uses the same names as we do."""
     sizes = {f.name: getattr(tree, f.name) for f in fields(WanConfig)}
     return WanConfig(**{**sizes, "patch_size": tuple(tree.patch_size)})

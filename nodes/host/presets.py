@@ -1,4 +1,4 @@
-"""How a checkpoint is to be run travels with its MODEL, through every clone that LoRA and device nodes make."""
+"""Attach a checkpoint's preset to its MODEL, so that it survives every clone that LoRA and device nodes make."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEY, FILE_KEY = "sdvg_preset", "sdvg_file"
 
 
 def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None) -> Any:
-    """Return the MODEL with the preset attached, None leaves it to be guessed; and with its file's name for reports."""
+    """Attach the preset (None: guess it later) and the file's name (for reports) to the MODEL, and return it."""
     for key, value in ((KEY, preset), (FILE_KEY, file)):
         if value is not None:
             patcher.set_attachments(key, value)
@@ -19,12 +19,12 @@ def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None) 
 
 
 def file_of(patcher: Any) -> str | None:
-    """Return the name of a MODEL's file, without folders; None for one from another loader."""
+    """Return the name of a MODEL's file, without folders; None if another loader loaded it."""
     return patcher.get_attachment(FILE_KEY)
 
 
 def preset_of(patcher: Any) -> Preset:
-    """Return a MODEL's preset, or guess it by size for one from another loader.
+    """Return a MODEL's preset. If another loader loaded it, guess the preset from its size.
 
     Raises `BadInput` if neither is possible.
     """

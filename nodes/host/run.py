@@ -1,4 +1,4 @@
-"""One run of the sampler node: from what is wired in to frames, latents and report."""
+"""One run of the sampler node: from its inputs to frames, latents and report."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .vae import ComfyCodec, check_vae
 
 logger = logging.getLogger(__name__)
 
-FPS = 16.0  # what Wan 2.1 was trained at; the video's own rate is set where it is saved
+FPS = 16.0  # Wan 2.1 was trained at this rate; the video's own rate is set where it is saved
 
 
 def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
     """Make the video: frames `f h w c` in [0, 1], a LATENT, and the report.
 
-    Raises `BadInput` for anything wired in that cannot be used, before a model is loaded.
+    Raises `BadInput` for any unusable input, before a model is loaded.
     """
     notes = (*check_model(job.drafter, "drafter"), *check_model(job.target, "target"))
     check_pair(job.drafter, job.target)
@@ -59,7 +59,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
     progress.say("\n".join(plan))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
-        # The engine, which holds keys and values, is built in here and is gone with it.
+        # The engine, which holds the K/V caches, is built in here so that it is freed on return.
         run = _plan(job, drafter, target, conditions, memory, progress)
         frames, latents, records = _make(run, progress)
         return frames, latents, _report(job, run, conditions, records, (*notes, *plan))
@@ -70,7 +70,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
 
 
 def check_request(job: Job, drafter: Wan, target: Wan) -> None:
-    """Raise `BadInput` for a size, a route or a beginning that these models cannot make."""
+    """Raise `BadInput` for a size, a route or a start that these models cannot handle."""
     stride = ComfyCodec.spatial_stride
     check_size(job.width, job.height, stride * target.tree.patch_size[1])
     if job.continue_from is not None and job.start_image is not None:
@@ -182,7 +182,7 @@ def _report(
 
 
 HOST = "comfyui"
-"""What the report calls kernels and layers that ComfyUI chooses."""
+"""The name in the report for kernels and layers that ComfyUI chooses."""
 
 
 def _model_settings(patcher: Any, preset: Preset, schedule: str | None) -> ModelSettings:

@@ -1,4 +1,4 @@
-"""What the causal forward needs done to tensors that are not a module's: casts, attention, time and place.
+"""The operations of the causal forward that are not modules: casts, attention, time and position embeddings.
 
 An adapter may bring its own `Ops` (another attention kernel, a host's casting rules); `TorchOps` is plain torch.
 """
@@ -18,7 +18,7 @@ TIME_BASE = 10000.0
 
 
 class Ops(Protocol):
-    """Injected operations. `dtype`: that of activations, and of the K/V cache if nothing else is asked for."""
+    """Injected operations. `dtype`: of activations, and of the K/V cache unless set otherwise."""
 
     dtype: torch.dtype
 
@@ -39,12 +39,12 @@ class Ops(Protocol):
         ...
 
     def rotate(self, x: Tensor, rope: Any) -> Tensor:
-        """Turn `b l n d` by the table."""
+        """Rotate `b l n d` by the table."""
         ...
 
 
 class TorchOps:
-    """The operations in plain torch; rotary positions in float32 at least."""
+    """The operations in plain torch, with rotary positions in at least float32."""
 
     def __init__(self, dtype: torch.dtype, backend: AttentionBackend = SDPA) -> None:
         self.dtype, self._backend = dtype, backend
@@ -54,7 +54,7 @@ class TorchOps:
         return parameter.to(like.device, like.dtype)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend with the kernel that was chosen; torch's own choice by default."""
+        """Attend with the chosen kernel; by default torch chooses."""
         return self._backend(q, k, v).flatten(2)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
@@ -72,7 +72,7 @@ class TorchOps:
         return angles.cos().float(), angles.sin().float()
 
     def rotate(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        """Turn each adjacent pair of channels by its angle, in float32."""
+        """Rotate each adjacent pair of channels by its angle, in float32."""
         cos, sin = rope
         even, odd = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
@@ -82,8 +82,8 @@ class TorchOps:
 def rope_angles(head_dim: int, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
     """Return the rotary angles of a grid of tokens, `(t h w) (d/2)`, float64.
 
-    The channel pairs are split between time, height and width, time taking what does not divide by three;
-    64 pairs are split 22, 21, 21. Positions in time start at `first`, in height and width at 0.
+    The channel pairs are split between time, height and width; time takes the remainder, so 64 pairs are split 22,
+    21, 21. Positions start at `first` in time, and at 0 in height and width.
     """
     side = 2 * (head_dim // 6)
     starts = (first, 0, 0)

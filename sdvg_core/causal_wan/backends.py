@@ -1,6 +1,6 @@
-"""The attention kernels there are to choose from. A package is imported when it is chosen, and not before.
+"""The attention kernels to choose from. A package is imported only when its kernel is chosen.
 
-All are exact but SageAttention, which rounds queries and keys to 8 bits: only who asks for it by name gets it.
+All are exact but SageAttention, which rounds queries and keys to 8 bits and so is only used if asked for by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ AMPERE, HOPPER = (8, 0), (9, 0)
 class AttentionBackend:
     """An attention kernel: q `b l n d`, k and v `b m n d`, result `b l n d`; no mask, scaled by 1 / sqrt(d).
 
-    `name`: what the report calls it. `note`: what a reader of the results must know; empty if it is exact.
+    `name`: its name in the report. `note`: what a reader of the results must know; empty if it is exact.
     """
 
     name: str
@@ -43,10 +43,10 @@ class AttentionBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a kernel asks for beside an NVIDIA GPU from Ampere on and half precision.
+    """What a kernel needs in addition to half precision and an NVIDIA GPU, Ampere or later.
 
-    `package`, `module`: what is installed and what is imported; empty if torch brings it. `widest`, `multiple`: of
-    the channels of a head.
+    `package`, `module`: what is installed and what is imported; empty if it comes with torch. `widest`, `multiple`:
+    of a head's channels.
     """
 
     widest: int
@@ -64,9 +64,9 @@ NEEDS: Mapping[str, Needs] = {
 
 
 def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> AttentionBackend:
-    """Return a kernel by its name; `auto` is the best exact one for that device and model.
+    """Return a kernel by name; `auto` is the best exact one for this device and model.
 
-    Raises `BadInput` if one that was asked for is not installed, or cannot work there.
+    Raises `BadInput` if the kernel is not installed or cannot work there.
     """
     if name == AUTO:
         name = _best(device, dtype, head_dim)
@@ -77,38 +77,38 @@ def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, hea
 
 
 def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
-    """Return the refusal of a kernel, one sentence, or nothing if it should work. Imports nothing."""
+    """Return one sentence on why a kernel cannot work, or nothing if it should. Imports nothing."""
     if name == "sdpa":
         return ""
     needs, use = NEEDS[name], "use --attention auto"
     if _capability(device) < AMPERE:
         return (
-            f"expected an NVIDIA GPU from Ampere on (compute capability 8.0) for the attention {name}, but "
-            f"{device} is none; {use}"
+            f"the attention {name} needs an NVIDIA GPU, Ampere or later (compute capability 8.0), but {device} is "
+            f"not one; {use}"
         )
     if dtype not in HALF:
         return (
-            f"expected float16 or bfloat16 for the attention {name}, but the model is run in "
-            f"{dtype_name(dtype)}; add --dtype bfloat16, or {use}"
+            f"the attention {name} needs float16 or bfloat16, but the model runs in {dtype_name(dtype)}; add "
+            f"--dtype bfloat16, or {use}"
         )
     if head_dim > needs.widest or head_dim % needs.multiple:
         shape = f", a multiple of {needs.multiple}," if needs.multiple > 1 else ""
         return (
-            f"expected heads of at most {needs.widest} channels{shape} for the attention {name}, but the model's "
+            f"heads may have at most {needs.widest} channels{shape} for the attention {name}, but the model's "
             f"have {head_dim}; {use}"
         )
     if needs.module and importlib.util.find_spec(needs.module) is None:
         return (
-            f"expected the package {needs.package} for the attention {name}, but it is not installed; "
+            f"the attention {name} needs the package {needs.package}, but it is not installed; "
             f"pip install {needs.package}, or {use}"
         )
     return ""
 
 
 def _best(device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
-    """cuDNN's kernel is written for Hopper and later, but not every torch takes it there by itself.
+    """Return cudnn on Hopper and later, which its kernel is written for: not every torch picks it there by itself.
 
-    On older GPUs torch's own choice is FlashAttention 2, which the package is too.
+    On older GPUs torch picks FlashAttention 2 itself, the same kernel as in the package.
     """
     fits = not why_not("cudnn", device=device, dtype=dtype, head_dim=head_dim)
     wanted = _capability(device) >= HOPPER and torch.backends.cuda.cudnn_sdp_enabled()
@@ -116,7 +116,7 @@ def _best(device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
 
 
 def _capability(device: torch.device) -> tuple[int, int]:
-    """Return the compute capability of an NVIDIA GPU, (0, 0) of anything else."""
+    """Return the compute capability of an NVIDIA GPU, or (0, 0) for anything else."""
     if device.type != "cuda" or torch.version.hip:
         return 0, 0
     return torch.cuda.get_device_capability(device)
@@ -128,7 +128,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def _cudnn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """The kernel itself: torch's switch for it holds for all threads, and the VAE attends in ways it cannot."""
+    """Call the kernel directly: torch's switch for it affects all threads, and it cannot do the VAE's attention."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
     out: Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, False)[0]
     return out.transpose(1, 2)
@@ -147,7 +147,7 @@ def _load_sage() -> AttentionBackend:
         return out
 
     return AttentionBackend(
-        "sage", kernel, "SageAttention rounds queries and keys to 8 bits: latents differ from those of the others."
+        "sage", kernel, "SageAttention rounds queries and keys to 8 bits, so latents differ from other kernels'."
     )
 
 
@@ -157,7 +157,7 @@ def _imported(name: str) -> Any:
         return importlib.import_module(needs.module)
     except (ImportError, OSError) as error:
         raise BadInput(
-            f"expected the package {needs.package} for the attention {name}, but it cannot be imported "
+            f"the attention {name} needs the package {needs.package}, but it cannot be imported "
             f"({first_line(error)}); install a build for this torch, or use --attention auto"
         ) from error
 

@@ -1,4 +1,4 @@
-"""From loaded transformers, codec and scorer to an engine: the one place where generators are made."""
+"""From loaded transformers, codec and scorer to an engine: the only place that builds generators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .schedule import get_schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Wan:
-    """A loaded transformer, and how it is run. It outlasts a video; the generator over it does not.
+    """A loaded transformer and how to run it. It is kept between videos; the generator over it is not.
 
     `tree`: ours or a host's, with the checkpoint's own names. `kv_fp8`: keep keys and values in float8_e4m3fn.
     `stages`: of every layer, perhaps compiled.
@@ -37,7 +37,7 @@ class Wan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanShape:
-    """A `ModelShape`: what a checkpoint's header and its preset say of a model."""
+    """A `ModelShape`: what a checkpoint's header and its preset tell about a model."""
 
     name: str
     block_frames: int
@@ -62,11 +62,11 @@ def build_engine(
     clock: Callable[[], float] | None = None,
     around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
 ) -> Engine:
-    """Return the engine for one video; nothing is loaded. The models' keys and values live and die with it.
+    """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
-    `overlap`: drafts may be started on a guess, so the drafter keeps what it needs to go back one block.
+    `overlap`: drafts may start on a guess, so the drafter keeps what it needs to go back one block.
     `before_pass`: called with "context" or "denoise" before every forward pass; may raise to interrupt.
-    `clock`: of both models; None waits for the device of each. `around_context`: wraps their context policies.
+    `clock`: for both models; None waits for each one's device. `around_context`: wraps their context policies.
     """
     encoder = AnchorEncoder(codec.encode)
 
@@ -94,7 +94,7 @@ def build_engine(
 
 
 def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: bool = False) -> ContextPolicy:
-    """Return the context policy of a preset, for one generator alone. `undo`: see `Incremental`."""
+    """Return the context policy of a preset, for one generator only. `undo`: see `Incremental`."""
     if preset.policy == "recompute":
         return Recompute(encode_anchor=encoder, frames=preset.context_frames)
     return Incremental(window=preset.window, sink=preset.sink, undo=undo)

@@ -1,7 +1,7 @@
 """Keys and values of self-attention, in slots of one latent frame each.
 
-Where a frame is written is an argument, never a hidden pointer. So every denoising step of a block overwrites what
-the step before it wrote, and a rejected block leaves nothing behind that a later one could see.
+Where a frame is written is an argument, never a hidden pointer. So each denoising step of a block overwrites what
+the previous step wrote, and a rejected block leaves nothing that a later one could see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one forward pass stands: its first frame's rotary position, its slots, and how many slots it sees.
+    """The place of one forward pass: its first frame's rotary position, its slots, and how many slots it sees.
 
     The pass writes its frames into `slots` and attends to slots 0 to `visible`, its own included.
     """
@@ -27,7 +27,7 @@ class Place:
 
 
 Copied = tuple[tuple[Tensor, slice, Tensor], ...]
-"""What some slots held: buffer by buffer, which tokens of it, and their values."""
+"""The contents of some slots: for each buffer, which of its tokens, and their values."""
 
 
 class KVCache:
@@ -42,7 +42,7 @@ class KVCache:
         )
 
     def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
-        """Put the keys and values of consecutive frames, `b l n d`, into their slots."""
+        """Write the keys and values of consecutive frames, `b l n d`, into their slots."""
         self._put(self._layers[layer], slots, (k, v))
 
     def _put(self, buffers: Sequence[Tensor], slots: Sequence[int], values: Sequence[Tensor]) -> None:
@@ -53,12 +53,12 @@ class KVCache:
                 buffer[:, here].copy_(new[:, there])
 
     def copy(self, slots: Sequence[int]) -> Copied:
-        """Return copies of all that is in `slots`, for `restore`."""
+        """Return a copy of `slots`, for `restore`."""
         where = [slice(slot * self._frame_tokens, (slot + 1) * self._frame_tokens) for slot in slots]
         return tuple((buffer, tokens, buffer[:, tokens].clone()) for buffer in self._buffers() for tokens in where)
 
     def restore(self, copied: Copied) -> None:
-        """Put back what `copy` took."""
+        """Write back what `copy` returned."""
         for buffer, tokens, values in copied:
             buffer[:, tokens].copy_(values)
 
@@ -72,7 +72,7 @@ class KVCache:
 
 
 def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first slot, slot after the last, offset in `slots`) of every run of neighbours."""
+    """Yield (first slot, slot after the last, offset in `slots`) for each run of adjacent slots."""
     begin = 0
     for i in range(1, len(slots) + 1):
         if i == len(slots) or slots[i] != slots[i - 1] + 1:

@@ -1,8 +1,8 @@
-"""Read a Wan 2.1 checkpoint, in any of the layouts it is published in, into our own module tree.
+"""Read a Wan 2.1 checkpoint, in any published layout, into our own module tree.
 
-`open_wan` finds out everything that names and shapes tell and refuses what cannot be used, before any weight is
-read. `load_wan` then builds the tree on the meta device and brings the tensors in one by one, so there is never a
-second copy of the model: what is kept on the CPU in its stored dtype stays memory-mapped.
+`open_wan` learns all it can from names and shapes and refuses unusable files, before any weight is read. `load_wan`
+then builds the tree on the meta device and loads the tensors one by one, so there is never a second copy of the
+model. Tensors that stay on the CPU in their stored dtype stay memory-mapped.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 class WanCheckpoint:
     """A checkpoint that can be loaded; none of its weights has been read.
 
-    `weights`: its tensors in Wan names. `dtype`: what it computes in unless told otherwise. `unused`: names, as in
-    the file, of the tensors that are not the transformer's.
+    `weights`: its tensors under Wan names. `dtype`: the one it computes in by default. `unused`: names, as in the
+    file, of the tensors that are not the transformer's.
     """
 
     weights: WeightFile
@@ -46,7 +46,7 @@ class WanCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedWan:
-    """A transformer ready for use, and what was found in its file.
+    """A transformer ready for use, and a description of its file.
 
     `layout`, `key_style`, `quantisation`: in words. `dtype`: of its parameters; fp8 weights are cast to it on use.
     `source`: the file's name. `unused`: names of tensors that were not needed.
@@ -67,11 +67,11 @@ def load_wan(
 ) -> LoadedWan:
     """Load a checkpoint onto a device.
 
-    `dtype`: bfloat16, float16 or float32; None for the one most of the file is in, or bfloat16 if that is fp8.
-    Weights of linear layers in fp8 stay fp8. Raises `BadInput` if the file is none that can be used.
+    `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
+    Linear layers' weights in fp8 stay fp8. Raises `BadInput` if the file cannot be used.
     """
     if dtype is not None and dtype not in COMPUTE_DTYPES:
-        raise BadInput(f"expected bfloat16, float16 or float32 to compute in, but got {dtype}; choose one of them")
+        raise BadInput(f"models compute in bfloat16, float16 or float32, but got {dtype}; choose one of them")
     found = open_wan(path)
     dtype = dtype or found.dtype
     return LoadedWan(
@@ -87,12 +87,12 @@ def load_wan(
 
 
 def open_wan(path: str | Path) -> WanCheckpoint:
-    """Find out what a checkpoint is. Raises `BadInput` if it is none that can be loaded."""
+    """Find out what a checkpoint is. Raises `BadInput` if it cannot be loaded."""
     return inspect_weights(open_weights(path))
 
 
 def inspect_weights(file: WeightFile) -> WanCheckpoint:
-    """Find out what an opened checkpoint is. Raises `BadInput` if it is none that can be loaded."""
+    """Find out what an opened checkpoint is. Raises `BadInput` if it cannot be loaded."""
     name = file.path.name
     style = _only_style(file)
     weights = file.renamed(style.wan_name)
@@ -100,7 +100,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     config = detect_config(weights.info, _metadata(file, style))
     check_channels(name, config)
     if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
-        raise BadInput(f"expected {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
+        raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
     check_tensors(name, weights.info, expected)
@@ -124,7 +124,7 @@ def _only_style(file: WeightFile) -> KeyStyle:
 
 
 def _metadata(file: WeightFile, style: KeyStyle) -> Mapping[str, str]:
-    """Return the file's metadata; a diffusers folder states the number of heads in the config.json beside it."""
+    """Return the file's metadata; a diffusers folder states the number of heads in its config.json."""
     beside = file.path.parent / "config.json"
     if not style.diffusers or "config" in file.metadata or not beside.is_file():
         return file.metadata
@@ -133,14 +133,14 @@ def _metadata(file: WeightFile, style: KeyStyle) -> Mapping[str, str]:
         sizes = {"num_heads": stated["num_attention_heads"], "eps": stated["eps"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput(
-            f"expected num_attention_heads and eps in the {beside.name} beside {file.path.name}, "
+            f"the {beside.name} next to {file.path.name} must state num_attention_heads and eps, "
             "but they cannot be read; fetch the folder again"
         ) from error
     return {**file.metadata, "config": json.dumps({"transformer": sizes})}
 
 
 def _compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) -> torch.dtype:
-    """Return the dtype that most numbers are stored in; fp8 counts as bfloat16, in which Wan was trained."""
+    """Return the dtype most numbers are stored in; fp8 counts as bfloat16, in which Wan was trained."""
     numbers: Counter[torch.dtype] = Counter()
     for name, shape in expected.items():
         numbers[weights.info[name].dtype] += torch.Size(shape).numel()

@@ -1,4 +1,4 @@
-"""The sizes of a Wan 2.1 transformer, the tensors that follow from them, and how to read them off a checkpoint."""
+"""The sizes of a Wan 2.1 transformer, its tensors, and how to read the sizes off a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..checkpoints.weights import LARGEST_SIZE, TensorInfo
 from ..errors import BadInput
 from ..files.small_files import parse_json
 
-HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, for the heads leave no trace in its shapes
+HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, as heads leave no trace in its shapes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WanConfig:
     """Sizes of one transformer. Names and defaults are those of Wan 2.1 text-to-video.
 
-    `patch_size`: latent frames, rows and columns that make one token. `text_len`: tokens of a prompt, padding
-    included. Raises `BadInput` for sizes that no transformer can have.
+    `patch_size`: latent frames, rows and columns per token. `text_len`: tokens of a prompt, padding included.
+    Raises `BadInput` for impossible sizes.
     """
 
     dim: int
@@ -48,15 +48,15 @@ class WanConfig:
         ):
             _check_count(name, getattr(self, name))
         if not isinstance(self.patch_size, tuple) or len(self.patch_size) != 3:
-            raise BadInput(f"expected three numbers as patch_size, but got {self.patch_size!r}; correct the config")
+            raise BadInput(f"patch_size must be three numbers, but is {self.patch_size!r}; correct the config")
         for size in self.patch_size:
             _check_count("patch_size", size)
         if not isinstance(self.eps, float) or not 0 < self.eps < 1:
-            raise BadInput(f"expected an eps between 0 and 1, but got {self.eps!r}; correct the config")
-        # RoPE turns pairs of channels, and each of the three axes needs at least one pair.
+            raise BadInput(f"eps must be between 0 and 1, but is {self.eps!r}; correct the config")
+        # RoPE rotates pairs of channels, and each of the three axes needs at least one pair.
         if self.dim % self.num_heads or self.head_dim % 2 or self.head_dim < 6:
             raise BadInput(
-                f"expected heads of an even width of at least 6, but {self.num_heads} heads do not share "
+                f"a head's width must be even and at least 6, but {self.num_heads} heads do not divide "
                 f"{self.dim} channels that way; give num_heads in the file's metadata"
             )
 
@@ -67,12 +67,12 @@ class WanConfig:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the transformer has."""
+        """The number of parameters."""
         return sum(math.prod(shape) for shape in wan_shapes(self).values())
 
     @property
     def size(self) -> str:
-        """The published size this is ("1.3B" or "14B"), or the number of parameters in words."""
+        """The name of the published size ("1.3B" or "14B"), or else the number of parameters, shortened."""
         for name, config in PUBLISHED.items():
             if (self.dim, self.num_layers) == (config.dim, config.num_layers):
                 return name
@@ -82,12 +82,12 @@ class WanConfig:
 def _check_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_SIZE:
         raise BadInput(
-            f"expected a whole number from 1 to {LARGEST_SIZE} as {name}, but got {value!r}; correct the config"
+            f"{name} must be a whole number from 1 to {LARGEST_SIZE}, but is {value!r}; correct the config"
         )
 
 
 def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
-    """Return every tensor of a checkpoint of this size, by its name in the original Wan files, with its shape."""
+    """Return the shape of every tensor in a checkpoint of this size, by its name in the original Wan files."""
     dim = config.dim
     shapes: dict[str, tuple[int, ...]] = {}
 
@@ -126,15 +126,15 @@ PUBLISHED: Mapping[str, WanConfig] = {"1.3B": WAN_1_3B, "14B": WAN_14B}
 def detect_config(info: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> WanConfig:
     """Read the sizes off the tensors' shapes (`info`, in Wan names) and the safetensors metadata.
 
-    A head is taken to be 128 channels wide. The metadata key `config`, a JSON object with a member `transformer`,
-    overrides any size; ComfyUI honours the same key. Raises `BadInput` if the tensors that tell are missing.
+    A head is assumed to be 128 channels wide. The metadata key `config`, a JSON object with a member `transformer`,
+    overrides any size; ComfyUI honours the same key. Raises `BadInput` if tensors needed for this are missing.
     """
     stated = stated_sizes(metadata)
     dim = _axis(info, "head.modulation", 2)
     patch = tuple(_axis(info, "patch_embedding.weight", axis) for axis in (2, 3, 4))
     if dim % HEAD_DIM and "num_heads" not in stated:
         raise BadInput(
-            f"expected a width that is a multiple of {HEAD_DIM}, but the checkpoint is {dim} wide; "
+            f"the width must be a multiple of {HEAD_DIM}, but the checkpoint is {dim} wide; "
             'state its heads in the safetensors metadata: {"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
         )
     config = WanConfig(
@@ -152,7 +152,7 @@ def detect_config(info: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -
 
 
 def stated_sizes(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """Return the sizes that the metadata key `config` states; members that are no sizes of ours are left out."""
+    """Return the sizes given by the metadata key `config`; members that are not our sizes are left out."""
     if "config" not in metadata:
         return {}
     try:
@@ -160,8 +160,8 @@ def stated_sizes(metadata: Mapping[str, str]) -> dict[str, Any]:
         sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
     except (ValueError, AttributeError, TypeError) as error:
         raise BadInput(
-            "expected a JSON object with a member transformer in the metadata key config, "
-            f"but it is not one ({error}); rewrite the file"
+            "the metadata key config must be a JSON object with a member transformer, "
+            f"but is not ({error}); rewrite the file"
         ) from error
     if isinstance(sizes.get("patch_size"), list):
         sizes["patch_size"] = tuple(sizes["patch_size"])
@@ -170,24 +170,23 @@ def stated_sizes(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def _axis(info: Mapping[str, TensorInfo], name: str, axis: int) -> int:
     if name not in info:
-        raise BadInput(f"expected a Wan 2.1 transformer, but the checkpoint has no {name}; fetch it again")
+        raise BadInput(f"a Wan 2.1 transformer has {name}, but this checkpoint lacks it; fetch it again")
     shape = info[name].shape
     if axis >= len(shape):
         raise BadInput(
-            f"expected {name} with at least {axis + 1} axes, but it has the shape {shape}; "
-            "use the file as published"
+            f"{name} must have at least {axis + 1} axes, but has the shape {shape}; use the file as published"
         )
     return shape[axis]
 
 
 def _count_blocks(info: Mapping[str, TensorInfo]) -> int:
-    """Count the blocks, and refuse a gap: counting up to it would silently cut the model short."""
+    """Count the blocks. A gap is refused: stopping there would silently cut the model short."""
     parts = (name.split(".")[1] for name in info if name.startswith("blocks."))
     numbers = {int(part) for part in parts if part.isdecimal() and len(part) < 6}
     count = max(numbers, default=-1) + 1
     if len(numbers) != count:
         gap = next(i for i in range(count) if i not in numbers)
         raise BadInput(
-            f"expected blocks 0 to {count - 1}, but block {gap} of the checkpoint is missing; fetch it again"
+            f"there must be blocks 0 to {count - 1}, but block {gap} of the checkpoint is missing; fetch it again"
         )
     return count

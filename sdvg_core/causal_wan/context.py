@@ -1,6 +1,6 @@
-"""Context policies: what keys and values a block sees of the history before it.
+"""Context policies: which keys and values of the history a block sees.
 
-Both are lazy. A block that was accepted costs a model nothing until that model is next asked to generate.
+Both are lazy. An accepted block costs a model nothing until that model next generates.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .fp8_cache import Fp8KVCache
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Model:
-    """What a policy needs of a model: its tree and operations, and its device.
+    """What a policy needs of a model: its tree, operations and device.
 
-    `text_of`: a condition's cross-attention K/V. `rope`: the rotary table of a first position and a grid of
-    tokens. `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: whether
-    keys and values are kept in float8_e4m3fn. `stages`: of every layer.
+    `text_of`: a condition's cross-attention K/V. `rope`: the rotary table for a first position and a grid of
+    tokens. `before_pass`: called before every forward pass with its kind; may raise to interrupt. `kv_fp8`: keep
+    keys and values in float8_e4m3fn. `stages`: of every layer.
     """
 
     tree: Any
@@ -52,14 +52,14 @@ class Model:
         context_pass(self.tree, clean, self.pass_at(place, cache, condition, clean))
 
     def pass_at(self, place: Place, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
-        """Return what passes over latents `x` (`b c t h w`) need at that place."""
+        """Return the inputs for passes over latents `x` (`b c t h w`) at `place`."""
         rope = self.rope(place.position, token_grid(self.tree, x.shape[2:]))
         return Pass(self.text_of(condition), cache, place, rope, self.ops, self.stages)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A cache that holds the context of one block, the block's place in it, and what that took."""
+    """A cache with the context of one block, the block's place in it, and how many passes and encodes that took."""
 
     cache: KVCache
     place: Place
@@ -72,7 +72,7 @@ class ContextPolicy(Protocol):
 
     @property
     def anchor_horizon(self) -> int:
-        """How many of the newest latent frames' pixels it may ask the history for."""
+        """For how many of the newest latent frames it may ask the history for pixels."""
         ...
 
     def prepare(
@@ -83,7 +83,7 @@ class ContextPolicy(Protocol):
 
 
 class AnchorEncoder:
-    """Encodes the pixel frame that a window begins with; remembers the newest, which drafter and target share."""
+    """Encodes the pixel frame a window starts with. It remembers the newest one, which drafter and target share."""
 
     def __init__(self, encode: Callable[[Tensor], Tensor]) -> None:
         self._encode = encode
@@ -91,7 +91,7 @@ class AnchorEncoder:
 
     def __call__(self, frame: Tensor) -> tuple[Tensor, int]:
         """Return the latents `b c 1 h w` of a pixel frame `b 1 c h w`, and how many encodes that took."""
-        newest = self._newest  # once, since drafter and target may work side by side
+        newest = self._newest  # read once, as drafter and target may run in parallel
         if newest and newest[0] is frame:
             return newest[1], 0
         latents = self._encode(frame)
@@ -101,11 +101,11 @@ class AnchorEncoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Recompute:
-    """Krea's policy: the newest `frames` latent frames are passed anew, at positions from 0, before every block.
+    """Krea's policy: before every block, pass the newest `frames` latent frames again, at positions from 0.
 
-    Once the clip is longer than that, the window's first frame is no longer the clip's first, which alone stands
-    for a single pixel frame. So it is encoded again, as an image, from the last pixel frame that it shows. Nothing
-    is kept between blocks, so there is no limit of length.
+    Only a clip's first latent frame holds a single pixel frame. Once the clip is longer than the window, the
+    window's first frame is another one. So it is encoded again, as an image, from the last pixel frame it shows.
+    Nothing is kept between blocks, so the length is unlimited.
     """
 
     encode_anchor: AnchorEncoder
@@ -113,15 +113,15 @@ class Recompute:
 
     @property
     def anchor_horizon(self) -> int:
-        """The window's own length: only its first frame is asked for."""
+        """The window's length: only its first frame is needed."""
         return self.frames
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> Prepared:
-        """Pass the window in pieces of the block's size, each seeing those before it."""
+        """Pass the window in pieces of the block's size; each piece sees those before it."""
         window = min(history.frames, self.frames)
-        # Of one size also while the clip is shorter than the window, so that every block's takes the same memory.
+        # The same size even while the clip is shorter than the window, so that every block takes the same memory.
         cache = model.new_cache(self.frames + span.frames, size)
         passes = encodes = 0
         if window:
@@ -144,17 +144,17 @@ class Recompute:
 
 
 class Incremental:
-    """Self-Forcing's policy: keys and values of a sliding window are kept, at absolute positions.
+    """Self-Forcing's policy: keep the keys and values of a sliding window, at absolute positions.
 
-    `window` counts the block being made; the clip's first `sink` latent frames never leave it. A frame's slot
-    follows from its number, so a new frame takes the place of the one that leaves the window, and re-making a block
-    overwrites what its last making wrote. Every committed block gets one context pass under its own condition, in
-    order, when the model is next needed: a block's keys and values depend on those before it, so none may be left
-    out, however long ago it left the window.
+    `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A frame's
+    slot follows from its number. So a new frame takes the slot of the one that leaves the window, and regenerating
+    a block overwrites what it wrote the last time. When the model is next needed, each block committed since gets
+    one context pass with its own condition, in order. A block's keys and values depend on those before it, so none
+    may be skipped, however long ago it left the window.
 
-    If the newest block turns out to be another one, it is the only one that is passed anew, as long as nothing that
-    its window shows was overwritten meanwhile. In a window that is full, the block made after it has done that;
-    `undo` keeps copies of what such a block overwrites. They take a block's share of the cache.
+    If the newest block turns out to be another one, only that block is passed again, provided that nothing in its
+    window was overwritten in the meantime. Once the window is full, the block generated after it has done that.
+    `undo` keeps copies of what such a block overwrites; they take one block's share of the cache.
     """
 
     anchor_horizon = 0
@@ -164,18 +164,17 @@ class Incremental:
         self._cache: KVCache | None = None
         self._size: tuple[int, int] | None = None
         self._blocks: tuple[Block, ...] = ()
-        # What the block made after `_blocks` has overwritten, which is nothing until the window is full; None if
-        # that is not known.
+        # What the block generated after `_blocks` overwrote: nothing until the window is full, None if unknown.
         self._overwritten: Copied | None = None
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> Prepared:
-        """Pass the blocks committed since the last call; all of them if the history is another one."""
+        """Pass the blocks committed since the last call, or all of them if the history is another one."""
         if self.window < self.sink + span.frames:
             raise BadInput(
-                f"expected a window that holds the sink and one block, but {self.window} latent frames are fewer "
-                f"than {self.sink} + {span.frames}; widen the window"
+                f"there must be room in the window for the sink and one block, but its {self.window} latent frames "
+                f"are fewer than {self.sink} + {span.frames}; widen the window"
             )
         cache = self._cache_for(model, history, size)
         missing = history.blocks[len(self._blocks) :]
@@ -192,7 +191,7 @@ class Incremental:
         return Prepared(cache, place, len(missing), 0)
 
     def _cache_for(self, model: Model, history: History, size: tuple[int, int]) -> KVCache:
-        """Return a cache that holds the first blocks of the history: the one there is, one block back, or none."""
+        """Return a cache with the first blocks of the history: the existing one, that one block back, or empty."""
         if self._cache is not None and self._size == size:
             if _begins_with(history, self._blocks):
                 return self._cache

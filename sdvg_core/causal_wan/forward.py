@@ -1,7 +1,7 @@
-"""The causal Wan 2.1 forward pass, written over any module tree with the checkpoint's own names.
+"""The causal Wan 2.1 forward pass, for any module tree with the checkpoint's own names.
 
-Modules are called and their weights never read, so the tree may be ours or a host's, with LoRA, quantised or
-offloaded layers. Nothing in here waits for the device. Letters: b batch, t latent frames, s tokens of a frame,
+It calls modules and never reads their weights, so the tree may be ours or a host's, with LoRA, quantised or
+offloaded layers. Nothing here waits for the device. Letters: b batch, t latent frames, s tokens per frame,
 l = t s tokens, d width.
 Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forcing's.
 """
@@ -23,13 +23,13 @@ TextKV = tuple[tuple[Tensor, Tensor], ...]
 
 
 def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
-    """Return how many tokens latents of (t, h, w) make along each axis. All sizes come from here."""
+    """Return the number of tokens along each axis for latents of (t, h, w). All sizes come from here."""
     t, h, w = (n // p for n, p in zip(latents, tree.patch_size, strict=True))
     return t, h, w
 
 
 def project_text(tree: Any, embedding: Tensor, ops: Ops) -> TextKV:
-    """Return every layer's cross-attention keys and values of a prompt embedding `b m c`; once per prompt."""
+    """Return each layer's cross-attention keys and values for a prompt embedding `b m c`; once per prompt."""
     text = tree.text_embedding(embedding.to(ops.dtype))
     heads = (tree.num_heads, -1)
     return tuple(
@@ -45,8 +45,8 @@ def project_text(tree: Any, embedding: Tensor, ops: Ops) -> TextKV:
 class Stages:
     """What a layer does before self-attention, between its two attentions, and after the second; compiled or not.
 
-    Attention itself and the cache stay outside. So the stages see one shape in every pass of a video, wherever it
-    stands, and take up any attention backend.
+    Attention itself and the cache stay outside. So the stages see the same shapes in every pass of a video, and
+    work with any attention backend.
     """
 
     before: Callable[..., tuple[Tensor, Tensor, Tensor]]
@@ -66,7 +66,7 @@ def denoise_pass(tree: Any, x: Tensor, timestep: float, here: Pass) -> Tensor:
 
 
 def context_pass(tree: Any, x: Tensor, here: Pass) -> None:
-    """Write the K/V of clean latents `x` (`b c t h w`, timestep 0); all after the last layer's K/V is skipped."""
+    """Write the K/V of clean latents `x` (`b c t h w`, timestep 0); skip everything after the last layer's K/V."""
     h, _, e6 = _embed(tree, x, 0.0, here.ops)
     last = len(tree.blocks) - 1
     for layer, block in enumerate(tree.blocks[:-1]):
@@ -89,16 +89,16 @@ def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Ten
 def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> Tensor:
     """Run one layer over tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
     ops, stages = here.ops, here.stages
-    # One name for what comes and goes, so no more of it is held than the next stage takes: b l n d.
+    # One name, reused, so that each tensor is freed once the next stage has taken it: b l n d.
     seen = _look_back(*stages.before(block, h, e6, here.rope, ops), layer, here)
     h, seen = stages.between(block, h, seen, e6, ops)
-    # All text tokens are attended, the empty ones too: the models were trained without a mask.
+    # Attend to all text tokens, the empty ones too: the models were trained without a mask.
     seen = ops.attention(seen, *here.text[layer])
     return stages.after(block, h, seen, e6, ops)
 
 
 def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, here: Pass) -> Tensor:
-    """Write keys and values (`b l n d`) into the cache; attend to all that the place sees of it."""
+    """Write keys and values (`b l n d`) into the cache, then attend to every slot visible from this place."""
     here.cache.write(layer, here.place.slots, k, v)
     return here.ops.attention(q, *here.cache.read(layer, here.place.visible))
 
@@ -111,14 +111,14 @@ def _before(block: Any, h: Tensor, e6: Tensor, rope: Any, ops: Ops) -> tuple[Ten
 
 
 def _between(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
-    """Take in what self-attention saw, `b l (n d)`; return the tokens and the queries of cross-attention."""
+    """Add the result of self-attention, `b l (n d)`; return the tokens and the queries of cross-attention."""
     _, _, gate, *_ = _modulation(block, e6, h, ops)
     h = torch.addcmul(h, block.self_attn.o(seen).view(h.shape), gate)
     return h, _queries(block.cross_attn, block.norm3(h))
 
 
 def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> Tensor:
-    """Take in what cross-attention saw, `b l (n d)`, and go through the feed-forward."""
+    """Add the result of cross-attention, `b l (n d)`, then apply the feed-forward."""
     *_, shift, scale, gate = _modulation(block, e6, h, ops)
     h = h + block.cross_attn.o(seen).view(h.shape)
     return torch.addcmul(h, block.ffn(_modulated(block.norm2, h, shift, scale)), gate)
@@ -129,7 +129,7 @@ PLAIN = Stages(before=_before, between=_between, after=_after)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, how to compute."""
+    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, the operations."""
 
     text: TextKV
     cache: KVCache
@@ -154,14 +154,14 @@ def _queries(attn: Any, h: Tensor) -> Tensor:
 
 
 def _kv(attn: Any, h: Tensor, rope: Any, ops: Ops) -> tuple[Tensor, Tensor]:
-    """Return keys turned by their position, and values as they are."""
+    """Return rotated keys, and values."""
     k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     return ops.rotate(k, rope), v
 
 
 def _unpatchify(tree: Any, h: Tensor, grid: tuple[int, int, int]) -> Tensor:
-    """Return `b l (patch c)` as latents `b c t h w`; the channel is the fastest of a token's values."""
+    """Return `b l (patch c)` as latents `b c t h w`; within a token, the channel varies fastest."""
     t, height, width = grid
     pt, ph, pw = tree.patch_size
     h = h.view(h.shape[0], t, height, width, pt, ph, pw, -1)

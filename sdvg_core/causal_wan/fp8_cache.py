@@ -17,8 +17,8 @@ LARGEST = torch.finfo(STORED).max
 class Fp8KVCache(KVCache):
     """A K/V cache in float8_e4m3fn, with a bfloat16 scale for each token and head.
 
-    What is written is rounded to three bits behind its first one. The block being made is rounded like the rest, so
-    a block sees the same of itself as later ones see of it.
+    Values are rounded to a 3-bit mantissa. The block being generated is rounded like the rest, so it sees of itself
+    what later blocks see of it.
     """
 
     def __init__(self, tree: Any, frames: int, frame_tokens: int, dtype: torch.dtype, device: torch.device) -> None:
@@ -30,7 +30,7 @@ class Fp8KVCache(KVCache):
         )
 
     def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
-        """Round the keys and values of consecutive frames, `b l n d`, and put them into their slots."""
+        """Round the keys and values of consecutive frames, `b l n d`, and write them into their slots."""
         (k, k_scale), (v, v_scale) = to_fp8(k), to_fp8(v)
         self._put((*self._layers[layer], *self._scales[layer]), slots, (k, v, k_scale, v_scale))
 
@@ -48,8 +48,8 @@ class Fp8KVCache(KVCache):
 def to_fp8(x: Tensor) -> tuple[Tensor, Tensor]:
     """Return `b l n d` rounded to fp8, and the scale `b l n 1` that undoes it.
 
-    What is not finite makes its whole row so. The largest of a row becomes the largest number that fp8 has, or a
-    little more, as the scale is rounded too; that is rounded down again.
+    A value that is not finite makes its whole row non-finite. The largest value of a row becomes the largest fp8
+    number, or slightly more, as the scale is rounded too; that is rounded down again.
     """
     scale = (x.abs().amax(dim=-1, keepdim=True).float() / LARGEST).clamp_min(torch.finfo(SCALE).tiny).to(SCALE)
     return (x.float() / scale.float()).to(STORED), scale

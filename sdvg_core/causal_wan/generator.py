@@ -1,4 +1,4 @@
-"""A causal Wan model as a block generator: a few denoising steps over the context of the history."""
+"""A causal Wan model as a block generator: a few denoising steps with the history as context."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ REMEMBERED_PROMPTS = 2
 
 
 def go_on(kind: str) -> None:
-    """The default for `before_pass`: nothing to report and nothing to stop for."""
+    """The default for `before_pass`: report nothing and never stop."""
 
 
 class CausalWanGenerator:
-    """Makes blocks with a causal Wan 2.1 tree. What it keeps between calls is a memo of its arguments.
+    """Generates blocks with a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
 
     `context`: the policy, which belongs to this generator alone. `kv_fp8`: keep keys and values in float8_e4m3fn.
     `stages`: of every layer, perhaps compiled.
@@ -57,8 +57,8 @@ class CausalWanGenerator:
         self.timesteps = tuple(step.timestep for step in schedule)
         self._schedule, self._context, self._clock = schedule, context, clock
         device = torch.device(device)
-        # No method of this object: the two would hold each other, and keep gigabytes of keys and values after a run
-        # until Python next looks for such circles.
+        # Not a method of this object: that would be a reference cycle, which keeps gigabytes of keys and values
+        # after a run until Python next collects cycles.
         texts = _Texts(tree, ops, device, name)
         self._model = Model(
             tree=tree,
@@ -73,7 +73,7 @@ class CausalWanGenerator:
 
     @property
     def anchor_horizon(self) -> int:
-        """How many of the newest latent frames' pixels the context policy may ask for."""
+        """For how many of the newest latent frames the context policy may ask for pixels."""
         return self._context.anchor_horizon
 
     @torch.inference_mode()
@@ -85,7 +85,7 @@ class CausalWanGenerator:
         condition: Condition,
         given: Sequence[Tensor] = (),
     ) -> Generated:
-        """Make the block at `span` after `history`; denoising continues from `given` clean estimates, if any."""
+        """Generate the block at `span` after `history`; denoising continues from the clean estimates in `given`."""
         with current_device(self._model.device):
             return self._generate(history, span, noise, condition, given)
 
@@ -95,12 +95,12 @@ class CausalWanGenerator:
         model, schedule = self._model, self._schedule
         x = noise.draw(span, 0).to(model.device)  # b c t h w
 
-        # 1. Bring the keys and values in line with the history.
+        # 1. Bring the keys and values up to date with the history.
         began = self._clock()
         prepared = self._context.prepare(model, history, span, condition, (x.shape[-2], x.shape[-1]))
         context_seconds = self._clock() - began
 
-        # 2. Denoise: the first step from pure noise, each later one from the last estimate, noised again.
+        # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised.
         here = model.pass_at(prepared.place, prepared.cache, condition, x)
         predictions = [clean.to(model.device) for clean in given]
         for number, step in list(enumerate(schedule))[len(given) :]:
@@ -121,7 +121,7 @@ class CausalWanGenerator:
 
 
 class _Texts:
-    """The cross-attention K/V of prompts, computed once as long as a prompt is in use."""
+    """The cross-attention K/V of the prompts in use, each computed once."""
 
     def __init__(self, tree: Any, ops: Ops, device: torch.device, name: str) -> None:
         self._tree, self._ops, self._device, self._name = tree, ops, device, name
@@ -134,8 +134,8 @@ class _Texts:
         embedding = condition.embedding.to(self._device)
         if embedding.shape[-1] != self._tree.text_dim:
             raise BadInput(
-                f"expected text embeddings of {self._tree.text_dim} channels for the {self._name}, but got "
-                f"{embedding.shape[-1]}; use the text encoder that belongs to it (UMT5-XXL for Wan 2.1)"
+                f"the {self._name} needs text embeddings of {self._tree.text_dim} channels, but got "
+                f"{embedding.shape[-1]}; use the text encoder made for it (UMT5-XXL for Wan 2.1)"
             )
         text = project_text(self._tree, embedding, self._ops)
         self._known = ((condition, text), *self._known)[:REMEMBERED_PROMPTS]

@@ -1,4 +1,4 @@
-"""What a checkpoint is, told by a few telltale names. Used to say what came when something else was expected."""
+"""Recognise a checkpoint by a few telltale names, so that an error can say what a wrong file is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNKNOWN = "unknown"
 
 LORA_PARTS = ("lora_A", "lora_B", "lora_up", "lora_down", "lora.up", "lora.down", "hada_w1", "lokr_w1")
 
-# kind: sets of names; one whole set is enough. A position bias in the second block is what UMT5 has and T5 has not.
+# kind: sets of names; one complete set is enough. UMT5 has a position bias in the second block, T5 does not.
 TELLTALES: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
     ("Wan 2.2 VAE", (("decoder.upsamples.0.upsamples.0.residual.0.gamma",),)),
     (VAE, (("decoder.middle.0.residual.0.gamma",), ("decoder.mid_block.resnets.0.norm1.gamma",))),
@@ -37,7 +37,7 @@ TELLTALES: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
 
 
 def other_kind(names: Iterable[str]) -> str:
-    """Return what a file with these names is if it is no Wan transformer; `UNKNOWN` if no telltale is found."""
+    """Return what a file with these names is, if not a Wan transformer; `UNKNOWN` if no telltale is found."""
     found = set(names)
     if any(is_lora(name) for name in found):
         return LORA
@@ -48,5 +48,5 @@ def other_kind(names: Iterable[str]) -> str:
 
 
 def is_lora(name: str) -> bool:
-    """Whether the name is one of a low-rank adapter, in any of the usual spellings."""
+    """Whether the name belongs to a low-rank adapter, in any of the usual spellings."""
     return any(part in name for part in LORA_PARTS)

@@ -1,6 +1,6 @@
-"""The module tree of a Wan 2.1 transformer, under the names of its checkpoints. The forward lives elsewhere.
+"""The module tree of a Wan 2.1 transformer, with its checkpoints' names. The forward pass is in `forward`.
 
-Attributes are named as in ComfyUI's own Wan model, so that the functions of the forward run over either tree.
+Attributes are named as in ComfyUI's own Wan model, so that the forward pass works with either tree.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .config import WanConfig
 
 
 class PatchEmbedding(nn.Conv3d):
-    """The convolution that makes tokens; it takes latents of any float dtype and answers in its own."""
+    """The convolution that makes tokens. It takes latents of any float dtype and returns its own."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Embed `b c t h w`."""
@@ -20,7 +20,7 @@ class PatchEmbedding(nn.Conv3d):
 
 
 class RMSNorm(nn.Module):
-    """Root-mean-square norm over the last axis, with statistics in float32 whatever the input's dtype."""
+    """Root-mean-square norm over the last axis; statistics are always float32."""
 
     def __init__(self, dim: int, eps: float) -> None:
         super().__init__()
@@ -28,14 +28,14 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise, cast back to the input's dtype, then weigh."""
+        """Normalise, cast back to the input's dtype, then multiply by the weight."""
         wide = x.float()
         normed = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)
         return normed.to(x.dtype) * self.weight
 
 
 class Attention(nn.Module):
-    """The projections of one attention. q and k are normed over the full width, before it is split into heads."""
+    """The projections of one attention. q and k are normed over the full width, before the split into heads."""
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class WanBlock(nn.Module):
 
 
 class WanHead(nn.Module):
-    """From tokens to the values of a patch, `out_dim` fastest."""
+    """Turns tokens into the values of a patch; `out_dim` varies fastest."""
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class WanHead(nn.Module):
 
 
 class WanTree(nn.Module):
-    """All modules of one transformer; it has no forward of its own."""
+    """All modules of one transformer, without a forward pass."""
 
     def __init__(self, config: WanConfig) -> None:
         super().__init__()

@@ -1,20 +1,20 @@
-"""The names that Wan 2.1 checkpoints give their tensors, brought to one: the names of the original files."""
+"""Translates the tensor names of any Wan 2.1 checkpoint into those of the original files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# What training wraps around a module leaves a part in the middle of its names.
+# Wrappers from training leave a part in the middle of a module's names.
 WRAPPERS = {"_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module", "module"}
 PREFIXES = ("model.diffusion_model.", "diffusion_model.", "model.", "")
-# Every Wan transformer has these, and no other part of a Wan pipeline has one of them.
+# Every Wan transformer has these; no other part of a Wan pipeline has any of them.
 WAN_TELLTALES = ("head.modulation", "blocks.0.self_attn.norm_q.weight", "time_projection.1.weight")
 DIFFUSERS_TELLTALES = ("condition_embedder.time_proj.weight", "blocks.0.attn1.norm_q.weight")
-# Rotary tables follow from the sizes; some exports carry them all the same.
+# Rotary tables follow from the sizes, but some exports include them.
 ROTARY = {"freqs", "freqs_cos", "freqs_sin", "rope", "rotary_emb"}
 
-# Where diffusers' WanTransformer3DModel says otherwise. Its norm2 is the original's norm3.
+# Where diffusers' WanTransformer3DModel uses other names. Its norm2 is the original's norm3.
 DIFFUSERS_PARTS = (
     ("condition_embedder.time_embedder.linear_1", "time_embedding.0"),
     ("condition_embedder.time_embedder.linear_2", "time_embedding.2"),
@@ -38,7 +38,7 @@ DIFFUSERS_PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyStyle:
-    """How a file names its tensors: behind which prefix, with or without wrappers, in whose words."""
+    """How a file names its tensors: the prefix, with or without wrappers, diffusers or Wan names."""
 
     prefix: str
     wrapped: bool
@@ -50,7 +50,7 @@ class KeyStyle:
         return f"{words}{under}, training wrappers removed" if self.wrapped else words + under
 
     def wan_name(self, name: str) -> str | None:
-        """Return the name in the original files; None for a rotary table or what is no part of the model."""
+        """Return the name in the original files, or None for a rotary table or a tensor outside the model."""
         name = unwrapped(name)
         if not name.startswith(self.prefix):
             return None
@@ -61,7 +61,7 @@ class KeyStyle:
 
 
 def key_styles(names: Iterable[str]) -> list[KeyStyle]:
-    """Return every style in which a Wan transformer is found among the names; one file can hold several."""
+    """Return every style in which the names hold a Wan transformer; one file can have several."""
     given = list(names)
     plain = {unwrapped(name) for name in given}
     wrapped = not plain.issuperset(given)
@@ -74,12 +74,12 @@ def key_styles(names: Iterable[str]) -> list[KeyStyle]:
 
 
 def unwrapped(name: str) -> str:
-    """Return the name without the parts that FSDP, compilation and data parallelism put into it."""
+    """Return the name without the parts that FSDP, compilation and data parallelism add."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
 def is_rotary(name: str) -> bool:
-    """Whether the name is one of a table of rotary angles."""
+    """Whether the name belongs to a table of rotary angles."""
     return not ROTARY.isdisjoint(name.split("."))
 
 

@@ -1,4 +1,4 @@
-"""How each published causal checkpoint is meant to be run. Its file cannot tell: it looks like any Wan 2.1."""
+"""How to run each published causal checkpoint. The file cannot tell: it looks like any Wan 2.1."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ POLICIES = ("recompute", "incremental")
 class Preset:
     """Settings of one family of checkpoints. All counts are latent frames.
 
-    `schedule`: the name of a denoising schedule. `policy`: how context enters, `recompute` (the newest
+    `schedule`: the name of a denoising schedule. `policy`: how context is provided, either `recompute` (the newest
     `context_frames` are passed again before each block) or `incremental` (a growing cache of at most `window`
-    frames, the current block and the first `sink` frames, which never leave, included). Settings of the other
-    policy are there for those who switch. `source`: where the checkpoint and these values come from; `licence`:
-    of the weights. Raises `BadInput` for values that contradict each other.
+    frames, which include the current block and the first `sink` frames; those never leave). Settings of the other
+    policy are kept for those who switch. `source`: where the checkpoint and these values come from; `licence`: of
+    the weights. Raises `BadInput` for values that contradict each other.
     """
 
     name: str
@@ -39,26 +39,26 @@ class Preset:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise BadInput(
-                    f"expected a whole number of at least {least} as {name}, but got {value!r}; choose another"
+                    f"{name} must be a whole number of at least {least}, but is {value!r}; choose another"
                 )
         if self.policy not in POLICIES:
             raise BadInput(
-                f"expected {' or '.join(POLICIES)} as policy, but got {self.policy!r}; choose one of them"
+                f"the policy must be {' or '.join(POLICIES)}, but is {self.policy!r}; choose one of them"
             )
         if self.window < self.sink + self.block_frames:
             raise BadInput(
-                f"expected a window of at least {self.sink + self.block_frames} latent frames, the sink and one "
-                f"block, but got {self.window}; widen the window"
+                f"the window must be at least {self.sink + self.block_frames} latent frames, the sink and one "
+                f"block, but is {self.window}; widen it"
             )
         if not self.schedule:
-            raise BadInput("expected the name of a schedule, but got an empty one; try four-step")
+            raise BadInput("the schedule must have a name, but it is empty; try four-step")
 
     def replace(self, **changes: Any) -> Preset:
-        """Return this preset with other values. Raises `BadInput` for unknown names and impossible values."""
+        """Return this preset with some values changed. Raises `BadInput` for unknown names or impossible values."""
         known = [f.name for f in dataclasses.fields(self)]
         unknown = sorted(set(changes) - set(known))
         if unknown:
-            raise BadInput(f"expected settings among {', '.join(known)}, but got {unknown[0]}; correct the name")
+            raise BadInput(f"a preset has {', '.join(known)}, but no {unknown[0]}; correct the name")
         return dataclasses.replace(self, **changes)
 
 
@@ -96,16 +96,16 @@ PRESETS: Mapping[str, Preset] = {
 
 
 def get_preset(name: str) -> Preset:
-    """Return a preset by its name; `custom` is a start for `replace`. Raises `BadInput` with the list of names."""
+    """Return a preset by name; `custom` is a start for `replace`. Raises `BadInput` with the list of names."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise BadInput(f"expected a preset among {', '.join(PRESETS)}, but got {name!r:.60}; choose one of them")
+        raise BadInput(f"the presets are {', '.join(PRESETS)}, but got {name!r:.60}; choose one of them")
     return PRESETS[name]
 
 
 def guess_preset(config: WanConfig) -> Preset:
-    """Return the preset that is likely meant by a checkpoint of this size; only the size can be seen in a file.
+    """Return the likely preset for a checkpoint of this size; a file shows nothing more than its size.
 
-    Raises `BadInput` for a size that no preset is for.
+    Raises `BadInput` for a size without a preset.
     """
     sizes = {
         (WAN_1_3B.dim, WAN_1_3B.num_layers): "self-forcing-1.3b",
@@ -114,7 +114,7 @@ def guess_preset(config: WanConfig) -> Preset:
     name = sizes.get((config.dim, config.num_layers))
     if name is None:
         raise BadInput(
-            f"expected a model of 1.3B or 14B to choose a preset by, but this one is {config.size} "
+            f"a preset can be guessed for models of 1.3B or 14B, but this one is {config.size} "
             f"({config.num_layers} blocks of width {config.dim}); name the preset, for instance custom"
         )
     return PRESETS[name]

@@ -1,4 +1,4 @@
-"""The sentences for checkpoints that are no causal Wan 2.1 text-to-video transformer."""
+"""The errors for checkpoints that are not a causal Wan 2.1 text-to-video transformer."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ ADDITIONS = {
 }
 INPUT_CHANNELS = {
     36: "an image-to-video model (36 input channels)",
-    48: "Wan 2.2 5B (48 latent channels), which has a VAE of its own",
+    48: "Wan 2.2 5B (48 latent channels), which has its own VAE",
 }
 
 
 def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
-    """Return the error for a file in which no Wan transformer was found."""
+    """Return the error for a file without a Wan transformer."""
     kind = other_kind(names)
     if kind == LORA:
         return _unmerged(file, names)
     what = f"holds {_few(names)}" if kind == UNKNOWN else f"holds the weights of another part, {kind}"
-    return BadInput(f"expected a Wan 2.1 transformer, but {file} {what}; {GIVE_T2V}")
+    return BadInput(f"the file must be a Wan 2.1 transformer, but {file} {what}; {GIVE_T2V}")
 
 
 def refuse_several(file: str, styles: Iterable[object]) -> BadInput:
     """Return the error for a file with more than one transformer."""
     return BadInput(
-        f"expected one Wan 2.1 transformer, but {file} holds several ({', '.join(map(str, styles))}); "
-        "save the one to use into a file of its own"
+        f"a file must hold one Wan 2.1 transformer, but {file} holds several ({', '.join(map(str, styles))}); "
+        "save the one to use in its own file"
     )
 
 
@@ -57,16 +57,16 @@ def check_no_additions(file: str, names: Iterable[str]) -> None:
         addition = ADDITIONS.get(name.split(".")[0])
         if addition or name.endswith((".k_img.weight", ".add_k_proj.weight")):
             addition = addition or ADDITIONS["img_emb"]
-            raise BadInput(f"expected a text-to-video model, but {file} is {addition} (it has {name}); {GIVE_T2V}")
+            raise BadInput(f"only text-to-video models work, but {file} is {addition} (it has {name}); {GIVE_T2V}")
 
 
 def check_channels(file: str, config: WanConfig) -> None:
-    """Refuse models that do not map Wan 2.1's latents to latents of the same kind."""
+    """Refuse models whose input or output is not Wan 2.1's latents."""
     if config.in_dim != 16:
         other = INPUT_CHANNELS.get(config.in_dim, f"a model with {config.in_dim} input channels")
-        raise BadInput(f"expected a text-to-video model with 16 input channels, but {file} is {other}; {GIVE_T2V}")
+        raise BadInput(f"a text-to-video model has 16 input channels, but {file} is {other}; {GIVE_T2V}")
     if config.out_dim != 16:
-        raise BadInput(f"expected 16 output channels, but {file} has {config.out_dim}; {GIVE_T2V}")
+        raise BadInput(f"a Wan 2.1 model has 16 output channels, but {file} has {config.out_dim}; {GIVE_T2V}")
 
 
 def check_tensors(file: str, info: Mapping[str, TensorInfo], expected: Mapping[str, tuple[int, ...]]) -> None:
@@ -74,13 +74,13 @@ def check_tensors(file: str, info: Mapping[str, TensorInfo], expected: Mapping[s
     missing = [name for name in expected if name not in info]
     if missing:
         raise BadInput(
-            f"expected the {len(expected)} tensors of a Wan 2.1 transformer, but {file} lacks {len(missing)} "
+            f"a Wan 2.1 transformer has {len(expected)} tensors, but {file} lacks {len(missing)} "
             f"of them ({_few(missing)}); fetch it again, or use the file as its authors published it"
         )
     for name, shape in expected.items():
         if info[name].shape != shape:
             raise BadInput(
-                f"expected {name} with the shape {shape}, but in {file} it has {info[name].shape}; "
+                f"{name} must have the shape {shape}, but in {file} it has {info[name].shape}; "
                 "use the file as its authors published it"
             )
 
@@ -88,8 +88,8 @@ def check_tensors(file: str, info: Mapping[str, TensorInfo], expected: Mapping[s
 def _unmerged(file: str, names: Collection[str]) -> BadInput:
     adapters = [name for name in names if is_lora(name)]
     return BadInput(
-        f"expected a whole model, but {file} holds a LoRA ({len(adapters)} tensors such as {adapters[0]}); "
-        "merge it into its base model, or load the base model and put the LoRA on top of it"
+        f"this must be a whole model, but {file} holds a LoRA ({len(adapters)} tensors such as {adapters[0]}); "
+        "merge it into its base model, or load the base model and apply the LoRA to it"
     )
 
 

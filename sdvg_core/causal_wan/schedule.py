@@ -32,13 +32,13 @@ Schedule = tuple[Step, ...]
 
 
 def table_sigma(index: int) -> float:
-    """Return sigma at entry `index` of the shifted table; the last entry, 999, is 0.00498 and not 0."""
+    """Return sigma at entry `index` of the shifted table; the last entry, 999, is 0.00498, not 0."""
     linear = 1 - index / TABLE_LENGTH
     return SHIFT * linear / (1 + (SHIFT - 1) * linear)
 
 
 def nearest_sigma(timestep: float) -> float:
-    """Return the sigma of the table entry whose timestep is nearest, as the reference looks it up."""
+    """Return the sigma of the table entry with the nearest timestep, as the reference does."""
     return min((table_sigma(i) for i in range(TABLE_LENGTH)), key=lambda sigma: abs(1000 * sigma - timestep))
 
 
@@ -49,14 +49,14 @@ def warped(positions: Sequence[int]) -> Schedule:
 
 
 def raw(timesteps: Sequence[float]) -> Schedule:
-    """Return the steps at the given timesteps as they are."""
+    """Return the steps at the given timesteps, unshifted."""
     return tuple(Step(float(t), nearest_sigma(t)) for t in timesteps)
 
 
 SCHEDULES: dict[str, Callable[[], Schedule]] = {
     # 1000, 937.5, 833.33, 625: what both models were trained on, and the paper's "4 steps".
     "four-step": lambda: warped((1000, 750, 500, 250)),
-    # The same with the trailing 0 that the authors' code and Krea's default run as a real fifth pass.
+    # The same plus the trailing 0, which the authors' code and Krea's default run as a real fifth pass.
     "reference5": lambda: warped((1000, 750, 500, 250, 0)),
     # Krea's "4 for performance": 1000, 908.84, 713.98, 0. The positions are its rounded linspace.
     "krea4": lambda: warped((1000, 666, 333, 0)),
@@ -72,12 +72,12 @@ def get_schedule(name: str) -> Schedule:
         timesteps = [float(part) for part in name.split(",", MOST_STEPS)]
     except (ValueError, AttributeError):
         raise BadInput(
-            f"expected a schedule, one of {', '.join(SCHEDULES)} or timesteps such as 1000,750,500, but got "
+            f"a schedule is one of {', '.join(SCHEDULES)} or timesteps such as 1000,750,500, but got "
             f"{name!r:.60}; choose one of them"
         ) from None
     falling = all(a > b for a, b in pairwise(timesteps))
     if not (falling and timesteps[0] <= 1000 and timesteps[-1] >= 0):
-        raise BadInput(f"expected falling timesteps from 1000 to 0, but got {name!r:.60}; put them in order")
+        raise BadInput(f"timesteps must fall, from 1000 to 0 at most, but got {name!r:.60}; put them in order")
     return raw(timesteps)
 
 

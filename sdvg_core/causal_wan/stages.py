@@ -1,4 +1,4 @@
-"""The stages of a layer, compiled."""
+"""Compiles the stages of a layer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .forward import PLAIN, Stages
 
 
 def compiled_stages(compiler: Backend | None) -> Stages:
-    """Return the stages compiled, once for all layers of a model and every pass; as they are without a compiler."""
+    """Return the stages, compiled once for all layers and passes of a model; without a compiler, uncompiled."""
     if compiler is None:
         return PLAIN
     return Stages(

@@ -216,10 +216,10 @@ def test_only_sageattention_says_that_it_is_not_exact(gpu, install):
 @pytest.mark.parametrize(
     "capability, dtype, head_dim, parts",
     [
-        (TURING, torch.float16, 128, ["Ampere", "cuda is none"]),
-        (AMPERE, torch.float32, 128, ["run in float32", "--dtype bfloat16"]),
+        (TURING, torch.float16, 128, ["Ampere", "cuda is not one"]),
+        (AMPERE, torch.float32, 128, ["runs in float32", "--dtype bfloat16"]),
         (AMPERE, torch.bfloat16, 320, ["have 320"]),
-        (None, torch.bfloat16, 128, ["Ampere", "cpu is none"]),
+        (None, torch.bfloat16, 128, ["Ampere", "cpu is not one"]),
     ],
 )
 def test_a_kernel_that_cannot_work_is_refused_in_one_sentence(
@@ -242,7 +242,7 @@ def test_heads_that_cudnn_cannot_share_out_are_refused(gpu):
 @pytest.mark.parametrize("name, package", [("flash", "flash-attn"), ("sage", "sageattention")])
 def test_a_package_that_is_not_installed_is_named(name, package, gpu, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
-    with pytest.raises(BadInput, match=f"expected the package {package}.*pip install {package}, or use"):
+    with pytest.raises(BadInput, match=f"needs the package {package}, but.*pip install {package}, or use"):
         choose_attention(name, device=gpu(AMPERE), dtype=torch.bfloat16, head_dim=128)
 
 
@@ -252,7 +252,7 @@ def test_a_package_is_imported_when_it_is_chosen_and_a_broken_one_is_named(gpu, 
     model = {"device": gpu(AMPERE), "dtype": torch.bfloat16, "head_dim": 128}
     assert why_not("flash", **model) == ""
     assert choose_attention("auto", **model).name == "sdpa"
-    with pytest.raises(BadInput, match=r"package flash-attn .* cannot be imported \(undefined symbol: of another"):
+    with pytest.raises(BadInput, match=r"flash-attn, but it cannot be imported \(undefined symbol: of another"):
         choose_attention("flash", **model)
 
 
@@ -324,4 +324,4 @@ def test_doctor_says_which_kernels_there_are_and_why_not_the_others(tmp_path, ca
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     out = capsys.readouterr().out
     assert "Attention (auto takes sdpa)" in out
-    assert "flash    NO: expected an NVIDIA GPU" in out
+    assert "flash    NO: the attention flash needs an NVIDIA GPU" in out

@@ -232,5 +232,5 @@ def test_models_that_do_not_fit_one_another_are_refused():
         run(other, RouterConfig(repair_step=1))
     with pytest.raises(BadInput, match="repair_step must be below the 2"):
         run(engine, RouterConfig(repair_step=2))
-    with pytest.raises(BadInput, match="window that holds the sink and one block"):
+    with pytest.raises(BadInput, match="room in the window for the sink and one block"):
         run(make_engine("incremental", window=5, sink=3), RouterConfig())

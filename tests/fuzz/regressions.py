@@ -216,16 +216,16 @@ def prompts() -> Iterator[tuple[str, Case]]:
 def values() -> Iterator[tuple[str, Case]]:
     """Values of a workflow, of kinds its nodes did not ask for."""
     for name, build, given, words in (
-        ("a threshold in words", "router", {"tau": "high"}, "tau as a number"),
-        ("a script that is none", "router", {"policy": "scripted", "script": None}, "letters a and r"),
-        ("a policy that is a list", "router", {"policy": ["reward"]}, "policy as text"),
+        ("a threshold in words", "router", {"tau": "high"}, "tau must be a number"),
+        ("a script that is none", "router", {"policy": "scripted", "script": None}, "script must be text"),
+        ("a policy that is a list", "router", {"policy": ["reward"]}, "policy must be text"),
         ("next to no drafts", "router", {"policy": "percentile", "draft_share": 1e-320}, ""),
-        ("a rate of 400 digits", "router", {"rate": 10**400}, "rate as a number"),
-        ("a thousand million blocks", "sampler", {"blocks": 10**9}, "at least 1 block"),
-        ("blocks in words", "sampler", {"blocks": "9"}, "at least 1 block"),
+        ("a rate of 400 digits", "router", {"rate": 10**400}, "rate must be a number"),
+        ("a thousand million blocks", "sampler", {"blocks": 10**9}, "from 1 to 100000 blocks"),
+        ("blocks in words", "sampler", {"blocks": "9"}, "from 1 to 100000 blocks"),
         ("half a character", "sampler", {"prompt": "a \ud800"}, "control character U[+]D800"),
         ("a number as a prompt", "sampler", {"prompt": 5}, "the prompt is empty"),
-        ("a seed in words", "sampler", {"seed": "42"}, "expected a seed"),
+        ("a seed in words", "sampler", {"seed": "42"}, "a seed is a whole number"),
         ("a schedule without end", "sampler", {"schedule": ",".join(["1"] * 100_000)}, "a schedule"),
         ("a schedule that is a list", "sampler", {"schedule": [1000]}, "a schedule"),
         ("a version with a small two", "metadata", {"version": "²"}, ""),
