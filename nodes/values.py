@@ -1,4 +1,4 @@
-"""Check values that reach a node over a wire against the schema: ComfyUI does not, and some wires carry anything."""
+"""Check values that arrive over a wire against the schema: ComfyUI does not, and some wires carry anything."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ LONGEST_SHOWN, LARGEST_SHOWN = 60, 10**30
 
 
 def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str = "") -> None:
-    """Raise `BadInput` unless every value is one that its input in the schema allows.
+    """Raise `BadInput` unless the schema allows every value.
 
-    For a dynamic combo, only the inputs of the chosen option are checked; its node checks whether that option exists.
+    For a dynamic combo, only the inputs of the chosen option are checked; its node checks that the option exists.
     """
     for one in inputs:
         value = values.get(one.id)
@@ -61,7 +61,7 @@ def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -
 
 
 def _wanted(one: Any, value: Any) -> str:
-    """Return in words what an input takes if `value` does not fit it; otherwise an empty string."""
+    """Return in words what an input takes, or an empty string if `value` fits."""
     kind = one.get_io_type()
     if kind in NUMBERS:
         of, words = NUMBERS[kind]
@@ -69,7 +69,11 @@ def _wanted(one: Any, value: Any) -> str:
         return "" if sound else f"{words} from {one.min} to {one.max}"
     if isinstance(one, io.Combo.Input):
         return "" if value in one.options else f"one of {', '.join(map(str, one.options))}"
-    return "" if isinstance(value, KINDS.get(kind, object)) else f"a {kind}"
+    return "" if isinstance(value, KINDS.get(kind, object)) else f"{_article(kind)} {kind}"
+
+
+def _article(kind: str) -> str:
+    return "an" if kind.startswith((*"AEIO", "SDVG")) else "a"
 
 
 def shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-// What our extensions share: elements, the page's language, finding nodes, and what a node left in its newest run.
+// Shared by our extensions: elements, the page's language, finding nodes, and a node's output from its newest run.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 
@@ -19,7 +19,7 @@ export function rootGraph() {
   return app.rootGraph ?? app.graph;
 }
 
-/** The nodes of the open workflow, those in subgraphs too. */
+/** All nodes of the open workflow, including those in subgraphs. */
 export function* allNodes(graph = rootGraph()) {
   for (const node of graph?.nodes ?? []) {
     yield node;
@@ -28,8 +28,8 @@ export function* allNodes(graph = rootGraph()) {
 }
 
 /**
- * A node of the open workflow, undefined if it is not there. In a subgraph it is known by two kinds of id: "5:12", the way
- * to it, in a run, and "<uuid of the subgraph>:12" among the outputs that ComfyUI keeps.
+ * A node of the open workflow, or undefined. A node in a subgraph has two ids: in a run its path, such as "5:12", and in the
+ * outputs that ComfyUI keeps "<uuid of the subgraph>:12".
  */
 export function nodeOf(id) {
   const parts = String(id).split(":");
@@ -42,11 +42,11 @@ export function nodeOf(id) {
   return node;
 }
 
-const shows = new Map(); // type of node -> what shows its output
+const shows = new Map(); // type of node -> the function that shows its output
 
 /**
- * Have `show(node, output, run)` called whenever a node of a type has output: after a run, from the cache, when its workflow
- * is opened again, and when the page is. `run` has the node's `id` in it and the `prompt`; undefined if ComfyUI kept the output.
+ * Call `show(node, output, run)` whenever a node of this type has output: after a run, from the cache, and when its workflow
+ * or the page is opened again. `run` has the node's `id` in it and the `prompt`; it is undefined if ComfyUI kept the output.
  */
 export function onOutput(type, show) {
   shows.set(type, show);
@@ -60,23 +60,23 @@ async function ask(path) {
   return (await api.fetchApi(path)).json();
 }
 
-/** The id of the workflow that a prompt was queued from, as the server remembers it. A prompt that runs no more is in the history. */
+/** The id of the workflow that a prompt was queued from, according to the server. A finished prompt is in the history. */
 export async function workflowIdOf(prompt) {
   const { queue_running: running } = await ask("/queue");
   const entry = running.find(([, id]) => id === prompt) ?? (await ask(`/history/${prompt}`))[prompt]?.prompt;
   return workflowOf(entry)?.id;
 }
 
-const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow that an older page cleared before it was made
+const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
-/** Tell the page anew what our nodes left in the newest run of the open workflow that the server remembers. */
+/** Show again what our nodes output in the newest run of the open workflow that the server remembers. */
 async function recall() {
   const workflow = rootGraph()?.id;
   if (workflow === NAMELESS) return;
   const history = await ask("/history?max_items=16");
   const entries = Object.entries(history).filter(([, entry]) => workflowOf(entry.prompt)?.id === workflow);
   const [prompt_id, { outputs }] = entries.at(-1) ?? ["", { outputs: {} }];
-  if (workflow !== rootGraph()?.id) return; // another one was opened meanwhile
+  if (workflow !== rootGraph()?.id) return; // another one was opened in the meantime
   for (const [node, output] of Object.entries(outputs)) {
     if (shows.has(nodeOf(node)?.comfyClass)) api.dispatchCustomEvent("executed", { node, display_node: node, output, prompt_id });
   }

@@ -1,5 +1,5 @@
-// The widgets of a chosen option, such as policy.tau, have their English tooltips written on them by ComfyUI, which it then
-// prefers to the translations that it looks up for all others. Without them it looks those up too.
+// ComfyUI writes English tooltips on the widgets of a chosen option, such as policy.tau, and then prefers them to the
+// translations that it looks up for all other widgets. Removing them makes it look up translations here too.
 import { app } from "../../scripts/app.js";
 import { PREFIX, allNodes } from "./common.js";
 
@@ -10,7 +10,7 @@ function forget(node) {
   }
 }
 
-/** Choosing another option makes its widgets anew. */
+/** Choosing another option creates new widgets. */
 function forgetOnChange(node) {
   if (!node.comfyClass?.startsWith(PREFIX)) return;
   for (const widget of node.widgets ?? []) {

@@ -1,9 +1,9 @@
-// A saved workflow says which version of the pack saved it. One from a newer version is announced when it is opened: this
-// version passes over what it does not know, and a run of it is refused (nodes/known.py).
+// A saved workflow says which version of the pack saved it. Opening one from a newer version shows a warning: this version
+// ignores what it does not know, and refuses to run it (nodes/known.py).
 import { app } from "../../scripts/app.js";
 import { PREFIX, allNodes, locale } from "./common.js";
 
-const VERSION = "0.1.0"; // that of pyproject.toml
+const VERSION = "0.1.0"; // as in pyproject.toml
 const PACK = "sdvg";
 const WORDS = {
   en: {
@@ -22,7 +22,7 @@ function isNewer(one, other) {
   return differs >= 0 && a[differs] > (b[differs] ?? 0);
 }
 
-/** State the version on a node that is being saved, by the names that ComfyUI uses; a newer one stays. */
+/** Write the version on a node that is being saved, under the names that ComfyUI uses. A newer version stays. */
 function state({ properties }) {
   if (properties.cnr_id === PACK && isNewer(properties.ver, VERSION)) return;
   Object.assign(properties, { cnr_id: PACK, ver: VERSION });

@@ -1,4 +1,4 @@
-// The record of a run on the Route Report, below whose picture ComfyUI shows no text. Nothing of it is saved.
+// Shows a run's record on the Route Report, as ComfyUI shows no text below a picture. None of it is saved.
 import { app } from "../../scripts/app.js";
 import { locale, make, onOutput } from "./common.js";
 
@@ -20,7 +20,7 @@ function addRecord(node) {
   area.readOnly = true;
   area.placeholder = WORDS[locale()].empty;
   area.setAttribute("aria-label", WORDS[locale()].record);
-  area.dataset.captureWheel = "true"; // in Nodes 2.0 the wheel scrolls it once it is clicked, else it zooms the canvas
+  area.dataset.captureWheel = "true"; // in Nodes 2.0 the wheel scrolls it once it is clicked; otherwise it zooms the canvas
   const fixed = { getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT };
   // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow.
   const widget = node.addDOMWidget("record", "sdvg_json", area, { serialize: false, ...fixed });

@@ -1,5 +1,5 @@
-// A strip on the sampler: one square per block, coloured as its fate falls. The server sends the same news as a line of
-// text, which is what shows without this file. One element serves both renderers, and nothing of it is saved.
+// A strip on the sampler: one square per block, coloured once its fate is known. The server sends the same as a line of
+// text, which shows if this file is missing. One element serves both renderers, and none of it is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { locale, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./common.js";
@@ -7,7 +7,7 @@ import { locale, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./commo
 export const SAMPLER = "SDVGSpeculativeSampler";
 export const EVENT = "sdvg.block";
 
-// Names, letters and colours are those of sdvg_core/report/fates.py; ink is what reads best on the colour.
+// Names, letters and colours are those of sdvg_core/report/fates.py; ink is the text colour that reads best on each.
 export const FATES = {
   forced: { letter: "F", colour: "#0072B2", ink: "#fff", en: "forced", zh: "强制" },
   kept: { letter: "a", colour: "#009E73", ink: "#000", en: "accepted", zh: "保留" },
@@ -16,7 +16,7 @@ export const FATES = {
   target_unseen: { letter: "t", colour: "#F3BC90", ink: "#000", en: "target's, no draft", zh: "目标模型（无草稿）" },
   bailed_out: { letter: "B", colour: "#CC79A7", ink: "#000", en: "bailed out", zh: "停止起草" },
 };
-// For a fate that a newer server knows and this file, still in the browser's cache, does not.
+// For a fate from a newer server that this file, still in the browser's cache, does not know.
 const UNKNOWN = { letter: "?", colour: "#888888", ink: "#000", en: "other", zh: "其他" };
 
 const WORDS = {
@@ -37,7 +37,7 @@ const WORDS = {
 };
 
 const HEIGHT = 74; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
-const MANY = 16; // more squares than this are drawn small and without letters, three rows at a time
+const MANY = 16; // more squares than this are drawn small, without letters, in three rows
 const STYLE = `
 .sdvg-route { box-sizing: border-box; display: flex; flex-direction: column; gap: 5px; height: ${HEIGHT - 20}px;
   padding: 0 5px; overflow: hidden; font: 12px/16px Inter, Arial, sans-serif; color: var(--input-text, #ddd); }
@@ -62,7 +62,7 @@ class RouteStrip {
     this.clear(0);
   }
 
-  /** Show `of` squares to come; with none, say what will be here. */
+  /** Show `of` empty squares; if there are none, say what will appear here. */
   clear(of) {
     const words = WORDS[locale()];
     this.events = [];
@@ -72,7 +72,7 @@ class RouteStrip {
     this.legend.replaceChildren(make("span", "", of ? "" : words.empty));
   }
 
-  /** Fill in the squares of finished blocks, in the order they came. */
+  /** Fill in the squares of finished blocks, in the order they arrived. */
   add(events) {
     for (const event of events) {
       if (event.number === 1 || event.of !== this.squares.children.length) this.clear(event.of);
@@ -80,7 +80,7 @@ class RouteStrip {
       this.fill(this.squares.children[event.number - 1], event);
     }
     this.legend.replaceChildren(...this.tally());
-    // Not scrollIntoView, which would also move what is around the strip.
+    // Not scrollIntoView, which would also scroll everything around the strip.
     this.squares.scrollTop = this.squares.children[this.events.at(-1).number - 1].offsetTop - this.squares.offsetTop;
   }
 
@@ -92,7 +92,7 @@ class RouteStrip {
     describe(square, sentence(event, fate));
   }
 
-  /** How many blocks met which fate, and their seconds together. */
+  /** How many blocks had each fate, and their total seconds. */
   tally() {
     const counts = new Map(Object.values(FATES).map((fate) => [fate, 0]));
     let seconds = 0;
@@ -137,7 +137,7 @@ function workflowId() {
   return rootGraph()?.id;
 }
 
-/** Keep the news for when its workflow is opened again, and show it if that is open now. */
+/** Keep the event for when its workflow is opened again, and show it if the workflow is open now. */
 function onBlock({ detail }) {
   const workflow = detail.workflow ?? workflowId();
   const key = `${workflow} ${detail.node}`;
@@ -151,7 +151,7 @@ function onExecuting({ detail: id }) {
   strip?.clear(strip.expected());
 }
 
-/** Show again what was there before another tab was opened, or a step undone: both make all nodes anew. */
+/** Show the strips again after another tab was opened or a step undone: both create all nodes again. */
 function restore() {
   for (const [key, events] of runs) {
     const [workflow, id] = key.split(" ");
@@ -159,20 +159,20 @@ function restore() {
   }
 }
 
-/** Keep a whole run for when its workflow is opened again, and show it if that is open now. */
+/** Keep a whole run for when its workflow is opened again, and show it if the workflow is open now. */
 function keep(workflow, id, events) {
   runs.set(`${workflow} ${id}`, events);
   if (workflow === workflowId()) stripOf(id)?.add(events);
 }
 
-/** Show a whole run; which workflow it was queued from, the server is asked if the news bear another one's id. */
+/** Show a whole run. If the event has another workflow's id, ask the server which workflow the run was queued from. */
 onOutput(SAMPLER, (node, { sdvg_route: events }, run) => {
   if (!events?.length) return;
   if (!run) {
     strips.get(node)?.add(events);
     return;
   }
-  // News from the cache bear the id of the workflow that made them. It may have been saved under another since.
+  // Events from the cache have the id of the workflow that made them, which may since have been saved under another.
   const made = events[0].workflow ?? workflowId();
   keep(made, run.id, events);
   if (made === workflowId()) return;

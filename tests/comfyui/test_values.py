@@ -63,12 +63,12 @@ BAD = [
     (SpeculativeSampler, {"schedule": "fast"}, "schedule must be one of preset, .*, but is 'fast';"),
     (SpeculativeSampler, {"prompt": 3}, "prompt must be a STRING, but is 3;"),
     (SpeculativeSampler, {"drafter": "x" * 99}, f"drafter must be a MODEL, but is '{'x' * 59}...;"),
-    (SpeculativeSampler, {"router": None}, "router must be a SDVG_ROUTER, but is nothing;"),
-    (SpeculativeSampler, {"start_image": [1]}, "start_image must be a IMAGE, but is a list;"),
+    (SpeculativeSampler, {"router": None}, "router must be an SDVG_ROUTER, but is nothing;"),
+    (SpeculativeSampler, {"start_image": [1]}, "start_image must be an IMAGE, but is a list;"),
     (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau must be a number from -3.0 to"),
     (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"inputs of anchor-only, but got '\\x1b';"),
     (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype must be one of default, "),
-    (PromptSchedule, {"schedule": "abc"}, "schedule must be a SDVG_PROMPTS, but is 'abc';"),
+    (PromptSchedule, {"schedule": "abc"}, "schedule must be an SDVG_PROMPTS, but is 'abc';"),
 ]
 
 
