@@ -1,4 +1,4 @@
-"""Making a block with a model, and the drafter's own video for `drafter_context="own"`."""
+"""Generating a block with a model, and the drafter's own video for `drafter_context="own"`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def generate(
     condition: Condition,
     given: Sequence[Tensor] = (),
 ) -> Generated:
-    """Make the block at `span` after `timeline`, and see that its latents are numbers.
+    """Generate the block at `span` after `timeline`, and check that its latents are finite.
 
     Raises `BadInput` naming the block and the model if they are not.
     """
@@ -35,15 +35,15 @@ def check_finite(values: Tensor, span: Span, what: str) -> None:
     """Raise `BadInput` if a block's values hold a NaN or an infinity."""
     if not bool(torch.isfinite(values).all()):
         raise BadInput(
-            f"expected finite numbers, but block {span.index} got NaN or infinity in its {what}; "
+            f"block {span.index} got NaN or infinity in its {what}, which must be finite; "
             "check that model's file and try a wider dtype (bfloat16 or float32)"
         )
 
 
 class OwnDrafts:
-    """The drafter's history of its own drafts, made only as far as a next draft needs it.
+    """The drafter's history of its own drafts, made only as far as the next draft needs it.
 
-    It does not depend on any decision. Pixels are decoded only if the drafter's context asks for them.
+    It depends on no decision. Pixels are decoded only if the drafter's context asks for them.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class OwnDrafts:
         self._newest: tuple[Span, Tensor] | None = None
 
     def draft(self, span: Span) -> Generated:
-        """Make the draft at `span`, and before it every earlier one that was never asked for.
+        """Generate the draft at `span`, and first every earlier draft that was skipped.
 
-        The work of those is counted in with its own.
+        The work on those counts as work on this one.
         """
         caught_up = Work()
         for earlier in self._spans:

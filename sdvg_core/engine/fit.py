@@ -1,4 +1,4 @@
-"""Whether models, VAE, router and blocks fit one another; shapes suffice, so weights need not be read for it."""
+"""Whether models, VAE, router and blocks fit together. Shapes are enough to tell, so no weights are read."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from .types import Span
 
 
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
-    """Raise `BadInput` unless the parts of a run fit one another, and nothing that the router needs is missing."""
+    """Raise `BadInput` unless the parts of a run fit together and include all that the router needs."""
     check_fit(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
     check_scorer(router, there_is_one=engine.scorer is not None)
 
 
 def check_scorer(router: RouterConfig, *, there_is_one: bool) -> None:
-    """Raise `BadInput` if the router looks at scores and nothing scores."""
+    """Raise `BadInput` if the router needs scores and there is no scorer."""
     if router.needs_scorer and not there_is_one:
         raise BadInput(
-            f"the policy {router.policy} looks at scores, but there is no scorer; load a reward model, or choose a "
-            "policy that never looks, such as anchor-only"
+            f"the policy {router.policy} needs scores, but there is no scorer; load a reward model, or choose a "
+            "policy that needs none, such as anchor-only"
         )
 
 
@@ -49,7 +49,7 @@ def check_route(
 def check_fit(
     drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
 ) -> None:
-    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit one another."""
+    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together."""
     for model in (drafter, target):
         if model.latent_channels != latent_channels:
             raise BadInput(
@@ -66,7 +66,7 @@ def check_fit(
 
 
 def check_overlap(drafter_context: str, *, needs_pixels: bool) -> None:
-    """Raise `BadInput` for a drafter that overlap cannot serve. `needs_pixels`: whether its context needs them."""
+    """Raise `BadInput` if overlap cannot work with the drafter. `needs_pixels`: whether its context needs them."""
     if drafter_context == "own" and needs_pixels:
         raise BadInput(
             "overlap needs a drafter that continues from latents alone, but this one's context policy asks for "

@@ -1,4 +1,4 @@
-"""What has been committed so far, as a value. Accepting is `history.commit(block)`; rejecting is not doing it."""
+"""What has been committed so far, as a value. `history.commit(block)` accepts a block; rejecting does nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .types import Block
 class History:
     """The committed blocks, and the pixel frames that context needs.
 
-    `anchors`: the last pixel frame `b 1 c h w` shown by each of the newest latent frames, oldest first; at most
-    `horizon` of them are kept, so a long clip holds no more pixels than a short one.
+    `anchors`: for each of the newest latent frames, the last pixel frame it shows, `b 1 c h w`, oldest first. At
+    most `horizon` are kept, so a long clip holds no more pixels than a short one.
     """
 
     blocks: tuple[Block, ...] = ()
@@ -28,37 +28,37 @@ class History:
         return self.blocks[-1].span.stop if self.blocks else 0
 
     def commit(self, block: Block, anchors: tuple[Tensor, ...] = ()) -> History:
-        """Return the history with `block` at its end; `anchors` has one pixel frame per latent frame of it.
+        """Return the history with `block` appended. `anchors`: one pixel frame for each of its latent frames.
 
-        Raises `ValueError` if the block does not begin where the history ends.
+        Raises `ValueError` if the block does not start where the history ends.
         """
         if block.span.start != self.frames or block.latents.shape[2] != block.span.frames:
             raise ValueError(
-                f"expected a block from latent frame {self.frames}, but got {block.latents.shape[2]} frames for "
+                f"the next block starts at latent frame {self.frames}, but got {block.latents.shape[2]} frames for "
                 f"{block.span}; commit blocks in order"
             )
         kept = (self.anchors + anchors)[-self.horizon :] if self.horizon else ()
         return replace(self, blocks=(*self.blocks, block), anchors=kept)
 
     def latents(self, first: int, last: int) -> Tensor:
-        """Return latent frames `first` to `last` (exclusive), `b c t h w`, on the device of the newest of them."""
+        """Return latent frames `first` to `last` (exclusive), `b c t h w`, on the device of the newest one."""
         parts = [
             b.latents[:, :, max(first - b.span.start, 0) : last - b.span.start]
             for b in self.blocks
             if b.span.start < last and b.span.stop > first
         ]
-        # Drafter and target may live on two devices, and a clip to go on from comes from the host.
+        # Drafter and target may be on two devices, and a clip to continue comes from the host.
         return parts[0] if len(parts) == 1 else torch.cat([part.to(parts[-1]) for part in parts], dim=2)
 
     def anchor(self, frame: int) -> Tensor:
         """Return the last pixel frame that latent frame `frame` shows, `b 1 c h w` in [0, 1].
 
-        Raises `ValueError` if it is older than the horizon, which means the horizon was set too short.
+        Raises `ValueError` if the frame is older than the horizon: the horizon was set too short.
         """
         back = self.frames - frame
         if not 0 < back <= len(self.anchors):
             raise ValueError(
-                f"expected the pixels of latent frame {frame}, but only those of the newest {len(self.anchors)} of "
-                f"{self.frames} frames are kept; start the history with a horizon of at least {back}"
+                f"there are no pixels of latent frame {frame}, only of the newest {len(self.anchors)} of "
+                f"{self.frames}; start the history with a horizon of at least {back}"
             )
         return self.anchors[-back]

@@ -1,4 +1,4 @@
-"""Noise as a function of its key, so that no draw depends on what was drawn, or rejected, before it."""
+"""Noise as a function of its key, so that no draw depends on what was drawn or rejected before."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .types import Span
 class KeyedNoise:
     """Standard normal noise keyed by (seed, block, slot); the same on every device and for every clip length.
 
-    Slot 0 is a block's initial noise, slot i the re-noise after its i-th denoising step. Drafter and target are
-    given the same source, so they start from, and are re-noised with, the same tensors.
+    Slot 0 is a block's initial noise, slot i the re-noise after its i-th denoising step. Drafter and target share
+    one source, so they start from the same tensors and are re-noised with the same tensors.
     """
 
     seed: int
@@ -36,7 +36,7 @@ class KeyedNoise:
 
 
 def check_seed(seed: int) -> None:
-    """Raise `BadInput` unless it is a whole number of 64 bits."""
+    """Raise `BadInput` unless it is an unsigned 64-bit integer."""
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
         raise BadInput(f"a seed is a whole number from 0 to 2**64 - 1, but got {seed!r:.60}; choose another")
 

@@ -1,4 +1,4 @@
-"""The parts that a run is given, as protocols: noise, models, codec, scorer.
+"""The parts of a run, as protocols: noise, models, codec, scorer.
 
 Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
 """
@@ -24,11 +24,11 @@ class NoiseSource(Protocol):
 
 
 class ModelShape(Protocol):
-    """What of a model can be known before its weights are read."""
+    """What is known of a model before its weights are read."""
 
     @property
     def name(self) -> str:
-        """What reports and errors call this model."""
+        """The model's name in reports and errors."""
         ...
 
     @property
@@ -38,21 +38,21 @@ class ModelShape(Protocol):
 
     @property
     def latent_channels(self) -> int:
-        """Channels of its latents."""
+        """Latent channels."""
         ...
 
     @property
     def timesteps(self) -> tuple[float, ...]:
-        """The timestep of every denoising step."""
+        """The timestep of each denoising step."""
         ...
 
 
 class BlockGenerator(ModelShape, Protocol):
-    """A causal video model. `generate` is a pure function; what it keeps between calls is a memo."""
+    """A causal video model. `generate` is a pure function; it keeps nothing between calls but a cache."""
 
     @property
     def anchor_horizon(self) -> int:
-        """How many of the newest latent frames must have their last pixel frame kept; 0 if none."""
+        """For how many of the newest latent frames the model needs the last pixel frame; 0 for none."""
         ...
 
     def generate(
@@ -63,22 +63,22 @@ class BlockGenerator(ModelShape, Protocol):
         condition: Condition,
         given: Sequence[Tensor] = (),
     ) -> Generated:
-        """Make the block at `span` as the continuation of `history`.
+        """Generate the block at `span`, continuing `history`.
 
-        `given`: clean estimates of the first steps made elsewhere; denoising goes on after them (repair).
+        `given`: clean estimates of the first steps, from another model; denoising continues after them (repair).
         """
         ...
 
 
 class VideoCodec(Protocol):
-    """Pixels from latents and back. The decode state is an opaque immutable value; None starts a clip."""
+    """Turns latents into pixels and back. The decode state is an opaque immutable value; None starts a clip."""
 
     latent_channels: int
     temporal_stride: int
     spatial_stride: int
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Decode `b c t h w` into pixel frames `b f c h w` in [0, 1], and the state that follows them."""
+        """Decode `b c t h w`. Return pixel frames `b f c h w` in [0, 1] and the state after them."""
         ...
 
     def encode(self, frames: Tensor) -> Tensor:
@@ -87,20 +87,20 @@ class VideoCodec(Protocol):
 
 
 class Scorer(Protocol):
-    """Judges pixel frames one by one."""
+    """Scores pixel frames one by one."""
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return one score per pixel frame of `b f c h w`: `(f,)`, float32 on the CPU, higher is better."""
         ...
 
     def describe(self) -> Mapping[str, Any]:
-        """Settings for the report; `notes` lists what a reader of the scores must know."""
+        """Return the settings for the report; `notes` lists what a reader of the scores must know."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
-    """The parts of a run. A run changes none of them. `scorer`: None where no block will be scored."""
+    """The parts of a run, which never changes them. `scorer`: None if no block will be scored."""
 
     drafter: BlockGenerator
     target: BlockGenerator
@@ -109,5 +109,5 @@ class Engine:
 
     @property
     def horizon(self) -> int:
-        """How many latent frames' pixels a history must keep for these models."""
+        """For how many latent frames a history must keep pixels, given these models."""
         return max(self.drafter.anchor_horizon, self.target.anchor_horizon)

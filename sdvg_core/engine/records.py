@@ -1,4 +1,4 @@
-"""What is written down about each block: the decision, its evidence, and what it cost. Counters only, no rates."""
+"""The record of each block: the decision, its evidence, and what it cost. Counters only, no rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .types import Block, Span, Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
-    """Seconds a block spent in each part; `draft` and `target` exclude `context`."""
+    """Seconds spent on a block in each part; `draft` and `target` exclude `context`."""
 
     draft: float = 0.0
     decode: float = 0.0
@@ -24,7 +24,7 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        """All parts together."""
+        """The sum of all parts."""
         return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
@@ -32,9 +32,9 @@ class Seconds:
 class BlockRecord:
     """One block of the run's log.
 
-    `pixel_frames`: how many it shows. `draft`, `target`: the work of each model on this block, None where it did
-    none; a draft that was not accepted was thrown away. `decodes`: how often the block was decoded to be shown.
-    `prompt`: its text, or what stands for it (`privacy`).
+    `pixel_frames`: how many it shows. `draft`, `target`: the work of each model on this block, None if it did none;
+    a draft that was not accepted was thrown away. `decodes`: how often the block was decoded for its pixels.
+    `prompt`: its text, or the hash that replaces it (`privacy`).
     """
 
     span: Span
@@ -48,12 +48,12 @@ class BlockRecord:
 
     @property
     def author(self) -> str:
-        """Whose latents were committed."""
+        """The model whose latents were committed."""
         return "drafter" if self.decision.accepted else "target"
 
 
 class Stopwatch:
-    """Adds up the seconds of one block by part, and how often each part ran."""
+    """Counts the seconds of one block by part, and how often each part ran."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -62,7 +62,7 @@ class Stopwatch:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Count the time inside as `name`."""
+        """Charge the time inside to `name`."""
         began = self._clock()
         yield
         self.spent[name] = self.spent.get(name, 0.0) + self._clock() - began
@@ -77,7 +77,7 @@ def record_block(
     target: Work | None,
     watch: Stopwatch,
 ) -> BlockRecord:
-    """Return the record of a committed block that shows `frames` (`b f c h w`)."""
+    """Return the record of a committed block with pixel frames `frames` (`b f c h w`)."""
     works = {"draft": draft, "target": target}
     within = {name: work.context_seconds for name, work in works.items() if work}
     spent = {name: seconds - within.get(name, 0.0) for name, seconds in watch.spent.items()}

@@ -1,4 +1,4 @@
-"""Who makes a block: the worst frame's score against tau, and the policies it is compared with.
+"""Who makes a block: the worst frame's score against tau (the paper), and other policies to compare it with.
 
 A decision is a pure function of the configuration, the block's number, its scores and the earlier decisions.
 Source: SDVG (arXiv 2604.17397), Section 3.
@@ -27,21 +27,21 @@ LONGEST_SCRIPT = 100_000
 SCRIPT_LETTERS = {
     "a": "the draft is scored, then kept",
     "r": "the draft is scored, then rejected",
-    "d": "the draft is kept, not scored",
-    "t": "the target makes the block, nothing is drafted",
+    "d": "the draft is kept without scoring it",
+    "t": "the target makes the block, with no draft",
 }
 LARGEST = 2**64
 
 
 class Reason(Enum):
-    """Why a block is whose it is; the value is the sentence a person reads."""
+    """Why the drafter or the target made a block. The value is the sentence that people read."""
 
     FORCED = "the first block is always the target's"
     REACHED = "the score reaches the threshold"
-    FELL_SHORT = "the score falls short of the threshold"
+    FELL_SHORT = "the score is below the threshold"
     NOT_FINITE = "a frame's score is not a finite number"
     BAILED_OUT = "too many blocks in a row were rejected, so the target makes the rest"
-    UNJUDGED_DRAFT = "the policy keeps the draft unseen"
+    UNJUDGED_DRAFT = "the policy keeps the draft without scoring it"
     UNJUDGED_TARGET = "the policy gives the block to the target"
     SCRIPT_KEPT = "the script keeps the draft"
     SCRIPT_REMADE = "the script rejects the draft"
@@ -57,9 +57,9 @@ class RouterConfig:
     `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
     `rate`: chance that `random` keeps a draft. `draft_share`: share of all blocks `percentile` wants drafted.
     `prior_mean`, `prior_std`: the scores `percentile` expects until it has seen five (published figures).
-    `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `bail_out`: the target makes the rest
-    after so many rejections in a row; 0 never. `repair_step`: on rejection the target continues after that many of
-    the drafter's steps; 0 starts from noise.
+    `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `bail_out`: after this many rejections
+    in a row, the target makes the rest; 0 never. `repair_step`: on rejection, the target continues after this many
+    of the drafter's steps; 0 starts from noise.
     """
 
     policy: Policy = "reward"
@@ -84,24 +84,22 @@ class RouterConfig:
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
         _check_script(self.script)
         if math.isnan(self.tau):
-            raise BadInput(
-                "expected tau as a number, but it is NaN, so no draft could be kept; the paper uses -0.7"
-            )
+            raise BadInput("tau must be a number, but is NaN, so no draft could be kept; the paper uses -0.7")
         for name in ("quantile", "rate", "draft_share"):
             if not 0 <= getattr(self, name) <= 1:
-                raise BadInput(f"expected {name} from 0 to 1, but got {getattr(self, name)}; give a share")
+                raise BadInput(f"{name} must be a share from 0 to 1, but is {getattr(self, name)}; correct it")
         for name in ("bail_out", "repair_step"):
             if getattr(self, name) < 0:
-                raise BadInput(f"expected {name} of 0 (off) or more, but got {getattr(self, name)}; raise it")
+                raise BadInput(f"{name} must be 0 (off) or more, but is {getattr(self, name)}; raise it")
         if not (self.prior_std > 0 and math.isfinite(self.prior_mean) and math.isfinite(self.prior_std)):
             raise BadInput(
-                f"expected a finite prior_mean and prior_std > 0, but got {self.prior_mean} and {self.prior_std}"
+                f"prior_mean must be finite and prior_std > 0, but they are {self.prior_mean} and {self.prior_std}"
                 "; use the scorer's mean and spread"
             )
 
     @property
     def needs_scorer(self) -> bool:
-        """Whether the score of any block may be asked for."""
+        """Whether any block may be scored."""
         if self.policy == "scripted":
             return any(letter in "ar" for letter in self.script[self.force_first :])
         return self.policy in ("reward", "percentile")
@@ -111,7 +109,7 @@ class RouterConfig:
         if self.policy == "scripted" and len(self.script) <= last_index:
             raise BadInput(
                 f"the script has letters for {len(self.script)} blocks, but the clip has {last_index + 1}; write "
-                f"one for each ({', '.join(f'{letter}: {what}' for letter, what in SCRIPT_LETTERS.items())})"
+                f"one per block ({', '.join(f'{letter}: {what}' for letter, what in SCRIPT_LETTERS.items())})"
             )
 
 
@@ -126,12 +124,12 @@ KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
 def _of_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
     wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     if wrong or (isinstance(value, int) and abs(value) > LARGEST):
-        raise BadInput(f"expected {name} as {words}, but got {value!r:.80}; correct it")
+        raise BadInput(f"{name} must be {words}, but is {value!r:.80}; correct it")
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise BadInput(f"expected {what} as one of {', '.join(allowed)}, but got {value!r}; choose one of them")
+        raise BadInput(f"there is no {what} {value!r}; choose one of {', '.join(allowed)}")
 
 
 def _check_script(script: str) -> None:
@@ -141,7 +139,7 @@ def _check_script(script: str) -> None:
         )
     if set(script) - set(SCRIPT_LETTERS):
         raise BadInput(
-            f"a script consists of the letters {', '.join(SCRIPT_LETTERS)}, but this one is {script!r:.60}; write "
+            f"a script uses only the letters {', '.join(SCRIPT_LETTERS)}, but this one is {script!r:.60}; write "
             "one per block, such as raaraaaaa"
         )
 
@@ -150,8 +148,8 @@ def _check_script(script: str) -> None:
 class Decision:
     """Whether the draft is kept, and on what evidence.
 
-    `score`: the aggregated score; `threshold`: what it was held against; `frame_scores`: one per pixel frame;
-    `worst_frame`: the pixel frame of the block with the lowest score. None where nothing was scored.
+    `score`: the aggregated score; `threshold`: what it was compared with; `frame_scores`: one per pixel frame;
+    `worst_frame`: the pixel frame of the block with the lowest score. None if nothing was scored.
     """
 
     accepted: bool
@@ -162,12 +160,12 @@ class Decision:
 
     @property
     def scored(self) -> bool:
-        """Whether the scorer saw the draft."""
+        """Whether the draft was scored."""
         return bool(self.frame_scores)
 
     @property
     def worst_frame(self) -> int | None:
-        """The number, within the block, of the pixel frame with the lowest score; the first bad one if any."""
+        """The pixel frame with the lowest score, counted within the block; the first non-finite one, if any."""
         if not self.frame_scores:
             return None
         ranked = [score if math.isfinite(score) else -math.inf for score in self.frame_scores]
@@ -179,7 +177,7 @@ UNSEEN_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
 
 
 def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
-    """Return the decision on block `index` if it is certain before any draft; None if it takes the scores."""
+    """Return the decision on block `index` if it is certain before any draft; None if it depends on the scores."""
     if config.force_first and index == 0:
         return Decision(accepted=False, reason=Reason.FORCED)
     if _bailed_out(config, past):
@@ -209,7 +207,7 @@ def decide(config: RouterConfig, index: int, scores: Tensor, past: tuple[Decisio
     """Decide whether a drafted block is kept.
 
     `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `blocks`: blocks of the whole run.
-    A score that is not finite rejects. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
+    A score that is not finite rejects the draft. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
     """
     frame_scores = tuple(scores.tolist())
     if not bool(torch.isfinite(scores).all()):
@@ -240,12 +238,12 @@ def aggregate(config: RouterConfig, scores: Tensor) -> float:
 
 
 def percentile_threshold(config: RouterConfig, past: tuple[Decision, ...], blocks: int) -> float:
-    """Return the score above which the wanted share of drafts lies, judged by this run's scores alone.
+    """Return the score that the wanted share of drafts exceeds, going by this run's scores alone.
 
-    A block that is the target's by force is made up for by the others, as in the authors' early version.
+    The other blocks make up for a forced one, as in the authors' early version.
     """
     forced = int(config.force_first)
-    # A share too small to be told from none when it is taken from one counts as none.
+    # A share so small that 1 - share rounds to 1 counts as 0.
     below = 1 - min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
     seen = [d.score for d in past if d.score is not None]
     if below in (0.0, 1.0):
@@ -256,5 +254,5 @@ def percentile_threshold(config: RouterConfig, past: tuple[Decision, ...], block
 
 
 def _float32(value: float) -> float:
-    """Scores are float32, so a score that prints as tau must also equal it."""
+    """Round to float32, as scores are: a score that prints as tau must also equal it."""
     return float(torch.tensor(value, dtype=torch.float32))

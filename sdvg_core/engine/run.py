@@ -1,4 +1,4 @@
-"""One video, ready to be made: the one way to blocks, for command line, nodes, study and benchmark."""
+"""One video, ready to run: command line, nodes, study and benchmark all get their blocks this way."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .types import Block, Condition, Span
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Made:
-    """A block that an earlier run of the same request has made: its latents `b c t h w`, and who decided what."""
+    """A block from an earlier run of the same request: its latents `b c t h w`, and the decision on it."""
 
     latents: Tensor
     decision: Decision
@@ -32,12 +32,12 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
-    """Everything a video follows from.
+    """Everything that determines a video.
 
-    `spans`: the blocks of this request. `before`: the committed blocks that exist already, those of a given clip
-    first, then the first ones of this request if a stopped run made them; `past` holds the decisions on the latter.
-    `ahead`: the device of the models if the next block is to start while the newest is decoded and scored (see
-    `overlap`), None for one after the other. `clock`: seconds; on an accelerator, one that waits for the device.
+    `spans`: the blocks of this request. `before`: the committed blocks that already exist: first those of a given
+    clip, then the first ones of this request if a stopped run made them; `past` holds the decisions on the latter.
+    `ahead`: the models' device, to start the next block while the newest is decoded and scored (see `overlap`);
+    None to do one after the other. `clock`: seconds; on an accelerator, one that waits for the device.
     """
 
     engine: Engine
@@ -62,15 +62,15 @@ class Run:
         return Timeline(History(horizon=self.engine.horizon))
 
     def replay(self) -> Iterator[tuple[Timeline, Tensor]]:
-        """Decode the blocks that exist already: yield the timeline after each, and its pixel frames `b f c h w`."""
+        """Decode the existing blocks: after each, yield the timeline and the block's pixel frames `b f c h w`."""
         for timeline, frames in replay(self.before, self.engine.codec, self.engine.horizon):
             check_finite(frames, timeline.history.blocks[-1].span, "decoded frames")
             yield timeline, frames
 
     def blocks(self, start: Timeline | None = None) -> Iterator[Emitted]:
-        """Make the other blocks, and yield each as soon as it is decided.
+        """Make the remaining blocks, and yield each as soon as it is decided.
 
-        `start`: the last timeline of `replay`; without it, the blocks before are decoded here.
+        `start`: the last timeline of `replay`; without it, the existing blocks are decoded here.
         """
         timeline = start or self.nothing
         for after, _ in () if start else self.replay():
@@ -102,8 +102,8 @@ def plan_run(
     """Return the run that makes `blocks` blocks of `width` x `height` pixels.
 
     `given`: normalised latents `b c t h w` of a clip to continue, or of a start image. `made`: the first blocks of
-    this very request, from a run that was stopped. Raises `BadInput` for a given clip of another size, or with
-    numbers that are not finite.
+    this same request, from a run that was stopped. Raises `BadInput` for a given clip of another size, or one with
+    NaN or infinity.
     """
     codec, block_frames = engine.codec, engine.target.block_frames
     rows, columns = height // codec.spatial_stride, width // codec.spatial_stride

@@ -1,8 +1,8 @@
 """The speculative loop of SDVG (arXiv 2604.17397, Section 3): draft, decode, score, route, generate, commit.
 
-This file knows nothing of models, files or devices. It is given a drafter, a target, a codec and a scorer, and
-yields each block as it is decided. Streaming, preview, progress and interruption are the caller's business.
-Nothing is ever undone: a rejected draft is a value that is not taken.
+This file knows nothing of models, files or devices. It takes a drafter, a target, a codec and a scorer, and yields
+each block once it is decided. Streaming, preview, progress and interruption are up to the caller. Nothing is ever
+undone: a rejected draft is simply a value that is not used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DrafterContext = Literal["committed", "own"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A block as one model made it, decoded as it would look after the committed ones."""
+    """A block from one model, decoded as it would look after the committed ones."""
 
     made: Generated
     frames: Tensor
@@ -37,7 +37,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emitted:
-    """A block of the video, its pixel frames `b f c h w`, how it came about, and where the next one goes on."""
+    """A block of the video, its pixel frames `b f c h w`, how it was made, and the timeline that ends with it."""
 
     block: Block
     frames: Tensor
@@ -59,10 +59,10 @@ def speculate(
 ) -> Iterator[Emitted]:
     """Yield the blocks at `spans`, in order, each as soon as it is decided.
 
-    `condition_of`: what a block, by its number, is to show. `start`: a timeline to go on from, with the engine's
-    horizon. `past`: the decisions on the first of `spans`, whose blocks `start` holds already, where a run that was
-    stopped goes on. `clock`: seconds; on an accelerator, one that waits for the device.
-    Raises `BadInput` if the parts do not fit one another, or if a model makes numbers that are not finite.
+    `condition_of`: what a block should show, by its number. `start`: a timeline to continue, with the engine's
+    horizon. `past`: when a stopped run is resumed, the decisions on the first of `spans`, whose blocks `start`
+    already holds. `clock`: seconds; on an accelerator, one that waits for the device.
+    Raises `BadInput` if the parts do not fit together, or if a model returns NaN or infinity.
     """
     check_parts(engine, router, spans)
     drafter, target, codec, scorer = engine.drafter, engine.target, engine.codec, engine.scorer
@@ -76,30 +76,30 @@ def speculate(
         draft = remake = winner = None
         decision = foresee(router, span.index, past)
 
-        # 1. Draft, and decode as it would look after the committed blocks, unless the target is certain.
+        # 1. Draft, and decode after the committed blocks; skipped if the target is certain to make the block.
         if decision is None or decision.accepted:
             with watch.part("draft"):
                 draft = own.draft(span) if own else generate(drafter, committed, span, noise, condition)
             with watch.part("decode"):
                 winner = Candidate(draft, *codec.decode(draft.latents, committed.decode_state))
 
-            # 2. Score every pixel frame, and route by the worst.
+            # 2. Score every pixel frame, and route by the worst one.
             if decision is None:
                 assert scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
                     scores = scorer.score(winner.frames, condition.gate_text)
                 decision = decide(router, span.index, scores, past, len(spans))
 
-        # 3. Not accepted: the target makes the block from the same noise and the same committed state.
+        # 3. Rejected: the target generates the block from the same noise and the same committed state.
         if not decision.accepted:
-            winner = None  # so that the draft's frames and decoder state take no room beside the target
+            winner = None  # frees the draft's frames and decoder state before the target runs
             taken_over = draft.predictions[: router.repair_step] if draft else ()
             with watch.part("target"):
                 remake = generate(target, committed, span, noise, condition, taken_over)
             with watch.part("decode"):
                 winner = Candidate(remake, *codec.decode(remake.latents, committed.decode_state))
 
-        # 4. Commit whoever won.
+        # 4. Commit the winner.
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
         block = Block(span, winner.made.latents, condition)

@@ -1,4 +1,4 @@
-"""A history together with the decoder's state at its end, and how to get there by decoding what exists."""
+"""A history with the decoder's state at its end, and how to get there by decoding existing blocks."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from .types import Block
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """A history together with the decoder's state at its end: all that a next block depends on."""
+    """A history with the decoder's state at its end: everything the next block depends on."""
 
     history: History = field(default_factory=History)
     decode_state: Any = None
 
     def commit(self, block: Block, frames: Tensor | None, decode_state: Any, temporal_stride: int) -> Timeline:
-        """Return the timeline with `block` and its pixel frames `b f c h w` at the end.
+        """Return the timeline with `block` and its pixel frames `b f c h w` appended.
 
-        `frames` is None where nobody will ask for pixels.
+        `frames` is None if nobody will ask for pixels.
         """
         anchors = () if frames is None else last_frames(frames, block.span.frames, temporal_stride)
         return Timeline(self.history.commit(block, anchors), decode_state)
 
 
 def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:
-    """Return the last pixel frame of each latent frame of a block, copied, so that the block can be freed."""
+    """Return copies of the last pixel frame of each latent frame of a block, so that the block can be freed."""
     newest = frames.shape[1] - 1
     backs = reversed(range(latent_frames))
     return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
 
 
 def replay(blocks: tuple[Block, ...], codec: VideoCodec, horizon: int) -> Iterator[tuple[Timeline, Tensor]]:
-    """Yield the timeline after each of `blocks`, decoded from the start, and that block's frames `b f c h w`."""
+    """Decode `blocks` from the start; after each, yield the timeline and the block's frames `b f c h w`."""
     timeline = Timeline(History(horizon=horizon))
     for block in blocks:
         frames, state = codec.decode(block.latents, timeline.decode_state)
@@ -46,7 +46,7 @@ def replay(blocks: tuple[Block, ...], codec: VideoCodec, horizon: int) -> Iterat
 
 
 def earlier(timeline: Timeline, blocks: int, codec: VideoCodec) -> Timeline:
-    """Return what `timeline` was `blocks` blocks ago, decoded from the start."""
+    """Return `timeline` as it was `blocks` blocks ago, by decoding from the start."""
     if not blocks:
         return timeline
     horizon = timeline.history.horizon

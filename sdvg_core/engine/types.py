@@ -27,11 +27,11 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Condition:
-    """What a block is to show. Two conditions are the same only if they are the same object.
+    """What a block should show. Two conditions are the same only if they are the same object.
 
     `embedding`: `(1, text_tokens, text_channels)`, zero after the prompt's end; all tokens are attended.
     `text`: the prompt as the user wrote it.
-    `gate_text`: what the scorer reads; ImageReward sees only its first 35 tokens.
+    `gate_text`: the prompt the scorer reads; ImageReward sees only its first 35 tokens.
     """
 
     embedding: Tensor
@@ -41,20 +41,20 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """A committed block: its place, its latents `b c t h w`, and the condition it was made under."""
+    """A committed block: its place, its latents `b c t h w`, and the condition it was generated with."""
 
     span: Span
     latents: Tensor
     condition: Condition
 
     def same_as(self, other: Block) -> bool:
-        """Whether both hold the very same values (identity, so no tensor is ever compared)."""
+        """Whether both hold the same objects; tensors are never compared by value."""
         return self.latents is other.latents and self.condition is other.condition
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What generating one block took: forward passes, single-frame encodes, seconds spent on context."""
+    """The cost of generating one block: forward passes, single-frame encodes, seconds spent on context."""
 
     denoising_passes: int = 0
     context_passes: int = 0
@@ -72,7 +72,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """A block as a generator made it.
+    """A block as a model generated it.
 
     `predictions`: the clean estimate after each denoising step, `b c t h w`; the last one is the block.
     """

@@ -44,8 +44,8 @@ MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
         "engine/speculate.py",
-        "winner = None  # so that",
-        "committed = Timeline(committed.history, (winner or committed).decode_state)  # so that",
+        "winner = None  # frees",
+        "committed = Timeline(committed.history, (winner or committed).decode_state)  # frees",
         REPLAY,
     ),
     Mistake(
@@ -163,8 +163,8 @@ MISTAKES = [
     Mistake(
         "the target's cache is filled for every accepted block",
         "engine/speculate.py",
-        "        # 4. Commit whoever won.\n",
-        "        # 4. Commit whoever won.\n        if remake is None:\n"
+        "        # 4. Commit the winner.\n",
+        "        # 4. Commit the winner.\n        if remake is None:\n"
         "            generate(target, committed, span, noise, condition)\n",
         "engine/test_counts.py::test_an_accepted_tail_costs_the_target_no_pass",
     ),
