@@ -1,4 +1,4 @@
-"""The command line: exit code 0 on success, 2 for bad usage or bad input with one sentence on stderr."""
+"""The command line. Exit code 0 for success; 2 for bad usage or bad input, with one sentence on stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that says what is wrong in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the sentence and leave with exit code 2."""
+        """Print the sentence and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

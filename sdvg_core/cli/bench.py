@@ -1,7 +1,7 @@
-"""Time every route with models of random weights: nothing is downloaded, nothing is written.
+"""Time every route with randomly initialised models. Downloads nothing and writes nothing.
 
-At full scale the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device; at tiny scale the same in
-seconds on any machine, as a check that the numbers are complete, not that they are fast.
+Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Tiny scale runs the
+same in seconds on any machine, to check that the numbers are complete, not that they are fast.
 """
 
 from __future__ import annotations
@@ -34,43 +34,47 @@ from ..errors import BadInput
 from ..plan import PlanRequest
 
 INTERRUPTED = 130
-NOTE = "Weights are random and decisions scripted: these are times, and say nothing about quality."
+NOTE = "Weights are random and decisions scripted: the times are real, but they say nothing about quality."
 CHECK_ROUTE = "r=2"
-SERIAL_NOTE = "Every part waits for the device before it is booked; parts add up to a little less than the video."
+SERIAL_NOTE = (
+    "Each part is timed after the device has finished it; the parts add up to a little less than the video."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--scale", choices=list(SCALES), default="full", help="size of models and video")
+    parser.add_argument("--scale", choices=list(SCALES), default="full", help="size of the models and the video")
     parser.add_argument(
         "--routes",
         nargs="+",
         metavar="ROUTE",
-        help="target-only, draft-only, anchor-only, bail-out, or r=N: N rejected blocks (default: the usual)",
+        help="target-only, draft-only, anchor-only, bail-out, or r=N: N rejected blocks (default: the usual ones)",
     )
     parser.add_argument(
         "--executions",
         nargs="+",
         metavar="EXECUTION",
         default=list(USUAL),
-        help="ours; as-published, the authors' order of work; or what makes ours faster: "
+        help="ours; as-published, the authors' order of work; or options that make ours faster: "
         f"{', '.join(MARKS)}, also joined by + (default: {' '.join(USUAL)})",
     )
     parser.add_argument(
         "--check",
         action="store_true",
-        help="measure no time: print how far each execution's video is from ours",
+        help="measure no time; print how much each execution's video differs from ours",
     )
     parser.add_argument("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
     parser.add_argument("--blocks", type=int, default=9, help="blocks of a video (default 9)")
-    parser.add_argument("--size", metavar="WxH", help="pixels (default 832x480; 32x16 at tiny scale)")
+    parser.add_argument("--size", metavar="WxH", help="in pixels (default 832x480; 32x16 at tiny scale)")
     parser.add_argument("--device", help="cuda, cuda:1 ... (default cuda; cpu at tiny scale)")
-    parser.add_argument("--side-device", help="of VAE and scorer, in every execution (default: --device)")
+    parser.add_argument("--side-device", help="for VAE and scorer, in every execution (default: --device)")
     names = list(DTYPES)
     parser.add_argument("--dtype", choices=names, help="of the transformers (default bfloat16; float32 when tiny)")
     parser.add_argument("--vae-dtype", choices=names, help="default float16; float32 when tiny")
     parser.add_argument("--reward-dtype", choices=names, help="default float32")
-    parser.add_argument("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
+    parser.add_argument(
+        "--attention", choices=get_args(Attention), default=AUTO, help="attention kernel, in every execution"
+    )
     parser.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution"
     )
@@ -79,9 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make the models, warm up, go round the routes, and print what there is, complete or not."""
+    """Make the models, warm up, run the routes, and print the results, complete or not."""
     if options.repeats < 1:
-        raise BadInput(f"expected --repeats of at least 1, but got {options.repeats}; ask for 1 or more")
+        raise BadInput(f"--repeats must be at least 1, but is {options.repeats}; ask for 1 or more")
     scale = SCALES[options.scale]
     request = _request(options, scale.request)
     routes, variants = _routes(options, request.blocks), _variants(options, request)
@@ -97,11 +101,11 @@ def run(options: argparse.Namespace) -> int:
     try:
         return carry_out(options, request, (device, beside), cases(routes, variants))
     except torch.OutOfMemoryError as error:
-        raise no_room(room, device, f"{device} ran out on the way") from error
+        raise no_room(room, device, f"{device} ran out during the run") from error
 
 
 Devices = tuple[torch.device, torch.device]
-"""Of the transformers, and of VAE and scorer."""
+"""One for the transformers, one for VAE and scorer."""
 
 
 def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
@@ -137,7 +141,7 @@ def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
 
 
 def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
-    """Print how far the videos of the executions are from ours, on one route; ours is made again, as the others."""
+    """Print how much each execution's video differs from ours, on one route. Ours is made a second time too."""
     route = parse_route(CHECK_ROUTE, request.blocks)
     ours = parse_variant(OURS.name, request.execution)
     asked = [case.variant for case in todo if not case.variant.as_published]
@@ -166,15 +170,15 @@ def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
 
 
 def _to_the_end(work: Callable[[], None], show: Callable[..., None], done: Sized) -> int:
-    """Do the work and show what came of it; if it is interrupted or fails, what is `done` by then."""
+    """Do the work and show the result. If it is interrupted or fails, show what is `done` so far."""
     try:
         work()
     except KeyboardInterrupt:
-        say("sdvg: interrupted; what follows is what there is")
+        say("sdvg: interrupted; these are the results so far")
         show(interrupted=True)
         return INTERRUPTED
     except Exception:
-        # Minutes of measuring are not to be lost with the one execution that fails.
+        # One execution that fails should not cost us minutes of measurements.
         if done:
             show(interrupted=True)
         raise
@@ -214,7 +218,7 @@ def _variants(options: argparse.Namespace, request: PlanRequest) -> tuple[Varian
 
 
 def say(text: str) -> None:
-    """Tell of the progress, beside what is printed for others to read."""
+    """Report progress on stderr, apart from the results on stdout."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -225,15 +229,15 @@ def _request(options: argparse.Namespace, base: PlanRequest) -> PlanRequest:
     if options.size:
         changes["width"], changes["height"] = parse_size(options.size)
     if changes.get("reward_dtype") == "bfloat16":
-        raise BadInput("expected --reward-dtype float32 or float16, but got bfloat16; use float16")
+        raise BadInput("the scorer runs in float32 or float16, but --reward-dtype is bfloat16; use float16")
     return replace(base, **changes)
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """Read a size such as 832x480. Raises `BadInput` if it is none."""
+    """Read a size such as 832x480. Raises `BadInput` if `text` is not one."""
     width, cross, height = text.partition("x")
     if not (cross and width.isdecimal() and height.isdecimal()):
-        raise BadInput(f"expected a size such as 832x480, but got {text!r}; give width, x and height in pixels")
+        raise BadInput(f"a size reads such as 832x480, but got {text!r}; give width, x and height in pixels")
     return int(width), int(height)
 
 
@@ -246,8 +250,8 @@ def _routes(options: argparse.Namespace, blocks: int) -> tuple[Route, ...]:
 def _device(name: str, scale: Scale) -> torch.device:
     if scale.device == "cuda" and not (name.startswith("cuda") and torch.cuda.is_available()):
         raise BadInput(
-            f"expected a CUDA device for the full-size models, but got {name} and "
-            f"{'there is one' if torch.cuda.is_available() else 'there is none here'}; bench --scale tiny runs on "
-            "any machine, and so do plan, demo, study and doctor"
+            f"the full-size models need a CUDA device, but got {name} and "
+            f"{'there is one' if torch.cuda.is_available() else 'this machine has none'}; bench --scale tiny runs "
+            "on any machine, and so do plan, demo, study and doctor"
         )
     return check_device(name)

@@ -1,7 +1,7 @@
 """Make a short video with the embedded models, on any machine.
 
-They are a complete miniature of the real system, trained on a small world of moving shapes (sdvg_core/pocket): same
-classes, same file formats, same loaders.
+They are a complete miniature of the real system, with the same classes, file formats and loaders, trained on a
+small world of moving shapes (sdvg_core/pocket).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make one video with the embedded set, and say what is worth looking at."""
+    """Make one video with the embedded models, and list the files worth looking at."""
     scene = parse(options.prompt)
     request = VideoRequest(
         blocks=options.blocks,
@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
     check_writable(options.output)
     if not options.json:
         print(
-            f"Two tiny models will make {request.blocks} blocks of {scene.text!r}: one drafts each, every frame of "
-            "the draft is scored, and the other, larger and slower, remakes what falls short."
+            f"Two tiny models will make {request.blocks} blocks of {scene.text!r}. One drafts each block, and "
+            "every frame of the draft is scored. The other, larger and slower, remakes blocks that score too low."
         )
     began = time.perf_counter()
     meant = pocket_options()

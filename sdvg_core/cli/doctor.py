@@ -1,4 +1,4 @@
-"""Say what is installed, which devices and model files there are, what is missing and where to get it."""
+"""List what is installed, the devices, the model files, and what is missing with where to get it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def examine(models: Path) -> dict[str, Any]:
-    """Return versions, devices, attention kernels, and each model file with what it is or where to get it."""
+    """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
     found = find_models(models)
     return {
         "sdvg": __version__,
@@ -91,7 +91,7 @@ def _devices() -> list[dict[str, Any]]:
 
 
 def _attention() -> dict[str, Any]:
-    """Return what `auto` takes for the published models, and of every kernel why it would not work, or nothing."""
+    """Return the kernel `auto` takes for the published models, and for each kernel why it would not work, if so."""
     cuda = torch.cuda.is_available()
     model: dict[str, Any] = {
         "device": torch.device("cuda", 0) if cuda else torch.device("cpu"),
@@ -111,7 +111,7 @@ def describe(findings: dict[str, Any]) -> list[str]:
         memory = f", {device['free_gb']:.1f} of {device['total_gb']:.1f} GB free" if "free_gb" in device else ""
         lines.append(f"  {device['name']:8} {device['what']}{memory}")
     if len(findings["devices"]) == 1:
-        lines.append("  no CUDA device: demo, inspect and doctor work; the real pair would take hours a video")
+        lines.append("  no CUDA device: demo, inspect and doctor work; the real pair would take hours per video")
     lines += ["", f"Attention (auto takes {findings['attention']['auto']})"]
     for name, refusal in findings["attention"]["kernels"].items():
         lines.append(f"  {name:8} {'NO: ' + refusal if refusal else 'available'}")

@@ -1,7 +1,7 @@
 """Make videos from prompts.
 
-Writes video.mp4, latents.safetensors, report.json and route.png into the output folder; with a list of prompts,
-into one numbered folder each.
+Writes video.mp4, latents.safetensors, report.json and route.png into the output folder; for a list of prompts, into
+one numbered folder per prompt.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .options import (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", help="what the video is to show")
+    prompt.add_argument("--prompt", help="what the video should show")
     prompt.add_argument("--prompt-file", type=Path, help="prompts, one video per line")
     prompt.add_argument(
         "--prompt-schedule",
         type=Path,
-        help="prompts of one video: per line the block (from 1) it holds from, a colon, the text",
+        help="prompts of one video; each line has the first block it applies to (from 1), a colon, the text",
     )
     parser.add_argument("--output", type=Path, default=Path("out"), help="folder to write into (default ./out)")
-    parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line a video")
+    parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line per video")
     add_video_options(parser)
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
-        "--continue-from", type=Path, metavar="LATENTS", help="latents.safetensors of a clip to go on from"
+        "--continue-from", type=Path, metavar="LATENTS", help="latents.safetensors of a clip to continue"
     )
     begin.add_argument("--start-image", type=Path, metavar="PICTURE", help="the video's first frame")
     add_router_options(parser)

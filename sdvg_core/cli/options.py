@@ -1,4 +1,4 @@
-"""The options of `generate` and `demo`, and the values they stand for."""
+"""The options of `generate` and `demo`, and the configs built from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..pipeline.request import VideoRequest
 
 
 def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
-    """What the video is to be."""
+    """Declare the options that describe the video."""
     group = parser.add_argument_group("video")
     if size:
         group.add_argument("--width", type=int, help="pixels, a multiple of 16 (default 832)")
@@ -32,71 +32,74 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
         "--drafter-context",
         choices=get_args(DrafterContext),
         default="committed",
-        help="whose blocks the drafter goes on from: the video's (default) or its own drafts",
+        help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
     )
     group.add_argument(
         "--overlap",
         action="store_true",
-        help="start generating the next block while the newest is decoded: the same video, in more memory",
+        help="start generating the next block while the newest is decoded; same video, more memory",
     )
     group.add_argument(
         "--resume",
         action="store_true",
-        help="go on after the last block of the same command if it was stopped; leave whole videos as they are",
+        help="continue the same command after its last block if it was stopped; keep finished videos",
     )
     group.add_argument(
         "--prompt-in-report",
         action="store_true",
-        help="write the prompts into report.json and route.png; without it report.json has a hash of each",
+        help="write the prompts into report.json and route.png; otherwise report.json has only a hash of each",
     )
 
 
 def add_router_options(parser: argparse.ArgumentParser) -> None:
-    """Who makes a block. The defaults are the paper's."""
+    """Declare the router's options. The defaults are the paper's."""
     group = parser.add_argument_group("router", "who makes a block; the defaults are the paper's")
     defaults = RouterConfig()
     group.add_argument("--policy", choices=get_args(Policy), default=defaults.policy)
     group.add_argument(
-        "--tau", type=float, default=defaults.tau, help="keep a draft from this score on (default -0.7)"
+        "--tau", type=float, default=defaults.tau, help="keep a draft that scores at least this (default -0.7)"
     )
     group.add_argument("--aggregation", choices=get_args(Aggregation), default=defaults.aggregation)
     group.add_argument("--quantile", type=float, default=defaults.quantile, help="for --aggregation quantile")
     group.add_argument(
         "--rate", type=float, default=defaults.rate, help="chance that --policy random keeps a draft"
     )
-    group.add_argument("--router-seed", type=int, default=defaults.seed, help="of --policy random")
+    group.add_argument("--router-seed", type=int, default=defaults.seed, help="seed of --policy random")
     group.add_argument(
         "--draft-share",
         type=float,
         default=defaults.draft_share,
-        help="share of blocks --policy percentile wants drafted",
+        help="share of all blocks that --policy percentile wants drafted",
     )
     group.add_argument(
         "--script",
-        help="for --policy scripted, a letter per block of the clip, such as raaraaaaa: a and r score the draft, "
-        "then keep or reject it; d keeps it unscored; t lets the target make the block",
+        help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "
+        "then keep or reject it; d keeps it without scoring; t lets the target make the block",
     )
     group.add_argument("--no-force-first", action="store_true", help="let the drafter make the first block too")
     group.add_argument(
-        "--bail-out", type=int, default=0, help="target-only after so many rejections in a row (0: never)"
+        "--bail-out", type=int, default=0, help="target-only after this many rejections in a row (0: never)"
     )
     group.add_argument(
-        "--repair-step", type=int, default=0, help="on rejection, go on after so many of the draft's steps"
+        "--repair-step",
+        type=int,
+        default=0,
+        help="on rejection, the target continues after this many of the draft's steps (0: starts from noise)",
     )
     group.add_argument(
-        "--gate-prompt", help="what the scorer reads instead of the prompt; it sees 35 tokens at most"
+        "--gate-prompt", help="text the scorer reads instead of the prompt; it sees only the first 35 tokens"
     )
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Which files, and how they are run."""
-    group = parser.add_argument_group("models", "what is not given is looked for in --models under its usual name")
+    """Declare the options for the model files and how they run."""
+    group = parser.add_argument_group("models", "files not given are taken from --models by their usual names")
     group.add_argument("--models", type=Path, default=Path("models"), help="folder of models (default ./models)")
     for known in KNOWN_FILES:
         group.add_argument(
             f"--{known.role.replace('_', '-')}", type=Path, metavar="FILE", help=f"usually {known.names[0]}"
         )
-    group.add_argument("--tokenizer", type=Path, help="of the text encoder, if its file holds none")
+    group.add_argument("--tokenizer", type=Path, help="for the text encoder, if its file has none")
     for role in ("drafter", "target"):
         names = ", ".join((AUTO, *PRESETS))
         group.add_argument(f"--{role}-preset", default=AUTO, metavar="PRESET", help=f"one of {names}")
@@ -104,24 +107,26 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             f"--{role}-cache", choices=("recompute", "incremental"), help="context policy", dest=f"{role}_policy"
         )
         group.add_argument(
-            f"--{role}-context-frames", type=int, metavar="N", help="latent frames passed anew (recompute)"
+            f"--{role}-context-frames", type=int, metavar="N", help="latent frames of context (recompute)"
         )
         group.add_argument(f"--{role}-window", type=int, metavar="N", help="latent frames kept (incremental)")
         group.add_argument(
-            f"--{role}-sink", type=int, metavar="N", help="first latent frames that stay (incremental)"
+            f"--{role}-sink", type=int, metavar="N", help="first latent frames that never leave (incremental)"
         )
     group.add_argument("--block-frames", type=int, metavar="N", help="latent frames per block, for both models")
     group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
     group.add_argument(
-        "--crop", choices=("center", "squash", "tiles"), default="center", help="what the scorer sees of a frame"
+        "--crop", choices=("center", "squash", "tiles"), default="center", help="part of a frame the scorer sees"
     )
 
 
 def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """Where and how precisely the models compute."""
+    """Declare the options for devices and dtypes."""
     group = parser.add_argument_group("devices")
-    group.add_argument("--device", default="cpu", help="of drafter and target: cpu, cuda, cuda:1 ... (default cpu)")
-    group.add_argument("--side-device", help="of text encoder, VAE and scorer (default: --device)")
+    group.add_argument(
+        "--device", default="cpu", help="for drafter and target: cpu, cuda, cuda:1 ... (default cpu)"
+    )
+    group.add_argument("--side-device", help="for text encoder, VAE and scorer (default: --device)")
     names = list(DTYPES)
     group.add_argument("--dtype", choices=names, help="of drafter and target (default: as stored)")
     group.add_argument("--vae-dtype", choices=names, default="float32")
@@ -129,7 +134,7 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         "--vae-layers",
         choices=get_args(VaeLayers),
         default="diffusers",
-        help="order of the VAE's work: diffusers' own (default), a CPU's for tiny widths, a GPU's for float16",
+        help="diffusers' own (default), lean (CPU, miniature), channels-last or planes (GPU, half precision)",
     )
     group.add_argument("--text-dtype", choices=names, default="bfloat16")
     group.add_argument("--reward-dtype", choices=names, default="float32")
@@ -137,29 +142,29 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_kernel_options(group: argparse._ArgumentGroup) -> None:
-    """How the transformers attend, and what they keep."""
+    """Declare the options for attention, the K/V cache and compilation."""
     group.add_argument(
         "--attention",
         choices=get_args(Attention),
         default=AUTO,
-        help="kernel of drafter and target; auto is the best exact one, sage rounds to 8 bits (default auto)",
+        help="kernel for drafter and target; auto takes the best exact one, sage rounds to 8 bits (default auto)",
     )
     group.add_argument(
         "--kv-dtype",
         choices=get_args(KvDtype),
         default=AUTO,
-        help="what keys and values are kept in: as computed (default auto), or rounded to half of bfloat16's bytes",
+        help="of the K/V cache: as computed (default auto), or rounded to 8 bits, half the bytes of bfloat16",
     )
     group.add_argument(
         "--compile",
         choices=get_args(CompileMode),
         default="off",
-        help="compile the transformers and the VAE decoder (default)",
+        help="off (used if not given), or default: compile the transformers and the VAE decoder",
     )
 
 
 def video_request(options: argparse.Namespace) -> VideoRequest:
-    """Return what is asked for. Raises `BadInput` for values that cannot be."""
+    """Return the video asked for. Raises `BadInput` for impossible values."""
     return VideoRequest(
         blocks=options.blocks,
         seed=options.seed,
@@ -176,7 +181,7 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 def router_config(options: argparse.Namespace) -> RouterConfig:
     """Return the router's settings."""
     if options.policy == "scripted" and options.script is None:
-        raise BadInput("expected a script for the policy scripted, but got none; add --script raaraaaaa")
+        raise BadInput("the policy scripted needs a script, but there is none; add --script raaraaaaa")
     return RouterConfig(
         policy=options.policy,
         tau=options.tau,
@@ -193,7 +198,7 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
 
 
 def load_options(options: argparse.Namespace) -> LoadOptions:
-    """Return how the models are to be run."""
+    """Return how to load and run the models."""
     return LoadOptions(
         drafter=_model_options(options, "drafter"),
         target=_model_options(options, "target"),
@@ -210,7 +215,7 @@ def load_options(options: argparse.Namespace) -> LoadOptions:
 
 
 def execution(options: argparse.Namespace, vae_layers: VaeLayers) -> Execution:
-    """Return how the models are executed."""
+    """Return the execution options."""
     return Execution(
         attention=options.attention,
         kv_dtype=options.kv_dtype,
@@ -232,9 +237,9 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
 
 
 def model_files(options: argparse.Namespace, *, scorer: bool = True) -> ModelFiles:
-    """Return the files of the run. `scorer`: whether it scores anything.
+    """Return the files of the run. `scorer`: whether the run needs one.
 
-    Raises `BadInput` naming every file that is missing, and where to get it.
+    Raises `BadInput` that names every missing file and where to get it.
     """
     found = find_models(options.models)
     known_files = [known for known in KNOWN_FILES if scorer or known.role not in ("reward", "vocabulary")]
@@ -243,11 +248,11 @@ def model_files(options: argparse.Namespace, *, scorer: bool = True) -> ModelFil
     if missing:
         first = missing[0]
         raise BadInput(
-            f"expected {' and '.join(known.role for known in missing)}, but none was given or found in "
+            f"the run needs {' and '.join(known.role for known in missing)}, but none was given or found in "
             f"{options.models}; get {first.names[0]} from {first.source}, or run python -m sdvg_core doctor"
         )
     needed = {role: path for role, path in paths.items() if path is not None}
     for role, path in needed.items():
         if not path.exists():
-            raise BadInput(f"expected the {role} at {path}, but there is nothing; check the path")
+            raise BadInput(f"the {role} should be at {path}, but there is no such file or folder; check the path")
     return ModelFiles(**needed, tokenizer=options.tokenizer)

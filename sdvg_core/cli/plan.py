@@ -1,7 +1,7 @@
-"""Say what of the real pair fits in a GPU's memory, how, and how long a block would take.
+"""Say how the real pair fits in a GPU's memory, and how long a block would take.
 
-Bytes follow from the models' sizes, seconds from published rates; nothing is loaded. Without --vram: this machine's
-GPU, or a table of the usual sizes where there is none.
+Bytes are computed from the models' sizes, seconds from published rates; nothing is loaded. Without --vram, plans
+for this machine's GPU, or prints a table of the usual sizes if it has none.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from ..plan.request import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from ..plan.text import plan_table
 
 USUAL = (12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
-# Memory is sold in units of 2^30 bytes; a plan counts in 1e9, and leaves the difference to the driver.
+# Memory is sold in units of 2^30 bytes. A plan counts in 1e9 and leaves the difference to the driver.
 SOLD_UNIT = 2**30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--vram", type=float, nargs="+", metavar="GB", help="as sold, such as 24 (default: of this machine's GPU)"
+        "--vram", type=float, nargs="+", metavar="GB", help="as sold, such as 24 (default: this machine's GPU)"
     )
     parser.add_argument("--json", action="store_true", help="print the plans as JSON, one line each")
     video = parser.add_argument_group("video")
     video.add_argument("--width", type=int, default=832, help="pixels, a multiple of 16 (default 832)")
     video.add_argument("--height", type=int, default=480, help="pixels, a multiple of 16 (default 480)")
     video.add_argument("--blocks", type=int, default=9, help="blocks of latent frames (default 9)")
-    video.add_argument("--steps", type=int, default=4, help="denoising steps of a block (default 4)")
+    video.add_argument("--steps", type=int, default=4, help="denoising steps per block (default 4)")
     video.add_argument(
         "--rejected",
         type=float,
         default=PAPER_REJECTED,
         metavar="SHARE",
-        help=f"of the blocks after the first (default {PAPER_REJECTED}, the paper's at tau -0.7)",
+        help=f"of the blocks after the first (default {PAPER_REJECTED}, as in the paper at tau -0.7)",
     )
     models = parser.add_argument_group("models")
     for role, size, preset in (("drafter", "1.3B", "self-forcing-1.3b"), ("target", "14B", "krea-14b")):
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument("--overlap", action="store_true", help="as in generate")
     device = parser.add_argument_group("device")
     device.add_argument(
-        "--side-device", action="store_true", help="VAE and scorer are on a second device; --vram is of the first"
+        "--side-device", action="store_true", help="VAE and scorer use a second device; --vram is for the first"
     )
     device.add_argument(
         "--pcie",
@@ -68,11 +68,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GB_PER_SECOND",
         help="from main memory to the GPU (default 20: PCIe 4.0 x16, pinned; assumed, not measured)",
     )
-    device.add_argument("--rates", choices=list(RATES), help="whose published speed to predict with")
+    device.add_argument("--rates", choices=list(RATES), help="GPU whose published speed to predict with")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a plan for every amount of memory."""
+    """Print a plan for each amount of memory."""
     request = PlanRequest(
         width=options.width,
         height=options.height,
@@ -109,11 +109,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def device_gigabytes() -> float:
-    """Return the memory of this machine's first GPU as it is sold."""
+    """Return the memory of this machine's first GPU, in GB as sold."""
     return torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT
 
 
 def _guess_rates() -> Rates:
-    """Return the rates of the published device that is most like this machine's."""
+    """Return the published rates of the device most like this machine's."""
     name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else ""
     return H100 if any(part in name for part in ("H100", "H200", "GH200", "B200")) else A6000

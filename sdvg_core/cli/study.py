@@ -1,7 +1,7 @@
 """Run a protocol of configurations over prompts and seeds, and compare them.
 
 Writes rows.jsonl, gains.jsonl, summary.json, table.md and plots into the output folder. It can be interrupted at
-any moment: the next call with the same options makes what is missing, and nothing twice.
+any time: run it again with the same options and it makes only what is missing.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ CALIBRATION = (TARGET_ONLY, "reward-min@*")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--output", type=Path, default=Path("out/study"), help="folder to write into, and to go on in"
+        "--output", type=Path, default=Path("out/study"), help="folder to write into, or to continue in"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
-    parser.add_argument("--no-plots", action="store_true", help="leave the plots out, which need matplotlib")
+    parser.add_argument("--no-plots", action="store_true", help="make no plots (they need matplotlib)")
     _add_protocol_options(parser)
     _add_calibration_options(parser)
     _add_work_options(parser)
@@ -73,29 +73,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("protocol", "the embedded models and their world, unless models are given")
     group.add_argument("--prompts", type=int, default=50, metavar="N", help="how many prompts (default 50)")
-    group.add_argument("--prompt-file", type=Path, help="prompts, one per line; the first N of them are taken")
+    group.add_argument("--prompt-file", type=Path, help="prompts, one per line; the first N are used")
     group.add_argument("--seeds", type=int, nargs="+", default=[42], metavar="SEED", help="default 42")
     group.add_argument(
-        "--configurations", nargs="+", default=[], metavar="NAME", help="some only; patterns such as 'reward-min@*'"
+        "--configurations",
+        nargs="+",
+        default=[],
+        metavar="NAME",
+        help="only these; patterns work, as in 'reward-min@*'",
     )
     group.add_argument("--tau", type=float, nargs="+", metavar="TAU", help="thresholds of the reward sweeps")
-    group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames of a video (default 9)")
+    group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames per video (default 9)")
     group.add_argument("--width", type=int, help="pixels (default 64; 832 with given models)")
     group.add_argument("--height", type=int, help="pixels (default 64; 480 with given models)")
     group.add_argument("--no-gains", action="store_true", help="do not measure what the target would have gained")
     group.add_argument(
         "--external",
         metavar="COMMAND",
-        help="also measure with a program: 'score.py {video} {prompt}' prints a number",
+        help="also measure with a program that prints a number, such as 'score.py {video} {prompt}'",
     )
     group.add_argument("--external-timeout", type=float, default=600.0, metavar="SECONDS", help="default 600")
-    group.add_argument("--fps", type=float, default=16.0, help="of the mp4 for the program (default 16)")
+    group.add_argument("--fps", type=float, default=16.0, help="of the mp4 that program reads (default 16)")
 
 
 def _add_calibration_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("calibration")
     group.add_argument(
-        "--calibrate", action="store_true", help="choose tau for a draft share or a speed-up instead"
+        "--calibrate", action="store_true", help="instead, choose tau for a draft share or a speed-up"
     )
     goal = group.add_mutually_exclusive_group()
     goal.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
@@ -104,19 +108,19 @@ def _add_calibration_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_work_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("work")
-    group.add_argument("--workers", type=int, metavar="N", help="processes (default: a core each; 1 on a GPU)")
+    group.add_argument("--workers", type=int, metavar="N", help="processes (default: one per core; 1 on a GPU)")
     group.add_argument("--ray", metavar="ADDRESS", help="spread the work over a Ray cluster: its address, or local")
     group.add_argument(
         "--memory",
         type=float,
         default=1.0,
         metavar="GB",
-        help="of decoded blocks to share, per worker; 0 shares none",
+        help="for shared decoded blocks, per worker; 0 shares none",
     )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make what is missing, then say what all of it says."""
+    """Make what is missing, then summarise everything."""
     _check(options)
     check_writable(options.output)
     job = _job(options)
@@ -132,7 +136,7 @@ def _go_on(options: argparse.Namespace, job: WorkerOptions, plan: Plan) -> int:
     wanted = len(plan.pairs) * len(plan.configurations)
     say(
         f"{len(plan.prompts)} prompts, {len(plan.seeds)} seeds, {len(plan.configurations)} configurations: "
-        f"{len(notebook.rows_of(plan))} of {wanted} rows are there"
+        f"{len(notebook.rows_of(plan))} of {wanted} rows are done"
     )
     try:
         fill(notebook, plan, partial(_embed, job), partial(_work, options, job), say)
@@ -141,7 +145,7 @@ def _go_on(options: argparse.Namespace, job: WorkerOptions, plan: Plan) -> int:
     except KeyboardInterrupt:
         kept = len(notebook.rows_of(plan))
         print(
-            f"sdvg: interrupted; {kept} rows are kept in {options.output}, and the next call goes on",
+            f"sdvg: interrupted; {kept} rows are kept in {options.output}; run it again to continue",
             file=sys.stderr,
         )
         return INTERRUPTED
@@ -151,20 +155,20 @@ def _go_on(options: argparse.Namespace, job: WorkerOptions, plan: Plan) -> int:
 def _check(options: argparse.Namespace) -> None:
     for name in ("prompts", "blocks"):
         if getattr(options, name) < 1:
-            raise BadInput(f"expected --{name} of at least 1, but got {getattr(options, name)}; ask for 1 or more")
+            raise BadInput(f"--{name} must be at least 1, but is {getattr(options, name)}; ask for 1 or more")
     for name in ("width", "height"):
         if (getattr(options, name) or 16) % 16 or (getattr(options, name) or 16) < 16:
-            raise BadInput(f"expected --{name} as a multiple of 16, but got {getattr(options, name)}; round it")
+            raise BadInput(f"--{name} must be a multiple of 16, but is {getattr(options, name)}; round it")
     if options.workers is not None and options.workers < 1:
-        raise BadInput(f"expected --workers of at least 1, but got {options.workers}; give 1 or more")
+        raise BadInput(f"--workers must be at least 1, but is {options.workers}; give 1 or more")
     if options.calibrate and options.draft_share is None and options.speed_up is None:
-        raise BadInput("expected a goal to calibrate for, but got none; add --draft-share 0.8 or --speed-up 1.5")
+        raise BadInput("--calibrate needs a goal, but there is none; add --draft-share 0.8 or --speed-up 1.5")
     if not (options.no_plots or options.calibrate):
         check_plots()
 
 
 def _job(options: argparse.Namespace) -> WorkerOptions:
-    """Return the models and what is made with them. Raises `BadInput` if they cannot be loaded or do not fit."""
+    """Return the models and what to make with them. Raises `BadInput` if they cannot be loaded or do not fit."""
     given = options.models or any(getattr(options, known.role) for known in KNOWN_FILES)
     load = load_options(options)
     if given:
@@ -187,13 +191,13 @@ def _job(options: argparse.Namespace) -> WorkerOptions:
 
 
 def _plan(options: argparse.Namespace, job: WorkerOptions) -> Plan:
-    """Return what is to be covered. Raises `BadInput` for prompts that are outside the pocket world."""
+    """Return what the study covers. Raises `BadInput` for prompts outside the pocket world."""
     if options.prompt_file:
         prompts: Sequence[str] = [schedule.texts[0] for schedule in read_prompt_list(options.prompt_file)]
     elif job.pocket:
         prompts = held_out_prompts(options.prompts)
     else:
-        raise BadInput("expected prompts for the given models, but got none; add --prompt-file FILE")
+        raise BadInput("the given models need prompts, but there are none; add --prompt-file FILE")
     prompts = tuple(dict.fromkeys(prompts))[: options.prompts]
     if job.pocket:
         for prompt in prompts:
@@ -229,7 +233,7 @@ def _work(options: argparse.Namespace, job: WorkerOptions, units: Sequence[Unit]
 
 
 def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
-    """Write summary, table and plots, and name them."""
+    """Write summary, table and plots, and list the files."""
     summary = summarise_study(notebook, plan)
     text = table_text(summary)
     with staged_outputs(options.output) as staging:

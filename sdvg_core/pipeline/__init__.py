@@ -1,4 +1,4 @@
-"""From files to a video: loading, checking, rendering, resuming."""
+"""From model files to a video: loading, checking, rendering, resuming."""
 
 from .loading import check_models, load_models
 from .options import LoadOptions, ModelOptions

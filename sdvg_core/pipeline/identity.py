@@ -1,4 +1,4 @@
-"""What a video follows from, in words, so that two requests can be told apart without loading a model."""
+"""Everything that determines a video, as text, so that requests can be compared without loading a model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .request import VideoRequest
 
 Identity = Mapping[str, str]
-# This many pieces of a file of weights are looked at, evenly spread: another training changes every one of them.
+# How many pieces of a weight file are hashed, evenly spread. Different training changes every one of them.
 PIECES, PIECE_BYTES = 64, 1 << 16
 
 
@@ -29,7 +29,7 @@ def identify(
     prompt: PromptSchedule,
     gate_prompt: str | None = None,
 ) -> Identity:
-    """Return everything that a video's bits follow from, by name: two that are equal make the same video."""
+    """Return everything that determines a video's bits, by name. Equal identities make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     begin = {name: getattr(request, name) for name in ("continue_from", "start_image")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
@@ -44,7 +44,7 @@ def identify(
 
 
 def _arithmetic(load: LoadOptions) -> dict[str, Any]:
-    """Return everything of how models run that changes a bit of what they make; the overlap does not."""
+    """Return every execution setting that changes bits of the output; overlap changes none."""
     settings = asdict(load)
     execution: dict[str, Any] = settings.pop("execution")
     del execution["overlap"]
@@ -52,18 +52,18 @@ def _arithmetic(load: LoadOptions) -> dict[str, Any]:
 
 
 def differences(then: Identity, now: Identity) -> str:
-    """Return what differs, for people: `seed (then 42, now 43), tau (...)`."""
+    """Return what differs, for people to read: `seed (then 42, now 43), tau (...)`."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
     return ", ".join(f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names)
 
 
 def digest_of(identity: Identity) -> str:
-    """Return a hash of an identity, from which nothing of it can be read."""
+    """Return a hash of an identity, which reveals nothing of it."""
     return hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode()).hexdigest()
 
 
 def fingerprint(path: Path) -> str:
-    """Return a hash of a file's size and of pieces of it, or of all files beside an index or in a folder."""
+    """Return a hash of a file's size and pieces of it; for an index or a folder, of all files in that folder."""
     if path.is_file() and not path.name.endswith(".index.json"):
         return _of_file(path)
     folder = path if path.is_dir() else path.parent

@@ -1,4 +1,4 @@
-"""Say what a file of weights is, and whether the part of a run that it is would load, without loading it."""
+"""Say what a weight file is, and whether it would load as that part of a run, without loading it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..text.umt5 import open_umt5
 
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
-    "trained to continue block by block; whoever published it can tell."
+    "trained to continue block by block; its publisher can tell."
 )
 
 
@@ -33,7 +33,7 @@ class Inspection:
 
     `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
     number of tensors. `config`, `preset`: None unless it would load. `reason`: why it would not load. `notes`:
-    what a reader must know beside.
+    what else a reader must know.
     """
 
     file: str
@@ -56,7 +56,7 @@ class Inspection:
         return {**dataclasses.asdict(self), "dtypes": dict(self.dtypes)}
 
     def __str__(self) -> str:
-        """Return the same for people, one finding a line."""
+        """Return the same for people, one finding per line."""
         return "\n".join(f"{label:<13}{value}" for label, value in self._lines() if value)
 
     def _lines(self) -> list[tuple[str, str]]:
@@ -112,7 +112,7 @@ def inspect_file(path: str | Path) -> Inspection:
     )
 
 
-# What each of the other parts' own loaders check before they read a weight.
+# For each other part, the check its loader makes before it reads a weight.
 OTHER_PARTS: Mapping[str, Callable[[WeightFile], object]] = {
     VAE: lambda file: open_wan_vae(file.path),
     TEXT_ENCODER: lambda file: open_umt5(file.path),
@@ -129,7 +129,7 @@ def _preset(config: WanConfig) -> str | None:
     try:
         return guess_preset(config).name
     except BadInput:
-        return None  # a size of its own: there is nothing to suggest, and the file loads all the same
+        return None  # an unpublished size: there is nothing to suggest, but the file loads
 
 
 def _dtypes(file: WeightFile) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The committed blocks of a video that is being made, one file each, so that a run that was stopped can go on."""
+"""The committed blocks of an unfinished video, one file each, so that a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ SUFFIX = ".safetensors"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A committed block: its latents `b c t h w`, and how it came about."""
+    """A committed block: its latents `b c t h w` and its record."""
 
     latents: Tensor
     record: BlockRecord
 
 
 class Journal:
-    """The blocks that have been committed so far, in a folder that is made with the first of them."""
+    """The blocks committed so far, in a folder that is created with the first one."""
 
     def __init__(self, folder: Path, identity: Identity) -> None:
-        """Read what an earlier run of the same request left. Raises `BadInput` if a file is damaged."""
+        """Read the blocks an earlier run of the same request left. Raises `BadInput` if a file is damaged."""
         self._folder, self._identity = folder, dict(identity)
         self.before = tuple(_read(path) for path in _files(folder))
         self.blocks = len(self.before)
 
     @property
     def digest(self) -> str:
-        """What tells, in the finished files, which request they are the answer to."""
+        """A hash that marks the finished files as the result of this request."""
         return digest_of(self._identity)
 
     def add(self, latents: Tensor, record: BlockRecord) -> None:
-        """Put a block on the disk; it's there whole when this returns, or not at all."""
+        """Write a block to disk, whole or not at all."""
         self._folder.mkdir(exist_ok=True)
         part = self._folder.parent / "block.part"
         save_latents(part, latents, {"request": self._identity, "record": record_to_dict(record)})
@@ -54,29 +54,30 @@ class Journal:
 
 
 def find_unfinished(folder: Path, identity: Identity) -> Path | None:
-    """Return the hidden folder in `folder` of the run to go on with, the longest one, or None if there is none.
+    """Return the hidden folder in `folder` of the run to resume, the longest one, or None if there is none.
 
-    Raises `BadInput` if what lies there was to become another video, naming what differs, or is being made now.
+    Raises `BadInput` if the unfinished video there is another one, naming what differs, or is being made right now.
     """
     requests = {work: _request(work / JOURNAL) for work in unfinished_in(folder)}
     stopped = [work for work in requests if not is_going_on(work)]
     same = [work for work, request in requests.items() if request == identity]
     if same and not set(same) & set(stopped):
         raise BadInput(
-            f"expected a run that was stopped in {folder}, but it is still going on; wait for it, or stop it first"
+            f"only a stopped run can be resumed, but the one in {folder} is still running; wait for it, or stop "
+            "it first"
         )
     if stopped and not same:
         newest = max(stopped, key=lambda work: work.stat().st_mtime)
         raise BadInput(
-            f"expected the request that the unfinished video in {folder} was begun with, but not the same are: "
-            f"{differences(requests[newest], identity)}; repeat it as it was, or leave --resume out to begin anew"
+            f"to resume, the request must be that of the unfinished video in {folder}, but these differ: "
+            f"{differences(requests[newest], identity)}; repeat it unchanged, or leave --resume out to start over"
         )
     ready = [work for work in same if work in stopped]
     return max(ready, key=lambda work: len(list(_files(work / JOURNAL))), default=None)
 
 
 def drop_unfinished(folder: Path, identity: Identity) -> None:
-    """Remove what stopped runs of this request left in `folder`, where the video is whole by now."""
+    """Remove what stopped runs of this request left in `folder`, now that the video is finished."""
     for work in unfinished_in(folder):
         if _request(work / JOURNAL) == identity:
             throw_away(work)
@@ -96,7 +97,7 @@ def _files(folder: Path) -> Iterator[Path]:
 def _read(path: Path) -> Entry:
     saved, where = load_latents(path), f"{path.name} of the unfinished video"
     record = record_from_dict(take(saved.metadata, "record", (dict,), where), where)
-    # A copy, because the file is removed when the video is whole.
+    # A copy, because the file is removed when the video is finished.
     return Entry(saved.latents.clone(), record)
 
 

@@ -1,4 +1,4 @@
-"""A video's latents as a file, from which a later run goes on."""
+"""A video's latents as a file that a later run can continue from."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..errors import BadInput
 from ..files.small_files import parse_json
 
 KEY = "latents"
-# One JSON text under one name: safetensors writes several names in any order, and the bytes should not vary.
+# One JSON text under one key: safetensors writes several keys in any order, and the bytes should not vary.
 METADATA = "sdvg"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedLatents:
-    """Latents `b c t h w` as they were saved, in their own dtype, and what was noted beside them."""
+    """Latents `b c t h w` as saved, in their own dtype, with their metadata."""
 
     latents: Tensor
     metadata: Mapping[str, Any]
@@ -37,32 +37,29 @@ def save_latents(path: Path, latents: Tensor, metadata: Mapping[str, Any]) -> No
 
 
 def load_latents(path: Path) -> SavedLatents:
-    """Read latents that were saved here, or by anyone under the same name and layout.
+    """Read latents saved by `save_latents`, or by any program that uses the same name and layout.
 
-    Raises `BadInput` if the file holds no tensor `latents`, or one of another shape or dtype, or one with NaN or
-    infinity.
+    Raises `BadInput` if the file has no tensor `latents`, or if it has another shape or dtype, NaN or infinity.
     """
     file = open_weights(path)
     if KEY not in file:
         held = ", ".join(sorted(file)[:4])
         raise BadInput(
-            f"expected a tensor named {KEY} in {path.name}, but it holds {held}; give a run's latents.safetensors"
+            f"there is no tensor named {KEY} in {path.name}, which holds {held}; give a run's latents.safetensors"
         )
     shape, dtype = file.info[KEY].shape, file.info[KEY].dtype
     if len(shape) != 5 or shape[0] != 1 or 0 in shape:
         raise BadInput(
-            f"expected latents of shape (1, channels, latent frames, height, width) in {path.name}, but they are "
-            f"{shape}; give the latents of one video"
+            f"latents must have the shape (1, channels, latent frames, height, width), but those in {path.name} "
+            f"have {shape}; give the latents of one video"
         )
     if dtype not in DTYPES:
         raise BadInput(
-            f"expected latents as float32, bfloat16 or float16 in {path.name}, but they are {dtype}; convert them"
+            f"latents must be float32, bfloat16 or float16, but those in {path.name} are {dtype}; convert them"
         )
     latents = file[KEY]
     if not bool(torch.isfinite(latents).all()):
-        raise BadInput(
-            f"expected finite latents in {path.name}, but some are NaN or infinity; make the video again"
-        )
+        raise BadInput(f"latents must be finite, but some in {path.name} are NaN or infinity; make the video again")
     return SavedLatents(latents, _metadata(file))
 
 
@@ -73,7 +70,7 @@ def _metadata(file: WeightFile) -> Mapping[str, Any]:
         values = None
     if not isinstance(values, dict):
         raise BadInput(
-            f"expected the metadata {METADATA} of {file.path.name} as a JSON object, but it is none; "
+            f"the metadata {METADATA} of {file.path.name} must be a JSON object, but is not; "
             "use the file as it was written"
         )
     return values

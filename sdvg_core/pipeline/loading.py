@@ -35,7 +35,7 @@ from .options import LoadOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checked:
-    """Models that can be loaded and fit one another, known by their headers; no weight has been read."""
+    """Models that can be loaded and fit together, as their headers tell; no weight has been read."""
 
     drafter: WanCheckpoint
     target: WanCheckpoint
@@ -46,7 +46,7 @@ class Checked:
 
     @property
     def shapes(self) -> tuple[WanShape, WanShape]:
-        """Drafter and target, as far as the engine looks at them before a run."""
+        """What the engine needs to know of drafter and target before a run."""
         return (
             WanShape.of("drafter", self.drafter.config, self.drafter_preset),
             WanShape.of("target", self.target.config, self.target_preset),
@@ -57,7 +57,7 @@ class Checked:
 class Loaded:
     """The parts of a run in memory.
 
-    `build`: makes the engine of one video, given what is called before every forward pass. `device`: of the
+    `build`: makes the engine for one video; takes the callback before every forward pass. `device`: of the
     transformers; `side`: of text encoder, VAE and scorer. `kernel_notes`: what a reader must know of the kernels.
     """
 
@@ -70,7 +70,7 @@ class Loaded:
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
-    """See from the files' headers that the models can be loaded and fit one another. Raises `BadInput` if not."""
+    """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
     device = check_device(options.device)
     parse_dtype(options.vae_dtype)
     check_text_dtype(parse_dtype(options.text_dtype))
@@ -103,9 +103,9 @@ def _check_pair(files: ModelFiles, drafter: WanCheckpoint, target: WanCheckpoint
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
-    """Return the embedding `(1, 512, c)` of every text; the encoder is in memory only while this runs.
+    """Return the embedding `(1, 512, c)` of each text. The encoder is in memory only while this runs.
 
-    Raises `BadInput` if the encoder makes numbers that are not finite.
+    Raises `BadInput` if the encoder returns NaN or infinity.
     """
     encoder = load_umt5(
         files.text_encoder,
@@ -125,7 +125,7 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 
 
 def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
-    """Load VAE, drafter and target, and the scorer if `files` has one."""
+    """Load VAE, drafter, target, and the scorer if `files` has one."""
     device, side, execution = check_device(options.device), options.side, options.execution
     codec = load_wan_vae(
         files.vae,
@@ -204,7 +204,7 @@ def _describe(
 
 
 def _attention(found: WanCheckpoint, options: LoadOptions, device: torch.device) -> AttentionBackend:
-    """Return the kernel for a checkpoint. Raises `BadInput` if the one asked for cannot be had."""
+    """Return the kernel for a checkpoint. Raises `BadInput` if the requested one is not available."""
     dtype = parse_dtype(options.dtype) if options.dtype else found.dtype
     name = options.execution.attention
     return choose_attention(name, device=device, dtype=dtype, head_dim=found.config.head_dim)

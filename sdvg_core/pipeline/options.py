@@ -17,7 +17,7 @@ from ..scorers.preprocess import Crop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How one transformer is run: a preset, and what replaces its values (None keeps them)."""
+    """How to run one transformer: a preset, and values that replace the preset's (None keeps it)."""
 
     preset: str = AUTO
     policy: Literal["recompute", "incremental"] | None = None
@@ -27,9 +27,9 @@ class ModelOptions:
     sink: int | None = None
 
     def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
-        """Return the preset for a checkpoint. `schedule`: replaces the preset's own.
+        """Return the preset for a checkpoint. `schedule` replaces the preset's own.
 
-        Raises `BadInput` if it is unknown or contradicts itself.
+        Raises `BadInput` if the preset is unknown or contradicts itself.
         """
         base = guess_preset(found.config) if self.preset == AUTO else get_preset(self.preset)
         names = ("policy", "block_frames", "context_frames", "window", "sink")
@@ -41,10 +41,10 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOptions:
-    """Where the models run, in what dtypes, and how.
+    """Where the models run, in which dtypes, and how.
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
-    the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None the presets'.
+    the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None for the presets'.
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)

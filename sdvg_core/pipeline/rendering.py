@@ -1,4 +1,4 @@
-"""One video: from loaded models and a request to the files that show it."""
+"""One video: from loaded models and a request to the output files."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ def render(
     on_pass: Callable[[str], None] = go_on,
     prompt_in_report: bool = False,
 ) -> RunReport:
-    """Make one video and write video, latents, report and picture into `staging`; return the report.
+    """Make one video; write video, latents, report and picture into `staging`; return the report.
 
-    Every block goes into `journal` as soon as it is committed; blocks that are in there already are not made again.
-    `on_pass`: called before every forward pass. `prompt_in_report`: also in the picture; else a hash stands for
-    every prompt.
+    Each block goes into `journal` once it is committed; blocks already in there are not made again. `on_pass`:
+    called before every forward pass. `prompt_in_report`: also in the picture; without it, each prompt is hashed.
     """
     run = _plan(loaded, loaded.build(before_pass=on_pass), request, beginning, conditions, journal.before)
     records = [entry.record for entry in journal.before]
@@ -97,7 +96,7 @@ def _check_unfinished(entries: Sequence[Entry], spans: Sequence[Span]) -> None:
     for number, entry in enumerate(entries):
         if number >= len(spans) or entry.record.span != spans[number]:
             raise BadInput(
-                f"block {number + 1} of the unfinished video is not the one that this request has there; leave "
+                f"block {number + 1} of the unfinished video is not the one this request has there; leave "
                 "--resume out to start over"
             )
 
@@ -113,7 +112,7 @@ def _report(
     texts = [condition.gate_text for _, condition in conditions.entries]
     notes = notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.kernel_notes)
     if resumed:
-        notes += (f"Blocks 1 to {resumed} of this run were made before it was interrupted; it went on from there.",)
+        notes += (f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.",)
     return assemble_report(
         run,
         records,

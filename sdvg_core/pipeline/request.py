@@ -1,4 +1,4 @@
-"""What one video is to be, and everything about it that can be judged before a weight is read."""
+"""What one video should be, and every check of it that needs no weights."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .loading import Checked
 
 WIDTH, HEIGHT = 832, 480
 """The paper's size."""
-# A generous guess: CRF 18 takes about half of it for a photograph in motion.
+# A generous guess: CRF 18 takes about half of that for a moving photograph.
 MP4_BYTES_PER_PIXEL = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoRequest:
-    """What one video is to be.
+    """What one video should be.
 
     `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480.
-    `continue_from`: the latents of a clip to continue; `start_image`: a picture that is to be the first frame.
+    `continue_from`: the latents of a clip to continue; `start_image`: a picture to use as the first frame.
     """
 
     blocks: int = 9
@@ -53,7 +53,7 @@ class VideoRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Beginning:
-    """A request that its models can fulfil: its size in pixels, and what the first new block follows.
+    """The start of a video that its models can make: its size in pixels, and what the first new block follows.
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1].
     """
@@ -65,7 +65,7 @@ class Beginning:
 
 
 def begin(request: VideoRequest, checked: Checked) -> Beginning:
-    """Judge a request by what the models' headers say. Raises `BadInput` for what they cannot make."""
+    """Check a request against the models' headers. Raises `BadInput` for a video they cannot make."""
     vae, patch = checked.vae, checked.target.config.patch_size[1]
     stride = vae.spatial_stride
     clip = load_latents(request.continue_from).latents.float() if request.continue_from else None
@@ -90,7 +90,7 @@ def begin(request: VideoRequest, checked: Checked) -> Beginning:
 
 
 def predict_bytes(request: VideoRequest, beginning: Beginning, checked: Checked) -> int:
-    """Return about how many bytes of disk a video takes while it is made: its latents twice, and the mp4."""
+    """Return roughly how many bytes of disk a video takes while it is made: its latents twice, and the mp4."""
     vae, width, height = checked.vae, beginning.width, beginning.height
     given = beginning.clip.shape[2] if beginning.clip is not None else int(beginning.image is not None)
     frames = given + request.blocks * checked.target_preset.block_frames

@@ -1,4 +1,4 @@
-"""Many videos with models that are loaded once: each into its folder, resumable."""
+"""Many videos with models that are loaded once: each in its own folder, and resumable."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .request import Beginning, VideoRequest, begin, predict_bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Video:
-    """One of the videos to make: its place, its prompts, and what it follows from.
+    """One of the videos to make: its folder, its prompts, and its identity.
 
-    `number`, `of`: which of how many it is. `steps`: denoising steps of a block. `unfinished`: the hidden folder of
-    a run to resume. `exists`: whether it has been made already.
+    `number`, `of`: its number and how many there are. `steps`: denoising steps per block. `unfinished`: the hidden
+    folder of a run to resume. `exists`: whether it is already finished.
     """
 
     number: int
@@ -44,9 +44,9 @@ class Video:
 def make_video(
     files: ModelFiles, prompt: str, output: Path | str, request: VideoRequest, load: LoadOptions
 ) -> RunReport:
-    """Make one video of a prompt; write video, latents, report and route picture into the folder `output`.
+    """Make one video from a prompt; write video, latents, report and route picture into the folder `output`.
 
-    Raises `BadInput` for anything that cannot be used, before a weight is read.
+    Raises `BadInput` for any unusable input, before a weight is read.
     """
     ((_, report),) = make_videos(files, load, request, (one_prompt(prompt),), Path(output))
     return report
@@ -63,10 +63,10 @@ def make_videos(
     resume: bool = False,
     prompt_in_report: bool = False,
 ) -> list[tuple[Path, RunReport]]:
-    """Load the models once and make a video for each entry of `prompts`; return its folder and report.
+    """Load the models once and make a video for each entry of `prompts`; return each folder and report.
 
-    The scorer is loaded only if the router looks at scores. `resume`: continue what stopped runs of the same
-    request left, and leave videos that exist as they are.
+    The scorer is loaded only if the router needs scores. `resume`: continue stopped runs of the same request, and
+    leave finished videos alone.
     """
     if not request.router.needs_scorer:
         files = replace(files, reward=None, vocabulary=None)
@@ -99,7 +99,7 @@ def make_videos(
 
 
 def _look_up(video: Video) -> Video:
-    """See what exists of a video. Raises `BadInput` if another one is in its place."""
+    """Find what exists of a video. Raises `BadInput` if another one is in its place."""
     unfinished = find_unfinished(video.folder, video.identity)
     exists = (video.folder / LATENTS).is_file() and unfinished is None
     if exists and load_latents(video.folder / LATENTS).metadata.get("request") != digest_of(video.identity):

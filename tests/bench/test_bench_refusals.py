@@ -61,7 +61,7 @@ def test_room_is_looked_for_for_all_that_any_execution_does():
 @pytest.mark.parametrize(
     "more, part",
     [
-        (["--repeats", "0"], "--repeats of at least 1"),
+        (["--repeats", "0"], "--repeats must be at least 1"),
         (["--blocks", "0"], "blocks must be at least 1"),
         (["--routes", "r=5"], "at most 2"),
         (["--size", "64"], "such as 832x480"),
@@ -117,4 +117,4 @@ def test_running_out_of_memory_on_the_way_prints_the_plan_too(capsys, monkeypatc
     said = capsys.readouterr().err
     assert "in 24 GB" in said
     assert "Traceback" not in said
-    assert "ran out on the way" in said.splitlines()[-1]
+    assert "ran out during the run" in said.splitlines()[-1]

@@ -52,7 +52,7 @@ def base(files) -> list[str]:
         (["--text-dtype", "float16"], "bfloat16 or float32"),
         (["--reward-dtype", "bfloat16"], "float"),
         (["--drafter-window", "2", "--drafter-cache", "incremental"], "window"),
-        (["--drafter", "nowhere.pt"], "there is nothing"),
+        (["--drafter", "nowhere.pt"], "there is no such file or folder"),
         (["--start-image", "nowhere.png"], "picture to start from"),
         (["--continue-from", "nowhere.safetensors"], "nowhere.safetensors"),
     ],

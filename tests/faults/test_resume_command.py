@@ -201,7 +201,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(
         line = refused(tmp_path / "out", [*base(files), *more], capsys)
         assert part in line
         assert line.count(" (then ") == 1, line
-        assert "repeat it as it was, or leave --resume out" in line
+        assert "repeat it unchanged, or leave --resume out" in line
 
 
 def test_a_whole_video_of_another_request_is_not_replaced(
@@ -220,7 +220,7 @@ def test_a_run_that_is_still_going_on_is_not_taken_over(
     held = try_lock(work / "lock")
     assert held
     with held:
-        assert "it is still going on" in refused(tmp_path / "out", [*base(files), *PROMPT], capsys)
+        assert "is still running; wait for it" in refused(tmp_path / "out", [*base(files), *PROMPT], capsys)
     assert names(work) == ["journal", "lock"]
 
 

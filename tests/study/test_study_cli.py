@@ -52,7 +52,7 @@ def test_a_second_call_makes_nothing_and_prints_json(folder, capsys, monkeypatch
     assert main(["study", "--output", str(folder), *SMALL, *SOME, "--json", "--no-plots"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["prompts"] == 2
-    assert "10 of 10 rows are there" in err
+    assert "10 of 10 rows are done" in err
     assert (folder / "rows.jsonl").read_bytes() == before
 
 
@@ -88,10 +88,10 @@ def test_an_interruption_is_told_of_and_keeps_rows(tmp_path, capsys, monkeypatch
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prompts", "0"], "--prompts of at least 1"),
-        (["--blocks", "0"], "--blocks of at least 1"),
-        (["--workers", "0"], "--workers of at least 1"),
-        (["--width", "40"], "--width as a multiple of 16, but got 40"),
+        (["--prompts", "0"], "--prompts must be at least 1"),
+        (["--blocks", "0"], "--blocks must be at least 1"),
+        (["--workers", "0"], "--workers must be at least 1"),
+        (["--width", "40"], "--width must be a multiple of 16, but is 40"),
         (["--calibrate"], "add --draft-share 0.8 or --speed-up 1.5"),
         (["--configurations", "rewards"], "'rewards' fits none; choose among target-only"),
         (["--external", "score.py"], "{video} as an argument"),
