@@ -1,4 +1,4 @@
-"""What a run is held against: the paper's speed-ups and our own goals; and whether it measures speed at all."""
+"""What a run is compared with: the paper's speed-ups and our own goals. Also whether it measures speed at all."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from sdvg_core.bench.routes import ANCHOR_ONLY, BAIL_OUT
 
 FULL = "full"
-# The clip that all of them are about: width, height, blocks.
+# The clip that all goals are for: width, height, blocks.
 CLIP = (832, 480, 9)
-# Of predicted peak memory, as a part of the measured one.
+# How far predicted peak memory may be off, as a fraction of the measured peak.
 MEMORY_TOLERANCE = 0.1
 
 
@@ -33,7 +33,7 @@ GOALS: Mapping[str, Goal] = {
     "r=8": Goal(published=0.78, printed="about 0.78x"),
     BAIL_OUT: Goal(published=0.78, printed="about 0.78x without", must_reach=0.95),
 }
-# How many times as fast as the authors' order of work one of our executions has to take this route.
+# How many times as fast as the authors' order of work one of our executions must be on this route.
 AGAINST_PUBLISHED, AGAINST_PUBLISHED_ROUTE = 1.5, "r=1"
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/loop_overhead.py [--runs 30]
 
-Runs nine blocks through tiny parts, timing every call into them from outside; what is left of the wall time is the
-loop's own: routing, history, records. Prints a table, then one JSON line. The target is under 2 ms a block.
+Runs nine blocks through tiny parts and times every call into them from outside. The rest of the wall time is the
+loop's own: routing, history, records. Prints a table, then one JSON line. The goal is under 2 ms per block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Timed:
 
 
 class Part:
-    """A model, codec and scorer in one that does next to nothing, at the size of a 64x64 video."""
+    """A model, codec and scorer in one that does almost nothing, at the size of a 64x64 video."""
 
     block_frames = 3
     latent_channels = 16

@@ -1,10 +1,10 @@
-"""Whether a GPU makes the video that a CPU makes: the embedded models, the user's own command, every fast path.
+"""Whether a GPU makes the same video as a CPU: with the embedded models, the user's own command, every fast path.
 
     python benchmarks/same_on_gpu.py [DEVICE] [--blocks 9] [--variants NAME ...] [--json]
 
-Makes one video on the CPU and the same one on DEVICE (default cuda) in every way there is to run it, and prints how
-far latents and scores are off and from which block on decisions differ. A bug shows as a video that has nothing to
-do with the other; rounding shows in the third digit or later, and in decisions that were close.
+Makes one video on the CPU and the same one on DEVICE (default cuda) in every way it can run. Prints how far latents
+and scores are off, and the first block where decisions differ. A bug shows as an unrelated video; rounding shows in
+the third digit or later, and in close decisions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, FOLDER, NAMES
 from sdvg_core.pocket.world import SIZE
 
 REFERENCE = ("--device", "cpu", "--vae-layers", "lean")
-# What each changes beside the device, as `generate` is asked for it.
+# What each one changes besides the device, as options of `generate`.
 VARIANTS = {
     "plain": (),
     "overlap": ("--overlap",),
@@ -44,7 +44,7 @@ VARIANTS = {
 def film(options: Sequence[str], blocks: int, folder: Path) -> dict[str, Any]:
     """Make a video with the embedded models; return its latents, decisions and scores.
 
-    Raises `RuntimeError` with the command's sentence if it was refused.
+    Raises `RuntimeError` with the command's error sentence if it fails.
     """
     files = [word for role, name in NAMES.items() for word in (f"--{role.replace('_', '-')}", str(FOLDER / name))]
     presets = ["--drafter-preset", "self-forcing-1.3b", "--target-preset", "krea-14b"]
@@ -64,7 +64,7 @@ def film(options: Sequence[str], blocks: int, folder: Path) -> dict[str, Any]:
 
 
 def compare(reference: dict[str, Any], other: dict[str, Any], block_frames: int = 3) -> dict[str, Any]:
-    """Return how far a video is off up to the first block that was decided otherwise; then it is another video."""
+    """Return how far a video is off up to the first block decided otherwise; from there on it is another video."""
     pairs = list(zip(reference["accepted"], other["accepted"], strict=True))
     alike = next((number for number, (a, b) in enumerate(pairs) if a != b), len(pairs))
     ours, theirs = (video["latents"][:, :, : alike * block_frames].double() for video in (reference, other))
@@ -79,7 +79,7 @@ def compare(reference: dict[str, Any], other: dict[str, Any], block_frames: int 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make and compare the videos; the exit code tells whether every way could be run."""
+    """Make and compare the videos. The exit code tells whether every way could run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("device", nargs="?", default="cuda")
     parser.add_argument("--blocks", type=int, default=9)

@@ -1,9 +1,9 @@
-"""Make a table and a bar chart of what run_gpu.sh left: speed.md and speed.png.
+"""Make a table and a bar chart from the results of run_gpu.sh: speed.md and speed.png.
 
     python -m benchmarks.show RESULTS [--out FOLDER] [--run NAME]
 
-RESULTS holds a file NAME.json for each step, a line of `bench --json`. Files without one (of a step that was
-killed, or that took no times) are named and left out. The page shows all runs, each by itself; the chart one.
+RESULTS has a file NAME.json for each step, with a line of `bench --json`. Files without one (of a step that was
+killed, or that measures no times) are listed and left out. The page shows each run separately; the chart shows one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LARGEST = 10 * MEGABYTE
 
 
 def read_runs(folder: Path) -> dict[str, Mapping[str, Any]]:
-    """Return the runs in a folder by name, those that matter most first; say which files have none.
+    """Return the runs in a folder by name, the most important first; list the files that have none.
 
     Raises `BadInput` if there is no run at all.
     """
@@ -40,7 +40,7 @@ def read_runs(folder: Path) -> dict[str, Mapping[str, Any]]:
             print(f"show: {path.name} is left out: {first_line(error)}", file=sys.stderr)
     if not runs:
         raise BadInput(
-            f"expected results of benchmarks/run_gpu.sh in {folder}, but no file there has times of a finished "
+            f"{folder} should hold results of benchmarks/run_gpu.sh, but no file there has times of a finished "
             "video; run it, or name the folder it wrote into"
         )
     return runs
@@ -54,11 +54,11 @@ def read_run(path: Path) -> Mapping[str, Any]:
     """Return what a run measured. Raises `OSError`, and `ValueError` if it measured nothing."""
     content = read_small(path, LARGEST)
     if not content.strip():
-        raise ValueError("it is empty, for its step did not get so far; its .log says why")
+        raise ValueError("it is empty, as its step did not get that far; its .log says why")
     try:
         result = parse_json(content.splitlines()[0])
     except ValueError:
-        raise ValueError("it is cut short or no JSON; run its step again") from None
+        raise ValueError("it is cut short or not JSON; run its step again") from None
     if not isinstance(result, dict) or result.get("benchmark") != "sdvg":
         raise ValueError("it has no times of routes")
     if result.get("schema") != SCHEMA:
@@ -66,26 +66,26 @@ def read_run(path: Path) -> Mapping[str, Any]:
     if not result.get("cases"):
         raise ValueError("no video was finished")
     try:
-        # Together they need every value that page and chart show.
+        # Together these read every value that page and chart show.
         section(path.stem, result)
         limits_of(result)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"another version wrote it ({error!r} is what this one fails on)") from None
+        raise ValueError(f"another version wrote it (this one fails on {error!r})") from None
     return result
 
 
 def read_commit(folder: Path) -> str | None:
-    """Return the commit that was measured, or all that steps were repeated at, if they were written down."""
+    """Return the measured commit, or all of them if steps were repeated at others; None if none is recorded."""
     path = folder / "commit.txt"
     return " and ".join(path.read_text(encoding="utf-8").split()) or None if path.is_file() else None
 
 
 def show(folder: Path, out: Path, run: str | None) -> None:
-    """Write both files together. Raises `BadInput` if there is nothing to show, or nowhere to write it to."""
+    """Write both files together. Raises `BadInput` if there is nothing to show, or nowhere to write it."""
     runs = read_runs(folder)
     charted = run or next(iter(runs))
     if charted not in runs:
-        raise BadInput(f"expected --run to be one of {', '.join(runs)}, but got {charted}; choose one of them")
+        raise BadInput(f"--run must be one of {', '.join(runs)}, but is {charted}; choose one of them")
     page = speed_page(runs, charted=charted, picture=PICTURE, commit=read_commit(folder))
     picture = speed_chart(runs[charted])
     with staged_outputs(out) as staging:

@@ -17,20 +17,20 @@ from sdvg_core.study.plots import DOTS_PER_INCH, STYLE
 from .goals import goals_of, not_a_measurement
 
 WIDTH = 9.0
-# Inches: of a bar, and of what stands around them.
+# In inches: a bar, and everything around the bars.
 BAR, AROUND = 0.2, 3.0
-# Okabe and Ito's colours, and grey: of the executions, in turn.
+# Okabe and Ito's colours and grey, one per execution in turn.
 COLOURS = ("#0072B2", "#009E73", "#E69F00", "#CC79A7", "#999999", "#56B4E9", "#D55E00", "#F0E442")
 MARK = {"colors": "#222222", "linewidth": 2}
 
 
 def limits_of(result: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the routes that are held against target-only, in the order they were made in, and their limits."""
+    """Return the routes compared with target-only, in the order they were run, and their limits."""
     return {case["route"]: case["limit"] for case in result["cases"] if case["route"] != TARGET_ONLY}
 
 
 def speed_chart(result: Mapping[str, Any]) -> Figure:
-    """Return the chart of one run; the more bars, the higher."""
+    """Return the chart of one run; it is taller with more bars."""
     limits, goals = limits_of(result), goals_of(result)
     executions = list(dict.fromkeys(case["execution"] for case in result["cases"]))
     with rc_context(STYLE):
@@ -56,7 +56,7 @@ def speed_chart(result: Mapping[str, Any]) -> Figure:
 
 
 def _draw_bars(axes: Any, result: Mapping[str, Any], execution: str, number: int, of: int) -> None:
-    """Draw an execution's bars; what has no ratio has none, and a dash in its place."""
+    """Draw an execution's bars, or a dash where there is no ratio."""
     places = {route: place for place, route in enumerate(limits_of(result))}
     made = [c for c in result["cases"] if c["execution"] == execution and c["route"] in places]
     ratios = [case["ratio_to_target_only"] for case in made]

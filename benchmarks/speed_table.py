@@ -1,4 +1,4 @@
-"""Runs of the benchmark as a page of Markdown: a table each, what it is held against, and its conditions."""
+"""Runs of the benchmark as a Markdown page: for each a table, what it is compared with, and its conditions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def speed_page(runs: Mapping[str, Result], *, charted: str, picture: str, commit
 
 
 def section(name: str, result: Result) -> str:
-    """Return all there is to say of one run."""
+    """Return the section on one run."""
     warning = not_a_measurement(result)
     goals = goals_of(result)
     parts = [
@@ -71,7 +71,7 @@ def section(name: str, result: Result) -> str:
 
 
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
-    """Return a table whose first columns are so many of words, and the others of numbers."""
+    """Return a table. The first `words` columns hold text, the others numbers."""
     rule = ["---" if i < words else "---:" for i in range(len(columns))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (columns, rule, *rows))
 
@@ -108,7 +108,7 @@ def _number(value: float | None, decimals: int, unit: str = "") -> str:
 
 
 def _unfinished(result: Result) -> list[str]:
-    """Say of an interrupted run what it has fewer videos of than were asked for."""
+    """Say which cases of an interrupted run have fewer videos than asked for."""
     if not result["interrupted"]:
         return []
     asked = result["repeats"]
@@ -118,7 +118,7 @@ def _unfinished(result: Result) -> list[str]:
 
 
 def _against_published(result: Result) -> str:
-    """Say for each of our executions how it compares with the authors' order of work in the same run."""
+    """Compare each of our executions with the authors' order of work in the same run."""
     ratios = {
         case["execution"]: case["ratio_to_as_published"]
         for case in result["cases"]

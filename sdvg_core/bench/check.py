@@ -1,4 +1,4 @@
-"""How far a fast execution's video is from the plain one's: the greatest differences, and the other decisions."""
+"""How a fast execution's video differs from the plain one's: the greatest differences and changed decisions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .variants import Case
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Video:
-    """A video as it was made. `scores`: the worst of each scored block."""
+    """A complete video. `scores`: the worst of each scored block."""
 
     latents: Tensor
     frames: Tensor
@@ -25,12 +25,12 @@ class Video:
 
 
 def video_of(bench: Bench, case: Case) -> Video:
-    """Make the video of a case and keep all of it."""
+    """Make the video of a case, and keep it whole."""
     return collect(tuple(bench.run(case, bench.engine(case)).blocks()))
 
 
 def collect(emitted: Sequence[Emitted]) -> Video:
-    """Put a video's blocks together, on the CPU."""
+    """Join a video's blocks, on the CPU."""
     judged = [one.record.decision.frame_scores for one in emitted]
     return Video(
         latents=torch.cat([one.block.latents.cpu() for one in emitted], dim=2),
@@ -40,10 +40,10 @@ def collect(emitted: Sequence[Emitted]) -> Video:
 
 
 def compare_videos(plain: Video, fast: Video) -> dict[str, Any]:
-    """Return the greatest differences, beside the size of what differs, and the scored drafts decided otherwise.
+    """Return the greatest differences, the size of the latents, and the scored drafts that were decided otherwise.
 
-    Decisions are compared at a tau in the middle of the widest gap between the plain scores: another would turn on
-    the rounding of the score next to it.
+    Decisions are compared at a tau in the middle of the widest gap between the plain scores. Any other tau might
+    depend on the rounding of the score next to it.
     """
     tau = _widest_gap(plain.scores)
     pairs = tuple(zip(plain.scores, fast.scores, strict=True))

@@ -1,4 +1,4 @@
-"""How much memory is in use: of a device as a whole, and part by part with a gauge around each."""
+"""How much memory is in use: on a device as a whole, and for each part with a gauge around it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..engine.wrapping import WrappedCodec, WrappedGenerator
 
 
 class Gauge(Protocol):
-    """Tells the most memory in use since it was last cleared."""
+    """Measures the peak memory since it was last cleared."""
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start over."""
         ...
 
     def peak(self) -> int | None:
-        """Return bytes; None where they cannot be told."""
+        """Return the peak in bytes, or None if it is unknown."""
         ...
 
 
@@ -31,37 +31,37 @@ class NoGauge:
     """A CPU, whose memory torch does not count."""
 
     def clear(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def peak(self) -> int | None:
-        """Not known."""
+        """Return None."""
         return None
 
 
 class CudaGauge:
-    """What torch's allocator has handed out on CUDA devices."""
+    """The memory that torch's allocator has handed out on CUDA devices."""
 
     def __init__(self, devices: Iterable[torch.device]) -> None:
         self._devices = tuple(devices)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Start over."""
         for device in self._devices:
             torch.cuda.reset_peak_memory_stats(device)
 
     def peak(self) -> int | None:
-        """Return the most bytes allocated at once on each device, added up."""
+        """Return the sum over devices of the most bytes allocated at once."""
         return sum(int(torch.cuda.max_memory_allocated(device)) for device in self._devices)
 
 
 def gauge_of(*devices: torch.device) -> Gauge:
-    """Return the gauge of the CUDA devices among these."""
+    """Return a gauge for the CUDA devices among these."""
     counted = [device for device in dict.fromkeys(devices) if device.type == "cuda"]
     return CudaGauge(counted) if counted else NoGauge()
 
 
 def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
-    """Return the parts with a gauge around each, which writes the most it saw into `peaks`."""
+    """Return the engine with a gauge around each part, which writes the part's peak into `peaks`."""
 
     def read(part: str) -> None:
         peak = gauge.peak()

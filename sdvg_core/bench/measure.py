@@ -1,4 +1,4 @@
-"""Make videos and write down what each took: from outside the loop, through the blocks it yields."""
+"""Make videos and record what each one took, from outside the loop, through the blocks it yields."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..report.run_report import Passes, RunReport
 from .gauges import Gauge, metered
 from .variants import Case, Setup, Variant
 
-# Enough for every shape of either model: no context, context, and context whose first frame is encoded anew.
+# Enough for every shape of either model: no context, context, and context with a re-encoded first frame.
 WARM_UP_SCRIPTS = ("rara", "aa")
 SEED = 42
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """What one video took. All in seconds, bytes and counts.
+    """What one video took, in seconds, bytes and counts.
 
-    `arrivals`: when each block was there, from the call on. `parts`: as the loop books them. `peak`: of memory.
+    `arrivals`: when each block arrived, since the call. `parts`: as the loop records them. `peak`: of memory.
     """
 
     arrivals: tuple[float, ...]
@@ -36,23 +36,23 @@ class Sample:
 
     @property
     def video(self) -> float:
-        """Seconds of the whole video."""
+        """Seconds for the whole video."""
         return self.arrivals[-1]
 
     @property
     def gaps(self) -> tuple[float, ...]:
-        """Seconds between neighbouring blocks."""
+        """Seconds between consecutive blocks."""
         return self.block_seconds[1:]
 
     @property
     def block_seconds(self) -> tuple[float, ...]:
-        """Seconds from each block to the next, the first from the call on."""
+        """Seconds for each block since the one before, the first since the call."""
         return tuple(later - earlier for earlier, later in pairwise((0.0, *self.arrivals)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmUp:
-    """What making everything ready took: seconds, compiling among them, and the peak bytes of each part."""
+    """What the warm-up took: seconds, including compilation, and the peak bytes of each part."""
 
     seconds: float
     peaks: Mapping[str, int]
@@ -60,9 +60,9 @@ class WarmUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bench:
-    """Where videos are timed: the models as each variant runs them, the videos' size, the clocks and the gauge.
+    """Everything to time videos with: the models as each variant runs them, the video's size, clocks and gauge.
 
-    `clock` waits for every device, `model_clock` for that of the transformers.
+    `clock` waits for every device, `model_clock` only for the transformers'.
     """
 
     setups: Mapping[str, Setup]
@@ -76,7 +76,7 @@ class Bench:
         return case.engine(self.setups[case.variant.name], self.model_clock)
 
     def measure(self, case: Case) -> Sample:
-        """Make one video and return what it took. Raises `BadInput` if it did not take the route it was to take."""
+        """Make one video and return what it took. Raises `BadInput` if it did not take the intended route."""
         run = self.run(case, self.engine(case))
         self.gauge.clear()
         arrivals, records = [], []
@@ -87,8 +87,8 @@ class Bench:
         taken = tuple(record.decision.accepted for record in records)
         if taken != case.route.keeps:
             raise BadInput(
-                f"the video was to take the route {case.route.script}, but a score was no finite number and it "
-                "came out otherwise; use a wider dtype for the VAE or the scorer"
+                f"the video should take the route {case.route.script}, but a score was no finite number and it "
+                "took another; use a wider dtype for the VAE or the scorer"
             )
         report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
         return Sample(
@@ -100,7 +100,7 @@ class Bench:
         )
 
     def warm_up(self, case: Case) -> WarmUp:
-        """Make a few blocks of every kind, which no sample counts; part by part, so that each shows its memory."""
+        """Make a few blocks of every kind that no sample counts, and gauge each part's memory."""
         peaks: dict[str, int] = {}
         began = self.clock()
         for script in WARM_UP_SCRIPTS:
@@ -116,7 +116,7 @@ class Bench:
         return WarmUp(seconds=self.clock() - began, peaks=peaks)
 
     def run(self, case: Case, engine: Engine, blocks: int | None = None) -> Run:
-        """Return the run of a case, with the same noise and prompt for every one. `blocks`: None as requested."""
+        """Return the run of a case; all cases share noise and prompt. `blocks`: None for the requested number."""
         models = self.setups[case.variant.name].models
         return plan_run(
             engine,
@@ -134,10 +134,10 @@ class Bench:
 def rounds(
     bench: Bench, cases: Sequence[Case], repeats: int, get_ready: Callable[[Case], None]
 ) -> Iterator[tuple[Case, Sample]]:
-    """Yield a sample of every case, then of every case again: what drifts meanwhile meets all of them alike.
+    """Yield a sample of every case, then of every case again, so that drift affects all of them alike.
 
-    `get_ready`: called with a case of each variant, before the first video in it. So a run that is stopped while
-    one compiles has measured those before it.
+    `get_ready`: called with a case of each variant, just before the variant's first video. So a run that is stopped
+    while one variant compiles has measured those before it.
     """
     waiting = {case.variant: case for case in one_of_each(cases)}
     for _ in range(repeats):
@@ -148,7 +148,7 @@ def rounds(
 
 
 def one_of_each(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """Return one case of every variant; those that both models take part in come first."""
+    """Return one case of every variant, preferably one that uses both models."""
     ordered = sorted(cases, key=lambda case: not case.route.routed)
     found: dict[Variant, Case] = {}
     for case in ordered:

@@ -1,6 +1,6 @@
-"""Models with random weights, made where they run: no file, no download, and never a second copy.
+"""Models with random weights, created on the device they run on: no file, no download, never a second copy.
 
-They go through the same trees, codec and scorer as loaded ones. What they make is noise, but finite numbers.
+They use the same trees, codec and scorer as loaded ones. Their output is noise, but finite.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..scorers.tokenizer import PromptTokenizer, load_tokenizer
 PROMPT = "a red fox runs through deep snow at dawn"
 PROMPT_TOKENS = 40
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# BLIP appends two of its own to the vocabulary.
+# BLIP appends two words of its own to the vocabulary.
 APPENDED_WORDS = 2
 
 
@@ -43,7 +43,7 @@ APPENDED_WORDS = 2
 class Models:
     """The models of a benchmark.
 
-    `device`: of the transformers; `side_device`: of VAE and scorer. `weights`: the bytes of each one's, as they lie
+    `device`: of the transformers; `side_device`: of VAE and scorer. `weights`: the bytes of each model's weights
     there.
     """
 
@@ -67,7 +67,7 @@ def random_models(
 ) -> Models:
     """Make the models of a request. `side_device`: of VAE and scorer, None for the same one.
 
-    `fp8`: the target's linear weights are kept in fp8 and cast up on use.
+    `fp8`: keep the target's linear weights in fp8, and cast them up on use.
     """
     beside = side_device or device
     random, aside = Random(device, seed), Random(beside, seed + 1)
@@ -90,14 +90,14 @@ def random_models(
 
 
 def codec_of(vae: nn.Module, layers: VaeLayers = "diffusers", compiler: Backend | None = None) -> WanCodec:
-    """Return the codec of a random VAE, with Wan 2.1's own numbers around it."""
+    """Return the codec of a random VAE, with Wan 2.1's own mean, std and strides."""
     return WanCodec(
         vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers, compiler=compiler
     )
 
 
 class Random:
-    """Draws weights on a device that keep activations near their size, so that nothing overflows."""
+    """Draws weights on a device. They preserve the scale of activations, so that nothing overflows."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         self.device = device
@@ -108,7 +108,7 @@ class Random:
         return torch.randn(shape, generator=self._generator, device=self.device)
 
     def weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """Return the weight of that name: a gain near 1, a small bias, or a matrix that keeps lengths."""
+        """Return the weight of that name: a gain near 1, a small bias, or a matrix that preserves lengths."""
         values = self.normal(shape)
         if name.endswith("gamma") or ("norm" in name.lower() and name.endswith("weight")):
             return values.mul_(0.05).add_(1)
@@ -118,7 +118,7 @@ class Random:
 
 
 def random_wan(config: WanConfig, dtype: torch.dtype, random: Random, *, fp8: bool = False) -> WanTree:
-    """Return a transformer of that size whose weights are drawn one by one on their device."""
+    """Return a transformer of this size; its weights are drawn one by one on their device."""
     with torch.device("meta"):
         tree = WanTree(config)
     _fill(tree, dtype, random)
@@ -168,7 +168,7 @@ def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random
 
 
 def _tokenizer(words: int) -> PromptTokenizer:
-    """Return a tokenizer of so many words: letters, and fillers that no prompt uses."""
+    """Return a tokenizer with this many words: letters, and fillers that no prompt uses."""
     letters = [*string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
     known = [*SPECIAL, *letters]
     with tempfile.TemporaryDirectory() as folder:

@@ -1,8 +1,8 @@
-"""The authors' execution, made of wrappers around the parts, so that the loop has no case for it.
+"""The authors' execution, made of wrappers around the parts, so that the loop needs no special case for it.
 
-What it does more than ours, and changes nothing about the video: it drafts and scores block 0, which is never kept;
-it fills the target's context before every block, whether the target is needed or not; it runs five passes (the
-schedule `reference5`); and it scores frame by frame.
+It does more work than ours, none of which changes the video. It drafts and scores block 0, which is never kept. It
+fills the target's context before every block, whether or not the target is needed. It runs five passes (the
+schedule `reference5`). And it scores frame by frame.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..engine.wrapping import WrappedGenerator
 
 
 class FillsBoth(WrappedGenerator):
-    """A drafter before whose every block the target's context is filled too; the draft's work counts both."""
+    """A drafter that also fills the target's context before each block; the draft's work counts both."""
 
     def __init__(self, inner: BlockGenerator, target: BlockGenerator) -> None:
         super().__init__(inner)
@@ -37,7 +37,7 @@ class FillsBoth(WrappedGenerator):
         given: Sequence[Tensor] = (),
     ) -> Generated:
         """Fill the target's context, then draft."""
-        # With every step's outcome given there is nothing left for the target to do but its context.
+        # As every step's result is given, all that is left for the target is its context.
         nothing = (torch.zeros(1),) * len(self._target.timesteps)
         filled = self._target.generate(history, span, noise, condition, nothing)
         draft = self.inner.generate(history, span, noise, condition, given)
@@ -45,7 +45,7 @@ class FillsBoth(WrappedGenerator):
 
 
 class OnceABlock:
-    """A context policy that prepares a block's context once, however often it is asked for."""
+    """A context policy that prepares a block's context only once, however often it is asked."""
 
     def __init__(self, inner: ContextPolicy) -> None:
         self._inner = inner
@@ -53,13 +53,13 @@ class OnceABlock:
 
     @property
     def anchor_horizon(self) -> int:
-        """The inner one's."""
+        """The inner policy's horizon."""
         return self._inner.anchor_horizon
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
     ) -> Prepared:
-        """Return the context of the block at `span`; the denoising steps overwrite their own slots only."""
+        """Return the context of the block at `span`; denoising steps overwrite only their own slots."""
         asked = (history, span, condition, size)
         if self._newest and self._newest[0] == asked:
             return replace(self._newest[1], passes=0, encodes=0)
@@ -70,7 +70,7 @@ class OnceABlock:
 
 
 class FrameByFrame:
-    """A scorer that judges each frame in a call of its own."""
+    """A scorer that scores each frame in its own call."""
 
     def __init__(self, inner: Scorer) -> None:
         self._inner = inner
@@ -80,17 +80,17 @@ class FrameByFrame:
         return torch.cat([self._inner.score(frame, prompt) for frame in frames.split(1, dim=1)])
 
     def describe(self) -> Mapping[str, Any]:
-        """The inner one's settings."""
+        """Return the inner scorer's settings."""
         return self._inner.describe()
 
 
 class Unseeing:
-    """Stands in for a scorer where nobody judges: zeros for every frame, at no cost."""
+    """Replaces the scorer where nothing is scored: zeros for every frame, at no cost."""
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return `(f,)` zeros."""
         return torch.zeros(frames.shape[1])
 
     def describe(self) -> Mapping[str, Any]:
-        """Say so."""
+        """Return settings without a name."""
         return {"name": "none", "notes": ()}

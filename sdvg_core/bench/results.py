@@ -1,4 +1,4 @@
-"""What the samples say: medians, ratios, the limit, and memory against its prediction. JSON values throughout."""
+"""Summarise samples: medians, ratios, the limit, and memory compared with its prediction. All JSON values."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .variants import OURS, Case, Setup
 
 SCHEMA = 2
 NOT_MEASURED = "peaks are measured on CUDA devices only; torch does not count a CPU's memory"
-NOT_OURS = "peaks are held against the prediction in the execution ours only, which was not run"
+NOT_OURS = "peaks are compared with the prediction only for the execution ours, which was not run"
 Samples = Mapping[Case, Sequence[Sample]]
 
 
 def summarise_cases(samples: Samples) -> list[dict[str, Any]]:
-    """Return one entry per case that was made at least once: its times, its ratios and its limit."""
+    """Return one entry per case with at least one video: its times, ratios and limit."""
     videos = {case: median(sample.video for sample in made) for case, made in samples.items() if made}
     return [_summarise(case, samples[case], videos) for case in videos]
 
@@ -64,7 +64,7 @@ def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float])
 
 
 def _against(case: Case, route: str, variant: str, videos: Mapping[Case, float]) -> float | None:
-    """Return how many times as fast a case is as another route in the same execution; None if that was not made."""
+    """Return how many times as fast a case is as another route and execution; None if that one was not run."""
     other = [c for c in videos if c.route.name == route and c.variant.name == variant]
     return videos[other[0]] / videos[case] if other else None
 
@@ -72,7 +72,7 @@ def _against(case: Case, route: str, variant: str, videos: Mapping[Case, float])
 def summarise_memory(
     models: Models, request: PlanRequest, warm_ups: Mapping[str, WarmUp], *, fp8: bool
 ) -> dict[str, Any]:
-    """Return predicted and measured bytes: of the weights, and of each part of the work in our plain execution."""
+    """Return predicted and measured bytes for the weights, and for each part of our plain execution."""
     sizes = Sizes.of(request, fp8=fp8)
     steps = step_parts(request, sizes, Setting(fp8=fp8))
     measured = warm_ups[OURS.name].peaks if OURS.name in warm_ups else {}
@@ -90,7 +90,7 @@ def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
 
 
 def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup], *, fp8: bool) -> Any:
-    """Return everything the numbers hang on."""
+    """Return everything the numbers depend on."""
     device, beside = models.device, models.side_device
     return {
         "versions": versions_on(str(device)),
@@ -133,7 +133,7 @@ def _gpu(device: torch.device) -> dict[str, Any]:
 
 
 def _driver() -> str | None:
-    """Return driver version and power limit of the first GPU as its tool prints them; None without the tool."""
+    """Return driver version and power limit of the first GPU as nvidia-smi prints them; None without that tool."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None

@@ -1,4 +1,4 @@
-"""Whether the models of a benchmark have room, on the device or the two that they are to be on."""
+"""Whether the models of a benchmark fit on their one or two devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .variants import Variant
 
 
 def room_for(request: PlanRequest, variants: Sequence[Variant], *, side: bool) -> PlanRequest:
-    """Return the run to find room for: one that does all that any variant does."""
+    """Return the run that must fit: one that does everything any variant does."""
     executions = [variant.execution for variant in variants]
     layers = {execution.vae_layers for execution in executions}
     most = replace(
@@ -28,7 +28,7 @@ def room_for(request: PlanRequest, variants: Sequence[Variant], *, side: bool) -
 
 
 def check_room(request: PlanRequest, device: torch.device, beside: torch.device, fp8: bool) -> None:
-    """Refuse, with the plan for the first device, what would run out of memory on either."""
+    """Refuse a run that would exceed the memory of either device; print the plan for the first one."""
     parts = step_parts(request, Sizes.of(request, fp8=fp8), Setting(fp8=fp8))
     needs = zip((device, beside), split_parts(parts), strict=True) if request.side else [(device, parts)]
     for where, there in needs:
@@ -36,15 +36,15 @@ def check_room(request: PlanRequest, device: torch.device, beside: torch.device,
             continue
         free, _ = torch.cuda.mem_get_info(where)
         if most(there) > free:
-            why = f"{where} has {free / GB:.1f} GB free of the {most(there) / GB:.1f} GB that are needed"
+            why = f"{where} has {free / GB:.1f} GB free of the {most(there) / GB:.1f} GB it needs"
             raise no_room(request, device, why)
 
 
 def no_room(request: PlanRequest, device: torch.device, why: str) -> BadInput:
-    """Print the plan for the first device, and return the error that says why the benchmark does not fit."""
+    """Print the plan for the first device, and return the error that tells why the benchmark does not fit."""
     free, _ = torch.cuda.mem_get_info(device)
     sys.stderr.write(plan_text(plan(max(free / GB, 0.1), request)) + "\n")
     return BadInput(
-        f"expected room for all models at once, for the benchmark moves nothing, but {why}; add --fp8, "
-        "or take a smaller --size"
+        f"all models must fit at once, as the benchmark offloads nothing, but {why}; add --fp8, "
+        "or use a smaller --size"
     )

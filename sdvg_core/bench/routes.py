@@ -1,4 +1,4 @@
-"""The routes that are timed. Decisions are scripted; scores are computed all the same, and their time counts."""
+"""The routes to time. Decisions are scripted, but scores are still computed and their time counts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ..engine.router import Policy, RouterConfig
 from ..errors import BadInput
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
-# Rejections in a row after which the route `bail-out` leaves the rest to the target.
+# On the route `bail-out`, the target makes the rest after this many rejections in a row.
 BAIL_OUT_AFTER = 2
 DEFAULT = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A route through a clip. `keeps`: for every block whether the drafter's is shown."""
+    """A route through a clip. `keeps`: for each block, whether the draft is kept."""
 
     name: str
     policy: Policy
@@ -25,7 +25,7 @@ class Route:
 
     @property
     def routed(self) -> bool:
-        """Whether both models take part."""
+        """Whether the route uses both models."""
         return self.name not in (TARGET_ONLY, DRAFT_ONLY)
 
     @property
@@ -41,7 +41,7 @@ class Route:
 
     @property
     def script(self) -> str:
-        """The route as letters: a for a draft that is shown, r for a block of the target's."""
+        """The route as letters: a for a draft that is kept, r for a block from the target."""
         return "".join("a" if keep else "r" for keep in self.keeps)
 
     @property
@@ -54,16 +54,16 @@ class Route:
 
 
 def default_routes(blocks: int) -> tuple[Route, ...]:
-    """Return the usual routes, as far as a clip of so many blocks has them."""
+    """Return the usual routes that are possible in a clip of this many blocks."""
     return tuple(
         parse_route(name, blocks) for name in DEFAULT if not name.startswith("r=") or int(name[2:]) < blocks
     )
 
 
 def parse_route(name: str, blocks: int) -> Route:
-    """Return a route by its name: target-only, draft-only, anchor-only, bail-out, or r=2 for two rejected blocks.
+    """Return a route by name: target-only, draft-only, anchor-only, bail-out, or r=2 for two rejected blocks.
 
-    Raises `BadInput` if there is no such route through that many blocks.
+    Raises `BadInput` if a clip of this many blocks has no such route.
     """
     later = blocks - 1
     fixed: dict[str, tuple[Policy, tuple[bool, ...], int]] = {
@@ -77,11 +77,11 @@ def parse_route(name: str, blocks: int) -> Route:
         return Route(name=name, policy=policy, keeps=keeps, bail_out=bail_out)
     found = re.fullmatch(r"r=(\d{1,4})", name)
     if found is None:
-        raise BadInput(f"expected a route among {', '.join(fixed)} or r=N, but got {name!r}; choose one of them")
+        raise BadInput(f"the routes are {', '.join(fixed)} and r=N, but got {name!r}; choose one of them")
     rejected = int(found[1])
     if rejected > later:
         raise BadInput(
-            f"expected at most {later} rejected blocks of {blocks}, for the first is always the target's, but got "
+            f"of {blocks} blocks at most {later} can be rejected, as the first is always the target's, but got "
             f"{name}; reject fewer or ask for more blocks"
         )
     remade = evenly(rejected, blocks)
@@ -89,5 +89,5 @@ def parse_route(name: str, blocks: int) -> Route:
 
 
 def evenly(count: int, blocks: int) -> tuple[int, ...]:
-    """Return `count` of the blocks 1 to `blocks - 1`, spread evenly over them."""
+    """Return `count` of the blocks 1 to `blocks - 1`, evenly spread."""
     return tuple(1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count))

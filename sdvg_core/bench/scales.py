@@ -1,4 +1,4 @@
-"""The two sizes a benchmark runs at: the real pair on a GPU, and one that any machine runs in seconds."""
+"""The two scales of a benchmark: the real pair on a GPU, and a tiny one that any machine runs in seconds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REWARD = ImageRewardConfig(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What is run: `request` names the models' sizes, dtypes and presets, the video's size and its blocks."""
+    """What to run. `request`: the models' sizes, dtypes and presets, and the video's size and blocks."""
 
     name: str
     device: str

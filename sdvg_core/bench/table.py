@@ -1,4 +1,4 @@
-"""A benchmark's result as a table for people, who count blocks from 1."""
+"""A benchmark's result as a table for people; blocks count from 1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEFT = ("route", "execution")
 
 
 def result_text(result: Mapping[str, Any]) -> str:
-    """Return the table, the routes in words, the memory, and what to know before believing any of it."""
+    """Return the table, the routes in words, the memory, and the notes."""
     lines = [headline(result), "", _row({name: name for name, _ in COLUMNS})]
     lines += [_row(_cells(case)) for case in result["cases"]]
     lines += ["", *_routes(result["cases"]), *_memory(result["memory"]), *result["notes"]]
@@ -36,7 +36,7 @@ def result_text(result: Mapping[str, Any]) -> str:
 
 
 def check_text(result: Mapping[str, Any]) -> str:
-    """Return how far each execution's video is from ours, in sentences."""
+    """Return in sentences how much each execution's video differs from ours."""
     lines = [
         _condition_line(result),
         f"route {result['route']}, differences from ours:",
@@ -56,7 +56,7 @@ def _rounds(repeats: int) -> str:
 
 
 def headline(result: Mapping[str, Any]) -> str:
-    """Return the conditions that a number must not be read without, in one line."""
+    """Return in one line the conditions one must know to read the numbers."""
     return f"{_condition_line(result)}, {_rounds(result['repeats'])}"
 
 

@@ -1,4 +1,4 @@
-"""The ways a route is executed, by name: ours, the authors' order of work, and what makes ours faster."""
+"""The ways to execute a route, by name: ours, the authors' order of work, and options that make ours faster."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .routes import ANCHOR_ONLY, Route
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One way to execute routes; target-only in it gets everything that the routed ones get.
+    """One way to execute routes. Target-only gets every speed-up that the other routes get.
 
-    `schedule`: of both models. `as_published`: the authors' order of work (see `published`).
+    `schedule`: for both models. `as_published`: the authors' order of work (see `published`).
     """
 
     name: str
@@ -43,7 +43,7 @@ class Variant:
 OURS = Variant(name="ours")
 AS_PUBLISHED = Variant(name="as-published", schedule="reference5", as_published=True)
 USUAL = (OURS.name, AS_PUBLISHED.name)
-# What may be added to ours; of two that say the same thing, the later counts.
+# Options that can be added to ours. If two set the same thing, the later one counts.
 MARKS: Mapping[str, Mapping[str, Any]] = {
     "channels-last": {"vae_layers": "channels-last"},
     "planes": {"vae_layers": "planes"},
@@ -53,9 +53,9 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
 
 
 def parse_variant(name: str, common: Execution | None = None) -> Variant:
-    """Return a variant by its name: ours, as-published, or marks joined by +, such as compiled+planes+overlap.
+    """Return a variant by name: ours, as-published, or marks joined by +, such as compiled+planes+overlap.
 
-    `common`: what all of them have alike. Raises `BadInput` if there is none such.
+    `common`: the settings that all variants share. Raises `BadInput` if there is no such variant.
     """
     common = common or Execution()
     for known in (OURS, AS_PUBLISHED):
@@ -84,7 +84,7 @@ class Setup:
     kernels: tuple[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the conditions it stands for."""
+        """Return its conditions for the result."""
         execution = self.variant.execution
         return {
             "schedule": self.variant.schedule,
@@ -97,9 +97,9 @@ class Setup:
 
 
 def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) -> dict[str, Setup]:
-    """Return the models as each variant runs them, by its name; what two have alike is made and compiled once.
+    """Return the models as each variant runs them, by the variant's name. Shared parts are made and compiled once.
 
-    Raises `BadInput` if an attention kernel cannot be had.
+    Raises `BadInput` if an attention kernel is not available.
     """
     device, dtype = models.device, DTYPES[request.dtype]
 
@@ -113,7 +113,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
 
     @cache
     def codec(layers: VaeLayers, compiler: Backend | None) -> WanCodec:
-        # Other layers would change the one VAE for all.
+        # Other layers change the VAE itself, so they get their own copy.
         return codec_of(models.vae if layers == "diffusers" else copy.deepcopy(models.vae), layers, compiler)
 
     def wan(tree: WanTree, preset: Preset, variant: Variant) -> Wan:
@@ -143,25 +143,25 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A route and how it is executed."""
+    """A route and how to execute it."""
 
     route: Route
     variant: Variant
 
     @property
     def possible(self) -> bool:
-        """Whether there is such a case: the authors have no bail-out."""
+        """Whether the case exists: the authors have no bail-out."""
         return not (self.variant.as_published and self.route.bail_out)
 
     @property
     def router(self) -> RouterConfig:
-        """The router of the route; as published, the first block is drafted and scored before it is rejected."""
+        """The router for the route. As published, the first block is drafted and scored before it is rejected."""
         if self.variant.as_published and self.route.routed:
             return RouterConfig(policy="scripted", script=self.route.script, force_first=False)
         return self.route.router
 
     def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
-        """Return the parts of one video. Of the video before, only what is compiled is kept."""
+        """Return the parts for one video. Only compiled code is kept from the previous one."""
         published = self.variant.as_published
         engine = build_engine(
             setup.drafter,
@@ -176,13 +176,13 @@ class Case:
 
 
 def as_published(engine: Engine, route: Route) -> Engine:
-    """Return the parts as the authors' code uses them on a route that both models take part in."""
+    """Return the parts as the authors' code uses them, on a route that uses both models."""
     assert engine.scorer is not None, "a benchmark's models include a scorer"
     scorer: Scorer = Unseeing() if route.name == ANCHOR_ONLY else FrameByFrame(engine.scorer)
     return replace(engine, drafter=FillsBoth(engine.drafter, engine.target), scorer=scorer)
 
 
 def cases(routes: tuple[Route, ...], variants: tuple[Variant, ...]) -> tuple[Case, ...]:
-    """Return every route in every variant that has it, target-only before what is compared with it."""
+    """Return every route in every variant that has it; target-only comes before the routes compared with it."""
     every = (Case(route=route, variant=variant) for variant in variants for route in routes)
     return tuple(case for case in every if case.possible)

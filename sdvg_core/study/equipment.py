@@ -1,4 +1,4 @@
-"""What every worker of a study holds: the loaded models and the metrics."""
+"""What every worker of a study needs: the loaded models and the metrics."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from .protocol import Configuration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """All that a worker needs to know to make itself ready, as values that travel between processes.
+    """Everything a worker needs to set itself up, as values that can be sent between processes.
 
-    `pocket`: whether the videos are of the pocket world, whose oracle can judge them. `memo_bytes`: of decoded
-    frames and decoder states to remember; 0 computes everything anew.
+    `pocket`: whether the videos show the pocket world, so that its oracle can judge them. `memo_bytes`: of decoded
+    frames and decoder states to cache; 0 caches nothing.
     """
 
     files: ModelFiles
@@ -43,11 +43,11 @@ class WorkerOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Equipment:
-    """The parts of a run, and what its videos are measured by.
+    """The parts of a run, and the metrics for its videos.
 
-    `engine`: with a scorer, for every video is scored in the end. `width`, `height`: of the videos, in pixels.
-    `judge`: tells how good a frame is; None outside the pocket world. `clock`: seconds; on an accelerator, one that
-    waits for the device.
+    `engine`: with a scorer, as every video is scored at the end. `width`, `height`: of the videos, in pixels.
+    `judge`: rates a frame; None outside the pocket world. `clock`: seconds; on an accelerator, one that waits for
+    the device.
     """
 
     engine: Engine
@@ -62,7 +62,7 @@ class Equipment:
     def run(self, condition: Condition, seed: int, router: RouterConfig | None = None) -> Run:
         """Return the run that all videos of one prompt and seed have in common: blocks, noise and prompt.
 
-        Of these, every video gets the very same objects, so that runs can share what follows from them.
+        All videos get the same objects for these, so that runs can share results computed from them.
         """
         return plan_run(
             self.engine,
@@ -77,9 +77,9 @@ class Equipment:
 
 
 def configured(run: Run, configuration: Configuration, engine: Engine, clock: Callable[[], float]) -> Run:
-    """Return the run of one configuration, over parts of its own. A `random` router draws anew for prompt and seed.
+    """Return the run of one configuration, with its own parts. A `random` router draws per prompt and seed.
 
-    A draft that is kept at one rate is kept at every higher one too.
+    A draft that is kept at one rate is also kept at every higher rate.
     """
     router = configuration.router
     words = int.from_bytes(run.condition_of(0).text.encode("utf-8", "backslashreplace"), "big")
@@ -102,7 +102,7 @@ def scorer_of(engine: Engine) -> Scorer:
 def open_equipment(options: WorkerOptions) -> Equipment:
     """Load the models of a study.
 
-    On a CPU every worker computes with one thread, so that rows do not hang on how many workers there are.
+    On a CPU every worker computes with one thread, so that rows do not depend on the number of workers.
     """
     if options.load.device == "cpu":
         torch.set_num_threads(1)
@@ -122,7 +122,7 @@ def open_equipment(options: WorkerOptions) -> Equipment:
 
 
 def warm_up(equipment: Equipment, condition: Condition) -> None:
-    """Run every part once or twice, so that no row pays for what only a first call costs."""
+    """Run every part once or twice, so that no row pays the extra cost of a first call."""
     run = equipment.run(condition, 0, RouterConfig(tau=float("inf")))
     for _ in replace(run, spans=run.spans[:2]).blocks():
         pass

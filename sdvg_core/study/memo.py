@@ -1,8 +1,8 @@
-"""What two configurations share is computed once: a lookup, because every call is a pure function of its arguments.
+"""A cache of model calls, so that work shared by configurations is done once. Every call is a pure function.
 
-A known call gives back the very objects it gave the first time, so what is made from them can be looked up too:
-equal arguments are recognised by identity, and no tensor is ever compared. Each call's seconds are kept beside its
-result, and add up to the time the run would have taken alone.
+A cached call returns the same objects as the first time, so calls on those can be looked up too: equal arguments
+are recognised by identity, and tensors are never compared. Each call's seconds are stored with its result, and add
+up to the time the run would have taken alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GIGABYTE = 1 << 30
 
 
 class Ledger:
-    """What one run asked for, what of that had to be made, and the seconds it would have taken alone."""
+    """The calls one run asked for, the calls that were computed, and the seconds the run would have taken alone."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -34,7 +34,7 @@ class Ledger:
         self.seconds_made = 0.0
 
     def time(self) -> float:
-        """The clock of the run: it moves by each call's own seconds, whether the call was made or looked up."""
+        """The run's clock: it advances by each call's own seconds, whether the call was computed or cached."""
         return self.seconds
 
 
@@ -42,15 +42,15 @@ class Ledger:
 class _Entry:
     result: Any
     seconds: float
-    # The arguments stay alive with the entry, so that the id of none of them is given to another object.
+    # The arguments live as long as the entry, so that no other object can get one of their ids.
     arguments: tuple[Any, ...]
     bytes: int
 
 
 class Memo:
-    """Results of pure calls by their arguments. Beyond `limit` bytes the least recently used are forgotten.
+    """Results of pure calls by their arguments. Beyond `limit` bytes, the least recently used are dropped.
 
-    Forgetting costs time and nothing else: what is made again has the same values.
+    That costs only time: a recomputed result has the same values.
     `clock`: seconds; on an accelerator, one that waits for the device.
     """
 
@@ -62,9 +62,9 @@ class Memo:
     def call(
         self, kind: str, arguments: tuple[Any, ...], ledger: Ledger, make: Callable[[], Result], *values: Hashable
     ) -> Result:
-        """Return what `make` returns, made now or earlier for the same call.
+        """Return the result of `make`, computed now or earlier for the same call.
 
-        A call is known by its `kind`, the identity of its `arguments`, and its `values`.
+        A call is identified by its `kind`, the identity of its `arguments`, and its `values`.
         """
         key = (kind, *values, *map(id, arguments))
         entry = self._entries.get(key)
@@ -104,10 +104,9 @@ def _bytes_of(values: Sequence[Any]) -> int:
 
 
 class Sharing:
-    """An engine whose calls are remembered, for the runs of one prompt and seed.
+    """An engine with cached calls, for the runs of one prompt and seed.
 
-    `limit`: bytes of decoded frames and decoder states to remember; latents are small and all remembered. 0
-    remembers nothing at all.
+    `limit`: bytes of decoded frames and decoder states to cache; latents are small and all cached. 0: no cache.
     """
 
     def __init__(
@@ -117,7 +116,7 @@ class Sharing:
         self._latents, self._pixels = Memo(float("inf") if limit else 0, clock), Memo(limit, clock)
 
     def engine(self, ledger: Ledger) -> Engine:
-        """Return the engine for one run, whose calls are entered in `ledger`."""
+        """Return the engine for one run; its calls are counted in `ledger`."""
         scorer = self._engine.scorer
         return Engine(
             drafter=_SharedGenerator(self._engine.drafter, "draft", self._latents, ledger),
@@ -128,7 +127,7 @@ class Sharing:
 
 
 class _SharedGenerator(WrappedGenerator):
-    """A generator that looks its blocks up by the committed blocks before them."""
+    """A generator that looks up its blocks by the committed blocks before them."""
 
     def __init__(self, inner: BlockGenerator, kind: str, memo: Memo, ledger: Ledger) -> None:
         super().__init__(inner)
@@ -142,8 +141,8 @@ class _SharedGenerator(WrappedGenerator):
         condition: Condition,
         given: Sequence[Tensor] = (),
     ) -> Generated:
-        """Make the block, or return it as it was made before."""
-        # The pixels kept for context follow from the latents, so the blocks alone tell two histories apart.
+        """Generate the block, or return the cached one."""
+        # The pixels kept for context follow from the latents, so the blocks alone identify a history.
         before = [part for block in history.blocks for part in (block.latents, block.condition)]
         return self._memo.call(
             self._kind,
@@ -158,34 +157,34 @@ class _SharedGenerator(WrappedGenerator):
 def _unseen(history: History) -> History:
     """Return the history with its context pixels as new objects, which no encoder can have encoded before.
 
-    So a call's seconds do not hang on which run made it first. A remade block pays for the encode of its context's
-    first frame once more than it would alone, where drafter and target share it.
+    So a call's seconds do not depend on which run made it first. A remade block pays once more than it would alone
+    to encode its context's first frame, which drafter and target otherwise share.
     """
     return replace(history, anchors=tuple(anchor.view_as(anchor) for anchor in history.anchors))
 
 
 class _SharedCodec(WrappedCodec):
-    """A codec that looks decoded blocks up by the latents and the decoder's state before them."""
+    """A codec that looks up decoded blocks by the latents and the decoder's state before them."""
 
     def __init__(self, inner: VideoCodec, memo: Memo, ledger: Ledger) -> None:
         super().__init__(inner)
         self._memo, self._ledger = memo, ledger
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Decode the block, or return its frames as they were decoded before."""
+        """Decode the block, or return the cached frames."""
         return self._memo.call("decode", (latents, state), self._ledger, lambda: self.inner.decode(latents, state))
 
 
 class _SharedScorer:
-    """A scorer that looks scores up by the frames themselves."""
+    """A scorer that looks up scores by the frames themselves."""
 
     def __init__(self, inner: Scorer, memo: Memo, ledger: Ledger) -> None:
         self._inner, self._memo, self._ledger = inner, memo, ledger
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Score the frames, or return their scores as they were found before."""
+        """Score the frames, or return the cached scores."""
         return self._memo.call("score", (frames,), self._ledger, lambda: self._inner.score(frames, prompt), prompt)
 
     def describe(self) -> Mapping[str, Any]:
-        """Settings of the scorer inside."""
+        """Return the inner scorer's settings."""
         return self._inner.describe()

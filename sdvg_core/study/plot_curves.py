@@ -14,7 +14,7 @@ BLACK, GREY, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a group of configurations is drawn; a `line` joins those that differ in one number."""
+    """How to draw a group of configurations; a `line` joins those that differ in one number."""
 
     words: str
     colour: str
@@ -28,7 +28,7 @@ LOOKS = {
     "reward-min": Look("reward, worst frame", BLUE, "o", "-"),
     "reward-quantile": Look("reward, lower quartile", SKY, "^", "--"),
     "reward-mean": Look("reward, mean frame", GREEN, "s", "--"),
-    "own": Look("worst frame, own drafts' context", PINK, "D"),
+    "own": Look("worst frame, own drafts as context", PINK, "D"),
     "repair": Look("worst frame, repaired after k steps", RED, "P"),
     "percentile": Look("percentile", ORANGE, "v"),
     "first": Look("first m blocks the target's", BLACK, "<"),

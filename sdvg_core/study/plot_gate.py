@@ -1,4 +1,4 @@
-"""What the gate sees and does: acceptance, scores and gains; also the seams of every configuration."""
+"""Plots of the gate: acceptance, scores and gains. Also the seams of every configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def draw_acceptance(axes: Any, summary: Numbers) -> None:
             alpha=0.12,
             lw=0,
         )
-        # A higher threshold never accepts more, so its name goes below if lines end together.
+        # A higher threshold never accepts more, so its name goes below if two lines end together.
         ends.insert(0, (blocks[-1]["value"], f"τ {configuration['tau']:g}", colour))
     _label_ends(axes, summary["blocks"] - 1, ends)
     axes.set_title("Drafts kept, block by block, at each threshold")
@@ -43,7 +43,7 @@ def draw_acceptance(axes: Any, summary: Numbers) -> None:
 
 
 def _label_ends(axes: Any, x: float, ends: Sequence[tuple[float, str, Any]], gap: float = 0.05) -> None:
-    """Write each line's name at its end, from the bottom up, with room between them."""
+    """Write each line's name at its end, from the bottom up, with space between them."""
     lowest = -1.0
     for y, text, colour in sorted(ends, key=lambda end: end[0]):
         lowest = max(y, lowest + gap)

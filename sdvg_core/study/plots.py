@@ -1,4 +1,4 @@
-"""A study's plots. Colours are Okabe and Ito's, which people with any kind of colour vision tell apart."""
+"""A study's plots. The colours are Okabe and Ito's, which people with any colour vision can tell apart."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _has(summary: Numbers, group: str) -> bool:
 
 
 def _draw(staging: Staging, name: str, draw: Callable[[Any], None]) -> None:
-    # The figure's own canvas, not pyplot, which would keep figures in a global list and choose a window system.
+    # Use the figure's own canvas: pyplot would keep figures in a global list and choose a window system.
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""The configurations of a study, as data: who makes which block, under a name that says so."""
+"""The configurations of a study, as data: who makes which block, and a name for it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ QUANTILE = 0.25
 class Configuration:
     """One way of making the videos.
 
-    `group`: the configurations that differ from it in one number; a plot joins them by a line. A `random` router
-    draws anew for every prompt and seed.
+    `group`: configurations of a group differ in one number; a plot joins them by a line. A `random` router draws
+    per prompt and seed.
     """
 
     name: str
@@ -42,17 +42,17 @@ class Configuration:
     drafter_context: DrafterContext = "committed"
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the same as JSON values."""
         return asdict(self)
 
 
 def protocol(
     blocks: int, taus: Sequence[float], *, steps: int = 4, scores: tuple[float, float] = POCKET_SCORES
 ) -> tuple[Configuration, ...]:
-    """Return every configuration for videos of `blocks` blocks, in an order that keeps alike routes together.
+    """Return every configuration for videos of `blocks` blocks, ordered so that similar routes are together.
 
-    `taus`: thresholds of the reward sweeps. `steps`: denoising steps of a block; a repair leaves the target one.
-    `scores`: the mean and spread that `percentile` begins with.
+    `taus`: thresholds of the reward sweeps. `steps`: denoising steps per block; a repair leaves the target at least
+    one. `scores`: the mean and spread that `percentile` starts with.
     """
     middle = sorted(taus)[len(taus) // 2]
     return (
@@ -73,15 +73,15 @@ def protocol(
 
 
 def pick(configurations: Sequence[Configuration], patterns: Sequence[str]) -> tuple[Configuration, ...]:
-    """Return those whose names fit one of the patterns, such as `reward-min@*`; all of them if there is no pattern.
+    """Return the configurations that match a pattern such as `reward-min@*`; all of them if there is no pattern.
 
-    Raises `BadInput` for a pattern that fits none.
+    Raises `BadInput` for a pattern that matches none.
     """
     names = [configuration.name for configuration in configurations]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
             raise BadInput(
-                f"expected the name of a configuration, or a pattern of some, but {pattern!r} fits none; "
+                f"a name or pattern must match a configuration, but {pattern!r} fits none; "
                 f"choose among {', '.join(names)}"
             )
     fits = [c for c in configurations if not patterns or any(fnmatchcase(c.name, p) for p in patterns)]
@@ -121,5 +121,5 @@ def _own(tau: float) -> Configuration:
 
 
 def _spread(taus: Sequence[float]) -> tuple[float, ...]:
-    """Return the lowest, the middle and the highest but one: enough to see whether two curves differ."""
+    """Return the lowest, the middle and the second highest: enough to see whether two curves differ."""
     return tuple(dict.fromkeys((taus[0], taus[len(taus) // 2], taus[max(len(taus) - 2, 0)])))

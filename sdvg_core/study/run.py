@@ -1,4 +1,4 @@
-"""Compute everything a study still lacks, and write it down row by row."""
+"""Compute everything a study still lacks, and save it row by row."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ class Plan:
 
     @property
     def pairs(self) -> tuple[tuple[str, int], ...]:
-        """Every prompt with every seed; all rows of one pair differ only by the route."""
+        """Every prompt with every seed; the rows of one pair differ only by the route."""
         return tuple((prompt, seed) for prompt in self.prompts for seed in self.seeds)
 
 
 class Notebook:
-    """The records of a study's folder."""
+    """The records in a study's folder."""
 
     def __init__(self, folder: Path) -> None:
         self.rows = JsonLines(folder / ROWS, ROW_KEY)
         self.gains = JsonLines(folder / GAINS, GAIN_KEY)
 
     def add(self, found: Found) -> None:
-        """Write a record down."""
+        """Save a record."""
         {ROWS: self.rows, GAINS: self.gains}[found.file].add(found.record)
 
     def missing(self, plan: Plan) -> list[tuple[str, int, tuple[Configuration, ...], bool]]:
-        """Return prompt, seed, configurations and whether gains, for every pair that lacks any of them."""
+        """For every incomplete pair, return prompt, seed, missing configurations, and whether gains are missing."""
         found = []
         for prompt, seed in plan.pairs:
             wanted = tuple(c for c in plan.configurations if (c.name, prompt, seed) not in self.rows.records)
@@ -75,9 +75,9 @@ def fill(
     work: Callable[[Sequence[Unit]], Iterable[Found | Finished]],
     say: Callable[[str], None],
 ) -> None:
-    """Compute what is missing; if that is nothing, load nothing.
+    """Compute what is missing. If nothing is, load nothing.
 
-    `embeddings_of`: encodes prompts. `work`: computes the records of units. `say`: takes a line of progress.
+    `embeddings_of`: encodes prompts. `work`: computes the records of units. `say`: receives lines of progress.
     """
     missing = notebook.missing(plan)
     if not missing:

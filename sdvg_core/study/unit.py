@@ -30,7 +30,7 @@ EMBEDDING = "embedding"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Unit:
-    """What is still to be made of one prompt and seed, as values that travel between processes.
+    """The work left for one prompt and seed, as values that can be sent between processes.
 
     `embedding`: of the prompt, `(1, tokens, c)`, packed by `pack`.
     """
@@ -43,18 +43,18 @@ class Unit:
 
     @property
     def condition(self) -> Condition:
-        """What every block is to show; a new object each time."""
+        """What every block should show; a new object each time."""
         return Condition(load(self.embedding)[EMBEDDING], self.prompt, self.prompt)
 
 
 def pack(embedding: Tensor) -> bytes:
-    """Return the bytes of an embedding; a tensor itself would travel as a handle to memory of the sender."""
+    """Return the bytes of an embedding; a tensor would be sent as a handle to the sender's memory."""
     packed: bytes = save({EMBEDDING: embedding.detach().cpu().contiguous()})
     return packed
 
 
 def run_unit(equipment: Equipment, unit: Unit) -> Iterator[tuple[str, Record]]:
-    """Yield the rows as they are made, each with the name of the file it belongs into."""
+    """Yield the rows as they are made, each with the name of its file."""
     sharing = Sharing(equipment.engine, equipment.memo_bytes, equipment.clock)
     run = equipment.run(unit.condition, unit.seed)
     scorer = scorer_of(sharing.engine(Ledger()))
@@ -81,7 +81,7 @@ def run_unit(equipment: Equipment, unit: Unit) -> Iterator[tuple[str, Record]]:
 
 
 def _describe(records: Sequence[BlockRecord]) -> Record:
-    """Return the route, one letter of `fates.LETTERS` a block, and each block's scores; None for unscored ones."""
+    """Return the route, one letter of `fates.LETTERS` per block, and each block's scores; None if unscored."""
     scores = [record.decision.frame_scores for record in records]
     return {
         "route": "".join(LETTERS[fate_of(record)] for record in records),
@@ -92,7 +92,7 @@ def _describe(records: Sequence[BlockRecord]) -> Record:
 
 
 def _reward_metrics(rewards: Sequence[Tensor]) -> dict[str, float]:
-    """Return what the scorer says of the video as it was emitted: its mean frame, and its blocks' worst ones."""
+    """Return the scorer's rating of the emitted video: the mean over frames, and over the blocks' worst frames."""
     means = {
         "reward_mean": torch.cat(list(rewards)).mean(),
         "reward_worst": torch.stack([r.min() for r in rewards]).mean(),
@@ -110,13 +110,13 @@ def _measure(equipment: Equipment, emitted: Sequence[Emitted], prompt: str) -> d
 
 
 def _seconds(records: Sequence[BlockRecord]) -> dict[str, float]:
-    """Return seconds by part, all together, and until the first block can be shown, as if nothing were shared."""
+    """Return seconds by part, in total, and until the first block can be shown, as if nothing were shared."""
     parts = {part: math.fsum(getattr(record.seconds, part) for record in records) for part in SECONDS}
     return {**parts, "total": math.fsum(parts.values()), "first_block": records[0].seconds.total}
 
 
 def _shared(ledger: Ledger) -> dict[str, Any]:
-    """Return how many calls the run asked for and how many of them had to be made, and their seconds."""
+    """Return how many model calls the run asked for, how many were computed, and the seconds of both."""
     return {
         "asked": dict(ledger.asked),
         "made": dict(ledger.made),

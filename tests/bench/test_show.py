@@ -56,10 +56,10 @@ def test_files_without_a_result_are_named_and_the_others_shown(
     )
     assert set(said) == {path.stem for path in folder.glob("*.json")} - {"routes", "attention"}
     assert said["empty"].startswith("it is empty")
-    assert said["cut"] == said["deep"] == "it is cut short or no JSON; run its step again"
+    assert said["cut"] == said["deep"] == "it is cut short or not JSON; run its step again"
     assert said["plan"] == said["check"] == "it has no times of routes"
     assert said["schema"] == "it has schema 99, and this version reads 2"
-    assert said["older"].startswith("another version wrote it (KeyError(")
+    assert said["older"].startswith("another version wrote it (this one fails on KeyError(")
     assert said["nothing"] == "no video was finished"
 
 
@@ -98,7 +98,7 @@ def test_a_folder_without_results_is_refused_in_one_sentence(
 ) -> None:
     assert main([str(tmp_path / place), "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("show: expected results of benchmarks/run_gpu.sh in ")
+    assert line.startswith(f"show: {tmp_path / place} should hold results of benchmarks/run_gpu.sh, but no file ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -107,7 +107,7 @@ def test_a_run_that_is_not_there_is_refused_by_naming_those_that_are(
 ) -> None:
     assert main([str(folder), "--run", "cut"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "show: expected --run to be one of routes, attention, but got cut; choose one of them"
+    assert last == "show: --run must be one of routes, attention, but is cut; choose one of them"
     assert not (folder / PAGE).exists()
 
 
