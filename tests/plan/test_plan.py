@@ -202,8 +202,8 @@ def test_keys_and_values_in_fp8_make_room(capsys):
 @pytest.mark.parametrize(
     "more, part",
     [
-        (["--vram", "0"], "GB above 0"),
-        (["--vram", "nan"], "GB above 0"),
+        (["--vram", "0"], "GB must be above 0"),
+        (["--vram", "nan"], "GB must be above 0"),
         (["--width", "830"], "use 816 or 832"),
         (["--height", "-16"], "height"),
         (["--blocks", "0"], "blocks must be at least 1"),
