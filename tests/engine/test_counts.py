@@ -60,7 +60,7 @@ def test_certain_letters_draft_and_score_nothing_in_vain():
 
 def test_a_run_that_looks_at_scores_asks_for_a_scorer_before_it_makes_anything():
     engine = replace(make_engine(), scorer=None)
-    with pytest.raises(BadInput, match="looks at scores, but there is no scorer"):
+    with pytest.raises(BadInput, match="needs scores, but there is no scorer"):
         run(engine, RouterConfig())
     assert blocks_of(engine.target) == []
 

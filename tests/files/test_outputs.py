@@ -208,13 +208,21 @@ def test_a_slice_of_latents_is_saved_as_it_looks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, tensor, sentence",
     [
-        ("latent_tensor", torch.zeros(1, 16, 3, 2, 2), "a tensor named latents in .*, but it holds latent_tensor"),
+        ("latent_tensor", torch.zeros(1, 16, 3, 2, 2), "no tensor named latents in .*, which holds latent_tensor"),
         ("latents", torch.zeros(16, 3, 2, 2), r"shape \(1, channels, latent frames, height, width\)"),
         ("latents", torch.zeros(2, 16, 3, 2, 2), "give the latents of one video"),
         ("latents", torch.zeros(1, 16, 0, 2, 2), "give the latents of one video"),
-        ("latents", torch.zeros(1, 16, 3, 2, 2, dtype=torch.int8), "but they are torch.int8"),
-        ("latents", torch.zeros(1, 16, 3, 2, 2, dtype=torch.float64), "but they are torch.float64"),
-        ("latents", torch.full((1, 16, 3, 2, 2), float("nan")), "some are NaN or infinity"),
+        (
+            "latents",
+            torch.zeros(1, 16, 3, 2, 2, dtype=torch.int8),
+            "those in latents.safetensors are torch.int8",
+        ),
+        (
+            "latents",
+            torch.zeros(1, 16, 3, 2, 2, dtype=torch.float64),
+            "are torch.float64; convert",
+        ),
+        ("latents", torch.full((1, 16, 3, 2, 2), float("nan")), "latents must be finite, but some in"),
     ],
 )
 def test_a_file_that_holds_no_latents_is_refused(
@@ -233,5 +241,5 @@ def test_latents_of_another_program_have_no_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 100_000], ids=["cut", "list", "deep"])
 def test_broken_metadata_is_refused(tmp_path: Path, text: str) -> None:
     save_file({"latents": torch.zeros(1, 16, 3, 2, 2)}, tmp_path / LATENTS, {"sdvg": text})
-    with pytest.raises(BadInput, match=r"metadata sdvg of latents\.safetensors as a JSON object"):
+    with pytest.raises(BadInput, match=r"metadata sdvg of latents\.safetensors must be a JSON object"):
         load_latents(tmp_path / LATENTS)
