@@ -55,7 +55,7 @@ REFUSED_BY_US = [
     (
         "a script of other letters",
         {"router__policy": "scripted", "router__policy__script": "rax"},
-        "a script consists of the letters a, r, d, t, but this one is 'rax'",
+        "a script uses only the letters a, r, d, t, but this one is 'rax'",
     ),
     (
         "no text to score by",
@@ -70,13 +70,12 @@ REFUSED_BY_US = [
     (
         "a clip of another size",
         {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},
-        "a clip to continue from must be one video's latents, 1 x 16 x frames x 8 x 8, but these are "
-        "1 x 16 x 3 x 4 x 4",
+        "a clip to continue must be one video's latents, 1 x 16 x frames x 8 x 8, but these are 1 x 16 x 3 x 4 x 4",
     ),
     (
         "a picture's latent",
         {"extra": PICTURE, "sampler__continue_from": [EXTRA, 0]},
-        "a clip to continue from must be one video's latents, 1 x 16 x frames x 8 x 8, but these are 1 x 4 x 8 x 8",
+        "a clip to continue must be one video's latents, 1 x 16 x frames x 8 x 8, but these are 1 x 4 x 8 x 8",
     ),
     (
         "an input that only a newer version has",
