@@ -55,6 +55,19 @@ def test_the_report_names_files_without_folders(clip, files):
     assert str(files.drafter.parent) not in text
 
 
+@pytest.mark.parametrize("policy", [["anchor-only"], ["scripted", "--script", "tdd"]])
+def test_a_run_that_scores_nothing_needs_no_reward_model(base, tmp_path, capsys, policy):
+    """Catches: 1.8 GB of a scorer asked for, or loaded, that no block is ever shown to."""
+    at = base.index("--reward")
+    unscored = [*base[:at], *base[at + 2 :], "--models", str(tmp_path / "none"), "--prompt", "a red ball"]
+    assert generate(unscored, tmp_path / "out", "--blocks", "3", "--policy", *policy) == 0
+    assert [b["author"] for b in report(tmp_path / "out")["blocks"]] == ["target", "drafter", "drafter"]
+    assert report(tmp_path / "out")["settings"]["scorer"] == {"name": "none"}
+    capsys.readouterr()
+    assert generate(unscored, tmp_path / "other") == 2
+    assert "reward" in capsys.readouterr().err
+
+
 def test_the_same_command_twice_makes_the_same_latents(base, clip, tmp_path):
     more = ["--prompt", "a red ball", "--blocks", "4", "--policy", "scripted", "--script", "rarara"]
     before = torch.random.get_rng_state()
