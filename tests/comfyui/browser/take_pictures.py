@@ -22,7 +22,7 @@ RENDERERS = {"canvas": False, "nodes2": True}
 
 def main(folder: Path) -> int:
     """Take them."""
-    sys.path.insert(0, str(HERE.parent))
+    sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
     from conftest import start_comfyui
 
     missing = start_comfyui()
