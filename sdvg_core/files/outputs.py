@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -150,8 +151,8 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
         except FileNotFoundError:
             continue  # another run made the folder, did not need it, and has just removed it
         except FileExistsError as error:
-            if all(path.is_dir() or not path.exists() for path in (folder, *folder.parents)):
-                continue  # the same, seen while making the folder; no file is in the way
+            if not any(_in_the_way(path) for path in (folder, *folder.parents)):
+                continue  # the same, seen while making the folder
             _remove_empty(new)
             raise _unusable(folder, error) from error
         except BadInput:
@@ -160,6 +161,14 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
             _remove_empty(new)
             raise _unusable(folder, error) from error
     raise BadInput(f"cannot write into {folder}, for it keeps vanishing; name another folder")
+
+
+def _in_the_way(path: Path) -> bool:
+    """Whether `path` is there and no folder, in one look: between two, another run may make or remove it."""
+    try:
+        return not stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _open_work(folder: Path, unfinished: Path | None) -> tuple[Path, BinaryIO]:
