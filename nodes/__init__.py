@@ -10,6 +10,7 @@ from .pocket import PocketModels
 from .prompts import PromptSchedule
 from .report import RouteReport
 from .router import QualityRouter
+from .routes import register_routes
 from .sampler import SpeculativeSampler
 
 
@@ -17,8 +18,9 @@ class SDVGExtension(ComfyExtension):
     """What ComfyUI asks a pack for."""
 
     async def on_load(self) -> None:
-        """Make the folder of reward models known."""
+        """Make the folder of reward models known, and the addresses that our page asks."""
         register_reward_folder()
+        register_routes()
 
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         """Return the nodes."""

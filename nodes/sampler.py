@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields
 from typing import get_args
 
@@ -9,13 +10,14 @@ from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
+from ..sdvg_core.engine.store import GIGABYTE
 from .host.job import Job
-from .host.progress import route_events
+from .host.progress import output_of
 from .host.run import run_job
 from .known import known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router
 
-PRESET_SCHEDULE = "preset"
+PRESET_SCHEDULE, BOTH = "preset", "as for both"
 # Makes ComfyUI (0.18.1 or newer) show the node's output even when the node itself comes from the cache.
 LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
 
@@ -35,8 +37,18 @@ class SpeculativeSampler(io.ComfyNode):
             hidden=[io.Hidden.unique_id],
             **LEAVES_OUTPUT,
             inputs=[
-                io.Model.Input("drafter", tooltip="The small model, from the Drafter Loader or any loader."),
-                io.Model.Input("target", tooltip="The large model. Load it with a loader of its own."),
+                io.Model.Input(
+                    "drafter",
+                    optional=True,
+                    tooltip="The small model, from the Drafter Loader or any loader. Not needed if the target makes "
+                    "every block.",
+                ),
+                io.Model.Input(
+                    "target",
+                    optional=True,
+                    tooltip="The large model, with a loader of its own. Not needed if every draft is kept. The drafter's "
+                    "MODEL serves too, with another schedule.",
+                ),
                 io.Conditioning.Input("positive", tooltip="The prompt, encoded by umt5-xxl (CLIP type wan)."),
                 io.Vae.Input("vae", tooltip="The VAE of Wan 2.1."),
                 Router.Input("router", tooltip="From the Quality Router."),
@@ -74,7 +86,8 @@ class SpeculativeSampler(io.ComfyNode):
                     options=[PRESET_SCHEDULE, *SCHEDULES],
                     default=PRESET_SCHEDULE,
                     advanced=True,
-                    tooltip="Denoising steps. 'reference5' adds the pass at timestep 0 that the authors' code runs.",
+                    tooltip="Denoising steps of both models. 'reference5' adds the pass at timestep 0 that the authors' "
+                    "code runs.",
                 ),
                 io.Combo.Input(
                     "drafter_context",
@@ -110,6 +123,32 @@ class SpeculativeSampler(io.ComfyNode):
                     "start_image", optional=True, tooltip="A picture to start from; it becomes the first frame."
                 ),
                 Prompts.Input("prompt_schedule", optional=True, tooltip="Prompts for later blocks."),
+                io.String.Input(
+                    "directions",
+                    default="",
+                    optional=True,
+                    tooltip="One letter per block, or nothing: . the router decides, t the target makes it, d the draft is "
+                    "kept; a and r score the draft, then keep or reject it. Clicking a square of the strip writes it.",
+                ),
+                io.String.Input(
+                    "takes",
+                    default="",
+                    optional=True,
+                    tooltip="Other noise for single blocks, such as 6:2, 8:3 (block 6 take 2, block 8 take 3). Only those "
+                    "blocks and the ones after them change.",
+                ),
+                *(_schedule_input(role) for role in ("drafter", "target")),
+                io.Float.Input(
+                    "reuse_gb",
+                    default=2.0,
+                    min=0.0,
+                    max=256.0,
+                    step=0.5,
+                    advanced=True,
+                    optional=True,
+                    tooltip="Host memory for finished blocks, so that the next run makes only what changed. The oldest "
+                    "runs go first. 0: keep nothing.",
+                ),
             ],
             outputs=[
                 io.Image.Output(display_name="frames"),
@@ -122,8 +161,6 @@ class SpeculativeSampler(io.ComfyNode):
     @known_inputs_only
     def execute(
         cls,
-        drafter,
-        target,
         positive,
         vae,
         router,
@@ -134,11 +171,18 @@ class SpeculativeSampler(io.ComfyNode):
         seed,
         schedule,
         drafter_context,
+        drafter=None,
+        target=None,
         overlap=False,
         kv_dtype=AUTO,
         continue_from=None,
         start_image=None,
         prompt_schedule=(),
+        directions="",
+        takes="",
+        drafter_schedule=BOTH,
+        target_schedule=BOTH,
+        reuse_gb=2.0,
     ) -> io.NodeOutput:
         """Make the video."""
         job = Job(
@@ -151,7 +195,13 @@ class SpeculativeSampler(io.ComfyNode):
             height=height,
             blocks=blocks,
             seed=seed,
-            schedule=None if schedule == PRESET_SCHEDULE else schedule,
+            schedules={
+                role: _schedule(schedule if own == BOTH else own)
+                for role, own in (("drafter", drafter_schedule), ("target", target_schedule))
+            },
+            directions=directions,
+            takes=takes,
+            reuse_bytes=int(reuse_gb * GIGABYTE),
             drafter_context=drafter_context,
             execution=Execution(kv_dtype=kv_dtype, overlap=overlap),
             continue_from=continue_from,
@@ -159,6 +209,31 @@ class SpeculativeSampler(io.ComfyNode):
             node_id=cls.hidden.unique_id,
             workflow_id=workflow_id(cls.hidden.extra_pnginfo),
         )
-        frames, latent, report = run_job(job)
-        route = route_events(report.blocks, job.node_id, job.workflow_id)
-        return io.NodeOutput(frames, latent, report, ui={"sdvg_route": route})
+        frames, latent, report, live = run_job(job)
+        if live.stop_asked:
+            _stops[job.node_id] += 1
+        return io.NodeOutput(frames, latent, report, ui=output_of(live, report.blocks))
+
+    @classmethod
+    def fingerprint_inputs(cls, **inputs) -> int:
+        """Return a number that a stopped run changes, so that the next queue goes on instead of taking its result."""
+        return _stops[cls.hidden.unique_id]
+
+
+_stops: Counter[str | None] = Counter()
+"""How often the run of each node was stopped before its last block."""
+
+
+def _schedule(name: str) -> str | None:
+    return None if name == PRESET_SCHEDULE else name
+
+
+def _schedule_input(role: str) -> io.Combo.Input:
+    return io.Combo.Input(
+        f"{role}_schedule",
+        options=[BOTH, PRESET_SCHEDULE, *SCHEDULES],
+        default=BOTH,
+        advanced=True,
+        optional=True,
+        tooltip=f"Denoising steps of the {role} alone. '{BOTH}': as 'schedule' says.",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,15 +41,14 @@ class Memory:
         return tuple(line for lines_of_device in lines for line in lines_of_device)
 
 
-def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
-    """Work out a run's memory from what is wired in, without loading anything."""
-    patchers = {"vae": job.vae.patcher, "target": job.target, "drafter": job.drafter}
+def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
+    """Work out a run's memory from what is wired in, without loading anything. `presets`: by role."""
+    patchers = {"vae": job.vae.patcher, **job.models}
     scorer = None
     if job.router.scorer is not None:
         patchers, scorer = {"scorer": job.router.scorer.patcher, **patchers}, job.router.scorer.scorer
     request = plan_request(
-        (job.drafter, drafter),
-        (job.target, target),
+        {role: (patcher, presets[role]) for role, patcher in job.models.items()},
         job.vae,
         scorer,
         width=job.width,
@@ -57,16 +56,22 @@ def memory_of(job: Job, drafter: Preset, target: Preset) -> Memory:
         blocks=job.blocks,
         execution=job.execution,
     )
+    # One MODEL in both roles is loaded once.
+    loaded = {role: patcher for role, patcher in patchers.items() if not (role == "drafter" and _is_one(job))}
     return Memory(
-        patchers=tuple(patchers.values()),
-        weights=tuple(weights_of(role, patcher) for role, patcher in patchers.items()),
+        patchers=tuple(loaded.values()),
+        weights=tuple(weights_of(role, patcher) for role, patcher in loaded.items()),
         needs=needs_of(
             request,
             {role: patcher.load_device for role, patcher in patchers.items()},
-            fp8=job.target.model_dtype().itemsize == 1,
+            fp8=job.main.model_dtype().itemsize == 1,
             prompts=len(job.prompts),
         ),
     )
+
+
+def _is_one(job: Job) -> bool:
+    return len(job.models) == 2 and job.drafter.model is job.target.model
 
 
 def while_resident(memory: Memory, work: Callable[[], T]) -> T:

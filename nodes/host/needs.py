@@ -37,16 +37,21 @@ class Needs:
 
 
 def plan_request(
-    drafter: tuple[ModelPatcher, Preset],
-    target: tuple[ModelPatcher, Preset],
+    models: Mapping[str, tuple[ModelPatcher, Preset]],
     vae: VAE,
     scorer: ImageRewardScorer | None,
     execution: Execution,
     **size: int,
 ) -> PlanRequest:
-    """Return the request to the core's planner. `size`: width, height, blocks. Raises `BadInput` for bad values."""
+    """Return the request to the core's planner. `models`: drafter, target or both. `size`: width, height, blocks.
+
+    Raises `BadInput` for bad values.
+    """
     # The core knows one dtype for both models; if they differ, take the wider.
-    dtype = max((compute_dtype(patcher) for patcher, _ in (drafter, target)), key=lambda d: d.itemsize)
+    dtype = max((compute_dtype(patcher) for patcher, _ in models.values()), key=lambda d: d.itemsize)
+    # The core plans for a pair. Nothing is counted on a device for a role without a MODEL.
+    first = next(iter(models.values()))
+    drafter, target = (models.get(role, first) for role in ("drafter", "target"))
     request = PlanRequest(
         drafter=config_of(drafter[0].model.diffusion_model),
         target=config_of(target[0].model.diffusion_model),
@@ -78,7 +83,7 @@ def needs_of(
             parts = {
                 part: size * (min(prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
                 for part, size in steps[step].items()
-                if part not in WORKERS.values() and devices[owner(part, step)] == device
+                if part not in WORKERS.values() and devices.get(owner(part, step)) == device
             }
             needs = Needs(step=step, parts=parts)
             found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)

@@ -14,22 +14,56 @@ from torch import Tensor
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.report.fates import fate_of
 from ...sdvg_core.report.progress import block_line
+from ...sdvg_core.report.run_report import RunReport
+from .live import RUNS, LiveRun
 
 PREVIEW_SIZE = 512
-EVENT = "sdvg.block"
+BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class NodeProgress:
-    """Reports one run on its node, and stops it when the user interrupts."""
+    """Reports one run on its node, and stops it when the user interrupts. `steps`: of a block, by both models."""
 
-    def __init__(self, node_id: str | None, blocks: int, steps: int, *, workflow_id: str | None = None) -> None:
-        self._node_id, self._blocks, self._workflow_id = node_id, blocks, workflow_id
-        # A block takes at most the steps of a draft and of the target; the bar skips those that were not needed.
-        self._steps_per_block = 2 * steps
+    def __init__(
+        self,
+        node_id: str | None,
+        blocks: int,
+        steps: int,
+        *,
+        workflow_id: str | None = None,
+        directions: str = "",
+        takes: str = "",
+        fps: float = 16.0,
+    ) -> None:
+        self._node_id, self._blocks = node_id, blocks
+        # The bar skips the steps that were not needed.
+        self._steps_per_block = steps
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
         self._done = 0
         self._passes = 0
+        self.live = LiveRun(node_id, workflow_id, {})
+        self.live.begin = {
+            "run": self.live.id,
+            "node": node_id,
+            "workflow": workflow_id,
+            "of": blocks,
+            "directions": directions,
+            "takes": takes,
+            "fps": fps,
+            "reused": 0,
+        }
+
+    def begin(self, reused: int) -> None:
+        """Say that the run begins, and how many of its blocks an earlier run made."""
+        self.live.begin["reused"] = reused
+        RUNS.begin(self.live)
+        self._send(BEGIN_EVENT, self.live.begin)
+
+    @property
+    def stop_asked(self) -> bool:
+        """Whether the artist wants to end after the block in the making."""
+        return self.live.stop_asked
 
     def before_pass(self, kind: str) -> None:
         """Stop if the user interrupts; otherwise count a denoising step. Called before every forward pass."""
@@ -44,10 +78,25 @@ class NodeProgress:
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block, preview=("JPEG", picture, PREVIEW_SIZE))
         self.say(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
-        server = getattr(PromptServer, "instance", None)
-        if server is not None and self._node_id is not None:
-            event = route_event(record, self._done, self._blocks, self._node_id, self._workflow_id)
-            server.send_sync(EVENT, event, server.client_id)
+        if self._node_id is None:
+            return
+        sprite = self.live.add_sprite(self._done, frames)
+        event = {**block_event(record, self._done, self._blocks), "sprite": sprite}
+        event = {**self._whose(), **event}
+        self.live.events.append(event)
+        self._send(BLOCK_EVENT, event)
+
+    def done(self, report: RunReport) -> None:
+        """Say that the run has ended, and how."""
+        self.live.done = {**self._whose(), **end_of(report, self._blocks)}
+        self._send(DONE_EVENT, self.live.done)
+
+    def give_up(self) -> None:
+        """Say that the run ended without a result, unless it had one."""
+        if self.live.done is None:
+            ended = {"blocks": self._done, "of": self._blocks, "stopped": False, "failed": True}
+            self.live.done = {**self._whose(), **ended, "seconds": 0.0, "speed_up": None}
+            self._send(DONE_EVENT, self.live.done)
 
     def say(self, text: str) -> None:
         """Show a line of text on the node."""
@@ -55,28 +104,49 @@ class NodeProgress:
         if server is not None and self._node_id is not None:
             server.send_progress_text(text, self._node_id)
 
+    def _whose(self) -> dict[str, Any]:
+        return {"run": self.live.id, "node": self._node_id, "workflow": self.live.workflow}
 
-def route_event(
-    record: BlockRecord, number: int, of: int, node_id: str | None, workflow_id: str | None
-) -> dict[str, Any]:
+    def _send(self, name: str, event: dict[str, Any]) -> None:
+        server = getattr(PromptServer, "instance", None)
+        if server is not None and self._node_id is not None:
+            server.send_sync(name, event, server.client_id)
+
+
+def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
     """Return what the strip needs to know about block `number` of a run of `of` blocks."""
     return {
-        "node": node_id,
-        "workflow": workflow_id,
         "number": number,
         "of": of,
         "fate": fate_of(record).name.lower(),
         "score": record.decision.score,
+        "worst_frame": record.decision.worst_frame,
         "seconds": record.seconds.total,
+        "take": record.span.take,
+        "reused": record.reused,
         "text": block_line(record, number, of),
     }
 
 
-def route_events(
-    records: Sequence[BlockRecord], node_id: str | None, workflow_id: str | None
-) -> list[dict[str, Any]]:
-    """Return the events of a whole run, for the history and for a result that comes from the cache."""
-    return [route_event(record, i, len(records), node_id, workflow_id) for i, record in enumerate(records, 1)]
+def end_of(report: RunReport, of: int) -> dict[str, Any]:
+    """Return what the strip says at the end of a run that was to have `of` blocks."""
+    blocks = len(report.blocks)
+    return {
+        "blocks": blocks,
+        "of": of,
+        "stopped": blocks < of,
+        "seconds": report.seconds.total,
+        "speed_up": report.speed_up,
+    }
+
+
+def output_of(live: LiveRun, records: Sequence[BlockRecord]) -> dict[str, Any]:
+    """Return a run for the history, and for a result that comes from the cache: its events, and its two ends."""
+    whose = {"run": live.id, "node": live.node, "workflow": live.workflow}
+    of = live.begin["of"]
+    # Without a node there are no pictures, and so no events to repeat.
+    events = live.events or [{**whose, **block_event(record, i, of)} for i, record in enumerate(records, 1)]
+    return {"sdvg_route": events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
 
 
 def _for_a_narrow_node(line: str) -> str:

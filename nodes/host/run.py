@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Generator, Mapping
+from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import comfy.utils
 import comfyui_version
@@ -13,19 +15,26 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.causal_wan.schedule import get_schedule
 from ...sdvg_core.devices.device import device_clock
 from ...sdvg_core.devices.environment import versions_on
-from ...sdvg_core.engine.fit import check_route, check_scorer
+from ...sdvg_core.engine.fit import check_route
 from ...sdvg_core.engine.records import BlockRecord
+from ...sdvg_core.engine.roles import Roles
+from ...sdvg_core.engine.route import Route, plan_route
 from ...sdvg_core.engine.run import Run, plan_run
 from ...sdvg_core.engine.size import check_given_shape, check_size
+from ...sdvg_core.engine.speculate import Emitted
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on
+from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from .checks import check_model, check_pair
 from .conditioning import read_conditions
+from .identity import identify
 from .job import Job
+from .kept import begin_reuse, store_notes
+from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
 from .model import comfy_wan, compute_dtype, config_of
 from .presets import file_of, preset_of
@@ -37,85 +46,132 @@ logger = logging.getLogger(__name__)
 FPS = 16.0  # Wan 2.1 was trained at this rate; the video's own rate is set where it is saved
 
 
-def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport]:
-    """Make the video: frames `f h w c` in [0, 1], a LATENT, and the report.
+def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
+    """Make the video: frames `f h w c` in [0, 1], a LATENT, the report, and what the page saw.
 
     Raises `BadInput` for any unusable input, before a model is loaded.
     """
-    notes = (*check_model(job.drafter, "drafter"), *check_model(job.target, "target"))
-    check_pair(job.drafter, job.target)
+    if not job.models:
+        raise BadInput("a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL")
+    ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_vae(job.vae)
-    drafter, target = (_wan(job, patcher) for patcher in (job.drafter, job.target))
-    check_request(job, drafter, target)
-    channels = job.target.model.diffusion_model.text_dim
-    conditions = read_conditions(job.prompts, channels, scored=job.router.scorer is not None)
+    job, route = _settle(job)
+    presets = {role: _preset(job, role) for role in job.models}
+    _check_request(job, route, presets)
+    channels = job.main.model.diffusion_model.text_dim
+    conditions = read_conditions(job.prompts, channels, scored=route.asked.scorer)
     progress = NodeProgress(
-        job.node_id, job.blocks, len(_shape("target", target).timesteps), workflow_id=job.workflow_id
+        job.node_id,
+        job.blocks,
+        sum(len(get_schedule(preset.schedule)) for preset in presets.values()),
+        workflow_id=job.workflow_id,
+        directions=job.directions,
+        takes=job.takes,
+        fps=FPS,
     )
-    memory = memory_of(job, drafter.preset, target.preset)
-    plan = memory.plan
-    for line in plan:
-        logger.info("SDVG memory: %s", line)
-    progress.say("\n".join(plan))
+    memory = memory_of(job, presets)
+    notes = (*(note for role in job.models for note in ineffective[role]), *_swapped(job), *memory.plan)
+    for line in notes:
+        logger.info("SDVG: %s", line)
+    progress.say("\n".join((*_swapped(job), *memory.plan)))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
-        run = _plan(job, drafter, target, conditions, memory, progress)
+        run = _plan(job, presets, conditions, memory, progress)
         frames, latents, records = _make(run, progress)
-        return frames, latents, _report(job, run, conditions, records, (*notes, *plan))
+        return frames, latents, _report(job, run, presets, conditions, records, (*notes, *store_notes()))
 
-    frames, latents, report = while_resident(memory, make)
-    samples = job.target.model.process_latent_out(latents)
-    return frames, {"samples": samples.cpu()}, report
+    try:
+        frames, latents, report = while_resident(memory, make)
+        progress.done(report)
+    finally:
+        progress.give_up()
+    samples = job.main.model.process_latent_out(latents)
+    return frames, {"samples": samples.cpu()}, report, progress.live
 
 
-def check_request(job: Job, drafter: Wan, target: Wan) -> None:
+def _settle(job: Job) -> tuple[Job, Route]:
+    """Return the job with only the MODELs that its run may ask for, and the run's route."""
+    # Without a MODEL that is not asked for, blocks may have another size.
+    job = job.only(_route(job).asked)
+    return job, _route(job)
+
+
+def _route(job: Job) -> Route:
+    given = job.continue_from["samples"].shape[2] if job.continue_from else int(job.start_image is not None)
+    return plan_route(
+        job.router.config,
+        blocks=job.blocks,
+        block_frames=preset_of(job.main).block_frames,
+        there=Roles(
+            drafter=job.drafter is not None,
+            target=job.target is not None,
+            scorer=job.router.scorer is not None,
+        ),
+        given_frames=given,
+        directions=job.directions,
+        takes=job.takes,
+    )
+
+
+def _check_request(job: Job, route: Route, presets: Mapping[str, Preset]) -> None:
     """Raise `BadInput` for a size, a route or a start that these models cannot handle."""
+    if len(presets) == 2:
+        same = presets["drafter"].identity == presets["target"].identity
+        check_pair(job.drafter, job.target, one_schedule=same)
     stride = ComfyCodec.spatial_stride
-    check_size(job.width, job.height, stride * target.tree.patch_size[1])
+    check_size(job.width, job.height, stride * job.main.model.diffusion_model.patch_size[1])
     if job.continue_from is not None and job.start_image is not None:
         raise BadInput("a video starts from a clip or from an image, but both are wired in; remove one")
     if job.continue_from is not None:
         rows, columns = job.height // stride, job.width // stride
         check_given_shape(job.continue_from["samples"].shape, ComfyCodec.latent_channels, rows, columns)
-    check_scorer(job.router.config, there_is_one=job.router.scorer is not None)
+    drafter, target = (_shape(role, job, presets) for role in ("drafter", "target"))
+    pixels = "drafter" in presets and presets["drafter"].policy == "recompute"
     check_route(
-        _shape("drafter", drafter),
-        _shape("target", target),
+        drafter,
+        target,
         ComfyCodec.latent_channels,
-        job.router.config,
-        blocks=job.blocks,
-        frames_given=job.continue_from["samples"].shape[2]
-        if job.continue_from
-        else int(job.start_image is not None),
-        ahead_from_pixels=job.execution.overlap and drafter.preset.policy == "recompute",
+        route.router,
+        route.spans,
+        ahead_from_pixels=job.execution.overlap and pixels,
         drafter_context=job.drafter_context,
     )
 
 
-def _wan(job: Job, patcher: Any) -> Wan:
-    preset = preset_of(patcher)
-    if job.schedule is not None:
-        preset = replace(preset, schedule=job.schedule)
-    return comfy_wan(patcher, preset, kv_fp8=job.execution.kv_fp8)
+def _preset(job: Job, role: str) -> Preset:
+    preset, schedule = preset_of(job.models[role]), job.schedules.get(role)
+    return replace(preset, schedule=schedule) if schedule else preset
 
 
-def _shape(name: str, wan: Wan) -> WanShape:
-    return WanShape.of(name, config_of(wan.tree), wan.preset)
+def _shape(role: str, job: Job, presets: Mapping[str, Preset]) -> WanShape:
+    """Return the shape of a model; one that is absent is like the other."""
+    there = role if role in presets else next(iter(presets))
+    return WanShape.of(role, config_of(job.models[there].model.diffusion_model), presets[there])
+
+
+def _swapped(job: Job) -> tuple[str, ...]:
+    if len(job.models) < 2:
+        return ()
+    return swapped_note(*(config_of(patcher.model.diffusion_model) for patcher in (job.drafter, job.target)))
 
 
 def _plan(
-    job: Job, drafter: Wan, target: Wan, conditions: Conditions, memory: Memory, progress: NodeProgress
+    job: Job, presets: Mapping[str, Preset], conditions: Conditions, memory: Memory, progress: NodeProgress
 ) -> Run:
     codec = ComfyCodec(job.vae)
+    wans: dict[str, Wan] = {
+        role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8) for role, patcher in job.models.items()
+    }
     engine = build_engine(
-        drafter,
-        target,
+        wans.get("drafter"),
+        wans.get("target"),
         codec,
         job.router.scorer,
         overlap=job.execution.overlap,
         before_pass=progress.before_pass,
     )
+    models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
     return plan_run(
         engine,
         job.router.config,
@@ -124,9 +180,12 @@ def _plan(
         seed=job.seed,
         width=job.width,
         height=job.height,
+        directions=job.directions,
+        takes=job.takes,
         drafter_context=job.drafter_context,
         given=_given(job, codec),
-        ahead=job.drafter.load_device if job.execution.overlap else None,
+        reuse=begin_reuse(job.reuse_bytes, identify(models, job.vae, job.router.scorer, job.execution)),
+        ahead=job.main.load_device if job.execution.overlap else None,
         clock=device_clock(*memory.devices),
     )
 
@@ -134,7 +193,7 @@ def _plan(
 def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
     """Return the latents before the first new block, normalised, or None."""
     if job.continue_from is not None:
-        return job.target.model.process_latent_in(job.continue_from["samples"].float())
+        return job.main.model.process_latent_in(job.continue_from["samples"].float())
     if job.start_image is None:
         return None
     image = job.start_image[:1, :, :, :3].movedim(-1, 1)
@@ -144,37 +203,52 @@ def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
 
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
     """Return frames `f h w c`, latents `b c t h w` and the records."""
-    timeline, shown, records = run.nothing, [], []
-    for after, frames in run.replay():
+    progress.begin(len(run.reused))
+    timeline, shown = run.nothing, []
+    again = iter(run.reused)
+    for number, (after, frames) in enumerate(run.replay(), len(run.reused) - len(run.before)):
         shown.append(frames.cpu())
         timeline = after
-    for emitted in run.blocks(timeline):
-        progress.block(emitted.record, emitted.frames)
-        shown.append(emitted.frames.cpu())
-        records.append(emitted.record)
-        timeline = emitted.timeline
+        if number >= 0:
+            progress.block(next(again), frames)
+    records = list(run.reused)
+    with closing(cast("Generator[Emitted, None, None]", run.blocks(timeline))) as blocks:
+        for emitted in blocks:
+            progress.block(emitted.record, emitted.frames)
+            shown.append(emitted.frames.cpu())
+            records.append(emitted.record)
+            timeline = emitted.timeline
+            if progress.stop_asked:
+                break
     video = torch.cat(shown, dim=1)[0].movedim(1, -1).contiguous()
     return video, timeline.history.latents(0, timeline.history.frames), records
 
 
 def _report(
-    job: Job, run: Run, conditions: Conditions, records: list[BlockRecord], notes: tuple[str, ...]
+    job: Job,
+    run: Run,
+    presets: Mapping[str, Preset],
+    conditions: Conditions,
+    records: list[BlockRecord],
+    notes: tuple[str, ...],
 ) -> RunReport:
     texts = [condition.gate_text for _, condition in conditions.entries]
+    models = {role: _model_settings(patcher, presets[role]) for role, patcher in job.models.items()}
+    device = str(job.main.load_device)
     return assemble_report(
         run,
         records,
         PartSettings(
-            drafter=_model_settings(job.drafter, preset_of(job.drafter), job.schedule),
-            target=_model_settings(job.target, preset_of(job.target), job.schedule),
+            drafter=models.get("drafter"),
+            target=models.get("target"),
             vae={"file": None, "dtype": _name(job.vae.vae_dtype), "layers": HOST},
             text_encoder={"file": None, "dtype": None},
-            device=str(job.target.load_device),
+            device=device,
             side_device=str(job.vae.device),
             execution=job.execution,
         ),
         fps=FPS,
-        versions={**versions_on(str(job.target.load_device)), "comfyui": comfyui_version.__version__},
+        versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
         continue_from=None if job.continue_from is None else "LATENT",
         start_image=None if job.start_image is None else "IMAGE",
@@ -185,11 +259,11 @@ HOST = "comfyui"
 """The name in the report for kernels and layers that ComfyUI chooses."""
 
 
-def _model_settings(patcher: Any, preset: Preset, schedule: str | None) -> ModelSettings:
+def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
     return ModelSettings(
         file=file_of(patcher),
         size=config_of(patcher.model.diffusion_model).size,
-        preset=replace(preset, schedule=schedule) if schedule else preset,
+        preset=preset,
         dtype=_name(compute_dtype(patcher)),
         attention=HOST,
         quantisation=None,

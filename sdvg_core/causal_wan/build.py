@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from ..devices.device import device_clock
-from ..engine.parts import Engine, Scorer, VideoCodec
+from ..engine.parts import BlockGenerator, Engine, Scorer, VideoCodec
+from ..engine.roles import Absent
 from .attention import Ops
 from .config import WanConfig
 from .context import AnchorEncoder, ContextPolicy, Incremental, Recompute
@@ -52,8 +53,8 @@ class WanShape:
 
 
 def build_engine(
-    drafter: Wan,
-    target: Wan,
+    drafter: Wan | None,
+    target: Wan | None,
     codec: VideoCodec,
     scorer: Scorer | None,
     *,
@@ -64,9 +65,10 @@ def build_engine(
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
-    `overlap`: drafts may start on a guess, so the drafter keeps what it needs to go back one block.
-    `before_pass`: called with "context" or "denoise" before every forward pass; may raise to interrupt.
-    `clock`: for both models; None waits for each one's device. `around_context`: wraps their context policies.
+    `drafter`, `target`: one of them may be None if no block will ask for it. `overlap`: drafts may start on a
+    guess, so the drafter keeps what it needs to go back one block. `before_pass`: called with "context" or
+    "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits for each
+    one's device. `around_context`: wraps their context policies.
     """
     encoder = AnchorEncoder(codec.encode)
 
@@ -85,9 +87,13 @@ def build_engine(
             clock=clock or device_clock(wan.device),
         )
 
+    drafts: BlockGenerator | None = build("drafter", drafter, undo=overlap) if drafter else None
+    targets: BlockGenerator | None = build("target", target, undo=False) if target else None
+    there = drafts or targets
+    assert there is not None, "a run has at least one model"
     return Engine(
-        drafter=build("drafter", drafter, undo=overlap),
-        target=build("target", target, undo=False),
+        drafter=drafts or Absent("drafter", there),
+        target=targets or Absent("target", there),
         codec=codec,
         scorer=scorer,
     )

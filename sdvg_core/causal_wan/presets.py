@@ -9,6 +9,7 @@ from typing import Any
 
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
+from .schedule import get_schedule
 
 POLICIES = ("recompute", "incremental")
 
@@ -52,6 +53,12 @@ class Preset:
             )
         if not self.schedule:
             raise BadInput("the schedule must have a name, but it is empty; try four-step")
+
+    @property
+    def identity(self) -> str:
+        """What the bits of a block depend on of this, as text."""
+        context = self.context_frames if self.policy == "recompute" else (self.window, self.sink)
+        return repr((self.policy, context, self.block_frames, get_schedule(self.schedule)))
 
     def replace(self, **changes: Any) -> Preset:
         """Return this preset with some values changed. Raises `BadInput` for unknown names or impossible values."""

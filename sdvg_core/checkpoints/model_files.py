@@ -11,12 +11,12 @@ from pathlib import Path
 class ModelFiles:
     """Where the models of a run are.
 
-    `reward`: None for a run that scores nothing. `tokenizer` and `vocabulary` are looked for next to their models
-    if not given.
+    `drafter`, `target`, `reward`: None for a run that never asks for it. `tokenizer` and `vocabulary` are looked
+    for next to their models if not given.
     """
 
-    drafter: Path
-    target: Path
+    drafter: Path | None = None
+    target: Path | None = None
     vae: Path
     text_encoder: Path
     reward: Path | None = None

@@ -14,12 +14,14 @@ from pathlib import Path
 
 from ..files.outputs import check_writable
 from ..pipeline.request import VideoRequest
+from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
 from ..pocket.grammar import parse
 from ..pocket.trained_set import DEFAULT_PROMPT, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.summary import summarise
 from ..text.prompts import one_prompt
+from .generate import exit_code
 from .options import add_kernel_options, add_router_options, add_video_options, execution, router_config
 
 
@@ -46,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
         fps=options.fps,
         drafter_context=options.drafter_context,
         router=router_config(options),
+        directions=options.directions,
+        takes=options.takes,
     )
     check_writable(options.output)
     if not options.json:
@@ -53,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             f"Two tiny models will make {request.blocks} blocks of {scene.text!r}. One drafts each block, and "
             "every frame of the draft is scored. The other, larger and slower, remakes blocks that score too low."
         )
-    began = time.perf_counter()
+    began, stopping = time.perf_counter(), Stopping()
     meant = pocket_options()
     ((folder, report),) = make_videos(
         trained_set(),
@@ -63,14 +67,16 @@ def run(options: argparse.Namespace) -> int:
         options.output,
         options.gate_prompt,
         resume=options.resume,
+        reuse=options.reuse,
+        stopping=stopping,
         prompt_in_report=options.prompt_in_report,
     )
     if options.json:
         print(json.dumps(report.as_dict()))
-        return 0
+        return exit_code(stopping, folder, whole=len(report.blocks) == request.blocks)
     print(summarise(report))
     print(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
     print(f"  {folder / 'video.mp4'}")
     print(f"  {folder / 'route.png'}: which blocks were kept, and why")
     print(f"  {folder / 'report.json'}: every score and second")
-    return 0
+    return exit_code(stopping, folder, whole=len(report.blocks) == request.blocks)

@@ -1,16 +1,18 @@
 """Make videos from prompts.
 
-Writes video.mp4, latents.safetensors, report.json and route.png into the output folder; for a list of prompts, into
-one numbered folder per prompt.
+Writes video.mp4, latents.safetensors, blocks.safetensors, report.json and route.png into the output folder; for a
+list of prompts, into one numbered folder per prompt.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 from ..files.outputs import check_writable
+from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
 from ..report.summary import summarise
 from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
@@ -23,6 +25,8 @@ from .options import (
     model_files,
     video_request,
 )
+
+INTERRUPTED = 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,19 +57,34 @@ def run(options: argparse.Namespace) -> int:
     request, load = video_request(options), load_options(options)
     prompts = read_prompts(options)
     check_writable(options.output)
+    stopping = Stopping()
     reports = make_videos(
-        model_files(options, scorer=request.router.needs_scorer),
+        model_files(options, request),
         load,
         request,
         prompts,
         options.output,
         options.gate_prompt,
         resume=options.resume,
+        reuse=options.reuse,
+        stopping=stopping,
         prompt_in_report=options.prompt_in_report,
     )
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
-    return 0
+    whole = len(reports) == len(prompts) and all(len(report.blocks) == request.blocks for _, report in reports)
+    return exit_code(stopping, options.output, whole=whole)
+
+
+def exit_code(stopping: Stopping, output: Path, *, whole: bool) -> int:
+    """Return 0, or what shells expect of a program that Ctrl-C ended; then say how to go on.
+
+    `whole`: whether everything was made by then.
+    """
+    if whole or not stopping.asked:
+        return 0
+    sys.stderr.write(f"sdvg: stopped as asked; the same command with --reuse {output} makes the rest\n")
+    return INTERRUPTED
 
 
 def read_prompts(options: argparse.Namespace) -> tuple[PromptSchedule, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -12,6 +13,8 @@ from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..devices.compiling import CompileMode
 from ..devices.dtypes import DTYPES
 from ..devices.execution import AUTO, Attention, Execution, KvDtype, VaeLayers
+from ..engine.roles import Roles
+from ..engine.route import plan_route
 from ..engine.router import Aggregation, Policy, RouterConfig
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
@@ -38,6 +41,24 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
         "--overlap",
         action="store_true",
         help="start generating the next block while the newest is decoded; same video, more memory",
+    )
+    group.add_argument(
+        "--directions",
+        default="",
+        metavar="LETTERS",
+        help="one letter per block: . the router decides, t the target makes it, d the draft is kept; a and r "
+        "score the draft first, then keep or reject it",
+    )
+    group.add_argument(
+        "--takes",
+        default="",
+        help="other noise for single blocks, such as 6:2,8:3 (block 6 take 2, block 8 take 3)",
+    )
+    group.add_argument(
+        "--reuse",
+        type=Path,
+        metavar="FOLDER",
+        help="an earlier video; its blocks are used again where they are provably the same",
     )
     group.add_argument(
         "--resume",
@@ -106,6 +127,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--{role}-cache", choices=("recompute", "incremental"), help="context policy", dest=f"{role}_policy"
         )
+        group.add_argument(f"--{role}-schedule", metavar="NAME", help=f"like --schedule, for the {role} alone")
         group.add_argument(
             f"--{role}-context-frames", type=int, metavar="N", help="latent frames of context (recompute)"
         )
@@ -173,6 +195,8 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
         fps=options.fps,
         drafter_context=options.drafter_context,
         router=router_config(options),
+        directions=options.directions,
+        takes=options.takes,
         continue_from=getattr(options, "continue_from", None),
         start_image=getattr(options, "start_image", None),
     )
@@ -233,26 +257,54 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
         context_frames=getattr(options, f"{role}_context_frames"),
         window=getattr(options, f"{role}_window"),
         sink=getattr(options, f"{role}_sink"),
+        schedule=getattr(options, f"{role}_schedule"),
     )
 
 
-def model_files(options: argparse.Namespace, *, scorer: bool = True) -> ModelFiles:
-    """Return the files of the run. `scorer`: whether the run needs one.
+ALTERNATIVES = {"drafter": "the policy always-target needs no drafter", "target": "always-draft needs no target"}
+
+
+def model_files(options: argparse.Namespace, request: VideoRequest | None = None) -> ModelFiles:
+    """Return the files of a run. `request`: the video; None if every model is needed.
 
     Raises `BadInput` that names every missing file and where to get it.
     """
     found = find_models(options.models)
-    known_files = [known for known in KNOWN_FILES if scorer or known.role not in ("reward", "vocabulary")]
-    paths = {known.role: getattr(options, known.role) or found[known.role] for known in known_files}
-    missing = [known for known in known_files if paths[known.role] is None and known.role != "vocabulary"]
+    paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
+    needed = _needed(request, has_target=paths["target"] is not None)
+    missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role in needed]
     if missing:
         first = missing[0]
+        ways_out = [ALTERNATIVES[known.role] for known in missing if known.role in ALTERNATIVES and request]
+        by = f"the policy {request.router.policy}" if request else "the run"
         raise BadInput(
-            f"the run needs {' and '.join(known.role for known in missing)}, but none was given or found in "
+            f"{by} needs {' and '.join(known.role for known in missing)}, but none was given or found in "
             f"{options.models}; get {first.names[0]} from {first.source}, or run python -m sdvg_core doctor"
+            + (f" ({', '.join(ways_out)})" if ways_out else "")
         )
-    needed = {role: path for role, path in paths.items() if path is not None}
-    for role, path in needed.items():
-        if not path.exists():
+    for role, path in paths.items():
+        if path is not None and not path.exists():
             raise BadInput(f"the {role} should be at {path}, but there is no such file or folder; check the path")
-    return ModelFiles(**needed, tokenizer=options.tokenizer)
+    files = {role: path for role, path in paths.items() if path is not None}
+    return ModelFiles(**files, tokenizer=options.tokenizer)
+
+
+def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
+    """Return the roles that a run needs for certain. The models' headers may tell of more."""
+    always = {"vae", "text_encoder"}
+    if request is None:
+        return always | {"drafter", "target", "reward"}
+    if request.continue_from and request.router.policy in ("scripted", "random"):
+        return always  # who makes which block depends on how many the clip has
+    router = request.router if has_target else replace(request.router, force_first=False)
+    asked = plan_route(
+        router,
+        blocks=request.blocks,
+        block_frames=1,
+        there=Roles(drafter=True, target=True, scorer=True),
+        given_frames=1 if request.continue_from else 0,
+        directions=request.directions,
+        takes=request.takes,
+    ).asked
+    roles = {"drafter": asked.drafter, "target": asked.target, "reward": asked.scorer}
+    return always | {role for role, needed in roles.items() if needed}

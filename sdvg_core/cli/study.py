@@ -214,7 +214,7 @@ def _plan(options: argparse.Namespace, job: WorkerOptions) -> Plan:
 def _configurations(options: argparse.Namespace, job: WorkerOptions) -> tuple[Configuration, ...]:
     taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
     checked = check_models(job.files, job.load)
-    steps = min(len(get_schedule(preset.schedule)) for preset in (checked.drafter_preset, checked.target_preset))
+    steps = min(len(get_schedule(preset.schedule)) for preset in checked.presets if preset)
     scores = POCKET_SCORES if job.pocket else PAPER_SCORES
     everything = protocol(job.blocks, taus, steps=steps, scores=scores)
     return pick(everything, CALIBRATION if options.calibrate else options.configurations)

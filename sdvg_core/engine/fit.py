@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from ..errors import BadInput
 from .parts import Engine, ModelShape
+from .roles import Absent, Roles, check_roles
 from .router import RouterConfig
-from .spans import plan_spans, spans_of_clip
 from .types import Span
 
 
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
-    """Raise `BadInput` unless the parts of a run fit together and include all that the router needs."""
+    """Raise `BadInput` unless the parts of a run fit together and include all that the router may ask for."""
+    check_roles(router, spans, parts_there(engine))
     check_fit(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
-    check_scorer(router, there_is_one=engine.scorer is not None)
 
 
-def check_scorer(router: RouterConfig, *, there_is_one: bool) -> None:
-    """Raise `BadInput` if the router needs scores and there is no scorer."""
-    if router.needs_scorer and not there_is_one:
-        raise BadInput(
-            f"the policy {router.policy} needs scores, but there is no scorer; load a reward model, or choose a "
-            "policy that needs none, such as anchor-only"
-        )
+def parts_there(engine: Engine) -> Roles:
+    """Return which parts an engine has."""
+    return Roles(
+        drafter=not isinstance(engine.drafter, Absent),
+        target=not isinstance(engine.target, Absent),
+        scorer=engine.scorer is not None,
+    )
 
 
 def check_route(
@@ -29,19 +29,15 @@ def check_route(
     target: ModelShape,
     latent_channels: int,
     router: RouterConfig,
+    spans: tuple[Span, ...],
     *,
-    blocks: int,
-    frames_given: int,
     ahead_from_pixels: bool = False,
     drafter_context: str = "committed",
 ) -> None:
     """Raise `BadInput` for a run that these models cannot make, before anything of it is loaded.
 
-    `frames_given`: latent frames of the clip to continue, 1 for a start image. `ahead_from_pixels`: with overlap, a
-    drafter whose context needs pixels.
+    `ahead_from_pixels`: with overlap, a drafter whose context needs pixels.
     """
-    clip = spans_of_clip(frames_given, target.block_frames)
-    spans = plan_spans(blocks, target.block_frames, clip[-1].stop if clip else 0)
     check_fit(drafter, target, latent_channels, router, spans)
     check_overlap(drafter_context, needs_pixels=ahead_from_pixels)
 

@@ -68,7 +68,8 @@ class Lane:
         if self._stream is not None:
             here = torch.cuda.current_stream(self._stream.device)
             for tensor in tensors:
-                tensor.record_stream(here)
+                if tensor.is_cuda:  # what was used again lies in host memory
+                    tensor.record_stream(here)
 
     def close(self) -> None:
         """Wait for the job under way; afterwards the lane takes no more."""

@@ -14,7 +14,9 @@ from .types import Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedNoise:
-    """Standard normal noise keyed by (seed, block, slot); the same on every device and for every clip length.
+    """Standard normal noise keyed by (seed, block, slot), and by the take if it is not the first.
+
+    The same on every device and for every clip length.
 
     Slot 0 is a block's initial noise, slot i the re-noise after its i-th denoising step. Drafter and target share
     one source, so they start from the same tensors and are re-noised with the same tensors.
@@ -30,9 +32,14 @@ class KeyedNoise:
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
-        generator = torch.Generator().manual_seed(key(self.seed, span.index, slot))
-        shape = (1, self.channels, span.frames, self.height, self.width)
-        return torch.randn(shape, generator=generator, dtype=torch.float32)
+        # Take 1 adds nothing to the key, so a seed keeps the videos it had before there were takes.
+        take = (span.take,) if span.take > 1 else ()
+        generator = torch.Generator().manual_seed(key(self.seed, span.index, slot, *take))
+        return torch.randn(self.shape(span), generator=generator, dtype=torch.float32)
+
+    def shape(self, span: Span) -> tuple[int, ...]:
+        """Return the shape of a block's noise and latents, `b c t h w`."""
+        return 1, self.channels, span.frames, self.height, self.width
 
 
 def check_seed(seed: int) -> None:

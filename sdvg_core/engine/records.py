@@ -34,7 +34,7 @@ class BlockRecord:
 
     `pixel_frames`: how many it shows. `draft`, `target`: the work of each model on this block, None if it did none;
     a draft that was not accepted was thrown away. `decodes`: how often the block was decoded for its pixels.
-    `prompt`: its text, or the hash that replaces it (`privacy`).
+    `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
     """
 
     span: Span
@@ -45,6 +45,7 @@ class BlockRecord:
     target: Work | None
     decodes: int
     seconds: Seconds
+    reused: bool = False
 
     @property
     def author(self) -> str:

@@ -30,6 +30,7 @@ SCRIPT_LETTERS = {
     "d": "the draft is kept without scoring it",
     "t": "the target makes the block, with no draft",
 }
+ROUTER_DECIDES = "."
 LARGEST = 2**64
 
 
@@ -45,9 +46,19 @@ class Reason(Enum):
     UNJUDGED_TARGET = "the policy gives the block to the target"
     SCRIPT_KEPT = "the script keeps the draft"
     SCRIPT_REMADE = "the script rejects the draft"
+    DIRECTED_DRAFT = "a direction keeps the draft without scoring it"
+    DIRECTED_TARGET = "a direction gives the block to the target"
+    DIRECTED_KEPT = "a direction keeps the draft"
+    DIRECTED_REMADE = "a direction rejects the draft"
 
 
 REJECTED_BY_SCORE = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE)
+BY_DIRECTION = (
+    Reason.DIRECTED_DRAFT,
+    Reason.DIRECTED_TARGET,
+    Reason.DIRECTED_KEPT,
+    Reason.DIRECTED_REMADE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +70,8 @@ class RouterConfig:
     `prior_mean`, `prior_std`: the scores `percentile` expects until it has seen five (published figures).
     `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `bail_out`: after this many rejections
     in a row, the target makes the rest; 0 never. `repair_step`: on rejection, the target continues after this many
-    of the drafter's steps; 0 starts from noise.
+    of the drafter's steps; 0 starts from noise. `directions`: what the user decides, whatever the policy: one of
+    `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`.
     """
 
     policy: Policy = "reward"
@@ -75,6 +87,7 @@ class RouterConfig:
     force_first: bool = True
     bail_out: int = 0
     repair_step: int = 0
+    directions: str = ""
 
     def __post_init__(self) -> None:
         for names, kind, words in KINDS:
@@ -83,6 +96,11 @@ class RouterConfig:
         _one_of("policy", self.policy, get_args(Policy))
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
         _check_script(self.script)
+        if set(self.directions) - {ROUTER_DECIDES, *SCRIPT_LETTERS}:
+            letters = " ".join((ROUTER_DECIDES, *SCRIPT_LETTERS))
+            raise BadInput(
+                f"directions use only the letters {letters}, but are {self.directions!r:.60}; correct them"
+            )
         if math.isnan(self.tau):
             raise BadInput("tau must be a number, but is NaN, so no draft could be kept; the paper uses -0.7")
         for name in ("quantile", "rate", "draft_share"):
@@ -99,10 +117,14 @@ class RouterConfig:
 
     @property
     def needs_scorer(self) -> bool:
-        """Whether any block may be scored."""
+        """Whether the policy may score a block, if no direction says otherwise."""
         if self.policy == "scripted":
             return any(letter in "ar" for letter in self.script[self.force_first :])
         return self.policy in ("reward", "percentile")
+
+    def direction(self, index: int) -> str:
+        """Return the user's letter for block `index` of the clip."""
+        return self.directions[index : index + 1] or ROUTER_DECIDES
 
     def check_blocks(self, last_index: int) -> None:
         """Raise `BadInput` if the script does not reach the clip's last block."""
@@ -116,7 +138,7 @@ class RouterConfig:
 KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
     (("tau", "quantile", "rate", "draft_share", "prior_mean", "prior_std"), (int, float), "a number"),
     (("seed", "bail_out", "repair_step"), int, "a whole number"),
-    (("policy", "aggregation", "script"), str, "text"),
+    (("policy", "aggregation", "script", "directions"), str, "text"),
     (("force_first",), bool, "true or false"),
 )
 
@@ -174,10 +196,17 @@ class Decision:
 
 UNSEEN_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
 UNSEEN_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
+DIRECTED = {
+    "d": Decision(accepted=True, reason=Reason.DIRECTED_DRAFT),
+    "t": Decision(accepted=False, reason=Reason.DIRECTED_TARGET),
+}
 
 
 def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
     """Return the decision on block `index` if it is certain before any draft; None if it depends on the scores."""
+    direction = config.direction(index)
+    if direction != ROUTER_DECIDES:
+        return DIRECTED.get(direction)
     if config.force_first and index == 0:
         return Decision(accepted=False, reason=Reason.FORCED)
     if _bailed_out(config, past):
@@ -196,11 +225,14 @@ def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Dec
 
 
 def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
-    if not config.bail_out or not past:
-        return False
-    newest = past[-config.bail_out :]
-    in_a_row = len(newest) == config.bail_out and all(d.reason in REJECTED_BY_SCORE for d in newest)
-    return in_a_row or past[-1].reason is Reason.BAILED_OUT
+    in_a_row = 0
+    for decision in past if config.bail_out else ():
+        if decision.reason in BY_DIRECTION:
+            continue  # the user's word, which says nothing of the drafts
+        in_a_row = in_a_row + 1 if decision.reason in REJECTED_BY_SCORE else 0
+        if in_a_row == config.bail_out:
+            return True
+    return False
 
 
 def decide(config: RouterConfig, index: int, scores: Tensor, past: tuple[Decision, ...], blocks: int) -> Decision:
@@ -213,6 +245,11 @@ def decide(config: RouterConfig, index: int, scores: Tensor, past: tuple[Decisio
     if not bool(torch.isfinite(scores).all()):
         return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
     score = aggregate(config, scores)
+    direction = config.direction(index)
+    if direction != ROUTER_DECIDES:
+        keep = direction == "a"
+        reason = Reason.DIRECTED_KEPT if keep else Reason.DIRECTED_REMADE
+        return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
     if config.policy == "scripted":
         keep = config.script[index] == "a"
         reason = Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE

@@ -3,41 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from .drafts import check_finite
+from .fit import parts_there
 from .history import History
 from .noise import KeyedNoise
 from .overlap import speculate_overlapped
 from .parts import Engine
+from .records import BlockRecord
+from .reuse import Recaller, Reuse
+from .route import plan_route
 from .router import Decision, RouterConfig
 from .size import check_given
-from .spans import plan_spans, spans_of_clip
 from .speculate import DrafterContext, Emitted, speculate
 from .timeline import Timeline, replay
 from .types import Block, Condition, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Made:
-    """A block from an earlier run of the same request: its latents `b c t h w`, and the decision on it."""
-
-    latents: Tensor
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Run:
     """Everything that determines a video.
 
-    `spans`: the blocks of this request. `before`: the committed blocks that already exist: first those of a given
-    clip, then the first ones of this request if a stopped run made them; `past` holds the decisions on the latter.
-    `ahead`: the models' device, to start the next block while the newest is decoded and scored (see `overlap`);
-    None to do one after the other. `clock`: seconds; on an accelerator, one that waits for the device.
+    `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
+    already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
+    `reused` holds the records of the latter. `ahead`: the models' device, to start the next block while the newest
+    is decoded and scored (see `overlap`); None to do one after the other. `clock`: seconds; on an accelerator, one
+    that waits for the device. `notes`: what a reader of the report must know of the route. `recaller`: keeps what
+    is made for later runs; None to keep nothing.
     """
 
     engine: Engine
@@ -47,14 +46,26 @@ class Run:
     condition_of: Callable[[int], Condition]
     drafter_context: DrafterContext = "committed"
     before: tuple[Block, ...] = ()
-    past: tuple[Decision, ...] = ()
+    reused: tuple[BlockRecord, ...] = ()
     ahead: torch.device | None = None
     clock: Callable[[], float] = time.perf_counter
+    notes: tuple[str, ...] = ()
+    recaller: Recaller | None = None
 
     @property
     def given_frames(self) -> int:
         """Latent frames of the clip that the request continues."""
         return self.spans[0].start
+
+    @property
+    def past(self) -> tuple[Decision, ...]:
+        """The decisions on the blocks of this request that already exist."""
+        return tuple(record.decision for record in self.reused)
+
+    @property
+    def reused_blocks(self) -> tuple[Block, ...]:
+        """The blocks of this request that already exist."""
+        return self.before[len(self.before) - len(self.reused) :]
 
     @property
     def nothing(self) -> Timeline:
@@ -78,10 +89,19 @@ class Run:
         parts = (self.engine, self.router, self.spans, self.noise, self.condition_of)
         context, past, clock = self.drafter_context, self.past, self.clock
         if self.ahead is None:
-            return speculate(*parts, drafter_context=context, start=timeline, past=past, clock=clock)
-        return speculate_overlapped(
-            *parts, device=self.ahead, drafter_context=context, start=timeline, past=past, clock=clock
-        )
+            loop = speculate(*parts, drafter_context=context, start=timeline, past=past, clock=clock)
+        else:
+            loop = speculate_overlapped(
+                *parts, device=self.ahead, drafter_context=context, start=timeline, past=past, clock=clock
+            )
+        return loop if self.recaller is None else _remembered(loop, self.recaller)
+
+
+def _remembered(loop: Iterator[Emitted], recaller: Recaller) -> Iterator[Emitted]:
+    with closing(cast("Generator[Emitted, None, None]", loop)):
+        for emitted in loop:
+            recaller.remember(emitted)
+            yield emitted
 
 
 def plan_run(
@@ -93,36 +113,63 @@ def plan_run(
     seed: int,
     width: int,
     height: int,
+    directions: str = "",
+    takes: str = "",
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
-    made: Sequence[Made] = (),
+    reuse: Reuse | None = None,
     ahead: torch.device | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Return the run that makes `blocks` blocks of `width` x `height` pixels.
 
-    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image. `made`: the first blocks of
-    this same request, from a run that was stopped. Raises `BadInput` for a given clip of another size, or one with
-    NaN or infinity.
+    `directions`, `takes`: as users write them (see `directions`). `given`: normalised latents `b c t h w` of a clip
+    to continue, or of a start image. `reuse`: what earlier runs made; the longest beginning that is provably the
+    same is not made again, and what this run makes is put there.
+    Raises `BadInput` for directions or takes that do not fit, for a part that is missing, for a given clip of
+    another size, or one with NaN or infinity.
     """
-    codec, block_frames = engine.codec, engine.target.block_frames
+    codec = engine.codec
     rows, columns = height // codec.spatial_stride, width // codec.spatial_stride
     if given is not None:
         check_given(given, codec.latent_channels, rows, columns)
-    clip = spans_of_clip(given.shape[2], block_frames) if given is not None else ()
-    spans = plan_spans(blocks, block_frames, clip[-1].stop if clip else 0)
-    latents = [given[:, :, span.start : span.stop] for span in clip] if given is not None else []
-    latents += [one.latents for one in made]
-    before = zip((*clip, *spans), latents, strict=False)
-    return Run(
+    route = plan_route(
+        router,
+        blocks=blocks,
+        block_frames=engine.target.block_frames,
+        there=parts_there(engine),
+        given_frames=0 if given is None else given.shape[2],
+        directions=directions,
+        takes=takes,
+    )
+    clip = tuple(
+        Block(span, given[:, :, span.start : span.stop], condition_of(span.index))
+        for span in route.clip
+        if given is not None
+    )
+    noise = KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns)
+    run = Run(
         engine=engine,
-        router=router,
-        spans=spans,
-        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns),
+        router=route.router,
+        spans=route.spans,
+        noise=noise,
         condition_of=condition_of,
         drafter_context=drafter_context,
-        before=tuple(Block(span, block, condition_of(span.index)) for span, block in before),
-        past=tuple(one.decision for one in made),
+        before=clip,
         ahead=ahead,
         clock=clock,
+        notes=route.notes,
+    )
+    return _with_reuse(run, reuse) if reuse else run
+
+
+def _with_reuse(run: Run, reuse: Reuse) -> Run:
+    recaller = Recaller(reuse, run.noise, run.router.repair_step)
+    found = recaller.rehearse(run.engine, run.router, run.spans, run.before, run.condition_of, run.drafter_context)
+    return replace(
+        run,
+        engine=recaller.engine(run.engine),
+        before=(*run.before, *(block for block, _ in found)),
+        reused=tuple(record for _, record in found),
+        recaller=recaller,
     )

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..errors import BadInput
 from .types import Span
 
 MOST_BLOCKS = 100_000
 
 
-def plan_spans(blocks: int, block_frames: int, start: int = 0) -> tuple[Span, ...]:
+def plan_spans(
+    blocks: int, block_frames: int, start: int = 0, takes: Mapping[int, int] | None = None
+) -> tuple[Span, ...]:
     """Return the spans of `blocks` new blocks after `start` existing latent frames.
+
+    `takes`: the take of each block that is not to have its first, by the block's place among the new ones, from 0.
 
     Blocks are numbered from the start of the clip. So a clip made in two runs has the same numbers, and with them
     the same noise, as one made in a single run. A start image is one latent frame before block 0.
     """
     check_blocks(blocks)
-    first = start // block_frames
-    return tuple(Span(first + i, start + i * block_frames, block_frames) for i in range(blocks))
+    first, takes = start // block_frames, takes or {}
+    return tuple(Span(first + i, start + i * block_frames, block_frames, takes.get(i, 1)) for i in range(blocks))
 
 
 def check_blocks(blocks: int) -> None:

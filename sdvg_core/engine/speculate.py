@@ -37,12 +37,16 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emitted:
-    """A block of the video, its pixel frames `b f c h w`, how it was made, and the timeline that ends with it."""
+    """A block of the video, its pixel frames `b f c h w`, how it was made, and the timeline that ends with it.
+
+    `draft`: the drafter's block, whether it was kept or not; None if nothing was drafted.
+    """
 
     block: Block
     frames: Tensor
     record: BlockRecord
     timeline: Timeline
+    draft: Generated | None = None
 
 
 def speculate(
@@ -107,4 +111,4 @@ def speculate(
         past = (*past, decision)
         works = (draft.work if draft else None, remake.work if remake else None)
         record = record_block(block, winner.frames, decision, *works, watch)
-        yield Emitted(block, winner.frames, record, committed)
+        yield Emitted(block, winner.frames, record, committed, draft)

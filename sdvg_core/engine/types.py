@@ -13,11 +13,15 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Where a block lies in the clip: its number, and its first latent frame and their count."""
+    """Which block of the clip: its number, its first latent frame and their count, and its take.
+
+    Another take is the same block with other noise. Take 1 is the plain noise.
+    """
 
     index: int
     start: int
     frames: int
+    take: int = 1
 
     @property
     def stop(self) -> int:

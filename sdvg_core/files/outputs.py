@@ -22,6 +22,7 @@ VIDEO = "video.mp4"
 LATENTS = "latents.safetensors"
 PICTURE = "route.png"
 REPORT = "report.json"
+BLOCKS = "blocks.safetensors"
 
 UNFINISHED = ".unfinished-"
 LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"

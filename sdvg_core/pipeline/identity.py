@@ -6,10 +6,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..devices.environment import versions_on
+from ..devices.arithmetic import arithmetic_on
+from ..devices.device import check_device
+from .fingerprint import named
 
 if TYPE_CHECKING:
     from ..checkpoints.model_files import ModelFiles
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from .request import VideoRequest
 
 Identity = Mapping[str, str]
-# How many pieces of a weight file are hashed, evenly spread. Different training changes every one of them.
-PIECES, PIECE_BYTES = 64, 1 << 16
 
 
 def identify(
@@ -33,13 +32,16 @@ def identify(
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     begin = {name: getattr(request, name) for name in ("continue_from", "start_image")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
+    here, side = check_device(load.device), load.side
+    aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
     return {
         **texts,
         "gate prompt": str(gate_prompt),
         **_flat({**asdict(request), **{name: named(path) for name, path in begin.items()}}),
         **{role: named(path) for role, path in models.items()},
         **_flat(_arithmetic(load)),
-        **{f"version of {name}": version for name, version in versions_on(load.device).items()},
+        **arithmetic_on(here),
+        **aside,
     }
 
 
@@ -60,32 +62,6 @@ def differences(then: Identity, now: Identity) -> str:
 def digest_of(identity: Identity) -> str:
     """Return a hash of an identity, which reveals nothing of it."""
     return hashlib.sha256(json.dumps(dict(identity), sort_keys=True).encode()).hexdigest()
-
-
-def fingerprint(path: Path) -> str:
-    """Return a hash of a file's size and pieces of it; for an index or a folder, of all files in that folder."""
-    if path.is_file() and not path.name.endswith(".index.json"):
-        return _of_file(path)
-    folder = path if path.is_dir() else path.parent
-    parts = sorted(f"{inner.name} {_of_file(inner)}" for inner in folder.iterdir() if inner.is_file())
-    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _of_file(path: Path) -> str:
-    size = path.stat().st_size
-    digest = hashlib.sha256(str(size).encode())
-    with path.open("rb") as file:
-        for start in range(0, size, max(PIECE_BYTES, size // PIECES)):
-            file.seek(start)
-            digest.update(file.read(PIECE_BYTES))
-    return digest.hexdigest()
-
-
-def named(path: Path | None) -> str:
-    """Return a file's name with the beginning of its fingerprint."""
-    if path is None:
-        return "none"
-    return f"{path.name} {fingerprint(path)[:12] if path.exists() else 'missing'}"
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""The committed blocks of an unfinished video, one file each, so that a stopped run can be resumed."""
+"""The committed blocks of an unfinished video, one file each, so that a stopped run can be resumed.
+
+Each file also has whatever else the models returned since the block before: drafts that were not kept, and scores.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +11,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..engine.records import BlockRecord
+from ..engine.store import Result, Store
 from ..errors import BadInput
 from ..files.outputs import JOURNAL, is_going_on, throw_away, unfinished_in
 from ..report.record_json import record_from_dict, record_to_dict, take
 from .identity import Identity, differences, digest_of
 from .latents import load_latents, save_latents
+from .results import pack, read_results
 
 SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A committed block: its latents `b c t h w` and its record."""
+    """A committed block: its latents `b c t h w`, its record, and results by key, those of its block among them."""
 
     latents: Tensor
     record: BlockRecord
+    results: Mapping[str, Result]
 
 
 class Journal:
@@ -36,17 +43,41 @@ class Journal:
         self._folder, self._identity = folder, dict(identity)
         self.before = tuple(_read(path) for path in _files(folder))
         self.blocks = len(self.before)
+        # How long each result is that was written: a repair needs a draft's first estimates, a later run may not.
+        self._written = {key: len(result) for entry in self.before for key, result in entry.results.items()}
+        self._new: dict[str, Result] = {}
 
     @property
     def digest(self) -> str:
         """A hash that marks the finished files as the result of this request."""
         return digest_of(self._identity)
 
+    def follow(self, store: Store) -> None:
+        """Put what was read into `store`, and write down whatever else is used of it from now on."""
+        for entry in self.before:
+            for key, result in entry.results.items():
+                store.put(key, result)
+        store.on_use = self._used
+
+    def _used(self, key: str, result: Result) -> None:
+        if len(result) > self._written.get(key, 0):
+            self._written[key] = len(result)
+            self._new[key] = result
+
     def add(self, latents: Tensor, record: BlockRecord) -> None:
         """Write a block to disk, whole or not at all."""
         self._folder.mkdir(exist_ok=True)
         part = self._folder.parent / "block.part"
-        save_latents(part, latents, {"request": self._identity, "record": record_to_dict(record)})
+        results: dict[str, Tensor] = {}
+        keys: list[str] = []
+        for key in list(self._new):
+            result = self._new.pop(key)
+            # The block itself is written once, as latents; its result's tensor is a copy of them.
+            same = len(result) == 1 and result[0].shape == latents.shape and torch.equal(result[0], latents.cpu())
+            keys += [key] if same else []
+            results |= {} if same else {key: pack(result)}
+        metadata = {"request": self._identity, "record": record_to_dict(record), "keys": keys}
+        save_latents(part, latents, metadata, results)
         with part.open("rb+") as file:
             os.fsync(file.fileno())
         part.replace(_file(self._folder, self.blocks))
@@ -97,8 +128,10 @@ def _files(folder: Path) -> Iterator[Path]:
 def _read(path: Path) -> Entry:
     saved, where = load_latents(path), f"{path.name} of the unfinished video"
     record = record_from_dict(take(saved.metadata, "record", (dict,), where), where)
-    # A copy, because the file is removed when the video is finished.
-    return Entry(saved.latents.clone(), record)
+    take(saved.metadata, "keys", (list,), where)
+    # Copies, because the file is removed when the video is finished.
+    results = {key: tuple(tensor.clone() for tensor in result) for key, result in read_results(path)}
+    return Entry(saved.latents.clone(), record, results)
 
 
 def _request(journal: Path) -> Mapping[str, Any]:

@@ -30,10 +30,15 @@ class SavedLatents:
     metadata: Mapping[str, Any]
 
 
-def save_latents(path: Path, latents: Tensor, metadata: Mapping[str, Any]) -> None:
-    """Write `latents` (`b c t h w`) and `metadata`, JSON values such as the seed and the block size."""
+def save_latents(
+    path: Path, latents: Tensor, metadata: Mapping[str, Any], more: Mapping[str, Tensor] | None = None
+) -> None:
+    """Write `latents` (`b c t h w`) and `metadata`, JSON values such as the seed and the block size.
+
+    `more`: further tensors, by names that come before `latents`.
+    """
     text = json.dumps(dict(metadata), sort_keys=True, allow_nan=False)
-    path.write_bytes(save({KEY: latents.detach().cpu().contiguous()}, {METADATA: text}))
+    path.write_bytes(save({KEY: latents.detach().cpu().contiguous(), **(more or {})}, {METADATA: text}))
 
 
 def load_latents(path: Path) -> SavedLatents:
@@ -60,10 +65,11 @@ def load_latents(path: Path) -> SavedLatents:
     latents = file[KEY]
     if not bool(torch.isfinite(latents).all()):
         raise BadInput(f"latents must be finite, but some in {path.name} are NaN or infinity; make the video again")
-    return SavedLatents(latents, _metadata(file))
+    return SavedLatents(latents, read_metadata(file))
 
 
-def _metadata(file: WeightFile) -> Mapping[str, Any]:
+def read_metadata(file: WeightFile) -> Mapping[str, Any]:
+    """Return the JSON values that were saved with the tensors. Raises `BadInput` if they are not an object."""
     try:
         values = parse_json(file.metadata.get(METADATA, "{}"))
     except ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,33 +24,78 @@ from ..decoders.wan_vae_sizes import WanVaeSizes
 from ..devices.compiling import check_compile, compiler_of
 from ..devices.device import check_device
 from ..devices.dtypes import dtype_name, parse_dtype
+from ..engine.keys import Identities
 from ..engine.parts import Engine
+from ..engine.roles import Roles
 from ..errors import BadInput
-from ..report.assemble import ModelSettings, PartSettings
+from ..report.assemble import ModelSettings, PartSettings, swapped_note
 from ..scorers.image_reward import ImageRewardScorer, check_reward_dtype, load_image_reward
 from ..text import load_umt5
 from ..text.umt5 import check_text_dtype
-from .options import LoadOptions
+from .options import LoadOptions, ModelOptions
+from .parts import identify_parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checked:
-    """Models that can be loaded and fit together, as their headers tell; no weight has been read."""
+    """Models that can be loaded and fit together, as their headers tell; no weight has been read.
 
-    drafter: WanCheckpoint
-    target: WanCheckpoint
-    drafter_preset: Preset
-    target_preset: Preset
+    `drafter`, `target`: None if it is not there, but one of them is.
+    """
+
+    drafter: CheckedWan | None
+    target: CheckedWan | None
     vae: WanVaeSizes
     overlap: bool = False
 
     @property
+    def there(self) -> tuple[CheckedWan, ...]:
+        """The models that are there, the target first."""
+        return tuple(model for model in (self.target, self.drafter) if model)
+
+    @property
     def shapes(self) -> tuple[WanShape, WanShape]:
-        """What the engine needs to know of drafter and target before a run."""
+        """What the engine needs to know of drafter and target before a run; an absent one is like the other."""
+        drafter, target = self.drafter or self.there[0], self.target or self.there[0]
         return (
-            WanShape.of("drafter", self.drafter.config, self.drafter_preset),
-            WanShape.of("target", self.target.config, self.target_preset),
+            WanShape.of("drafter", drafter.found.config, drafter.preset),
+            WanShape.of("target", target.found.config, target.preset),
         )
+
+    @property
+    def presets(self) -> tuple[Preset | None, Preset | None]:
+        """How drafter and target will be run; None for one that is not there."""
+        drafter, target = self.drafter, self.target
+        return drafter.preset if drafter else None, target.preset if target else None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of these models."""
+        if not (self.drafter and self.target):
+            return ()
+        return swapped_note(self.drafter.found.config, self.target.found.config)
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether drafter and target are one file, perhaps with two schedules. It is then loaded once."""
+        paths = [model.found.weights.path.resolve() for model in self.there]
+        return len(paths) == 2 and paths[0] == paths[1]
+
+    def only(self, asked: Roles) -> Checked:
+        """Return it without the models that a run will not ask for."""
+        return replace(
+            self,
+            drafter=self.drafter if asked.drafter else None,
+            target=self.target if asked.target else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CheckedWan:
+    """A transformer's file, as its header tells, and how it will be run."""
+
+    found: WanCheckpoint
+    preset: Preset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +103,8 @@ class Loaded:
     """The parts of a run in memory.
 
     `build`: makes the engine for one video; takes the callback before every forward pass. `device`: of the
-    transformers; `side`: of text encoder, VAE and scorer. `kernel_notes`: what a reader must know of the kernels.
+    transformers; `side`: of text encoder, VAE and scorer. `identities`: what the parts' results depend on.
+    `notes`: what a reader of the report must know of the models and their kernels.
     """
 
     build: Callable[..., Engine]
@@ -66,7 +112,8 @@ class Loaded:
     parts: PartSettings
     device: torch.device
     side: torch.device
-    kernel_notes: tuple[str, ...] = ()
+    identities: Identities
+    notes: tuple[str, ...] = ()
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
@@ -76,29 +123,35 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
     check_text_dtype(parse_dtype(options.text_dtype))
     check_reward_dtype(parse_dtype(options.reward_dtype))
     check_compile(options.execution.compile, device)
-    drafter, target = open_wan(files.drafter), open_wan(files.target)
-    _check_pair(files, drafter, target)
-    for found in (drafter, target):
-        _attention(found, options, device)
+    drafter = _check_wan(files.drafter, options.drafter, options, device)
+    target = _check_wan(files.target, options.target, options, device)
+    if drafter and target:
+        _check_pair(drafter.found, target.found)
+    elif not (drafter or target):
+        raise BadInput("a run needs a drafter or a target, but there is neither; give at least one")
     _, vae, _ = open_wan_vae(files.vae)
-    return Checked(
-        drafter=drafter,
-        target=target,
-        drafter_preset=options.drafter.resolve(drafter, options.schedule),
-        target_preset=options.target.resolve(target, options.schedule),
-        vae=vae,
-        overlap=options.execution.overlap,
-    )
+    return Checked(drafter=drafter, target=target, vae=vae, overlap=options.execution.overlap)
 
 
-def _check_pair(files: ModelFiles, drafter: WanCheckpoint, target: WanCheckpoint) -> None:
+def _check_wan(
+    path: Path | None, model: ModelOptions, options: LoadOptions, device: torch.device
+) -> CheckedWan | None:
+    if path is None:
+        return None
+    found = open_wan(path)
+    _attention(found, options, device)
+    return CheckedWan(found=found, preset=model.resolve(found, options.schedule))
+
+
+def _check_pair(drafter: WanCheckpoint, target: WanCheckpoint) -> None:
     names = {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}
     for field, words in names.items():
         small, large = getattr(drafter.config, field), getattr(target.config, field)
         if small != large:
             raise BadInput(
-                f"drafter and target must have the same {words}, but {files.drafter.name} (drafter) has {small} "
-                f"and {files.target.name} (target) has {large}; load two models that share one VAE and text encoder"
+                f"drafter and target must have the same {words}, but {drafter.weights.path.name} (drafter) has "
+                f"{small} and {target.weights.path.name} (target) has {large}; load two models that share one VAE "
+                "and text encoder"
             )
 
 
@@ -125,7 +178,7 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 
 
 def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
-    """Load VAE, drafter, target, and the scorer if `files` has one."""
+    """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one."""
     device, side, execution = check_device(options.device), options.side, options.execution
     codec = load_wan_vae(
         files.vae,
@@ -135,16 +188,34 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
         compiler=compiler_of(execution.compile),
     )
     scorer = _load_scorer(files, options) if files.reward else None
-    drafter, drafter_kernel = _load_wan(checked.drafter, checked.drafter_preset, options, device)
-    target, target_kernel = _load_wan(checked.target, checked.target_preset, options, device)
-    kernels = (drafter_kernel, target_kernel)
+    drafter = _load_wan(checked.drafter, options, device) if checked.drafter else None
+    shared = drafter if checked.is_one_file else None
+    target = _load_wan(checked.target, options, device, shared) if checked.target else None
+    models = [model for model in (drafter, target) if model]
+    kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models)))
     return Loaded(
-        build=partial(build_engine, drafter, target, codec, scorer, overlap=execution.overlap),
+        build=partial(
+            build_engine,
+            drafter.wan if drafter else None,
+            target.wan if target else None,
+            codec,
+            scorer,
+            overlap=execution.overlap,
+        ),
         scorer=scorer,
-        parts=_describe(files, options, checked, (drafter, target), kernels),
+        parts=PartSettings(
+            drafter=drafter.settings if drafter else None,
+            target=target.settings if target else None,
+            vae={"file": files.vae.name, "dtype": options.vae_dtype, "layers": execution.vae_layers},
+            text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
+            device=options.device,
+            side_device=options.side_device or options.device,
+            execution=execution,
+        ),
         device=device,
         side=side,
-        kernel_notes=tuple(filter(None, dict.fromkeys(kernel.note for kernel in kernels))),
+        identities=identify_parts(files, options, *checked.presets),
+        notes=(*checked.notes, *kernel_notes),
     )
 
 
@@ -161,45 +232,39 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
     return scorer
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _LoadedWan:
+    wan: Wan
+    kernel: AttentionBackend
+    settings: ModelSettings
+
+
 def _load_wan(
-    found: WanCheckpoint, preset: Preset, options: LoadOptions, device: torch.device
-) -> tuple[Wan, AttentionBackend]:
+    checked: CheckedWan, options: LoadOptions, device: torch.device, shared: _LoadedWan | None = None
+) -> _LoadedWan:
+    """Load a transformer. `shared`: the same file, already loaded for the other role."""
+    found, preset = checked.found, checked.preset
+    if shared:
+        settings = replace(shared.settings, preset=preset)
+        return _LoadedWan(wan=replace(shared.wan, preset=preset), kernel=shared.kernel, settings=settings)
     path: Path = found.weights.path
     wan = load_wan(path, device=device, dtype=parse_dtype(options.dtype) if options.dtype else None)
     check_finite_weights(wan.tree, path.name)
     kernel = _attention(found, options, device)
     stages = compiled_stages(compiler_of(options.execution.compile))
     ops, kv_fp8 = TorchOps(wan.dtype, kernel), options.execution.kv_fp8
-    return Wan(tree=wan.tree, ops=ops, preset=preset, device=device, kv_fp8=kv_fp8, stages=stages), kernel
-
-
-def _describe(
-    files: ModelFiles,
-    options: LoadOptions,
-    checked: Checked,
-    wans: tuple[Wan, Wan],
-    kernels: tuple[AttentionBackend, AttentionBackend],
-) -> PartSettings:
-    def model(found: WanCheckpoint, wan: Wan, kernel: AttentionBackend) -> ModelSettings:
-        dtype = options.dtype or dtype_name(found.dtype)
-        return ModelSettings(
-            file=found.weights.path.name,
+    return _LoadedWan(
+        wan=Wan(tree=wan.tree, ops=ops, preset=preset, device=device, kv_fp8=kv_fp8, stages=stages),
+        kernel=kernel,
+        settings=ModelSettings(
+            file=path.name,
             size=found.config.size,
-            preset=wan.preset,
-            dtype=dtype,
+            preset=preset,
+            dtype=options.dtype or dtype_name(found.dtype),
             attention=kernel.name,
             quantisation=found.quantisation.label,
             bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
-        )
-
-    return PartSettings(
-        drafter=model(checked.drafter, wans[0], kernels[0]),
-        target=model(checked.target, wans[1], kernels[1]),
-        vae={"file": files.vae.name, "dtype": options.vae_dtype, "layers": options.execution.vae_layers},
-        text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
-        device=options.device,
-        side_device=options.side_device or options.device,
-        execution=options.execution,
+        ),
     )
 
 

@@ -25,9 +25,10 @@ class ModelOptions:
     context_frames: int | None = None
     window: int | None = None
     sink: int | None = None
+    schedule: str | None = None
 
     def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
-        """Return the preset for a checkpoint. `schedule` replaces the preset's own.
+        """Return the preset for a checkpoint. `schedule`: for both models; this one's own goes before it.
 
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """
@@ -35,8 +36,9 @@ class ModelOptions:
         names = ("policy", "block_frames", "context_frames", "window", "sink")
         changes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         preset = base.replace(**changes)
-        get_schedule(schedule or preset.schedule)
-        return replace(preset, schedule=schedule) if schedule else preset
+        schedule = self.schedule or schedule or preset.schedule
+        get_schedule(schedule)
+        return replace(preset, schedule=schedule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,8 @@ class LoadOptions:
     """Where the models run, in which dtypes, and how.
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
-    the same one. `dtype`: of the transformers, None as stored. `schedule`: for both models, None for the presets'.
+    the same one. `dtype`: of the transformers, None as stored. `schedule`: for whichever model has none of its own;
+    None for the presets'.
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)

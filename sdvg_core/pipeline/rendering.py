@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from ..causal_wan.generator import go_on
 from ..devices.device import device_clock
 from ..devices.environment import versions_on
 from ..engine.parts import Engine
 from ..engine.records import BlockRecord
-from ..engine.run import Made, Run, plan_run
-from ..engine.types import Span
+from ..engine.reuse import Reuse
+from ..engine.run import Run, plan_run
+from ..engine.store import Store
 from ..errors import BadInput
-from ..files.outputs import LATENTS, PICTURE, REPORT, VIDEO, Staging
+from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, Staging
 from ..files.video import Mp4Writer
 from ..report.assemble import assemble_report, notes_on
 from ..report.picture import route_picture
@@ -22,6 +24,7 @@ from .journal import Entry, Journal
 from .latents import save_latents
 from .loading import Loaded
 from .request import Beginning, VideoRequest
+from .results import recall_from, save_results
 
 
 def render(
@@ -34,15 +37,29 @@ def render(
     on_block: Callable[[BlockRecord], None],
     *,
     on_pass: Callable[[str], None] = go_on,
+    reuse: Path | None = None,
+    stop: Callable[[], bool] = lambda: False,
     prompt_in_report: bool = False,
 ) -> RunReport:
-    """Make one video; write video, latents, report and picture into `staging`; return the report.
+    """Make one video; write video, latents, report, picture and blocks into `staging`; return the report.
 
-    Each block goes into `journal` once it is committed; blocks already in there are not made again. `on_pass`:
-    called before every forward pass. `prompt_in_report`: also in the picture; without it, each prompt is hashed.
+    Each block goes into `journal` once it is committed; blocks already in there are not made again, nor those of
+    the video in the folder `reuse`. `on_pass`: called before every forward pass. `stop`: asked after every block
+    whether to end there. `prompt_in_report`: also in the picture; without it, each prompt is hashed.
     """
-    run = _plan(loaded, loaded.build(before_pass=on_pass), request, beginning, conditions, journal.before)
+    store = Store()
+    if reuse:
+        recall_from(reuse, store)
+    journal.follow(store)
+    store.begin_run()
+    run = _plan(loaded, loaded.build(before_pass=on_pass), request, beginning, conditions, store)
+    _check_unfinished(journal.before, run)
+    # Blocks from before this very run was interrupted keep the seconds they took.
     records = [entry.record for entry in journal.before]
+    for block, record in list(zip(run.reused_blocks, run.reused, strict=True))[len(records) :]:
+        journal.add(block.latents, record)
+        records.append(record)
+        on_block(record)
     with Mp4Writer(staging.path(VIDEO), request.fps) as video:
         timeline = run.nothing
         for after, frames in run.replay():
@@ -54,11 +71,14 @@ def render(
             records.append(emitted.record)
             timeline = emitted.timeline
             on_block(emitted.record)
+            if stop():
+                break
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}
     save_latents(staging.path(LATENTS), timeline.history.latents(0, timeline.history.frames), noted)
-    report = _report(loaded, run, request, conditions, records, len(journal.before))
+    save_results(staging.path(BLOCKS), store.newest, loaded.identities)
+    report = _report(loaded, run, request, conditions, records, len(journal.before), reuse)
     if not prompt_in_report:
         report = report.without_prompts()
     staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
@@ -72,9 +92,9 @@ def _plan(
     request: VideoRequest,
     beginning: Beginning,
     conditions: Conditions,
-    entries: Sequence[Entry],
+    store: Store,
 ) -> Run:
-    run = plan_run(
+    return plan_run(
         engine,
         request.router,
         conditions,
@@ -84,17 +104,17 @@ def _plan(
         height=beginning.height,
         drafter_context=request.drafter_context,
         given=beginning.clip if beginning.image is None else engine.codec.encode(beginning.image),
-        made=[Made(latents=entry.latents, decision=entry.record.decision) for entry in entries],
+        directions=request.directions,
+        takes=request.takes,
+        reuse=Reuse(store=store, identities=loaded.identities),
         ahead=loaded.device if loaded.parts.execution.overlap else None,
         clock=device_clock(loaded.device, loaded.side),
     )
-    _check_unfinished(entries, run.spans)
-    return run
 
 
-def _check_unfinished(entries: Sequence[Entry], spans: Sequence[Span]) -> None:
+def _check_unfinished(entries: Sequence[Entry], run: Run) -> None:
     for number, entry in enumerate(entries):
-        if number >= len(spans) or entry.record.span != spans[number]:
+        if number >= len(run.reused) or entry.record.span != run.reused[number].span:
             raise BadInput(
                 f"block {number + 1} of the unfinished video is not the one this request has there; leave "
                 "--resume out to start over"
@@ -108,9 +128,12 @@ def _report(
     conditions: Conditions,
     records: Sequence[BlockRecord],
     resumed: int,
+    reuse: Path | None,
 ) -> RunReport:
     texts = [condition.gate_text for _, condition in conditions.entries]
-    notes = notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.kernel_notes)
+    notes = notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes)
+    if reuse and not run.reused:
+        notes += ("Nothing of the earlier video could be used again: it followed from something else.",)
     if resumed:
         notes += (f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.",)
     return assemble_report(

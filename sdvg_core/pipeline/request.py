@@ -7,8 +7,11 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..engine.directions import check_directions, read_takes
 from ..engine.fit import check_route
 from ..engine.noise import check_seed
+from ..engine.roles import Roles
+from ..engine.route import Route, plan_route
 from ..engine.router import RouterConfig
 from ..engine.size import check_given, check_size
 from ..engine.spans import check_blocks
@@ -30,6 +33,7 @@ class VideoRequest:
     """What one video should be.
 
     `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480.
+    `directions`, `takes`: what the user decides block by block, as in `engine.directions`.
     `continue_from`: the latents of a clip to continue; `start_image`: a picture to use as the first frame.
     """
 
@@ -40,6 +44,8 @@ class VideoRequest:
     fps: float = 16.0
     drafter_context: DrafterContext = "committed"
     router: RouterConfig = field(default_factory=RouterConfig)
+    directions: str = ""
+    takes: str = ""
     continue_from: Path | None = None
     start_image: Path | None = None
 
@@ -47,6 +53,8 @@ class VideoRequest:
         check_blocks(self.blocks)
         check_seed(self.seed)
         check_rate(self.fps)
+        check_directions(self.directions, self.blocks)
+        read_takes(self.takes, self.blocks)
         if self.continue_from and self.start_image:
             raise BadInput("a video starts from a clip or from an image, but got both; give one of them")
 
@@ -55,18 +63,23 @@ class VideoRequest:
 class Beginning:
     """The start of a video that its models can make: its size in pixels, and what the first new block follows.
 
-    `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1].
+    `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]. `asked`:
+    the parts its blocks may ask for.
     """
 
     width: int
     height: int
     clip: Tensor | None = None
     image: Tensor | None = None
+    asked: Roles = field(default_factory=lambda: Roles(drafter=True, target=True, scorer=True))
 
 
-def begin(request: VideoRequest, checked: Checked) -> Beginning:
-    """Check a request against the models' headers. Raises `BadInput` for a video they cannot make."""
-    vae, patch = checked.vae, checked.target.config.patch_size[1]
+def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Beginning:
+    """Check a request against the models' headers. `scorer`: whether there is a reward model.
+
+    Raises `BadInput` for a video they cannot make.
+    """
+    vae, patch = checked.vae, checked.there[0].found.config.patch_size[1]
     stride = vae.spatial_stride
     clip = load_latents(request.continue_from).latents.float() if request.continue_from else None
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
@@ -77,22 +90,46 @@ def begin(request: VideoRequest, checked: Checked) -> Beginning:
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     image = read_image(request.start_image, width, height) if request.start_image else None
+    given = clip.shape[2] if clip is not None else int(image is not None)
+    # Without the models it does not ask for, the route may have blocks of another size.
+    needed = checked.only(_route(request, checked, given, scorer).asked)
+    route = _route(request, needed, given, scorer)
+    drafter, target = needed.presets
+    if needed.is_one_file and drafter and target and drafter.identity == target.identity:
+        raise BadInput(
+            "drafter and target are one file with one schedule, so a remade block would be the draft again; give "
+            "--drafter-schedule fewer steps than --target-schedule, or name two files"
+        )
     check_route(
-        *checked.shapes,
+        *needed.shapes,
         vae.latent_channels,
-        request.router,
-        blocks=request.blocks,
-        frames_given=clip.shape[2] if clip is not None else int(image is not None),
-        ahead_from_pixels=checked.overlap and checked.drafter_preset.policy == "recompute",
+        route.router,
+        route.spans,
+        ahead_from_pixels=checked.overlap
+        and needed.drafter is not None
+        and needed.drafter.preset.policy == "recompute",
         drafter_context=request.drafter_context,
     )
-    return Beginning(width=width, height=height, clip=clip, image=image)
+    return Beginning(width=width, height=height, clip=clip, image=image, asked=route.asked)
+
+
+def _route(request: VideoRequest, checked: Checked, given_frames: int, scorer: bool) -> Route:
+    return plan_route(
+        request.router,
+        blocks=request.blocks,
+        block_frames=checked.there[0].preset.block_frames,
+        there=Roles(drafter=checked.drafter is not None, target=checked.target is not None, scorer=scorer),
+        given_frames=given_frames,
+        directions=request.directions,
+        takes=request.takes,
+    )
 
 
 def predict_bytes(request: VideoRequest, beginning: Beginning, checked: Checked) -> int:
-    """Return roughly how many bytes of disk a video takes while it is made: its latents twice, and the mp4."""
+    """Return roughly how many bytes of disk a video takes while it is made: latents, drafts, and the mp4."""
     vae, width, height = checked.vae, beginning.width, beginning.height
     given = beginning.clip.shape[2] if beginning.clip is not None else int(beginning.image is not None)
-    frames = given + request.blocks * checked.target_preset.block_frames
+    frames = given + request.blocks * checked.there[0].preset.block_frames
     latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
-    return 2 * latents + int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
+    # The latents as one file, and both models' blocks in the journal and again in blocks.safetensors.
+    return 5 * latents + int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)

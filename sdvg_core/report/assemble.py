@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from typing import Any, Protocol
 
+from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
 from ..causal_wan.schedule import get_schedule
 from ..devices.execution import Execution
@@ -75,11 +76,12 @@ class ModelSettings:
 class PartSettings:
     """What the report says of a run's parts. `vae`, `text_encoder`: file, dtype and more, as JSON values.
 
+    `drafter`, `target`: None if the run did not ask for it.
     `device`: of the transformers; `side_device`: of VAE and scorer.
     """
 
-    drafter: ModelSettings
-    target: ModelSettings
+    drafter: ModelSettings | None
+    target: ModelSettings | None
     vae: Mapping[str, Any]
     text_encoder: Mapping[str, Any]
     device: str
@@ -99,9 +101,12 @@ def assemble_report(
     start_image: str | None,
 ) -> RunReport:
     """Return the report of a run. `continue_from`, `start_image`: what it started from, by name."""
-    # Next to a draft on the same device, decoding takes longer than it would for the target alone.
+    # Next to a draft on the same device, decoding takes longer than it would for the target alone. And a run that
+    # re-used blocks cannot be compared with one that makes all of them.
     shared = parts.execution.overlap and parts.device == parts.side_device
-    seconds, source = (None if shared else predict_target_only(records)) or (None, None)
+    incomparable = shared or any(record.reused or _found(record) for record in records)
+    seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
+    of_route = (*run.notes, *_stopped(records, run), *_reused(records))
     return RunReport(
         settings={
             **_part_settings(run, parts),
@@ -110,6 +115,7 @@ def assemble_report(
             "blocks": len(run.spans),
             "width": run.noise.width * run.engine.codec.spatial_stride,
             "height": run.noise.height * run.engine.codec.spatial_stride,
+            "takes": {str(place + 1): span.take for place, span in enumerate(run.spans) if span.take > 1},
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.given_frames,
             "continue_from": continue_from,
@@ -118,18 +124,37 @@ def assemble_report(
         versions=versions,
         blocks=tuple(records),
         fps=fps,
-        notes=notes,
+        notes=(*of_route, *notes),
         target_only_seconds=seconds,
         target_only_source=source,
     )
+
+
+def _stopped(records: Sequence[BlockRecord], run: Run) -> tuple[str, ...]:
+    if len(records) == len(run.spans):
+        return ()
+    return (f"Stopped after block {len(records)} of {len(run.spans)}, as asked.",)
+
+
+def _reused(records: Sequence[BlockRecord]) -> tuple[str, ...]:
+    places = [place for place, record in enumerate(records, 1) if record.reused]
+    if not places:
+        return ()
+    what = f"Block {places[0]} was" if len(places) == 1 else f"Blocks {places[0]} to {places[-1]} were"
+    return (f"{what} made by an earlier run and used again, which counts no seconds.",)
+
+
+def _found(record: BlockRecord) -> bool:
+    """Whether a model's part of a block came from an earlier run, though the block as a whole did not."""
+    return any(work is not None and not work.denoising_passes for work in (record.draft, record.target))
 
 
 def _part_settings(run: Run, parts: PartSettings) -> dict[str, Any]:
     scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
     scorer.pop("notes", None)
     return {
-        "drafter": parts.drafter.as_dict(parts.execution),
-        "target": parts.target.as_dict(parts.execution),
+        "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
+        "target": parts.target.as_dict(parts.execution) if parts.target else None,
         "vae": dict(parts.vae),
         "text_encoder": dict(parts.text_encoder),
         "scorer": scorer,
@@ -138,6 +163,16 @@ def _part_settings(run: Run, parts: PartSettings) -> dict[str, Any]:
         "overlap": parts.execution.overlap,
         "compile": parts.execution.compile,
     }
+
+
+def swapped_note(drafter: WanConfig, target: WanConfig) -> tuple[str, ...]:
+    """Return a note if the drafter has more weights than the target."""
+    if drafter.parameters <= target.parameters:
+        return ()
+    return (
+        f"The drafter ({drafter.size}) has more weights than the target ({target.size}), so drafting costs more "
+        "than it can save; swap the two if that was not meant.",
+    )
 
 
 def notes_on(

@@ -29,6 +29,7 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "index": record.span.index,
         "start": record.span.start,
         "latent_frames": record.span.frames,
+        "take": record.span.take,
         "pixel_frames": record.pixel_frames,
         "prompt": record.prompt,
         "author": record.author,
@@ -42,6 +43,7 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "draft": asdict(record.draft) if record.draft else None,
         "target": asdict(record.target) if record.target else None,
         "decodes": record.decodes,
+        "reused": record.reused,
         "seconds": seconds_to_dict(record.seconds),
     }
     return {name: plain(value) for name, value in values.items()}
@@ -50,16 +52,19 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
 def record_from_dict(data: Mapping[str, Any], where: str) -> BlockRecord:
     """Return the record that `data` was written from; errors call it `where`.
 
+    Reports from before there were takes and re-use lack those fields.
     Raises `BadInput` if something is missing or of the wrong type.
     """
+    index, start, frames = (take_count(data, name, where) for name in ("index", "start", "latent_frames"))
     return BlockRecord(
-        span=Span(*(take_count(data, name, where) for name in ("index", "start", "latent_frames"))),
+        span=Span(index, start, frames, take_count({"take": 1, **data}, "take", where, least=1)),
         pixel_frames=take_count(data, "pixel_frames", where),
         prompt=take(data, "prompt", (str,), where),
         decision=_decision(data, where),
         draft=_work(data, "draft", where),
         target=_work(data, "target", where),
         decodes=take_count(data, "decodes", where, least=1),
+        reused=take({"reused": False, **data}, "reused", (bool,), where),
         seconds=_seconds(data, where),
     )
 

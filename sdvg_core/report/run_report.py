@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.records import BlockRecord, Seconds
-from ..engine.router import REJECTED_BY_SCORE, Reason
+from ..engine.router import Reason
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .privacy import hide_prompt
@@ -123,7 +123,7 @@ class RunReport:
             scored=sum(d.scored for d in decisions),
             accepted=sum(d.accepted for d in decisions),
             accepted_scored=sum(d.accepted and d.scored for d in decisions),
-            rejected=sum(d.reason in REJECTED_BY_SCORE for d in decisions),
+            rejected=sum(d.scored and not d.accepted for d in decisions),
         )
 
     @property

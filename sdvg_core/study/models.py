@@ -9,7 +9,7 @@ import torch
 
 from .. import __version__
 from ..checkpoints.model_files import ModelFiles
-from ..pipeline.identity import named
+from ..pipeline.fingerprint import named
 from ..pipeline.options import LoadOptions
 from ..pocket.trained_set import pocket_options, trained_set
 from .equipment import WorkerOptions

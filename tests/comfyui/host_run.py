@@ -81,7 +81,6 @@ def make_job(
         "height": size[1],
         "blocks": len(script),
         "seed": 1,
-        "schedule": None,
         "drafter_context": "committed",
         "continue_from": None,
         "start_image": None,
@@ -96,7 +95,7 @@ def make_job(
 
 def video_of(job: Job) -> Video:
     """Run a job."""
-    frames, latent, report = run_job(job)
+    frames, latent, report, _ = run_job(job)
     return frames, latent["samples"], report
 
 

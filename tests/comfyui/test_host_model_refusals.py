@@ -44,7 +44,7 @@ def test_a_text_to_video_model_passes_plain_causal_or_with_lora(tmp_path: Path) 
     assert (
         check_model(plain, "drafter") == check_model(causal, "target") == check_model(with_lora(plain), "x") == ()
     )
-    check_pair(plain, causal)
+    check_pair(plain, causal, one_schedule=True)
 
 
 def image_to_video() -> dict[str, Tensor]:
@@ -96,8 +96,15 @@ def test_a_model_of_another_family_is_refused() -> None:
 
 def test_two_clones_of_one_model_are_refused(tmp_path: Path) -> None:
     model = load_model(tmp_path)
-    with pytest.raises(BadInput, match="one loaded model"):
-        check_pair(model, with_lora(model))
+    with pytest.raises(BadInput, match="one loaded model with different LoRAs"):
+        check_pair(model, with_lora(model), one_schedule=False)
+
+
+def test_one_model_is_a_pair_only_with_two_schedules(tmp_path: Path) -> None:
+    model = load_model(tmp_path)
+    check_pair(model, model.clone(), one_schedule=False)
+    with pytest.raises(BadInput, match="give drafter_schedule fewer steps than target_schedule"):
+        check_pair(model, model, one_schedule=True)
 
 
 def test_patches_without_effect_are_named(tmp_path: Path) -> None:

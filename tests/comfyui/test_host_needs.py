@@ -90,7 +90,7 @@ def real_pair() -> tuple[tuple[ModelPatcher, Any], tuple[ModelPatcher, Any]]:
 
 def real_request(pair: Any, dtype: torch.dtype = torch.float16, **changes: Any) -> PlanRequest:
     return plan_request(
-        *pair,
+        dict(zip(("drafter", "target"), pair, strict=True)),
         EmptyVae(dtype),
         SCORER,
         **{"width": 832, "height": 480, "blocks": 9, "execution": Execution(), **changes},
@@ -186,7 +186,8 @@ def test_a_run_with_keys_and_values_in_fp8_is_planned_so(tmp_path: Any) -> None:
     parts, presets = load_parts(tmp_path), (get_preset("self-forcing-1.3b"), get_preset("krea-14b"))
     parts.drafter.load_device, parts.target.load_device = GPU, SECOND  # where nothing is loaded
     for kept in ("auto", FP8):
-        needs = memory_of(make_job(parts, kv_dtype=kept), *presets).needs
+        by_role = dict(zip(("drafter", "target"), presets, strict=True))
+        needs = memory_of(make_job(parts, kv_dtype=kept), by_role).needs
         for device, role, preset in zip((GPU, SECOND), ("drafter", "target"), presets, strict=True):
             frames, tokens = sizes.kv_frames(preset), sizes.frame_tokens(32, 32)
             planned = sizes.kv_bytes(CONFIG, frames, tokens, 4, fp8=kept == FP8)
@@ -196,7 +197,7 @@ def test_a_run_with_keys_and_values_in_fp8_is_planned_so(tmp_path: Any) -> None:
 def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
     parts = load_parts(tmp_path)
     job = make_job(parts, size=(48, 32))
-    memory = memory_of(job, get_preset("self-forcing-1.3b"), get_preset("krea-14b"))
+    memory = memory_of(job, {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")})
     assert [weights.name for weights in memory.weights] == list(ROLES)
     assert memory.weights[2].bytes == parts.target.model_size()
     [(device, needs)] = memory.needs.items()

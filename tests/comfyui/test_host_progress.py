@@ -9,7 +9,7 @@ import comfy.model_management
 import comfy.utils
 import pytest
 import torch
-from sdvg_pack.nodes.host.progress import NodeProgress, route_events
+from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.router import Decision, Reason
 from sdvg_pack.sdvg_core.engine.types import Span
@@ -52,7 +52,7 @@ class Ear:
         self.lines.append(text)
 
     def send_sync(self, event: str, data: Any, client_id: str) -> None:
-        self.events.append(data)
+        self.events.append((event, data))
 
 
 @pytest.mark.parametrize("kind", ["denoise", "context", "target"])
@@ -79,8 +79,9 @@ def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_who
         "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-0.50\N{NO-BREAK SPACE}>=\N{NO-BREAK SPACE}-0.70",
         "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-1.21\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}-0.70",
     ]
-    assert ear.events == route_events(RECORDS, "3", "w")
-    assert [(event["number"], event["of"], event["fate"]) for event in ear.events] == [
+    events = [data for name, data in ear.events if name == BLOCK_EVENT]
+    assert events == output_of(progress.live, RECORDS)["sdvg_route"]
+    assert [(event["number"], event["of"], event["fate"]) for event in events] == [
         (1, 2, "kept"),
         (2, 2, "remade"),
     ]

@@ -38,5 +38,6 @@ def test_a_runs_seconds_wait_for_every_device_and_a_models_for_its_own(
     run_job(make_job(parts))
     assert asked == {"run": [(CPU,) * len(ROLES)], "build": [(CPU,), (CPU,)]}
     parts.drafter.load_device, parts.vae.patcher.load_device = SECOND, GPU
-    devices = memory_of(make_job(parts), get_preset("self-forcing-1.3b"), get_preset("krea-14b")).devices
+    presets = {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")}
+    devices = memory_of(make_job(parts), presets).devices
     assert devices == tuple({"drafter": SECOND, "vae": GPU}.get(role, CPU) for role in ROLES)

@@ -44,7 +44,7 @@ def test_inputs_of_a_policy_that_is_not_chosen_have_no_effect(server: Server) ->
 def test_the_record_says_what_keys_and_values_were_kept_in(chosen: dict[str, str], server: Server) -> None:
     """Of a prompt that lacks the inputs of now, too, which runs as it always did."""
     inputs = {"overlap": GONE, "kv_dtype": GONE, **chosen}
-    done = server.run(pocket(blocks=1, **{f"sampler__{name}": value for name, value in inputs.items()}))
+    done = server.run(pocket(blocks=2, **{f"sampler__{name}": value for name, value in inputs.items()}))
     assert done.status == "success", done.message("execution_error")
     record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
     kept = chosen.get("kv_dtype", "float32")
@@ -55,7 +55,7 @@ def test_the_record_says_what_keys_and_values_were_kept_in(chosen: dict[str, str
 def test_a_scorers_device_that_is_not_here_counts_as_the_default_and_is_noted(server: Server) -> None:
     """A workflow may come from a machine with more GPUs."""
     changes = {"router__reward_file": "TinyImageReward.pt", "router__scorer": GONE}
-    done = server.run(pocket(blocks=1, router__device="gpu:7", **changes))
+    done = server.run(pocket(blocks=2, router__device="gpu:7", **changes))
     assert done.status == "success", done.message("execution_error")
     notes = json.loads(done.outputs[REPORT]["sdvg_report"][0])["notes"]
     assert "The scorer was set to gpu:7, which this machine lacks; it ran on cpu." in notes

@@ -46,7 +46,7 @@ REFUSED_BY_US = [
         "policy.tau must be a number from -3.0 to 3.0, but is nan",
     ),
     ("width 833", {"sampler__width": 833}, "width must be a multiple of 16, but is 833; use 832 or 848"),
-    ("one model twice", {"sampler__target": [POCKET, 0]}, "drafter and target must be two models, but are one"),
+    ("one model twice", {"sampler__target": [POCKET, 0]}, "drafter and target are one model with one schedule"),
     (
         "nothing to score with",
         {"router__scorer": None},

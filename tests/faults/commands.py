@@ -17,7 +17,7 @@ from sdvg_core.cli import main
 from sdvg_core.pipeline import rendering
 from sdvg_core.report.progress import RouteBar
 
-OUTPUTS = ["latents.safetensors", "report.json", "route.png", "video.mp4"]
+OUTPUTS = ["blocks.safetensors", "latents.safetensors", "report.json", "route.png", "video.mp4"]
 ROLES = ("drafter", "target", "vae", "text_encoder", "reward")
 SMALL = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "5", "--tau", "0.1"]
 

@@ -20,9 +20,10 @@ from sdvg_core.causal_wan import context, generator
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.devices.execution import Execution
+from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.files.outputs import LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
+from sdvg_core.files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import journal, rendering
 from sdvg_core.pipeline.journal import Journal, find_unfinished
@@ -34,7 +35,7 @@ from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.text.prompts import Conditions
 
-FINAL = (VIDEO, LATENTS, REPORT, PICTURE)
+FINAL = (VIDEO, LATENTS, BLOCKS, REPORT, PICTURE)
 CONDITIONS = Conditions(((0, PROMPT),))
 IDENTITY = {"seed": "42"}
 # Drafts are kept and remade in turn, so that every kind of call comes before and after every other.
@@ -86,7 +87,8 @@ def make_loaded(
         execution=Execution(),
     )
     cpu = torch.device("cpu")
-    return Loaded(build=lambda **_: engine, scorer=scorer, parts=parts, device=cpu, side=cpu)
+    identities = Identities(drafter="d", target="t", codec="c", scorer="s")
+    return Loaded(build=lambda **_: engine, scorer=scorer, parts=parts, device=cpu, side=cpu, identities=identities)
 
 
 def make_video(
@@ -147,6 +149,7 @@ class Trap:
             (FrameLog, "add", "write video", "wrote video"),
             (journal, "save_latents", "write block", "wrote block"),
             (rendering, "save_latents", "write latents", "wrote latents"),
+            (rendering, "save_results", "write results", "wrote results"),
             (Path, "write_text", "write report", "wrote report"),
             (Path, "replace", "move", "moved"),
         )

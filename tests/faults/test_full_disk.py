@@ -26,7 +26,7 @@ from sdvg_core.pipeline.loading import check_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
 
-WRITES = ("write video", "write block", "write latents", "write report", "move")
+WRITES = ("write video", "write block", "write latents", "write results", "write report", "move")
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,8 @@ def test_too_little_room_is_refused_before_any_model_is_read(
 def test_the_room_of_a_video_is_foreseen_within_reason(files: ModelFiles, tmp_path: Path) -> None:
     """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
     made(tmp_path / "out", [*base(files), "--prompt", "a red ball", "--width", "64", "--height", "64"])
-    written = sum((tmp_path / "out" / name).stat().st_size for name in ("video.mp4", "latents.safetensors"))
+    large = ("video.mp4", "latents.safetensors", "blocks.safetensors")
+    written = sum((tmp_path / "out" / name).stat().st_size for name in large)
     krea = ModelOptions(preset="krea-14b")
     checked = check_models(files, LoadOptions(drafter=krea, target=krea))
 
@@ -81,7 +82,7 @@ def test_a_disk_that_fills_up_at_any_write_is_one_sentence_and_nothing_half(tmp_
         with whole.set():
             fresh = result(tmp_path / "whole", make_video(loaded, tmp_path / "whole"))
         writes = [n for n, stage in enumerate(whole.stages, 1) if stage in WRITES]
-        for number in [*writes[:6], *writes[-8:]]:
+        for number in [*writes[:6], *writes[-10:]]:
             folder = tmp_path / str(number)
             full = Trap(number, OSError(code, os.strerror(code)))
             with full.set(), pytest.raises(BadInput, match="the disk is full; free some space"):

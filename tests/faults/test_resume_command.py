@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from commands import OUTPUTS, base, decisions, made, report, stopped_after
-from faulty import names
+from faulty import REQUEST, names
 from PIL import Image
 from random_set import write_random_set
 
@@ -15,7 +15,10 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.files.locks import try_lock
 from sdvg_core.files.outputs import unfinished_in
-from sdvg_core.pipeline import videos
+from sdvg_core.pipeline import identity, videos
+from sdvg_core.pipeline.identity import identify
+from sdvg_core.pipeline.options import LoadOptions
+from sdvg_core.text.prompts import one_prompt
 
 PROMPT = ["--prompt", "a red ball"]
 INCREMENTAL = ["--drafter-cache", "incremental", "--target-cache", "incremental"]
@@ -202,6 +205,18 @@ def test_another_request_is_refused_by_the_name_of_what_differs(
         assert part in line
         assert line.count(" (then ") == 1, line
         assert "repeat it unchanged, or leave --resume out" in line
+
+
+def test_the_arithmetic_of_either_device_belongs_to_the_request(
+    files: ModelFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
+    monkeypatch.setattr(identity, "arithmetic_on", lambda device: {"threads": f"of {device}"})
+    one = identify(files, LoadOptions(), REQUEST, one_prompt("a red ball"))
+    monkeypatch.setattr(LoadOptions, "side", torch.device("meta"))
+    two = identify(files, LoadOptions(), REQUEST, one_prompt("a red ball"))
+    assert (one["threads"], one.get("side threads")) == ("of cpu", None)
+    assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 
 
 def test_a_whole_video_of_another_request_is_not_replaced(

@@ -9,10 +9,19 @@ import torch
 from safetensors.torch import save_file
 
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import LATENTS, PICTURE, REPORT, VIDEO, Staging, check_writable, staged_outputs
+from sdvg_core.files.outputs import (
+    BLOCKS,
+    LATENTS,
+    PICTURE,
+    REPORT,
+    VIDEO,
+    Staging,
+    check_writable,
+    staged_outputs,
+)
 from sdvg_core.pipeline.latents import load_latents, save_latents
 
-NAMES = (VIDEO, LATENTS, PICTURE, REPORT)
+NAMES = (VIDEO, LATENTS, BLOCKS, PICTURE, REPORT)
 
 
 def write_all(staging: Staging, text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -13,11 +14,14 @@ from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders import load_wan_vae
+from sdvg_core.engine.directions import direct, read_takes
 from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.images import read_image
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents
+from sdvg_core.pipeline.results import read_results
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
@@ -99,11 +103,14 @@ def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 
 def read_script(path: Path) -> None:
-    """Read a text as a router script, and as a schedule."""
+    """Read a text as a router script, as directions and takes, and as a schedule."""
     try:
         text = path.read_bytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         return  # what no command line hands on as text
+    for read in (lambda: direct(RouterConfig(), text, 9, 0), lambda: read_takes(text, 9)):
+        with suppress(BadInput):
+            read()
     try:
         RouterConfig(policy="scripted", script=text)
     except BadInput:
@@ -139,6 +146,13 @@ def read_vocabulary(path: Path) -> None:
     assert int(ids.max()) < words.size, "an id beyond the embedding"
 
 
+def read_earlier(path: Path) -> None:
+    """Read what an earlier run made into a store, as a run that uses it again does."""
+    store = Store()
+    for key, result in read_results(path):
+        store.put(key, result)
+
+
 def read_values(path: Path) -> None:
     """Build what a node builds from its values."""
     try:
@@ -165,6 +179,7 @@ READERS: Mapping[str, Reader] = {
         Reader(name="text-encoder", make=models.text_encoder, read=read_model(load_umt5)),
         Reader(name="reward", make=models.reward, read=read_model(load_image_reward)),
         Reader(name="latents", make=models.latents, read=load_latents),
+        Reader(name="results", make=models.results, read=read_earlier),
         Reader(name="picture", make=pictures.picture, read=lambda path: read_image(path, 32, 16)),
         Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),
         Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_schedule)),

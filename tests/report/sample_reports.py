@@ -62,4 +62,8 @@ def of_every_reason() -> tuple[Decision, ...]:
         Decision(accepted=False, reason=Reason.UNJUDGED_TARGET),
         Decision(accepted=True, reason=Reason.SCRIPT_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
         Decision(accepted=False, reason=Reason.SCRIPT_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
+        Decision(accepted=True, reason=Reason.DIRECTED_DRAFT),
+        Decision(accepted=False, reason=Reason.DIRECTED_TARGET),
+        Decision(accepted=True, reason=Reason.DIRECTED_KEPT, score=-3.0, frame_scores=(-3.0, -1.0)),
+        Decision(accepted=False, reason=Reason.DIRECTED_REMADE, score=1.0, frame_scores=(1.0, 2.0)),
     )

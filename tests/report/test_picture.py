@@ -73,7 +73,7 @@ def drawn_scores(decisions: Sequence[Decision]) -> Notebook:
 
 def test_the_strip_shows_every_block_in_the_colour_of_its_fate() -> None:
     seen = strip(route_picture(report(of_every_reason())))
-    assert "".join(LETTERS[fate] for fate in seen) == "FaarrrBdtar"
+    assert "".join(LETTERS[fate] for fate in seen) == "FaarrrBdtardtar"
 
 
 def test_every_reason_has_a_fate_and_every_fate_a_letter_and_colour_of_its_own() -> None:
@@ -272,4 +272,4 @@ def test_the_picture_needs_no_matplotlib() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout == "(970, 724)\n"
+    assert done.stdout == "(1120, 724)\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import av
@@ -74,7 +75,8 @@ def found_in(path: Path) -> list[str]:
 def test_no_file_of_a_run_holds_a_prompt_a_path_or_a_user_name(begun, clip):
     """Catches: the prompt in the report, words of it in a note, the folder of a model or of the clip before."""
     files = [path for folder in (begun, clip) for path in folder.rglob("*") if path.is_file()]
-    assert {path.name for path in files} >= {"video.mp4", "latents.safetensors", "report.json", "route.png"}
+    outputs = {"video.mp4", "latents.safetensors", "blocks.safetensors", "report.json", "route.png"}
+    assert {path.name for path in files} >= outputs
     assert {path.name: found_in(path) for path in files if found_in(path)} == {}
 
 
@@ -122,11 +124,15 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
         assert set(container.metadata) <= {"major_brand", "minor_version", "compatible_brands"}
     with safe_open(clip / "latents.safetensors", "pt") as file:
         assert set(json.loads(file.metadata()["sdvg"])) == {"seed", "block_frames", "fps", "request"}
+    with safe_open(clip / "blocks.safetensors", "pt") as file:
+        assert set(json.loads(file.metadata()["sdvg"])) == {"drafter", "target"}
+        texts = (*file.keys(), *json.loads(file.metadata()["sdvg"]).values())
+    assert [text for text in texts if not re.fullmatch("[0-9a-f]{64}", text)] == []
 
 
 def test_prompts_are_written_if_asked_for(shown):
     assert {block.prompt for block in read_report(shown / "report.json").blocks} == {SECOND}
-    for name in ("video.mp4", "latents.safetensors"):
+    for name in ("video.mp4", "latents.safetensors", "blocks.safetensors"):
         assert found_in(shown / name) == []
     assert found_in(shown / "report.json") == ["quokka"]
 

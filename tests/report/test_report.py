@@ -106,20 +106,20 @@ def test_published_seconds_give_the_published_speed_up(seconds: float, speed_up:
 def test_every_block_is_counted_once_by_its_reason() -> None:
     run = report(of_every_reason())
     tally = run.tally
-    assert sum(run.reasons.values()) == tally.blocks == 11
+    assert sum(run.reasons.values()) == tally.blocks == 15
     assert run.reasons[Reason.FELL_SHORT] == 2
     assert list(run.reasons) == list(Reason)
-    assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (4, 7, 4, 1)
-    assert (tally.scored, tally.accepted_scored) == (7, 3)
+    assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (6, 9, 5, 1)
+    assert (tally.scored, tally.accepted_scored) == (9, 4)
 
 
 def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts() -> None:
     run = report(of_every_reason())
-    assert run.seconds.total == pytest.approx(11 * SECONDS.total)
-    assert run.seconds.target == pytest.approx(88.0)
-    assert (run.passes.drafter_denoising, run.passes.drafter_context) == (4 * 8, 8)
-    assert (run.passes.target_denoising, run.passes.target_context) == (4 * 7, 14)
-    assert (run.passes.decodes, run.passes.encodes) == (11 + 4, 8)
+    assert run.seconds.total == pytest.approx(15 * SECONDS.total)
+    assert run.seconds.target == pytest.approx(120.0)
+    assert (run.passes.drafter_denoising, run.passes.drafter_context) == (4 * 11, 11)
+    assert (run.passes.target_denoising, run.passes.target_context) == (4 * 9, 18)
+    assert (run.passes.decodes, run.passes.encodes) == (15 + 5, 11)
 
 
 def test_speed_up_is_unknown_without_target_only_seconds() -> None:
@@ -172,6 +172,8 @@ def test_a_report_of_every_decision_keeps_to_the_schema() -> None:
         ((), "schema_version", 2),
         (("blocks", 0), "surprise", 1),
         (("blocks", 0), "reason", "tired"),
+        (("blocks", 0), "take", 0),
+        (("blocks", 0), "reused", 1),
         (("blocks", 0), "accepted", True),
         (("blocks", 1), "author", "target"),
         (("blocks", 1), "draft", None),
@@ -224,10 +226,19 @@ def test_a_name_that_is_no_text_does_not_stop_the_report(tmp_path: Path) -> None
     assert read_report(tmp_path / "report.json").settings == {"drafter": "mod\udce9l.pt"}
 
 
+def test_a_report_from_before_there_were_takes_is_read_as_one_of_first_takes() -> None:
+    written = report(of_every_reason())
+    data = written.as_dict()
+    for block in data["blocks"]:
+        del block["take"], block["reused"]
+    jsonschema.validate(data, SCHEMA)
+    assert report_from_dict(data).as_dict() == written.as_dict()
+
+
 def test_rates_in_a_file_are_not_believed() -> None:
     data = report(of_every_reason()).as_dict()
     data["totals"]["draft_share"] = 1.0
-    assert report_from_dict(data).tally.draft_share == 4 / 11
+    assert report_from_dict(data).tally.draft_share == 6 / 15
 
 
 @pytest.mark.parametrize(
@@ -246,6 +257,8 @@ def test_rates_in_a_file_are_not_believed() -> None:
         (("blocks", 1), "index", -1, "index in entry 1 of blocks must be 0 or more"),
         (("blocks", 1), "index", "1", "index in entry 1 of blocks must be int, but is str"),
         (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks must be one of forced, reached"),
+        (("blocks", 1), "take", 0, "take in entry 1 of blocks must be 1 or more"),
+        (("blocks", 1), "reused", 1, "reused in entry 1 of blocks must be bool"),
         (("blocks", 1), "accepted", 1, "accepted in entry 1 of blocks must be bool"),
         (("blocks", 1), "frame_scores", ["good"], "a frame score in .* must be float or int or null"),
         (("blocks", 1), "draft", 3, "draft in entry 1 of blocks must be dict or null"),
@@ -300,14 +313,14 @@ def test_settings_hold_json_values_alone() -> None:
 
 
 def test_the_summary_says_what_happened_by_both_conventions() -> None:
-    run = report(of_every_reason(), target_only_seconds=242.0, target_only_source="measured", notes=("A note.",))
+    run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", notes=("A note.",))
     assert summarise(run).splitlines() == [
-        "11 blocks, 129 pixel frames, 5.4 s at 24 fps",
-        "accepted 4 drafts, regenerated 4, forced 1, by the target without a draft 2",
-        "acceptance rate 42.9 % (3 of 7 scored), draft share 36.4 % (4 of 11 blocks)",
+        "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
+        "accepted 6 drafts, regenerated 5, forced 1, by the target without a draft 3",
+        "acceptance rate 44.4 % (4 of 9 scored), draft share 40.0 % (6 of 15 blocks)",
         "worst frame -3.00: pixel frame 1 of block 10",
-        "121.0 s in blocks: draft 16.5, decode 5.5, score 2.8, target 88.0, context 8.2",
-        "2.00x as fast as target-only (242.0 s, measured)",
+        "165.0 s in blocks: draft 22.5, decode 7.5, score 3.8, target 120.0, context 11.2",
+        "2.00x as fast as target-only (330.0 s, measured)",
         "A note.",
     ]
 

@@ -40,6 +40,8 @@ class Mistake:
 
 
 REPLAY = "engine/test_exactness.py::test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted"
+REUSE = "engine/test_reuse.py::"
+DIRECTIONS = "engine/test_directions.py::"
 MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
@@ -174,6 +176,90 @@ MISTAKES = [
         "if known is condition:",
         "if known:",
         "engine/test_loop.py::test_after_a_change_of_prompt_blocks_are_what_fresh_models_make",
+    ),
+    Mistake(
+        "a key forgets the take",
+        "engine/keys.py",
+        "noise = (*self._noise, span.index, span.take)",
+        "noise = (*self._noise, span.index)",
+        REUSE + "test_a_take_of_block_6_re_uses_the_first_five",
+    ),
+    Mistake(
+        "a key forgets the conditions of earlier blocks",
+        "engine/keys.py",
+        "self.tensor(b.latents), self._condition(b.condition))",
+        "self.tensor(b.latents))",
+        REUSE + "test_another_prompt_over_the_clip_to_continue_is_another_context",
+    ),
+    Mistake(
+        "a key forgets the prompt of its block",
+        "engine/keys.py",
+        "span.start, span.frames, self._condition(condition), taken_over",
+        "span.start, span.frames, taken_over",
+        REUSE + "test_another_prompt_from_block_6_on_re_uses_the_first_five",
+    ),
+    Mistake(
+        "a key forgets the target's identity",
+        "engine/reuse.py",
+        "identity: str = getattr(self._identities, role)",
+        'identity: str = "target" if role == "target" else self._identities.drafter',
+        REUSE + "test_another_target_re_uses_nothing_where_it_makes_block_1",
+    ),
+    Mistake(
+        "a clip to continue goes by its shape alone",
+        "engine/keys.py",
+        "key = hash_tensor(tensor)\n",
+        "key = str(tuple(tensor.shape))\n",
+        REUSE + "test_another_clip_to_continue_re_uses_nothing",
+    ),
+    Mistake(
+        "scores are kept without the text they are of",
+        "engine/keys.py",
+        "list(committed), draft, text)",
+        "list(committed), draft)",
+        REUSE + "test_another_gate_text_scores_the_same_drafts_anew",
+    ),
+    Mistake(
+        "a draft kept without its first estimates is taken for a repair",
+        "engine/reuse.py",
+        "kept is not None and len(kept) > self._steps and",
+        "kept is not None and",
+        REUSE + "test_a_draft_that_was_kept_without_its_first_estimates_is_made_again_for_a_repair",
+    ),
+    Mistake(
+        "records of re-used blocks keep the seconds of looking them up",
+        "engine/reuse.py",
+        "            clock=lambda: 0.0,\n",
+        "",
+        REUSE + "test_blocks_that_are_re_used_cost_no_seconds_and_no_passes",
+    ),
+    Mistake(
+        "a direction keeps a draft whose score is no number",
+        "engine/router.py",
+        "if not bool(torch.isfinite(scores).all()):",
+        'if config.direction(index) != "a" and not bool(torch.isfinite(scores).all()):',
+        DIRECTIONS + "test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_number",
+    ),
+    Mistake(
+        "a direction in between ends a row of rejections",
+        "engine/router.py",
+        "if decision.reason in BY_DIRECTION:",
+        "if False:",
+        DIRECTIONS + "test_rejections_are_in_a_row_across_a_direction",
+    ),
+    Mistake(
+        "take 1 has noise of its own",
+        "engine/noise.py",
+        "take = (span.take,) if span.take > 1 else ()",
+        "take = (span.take,)",
+        DIRECTIONS + "test_take_1_is_the_noise_there_always_was",
+    ),
+    Mistake(
+        "the blocks of a run that was killed are not found",
+        "pipeline/results.py",
+        "if isinstance(keys, list) and KEY in file and",
+        "if False and",
+        "pipeline/test_reuse_folder.py::test_a_run_that_was_killed_can_be_re_used",
     ),
 ]
 

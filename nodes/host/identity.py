@@ -1,0 +1,104 @@
+"""What the results of ComfyUI's models depend on, as text, for the keys of re-use.
+
+ComfyUI keeps a model's weights in an object, and names the set of its patches by a uuid that every change renews. So the
+object and the uuid identify the weights for as long as both live. Whatever else could change a result is named too, and
+anything unknown gets a name of its own, which nothing earlier has: in doubt a block is made again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from comfy.model_patcher import ModelPatcher
+from comfy.sd import VAE
+
+from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.devices.arithmetic import arithmetic_on
+from ...sdvg_core.devices.execution import Execution
+from ...sdvg_core.engine.keys import Identities
+from .model import compute_dtype
+from .scorer import HostScorer
+
+PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
+
+_tokens: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+_count = itertools.count(1)
+
+
+def identify(
+    models: Mapping[str, tuple[ModelPatcher, Preset]], vae: VAE, scorer: HostScorer | None, execution: Execution
+) -> Identities:
+    """Return the identities of a run's parts. `models`: those of drafter and target that the run asks for."""
+    texts = {role: _of_model(patcher, preset, execution) for role, (patcher, preset) in models.items()}
+    return Identities(
+        drafter=texts.get("drafter", ""),
+        target=texts.get("target", ""),
+        codec=repr(
+            (
+                token(vae.first_stage_model),
+                str(vae.patcher.patches_uuid),
+                _options(vae.patcher),
+                str(vae.vae_dtype),
+                arithmetic_on(vae.device),
+            )
+        ),
+        scorer=_of_scorer(scorer) if scorer else "",
+    )
+
+
+def token(value: Any) -> str:
+    """Return a name for an object that no other object has had or will have. One that cannot be named is always new."""
+    if isinstance(value, PLAIN):
+        return repr(value)
+    try:
+        if value not in _tokens:
+            _tokens[value] = f"object {next(_count)}"
+        return _tokens[value]
+    except TypeError:
+        return f"object {next(_count)}"
+
+
+def _of_model(patcher: ModelPatcher, preset: Preset, execution: Execution) -> str:
+    return repr(
+        (
+            token(patcher.model),
+            str(patcher.patches_uuid),
+            _options(patcher),
+            str(compute_dtype(patcher)),
+            preset.identity,
+            execution.kv_dtype,
+            arithmetic_on(patcher.load_device),
+        )
+    )
+
+
+def _of_scorer(scorer: HostScorer) -> str:
+    settings = json.dumps(scorer.describe(), sort_keys=True, default=str)
+    patches = str(scorer.patcher.patches_uuid)
+    return repr((token(scorer.patcher.model), patches, settings, arithmetic_on(scorer.patcher.load_device)))
+
+
+def _options(patcher: ModelPatcher) -> list[tuple[str, Any]]:
+    """Return everything else that an artist's nodes have set on a MODEL."""
+    everything = {
+        "options": patcher.model_options,
+        "objects": patcher.object_patches,
+        "weights": getattr(patcher, "weight_wrapper_patches", {}),
+        "injections": getattr(patcher, "injections", {}),
+        "cast": getattr(patcher, "force_cast_weights", False),
+    }
+    return [(name, _named(value)) for name, value in everything.items()]
+
+
+def _named(value: Any) -> Any:
+    """Return nested dictionaries and lists with a token for every object in them."""
+    if isinstance(value, Mapping):
+        return [(token(name), _named(inner)) for name, inner in value.items()]
+    if isinstance(value, list | tuple | set):
+        return [_named(inner) for inner in value]
+    return token(value)

@@ -1,0 +1,97 @@
+"""The runs that the page can ask about: what each has made so far, small pictures of it, and the wish to stop it."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+MOST_RUNS = 16
+"""Runs that are remembered: the newest of each node."""
+SPRITE_WIDTH, SPRITE_QUALITY = 160, 70
+"""A cell of a sprite in pixels, and its JPEG quality: of a photograph about 4 KB a frame and 46 KB a block."""
+MOST_SPRITE_BYTES = 64 << 20
+"""Of pictures kept for one run; beyond, the oldest blocks' go."""
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """One run of a sampler, as the page sees it. `begin`: the fields of its first event; `done`: of its last."""
+
+    node: str | None
+    workflow: str | None
+    begin: dict[str, Any]
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    sprites: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
+    done: dict[str, Any] | None = None
+    stop_asked: bool = False
+
+    def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
+        """Keep a small picture of a block's frames `b f c h w`, side by side; return its measures."""
+        cells = small(frames[0])
+        self.sprites[number] = jpeg(cells)
+        while sum(map(len, self.sprites.values())) > MOST_SPRITE_BYTES and len(self.sprites) > 1:
+            self.sprites.popitem(last=False)
+        return {"frames": cells.shape[0], "width": cells.shape[3], "height": cells.shape[2]}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return {**self.begin, "events": self.events, "done": self.done}
+
+
+def small(frames: Tensor) -> Tensor:
+    """Return frames `f c h w` at most `SPRITE_WIDTH` pixels wide."""
+    scale = min(1.0, SPRITE_WIDTH / frames.shape[3])
+    size = (max(1, round(frames.shape[2] * scale)), max(1, round(frames.shape[3] * scale)))
+    return F.interpolate(frames.float(), size=size, mode="area").clamp(0, 1)
+
+
+def jpeg(frames: Tensor) -> bytes:
+    """Return frames `f c h w` side by side as one JPEG."""
+    row = torch.cat(tuple(frames), dim=2).movedim(0, -1)
+    picture = Image.fromarray((row * 255).round().byte().cpu().numpy())
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=SPRITE_QUALITY)
+    return file.getvalue()
+
+
+class LiveRuns:
+    """The newest run of every node, oldest first."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
+
+    def begin(self, run: LiveRun) -> None:
+        """Remember a run in place of the node's earlier one."""
+        self._runs.pop((run.workflow, run.node), None)
+        self._runs[run.workflow, run.node] = run
+        while len(self._runs) > MOST_RUNS:
+            self._runs.popitem(last=False)
+
+    def all(self) -> list[Mapping[str, Any]]:
+        """Return every run as JSON values."""
+        return [run.as_dict() for run in self._runs.values()]
+
+    def sprite(self, run_id: str, number: int) -> bytes | None:
+        """Return the picture of a run's block; None if it is gone."""
+        found = next((run for run in self._runs.values() if run.id == run_id), None)
+        return found.sprites.get(number) if found else None
+
+    def stop(self, node: str) -> bool:
+        """Ask the run of a node to end after the block in the making. False if none is going on."""
+        going_on = [run for run in self._runs.values() if run.node == node and run.done is None]
+        for run in going_on:
+            run.stop_asked = True
+        return bool(going_on)
+
+
+RUNS = LiveRuns()

@@ -1,0 +1,54 @@
+"""What the page asks our nodes' server side: the runs so far, pictures of their blocks, and to stop one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+from server import PromptServer
+
+from .host.live import RUNS, LiveRuns
+
+LONGEST_ID = 200
+
+
+def register_routes() -> None:
+    """Add our addresses to ComfyUI's, if there is a server."""
+    server = getattr(PromptServer, "instance", None)
+    if server is None:
+        return
+
+    @server.routes.get("/sdvg/runs")
+    async def runs(request: web.Request) -> web.Response:
+        return web.json_response({"runs": RUNS.all()})
+
+    @server.routes.get("/sdvg/frames/{run}/{number}")
+    async def frames(request: web.Request) -> web.Response:
+        number = request.match_info["number"]
+        picture = RUNS.sprite(request.match_info["run"], int(number)) if number.isdecimal() else None
+        if picture is None:
+            return refuse(404, "there is no picture of that block any more; queue the workflow again")
+        return web.Response(body=picture, content_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
+
+    @server.routes.post("/sdvg/stop")
+    async def stop(request: web.Request) -> web.Response:
+        try:
+            asked = await request.json()
+        except ValueError:
+            asked = None
+        return answer_stop(asked, RUNS)
+
+
+def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:
+    """Stop the run of the node that `asked` names, and say so."""
+    node = asked.get("node") if isinstance(asked, dict) else None
+    if not isinstance(node, str) or not 0 < len(node) <= LONGEST_ID:
+        return refuse(400, 'to stop a run, send the id of its sampler, such as {"node": "5"}')
+    if not runs.stop(node):
+        return refuse(404, f"node {node!r:.60} is not making a video, so there is nothing to stop")
+    return web.json_response({"stopping": True})
+
+
+def refuse(status: int, sentence: str) -> web.Response:
+    """Return an answer that says why not."""
+    return web.json_response({"error": sentence}, status=status)

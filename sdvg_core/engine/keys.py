@@ -1,0 +1,102 @@
+"""Keys for what a run computes: a hash of everything the result follows from.
+
+Generating and scoring are pure functions. So equal keys mean equal bits, and a result may be used again wherever
+its key turns up: nothing is compared, and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .history import History
+from .noise import KeyedNoise
+from .types import Condition, Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identities:
+    """What the bits of each part's results depend on, besides its arguments: weights, patches, settings,
+    arithmetic.
+
+    Equal text must mean equal bits. Empty for a part that is not there.
+    """
+
+    drafter: str
+    target: str
+    codec: str
+    scorer: str
+
+
+class Keys:
+    """The keys of one run. It knows which of the run's tensors came from which call; others go by their content."""
+
+    def __init__(self, identities: Identities, noise: KeyedNoise) -> None:
+        self.identities = identities
+        self._noise = (noise.seed, noise.channels, noise.height, noise.width)
+        self._tensors: dict[int, tuple[weakref.ref[Tensor], str]] = {}
+        self._conditions: dict[int, tuple[Condition, str]] = {}
+
+    def block(
+        self, model: str, history: History, span: Span, condition: Condition, given: Sequence[Tensor] = ()
+    ) -> str:
+        """Return the key of what `generate` returns. `model`: the model's identity."""
+        committed = [
+            (b.span.start, b.span.frames, self.tensor(b.latents), self._condition(b.condition))
+            for b in history.blocks
+        ]
+        # A context may show pixels of the history, and these are the codec's.
+        parts = (model, self.identities.codec, committed)
+        noise = (*self._noise, span.index, span.take)
+        taken_over = [self.tensor(clean) for clean in given]
+        return _hash("block", parts, noise, span.start, span.frames, self._condition(condition), taken_over)
+
+    def scores(self, committed: Sequence[str], draft: str, text: str) -> str:
+        """Return the key of a draft's scores.
+
+        `committed`: the keys of the latents before it; `text`: the prompt.
+        """
+        return _hash("scores", self.identities.scorer, self.identities.codec, list(committed), draft, text)
+
+    def name(self, key: str, predictions: Sequence[Tensor]) -> None:
+        """Note that a call with this key returned `predictions`: its first estimates, and at last the block."""
+        for step, clean in enumerate(predictions[:-1]):
+            self._tensors[id(clean)] = weakref.ref(clean), f"{key} step {step}"
+        self._tensors[id(predictions[-1])] = weakref.ref(predictions[-1]), key
+
+    def tensor(self, tensor: Tensor) -> str:
+        """Return the key of the call a tensor came from; a hash of its content if it is not from this run."""
+        known, key = self._tensors.get(id(tensor), (None, ""))
+        if known is None or known() is not tensor:
+            key = hash_tensor(tensor)
+            self._tensors[id(tensor)] = weakref.ref(tensor), key
+        return key
+
+    def _condition(self, condition: Condition) -> str:
+        # The condition is kept with its key, so that no other object can get its id.
+        if id(condition) not in self._conditions:
+            self._conditions[id(condition)] = condition, hash_tensor(condition.embedding)
+        return self._conditions[id(condition)][1]
+
+
+def hash_tensor(tensor: Tensor) -> str:
+    """Return a hash of a tensor's values, shape and dtype, wherever it lies."""
+    here = tensor.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{here.dtype} {tuple(here.shape)} ".encode())
+    digest.update(here.view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def hash_text(text: str) -> str:
+    """Return a hash of a text."""
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _hash(*parts: Any) -> str:
+    return hash_text(repr(parts))

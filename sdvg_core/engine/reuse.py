@@ -1,0 +1,218 @@
+"""Using again what earlier runs made, wherever that is provably what this run would make.
+
+Before the first pass, the loop itself is run over the store alone: models that only recall, a codec without pixels.
+It decides as it always does, and ends at the first block that asks for something unknown. What it went through need
+not be made again. From there on the real models make what is unknown, and every result goes into the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .history import History
+from .keys import Identities, Keys
+from .noise import KeyedNoise
+from .parts import BlockGenerator, Engine, NoiseSource, VideoCodec
+from .records import BlockRecord
+from .roles import Absent
+from .router import RouterConfig
+from .speculate import DrafterContext, Emitted, speculate
+from .store import Store
+from .timeline import Timeline
+from .types import Block, Condition, Generated, Span
+from .wrapping import WrappedGenerator
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reuse:
+    """A store, and what the parts of this run compute with."""
+
+    store: Store
+    identities: Identities
+
+
+class Recaller:
+    """What one run takes from the store, and what it puts there."""
+
+    def __init__(self, reuse: Reuse, noise: KeyedNoise, repair_step: int) -> None:
+        self._store, self._identities = reuse.store, reuse.identities
+        self._keys = Keys(reuse.identities, noise)
+        self._noise, self._repair_step = noise, repair_step
+
+    def engine(self, engine: Engine) -> Engine:
+        """Return the engine with models that look into the store before they make a block."""
+        return replace(engine, drafter=self._model(engine, "drafter"), target=self._model(engine, "target"))
+
+    def rehearse(
+        self,
+        engine: Engine,
+        router: RouterConfig,
+        spans: tuple[Span, ...],
+        given: tuple[Block, ...],
+        condition_of: Callable[[int], Condition],
+        drafter_context: DrafterContext,
+    ) -> tuple[tuple[Block, BlockRecord], ...]:
+        """Return the first blocks of a run that need not be made again, with their records. No model is called.
+
+        `given`: the blocks of the clip to continue.
+        """
+        codec = _NoPixels(engine.codec, self._keys)
+        known = Engine(
+            drafter=self._model(engine, "drafter", recall_only=True),
+            target=self._model(engine, "target", recall_only=True),
+            codec=codec,
+            scorer=_RecalledScores(self._store, self._keys, codec) if engine.scorer else None,
+        )
+        state = tuple(self._keys.tensor(block.latents) for block in given)
+        start = Timeline(History(blocks=given), state)
+        found = []
+        loop = speculate(
+            known,
+            router,
+            spans,
+            self._noise,
+            condition_of,
+            drafter_context=drafter_context,
+            start=start,
+            clock=lambda: 0.0,
+        )
+        try:
+            for emitted in loop:
+                # It will be decoded once more to be shown, and drafts that were not kept not even once.
+                found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
+        except Unknown:
+            pass
+        return tuple(found)
+
+    def remember(self, emitted: Emitted) -> None:
+        """Keep the scores of a block's draft."""
+        if not emitted.record.decision.scored or emitted.draft is None:
+            return
+        committed = [self._keys.tensor(block.latents) for block in emitted.timeline.history.blocks[:-1]]
+        text = emitted.block.condition.gate_text
+        key = self._keys.scores(committed, self._keys.tensor(emitted.draft.latents), text)
+        self._store.put(key, (torch.tensor(emitted.record.decision.frame_scores, dtype=torch.float32),))
+
+    def _model(self, engine: Engine, role: str, *, recall_only: bool = False) -> BlockGenerator:
+        model: BlockGenerator = getattr(engine, role)
+        if isinstance(model, Absent):
+            return model
+        # A repair takes over the drafter's first estimates, so they are kept too.
+        steps = self._repair_step if role == "drafter" else 0
+        identity: str = getattr(self._identities, role)
+        kind = _RecalledBlocks if recall_only else _RememberedBlocks
+        return kind(model, identity, steps, self._store, self._keys, self._noise.shape)
+
+
+class Unknown(Exception):
+    """The store does not have what the loop asked for."""
+
+
+class _RecalledBlocks(WrappedGenerator):
+    """A model that only returns what is in the store. It needs no pixels of a history."""
+
+    anchor_horizon = 0
+
+    def __init__(
+        self,
+        inner: BlockGenerator,
+        identity: str,
+        steps: int,
+        store: Store,
+        keys: Keys,
+        shape_of: Callable[[Span], tuple[int, ...]],
+    ) -> None:
+        super().__init__(inner)
+        self._identity, self._steps, self._store, self._keys = identity, steps, store, keys
+        self._shape_of = shape_of
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        key = self._keys.block(self._identity, history, span, condition, given)
+        kept = self._store.get(key)
+        sound = kept is not None and len(kept) > self._steps and _fits(kept, self._shape_of(span))
+        if kept is None or not sound or not all(map(_is_finite, kept)):
+            return self._unknown(key, history, span, noise, condition, given)
+        self._keys.name(key, kept)
+        return Generated(kept)
+
+    def _unknown(self, key: str, *arguments: Any) -> Generated:
+        raise Unknown
+
+
+class _RememberedBlocks(_RecalledBlocks):
+    """A model that makes what is not in the store, and puts it there."""
+
+    @property
+    def anchor_horizon(self) -> int:  # type: ignore[override]
+        """What the model itself needs."""
+        return self.inner.anchor_horizon
+
+    def _unknown(self, key: str, *arguments: Any) -> Generated:
+        made = self.inner.generate(*arguments)
+        kept = (*made.predictions[: self._steps], made.latents)
+        if all(map(_is_finite, kept)):
+            self._store.put(key, kept)
+        self._keys.name(key, kept)
+        return made
+
+
+class _NoPixels:
+    """A codec that only counts pixel frames. Its state is the keys of what it was given."""
+
+    def __init__(self, real: VideoCodec, keys: Keys) -> None:
+        self.latent_channels = real.latent_channels
+        self.temporal_stride = real.temporal_stride
+        self.spatial_stride = real.spatial_stride
+        self._keys = keys
+        self.newest: tuple[tuple[str, ...], str] = ((), "")
+
+    def decode(self, latents: Tensor, state: tuple[str, ...] | None = None) -> tuple[Tensor, tuple[str, ...]]:
+        """Return that many frames of one pixel."""
+        before, key = state or (), self._keys.tensor(latents)
+        self.newest = before, key
+        frames = latents.shape[2] * self.temporal_stride - (0 if before else self.temporal_stride - 1)
+        return torch.zeros(1, frames, 1, 1, 1), (*before, key)
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """Raise `AssertionError`: models that only recall encode nothing."""
+        raise AssertionError("a rehearsal encodes nothing")
+
+
+class _RecalledScores:
+    """A scorer that only returns what is in the store, for the block that was decoded last."""
+
+    def __init__(self, store: Store, keys: Keys, codec: _NoPixels) -> None:
+        self._store, self._keys, self._codec = store, keys, codec
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Return the scores that an earlier run gave this draft."""
+        kept = self._store.get(self._keys.scores(*self._codec.newest, prompt))
+        if kept is None or not _fits(kept, frames.shape[1:2]):
+            raise Unknown
+        return kept[0]
+
+    def describe(self) -> Mapping[str, Any]:
+        """Nothing is said of it: the report describes the real one."""
+        return {}
+
+
+def _fits(kept: Sequence[Tensor], shape: Sequence[int]) -> bool:
+    """Whether a result looks as it must; it may come from a file."""
+    return all(tensor.dtype == torch.float32 and tuple(tensor.shape) == tuple(shape) for tensor in kept)
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    """Whether a tensor has no NaN and no infinity. Its sum tells, in a fiftieth of the time of a look at each."""
+    return bool(torch.isfinite(tensor.sum()))

@@ -1,0 +1,79 @@
+"""Which parts a run may ask for. A part that no block can ask for need not be there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ..errors import BadInput
+from .history import History
+from .parts import BlockGenerator, NoiseSource
+from .router import RouterConfig, foresee
+from .types import Condition, Generated, Span
+from .wrapping import WrappedGenerator
+
+MISSING = {
+    "drafter": "a drafter, but there is none; load one, or choose the policy always-target, which needs none",
+    "target": "a target, but there is none; load one, or choose the policy always-draft, which needs none",
+    "scorer": "scores, but there is no scorer; load a reward model, or choose a policy that needs none, such as "
+    "anchor-only",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roles:
+    """The parts a run may ask for, or those that are there."""
+
+    drafter: bool
+    target: bool
+    scorer: bool
+
+
+def roles_asked(router: RouterConfig, spans: Iterable[Span]) -> Roles:
+    """Return the parts that the blocks at `spans` may ask for. Only what is certain beforehand rules a part out."""
+    certain = [foresee(router, span.index, ()) for span in spans]
+    open_ = any(decision is None for decision in certain)
+    return Roles(
+        drafter=open_ or any(decision and decision.accepted for decision in certain),
+        target=open_ or any(decision and not decision.accepted for decision in certain),
+        scorer=open_,
+    )
+
+
+def check_roles(router: RouterConfig, spans: Sequence[Span], there: Roles) -> Roles:
+    """Return the parts that a run may ask for. Raises `BadInput` if one of them is not there."""
+    asked = roles_asked(router, spans)
+    by_policy = roles_asked(replace(router, directions=""), spans)
+    for role, sentence in MISSING.items():
+        if getattr(asked, role) and not getattr(there, role):
+            who = f"the policy {router.policy} needs" if getattr(by_policy, role) else "the directions need"
+            raise BadInput(f"{who} {sentence}")
+    return asked
+
+
+class Absent(WrappedGenerator):
+    """Stands for a model that no block asks for, in the shape of the one that is there."""
+
+    anchor_horizon = 0
+
+    def __init__(self, name: str, other: BlockGenerator) -> None:
+        super().__init__(other)
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The model's name in reports and errors."""
+        return self._name
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+    ) -> Generated:
+        """Raise `AssertionError`: `check_roles` lets no run ask for it."""
+        raise AssertionError(f"block {span.index} asked for the {self._name}, which is not there")

@@ -1,0 +1,91 @@
+"""Results of earlier runs by key, in host memory, within a limit."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+GIGABYTE = 1 << 30
+Result = tuple[Tensor, ...]
+
+
+@dataclass(slots=True)
+class _Entry:
+    result: Result
+    run: int
+
+
+class Store:
+    """Keeps results on the CPU. Beyond `limit` bytes the oldest run's go first, and nothing of the newest run.
+
+    `on_use`: told of every result that is put in, whether there is room for it or not, or taken out. `forgotten`:
+    how many results of earlier runs the newest one has pushed out; `refused`: how many of its own did not fit.
+    Losing a result costs time and nothing else.
+    """
+
+    def __init__(self, limit: float = float("inf")) -> None:
+        self.limit = limit
+        self.on_use: Callable[[str, Result], None] = lambda key, result: None
+        self.bytes = 0
+        self.forgotten = self.refused = 0
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._run = 0
+        self._lock = threading.Lock()  # with overlap, blocks are made in a second thread
+
+    def begin_run(self, limit: float | None = None) -> None:
+        """Begin a run, perhaps with another limit. What is put in or taken out from here on is the newest run's."""
+        with self._lock:
+            self.limit = self.limit if limit is None else limit
+            self._run += 1
+            self.forgotten = self.refused = 0
+            self._make_room(0)
+
+    def get(self, key: str) -> Result | None:
+        """Return a result; None if it is not here."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            entry.run = self._run
+            self._entries.move_to_end(key)
+            self.on_use(key, entry.result)
+            return entry.result
+
+    def put(self, key: str, result: Result) -> None:
+        """Keep a result's tensors, which nobody may change, unless there is no room."""
+        here = tuple(tensor.detach().cpu() for tensor in result)
+        size = sum(tensor.nbytes for tensor in here)
+        with self._lock:
+            self.on_use(key, here)
+            if key in self._entries:
+                self._drop(key)
+            if not self._make_room(size):
+                self.refused += 1
+                return
+            self._entries[key] = _Entry(here, self._run)
+            self.bytes += size
+
+    @property
+    def newest(self) -> Mapping[str, Result]:
+        """What the newest run put in or took out."""
+        with self._lock:
+            return {key: entry.result for key, entry in self._entries.items() if entry.run == self._run}
+
+    def _make_room(self, size: int) -> bool:
+        if size > self.limit:
+            return False
+        while self.bytes + size > self.limit:
+            oldest = next(iter(self._entries.values())).run
+            if oldest == self._run:
+                return False
+            # Its end first: without its beginning, the rest of a run is of no use.
+            self._drop(next(key for key in reversed(self._entries) if self._entries[key].run == oldest))
+            self.forgotten += 1
+        return True
+
+    def _drop(self, key: str) -> None:
+        self.bytes -= sum(tensor.nbytes for tensor in self._entries.pop(key).result)

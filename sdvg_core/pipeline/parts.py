@@ -1,0 +1,46 @@
+"""What the results of a run's parts depend on, as text, for the keys of re-use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..causal_wan.presets import Preset
+from ..checkpoints.model_files import ModelFiles
+from ..devices.arithmetic import arithmetic_on
+from ..devices.device import check_device
+from ..engine.keys import Identities
+from ..scorers.tokenizer import find_vocabulary
+from .fingerprint import fingerprint
+from .options import LoadOptions
+
+
+def identify_parts(
+    files: ModelFiles, load: LoadOptions, drafter: Preset | None, target: Preset | None
+) -> Identities:
+    """Return what the results of each part depend on: its file, its settings, and the device's arithmetic."""
+    execution = load.execution
+    here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
+
+    def model(path: Path | None, preset: Preset | None) -> str:
+        if path is None or preset is None:
+            return ""
+        kernels = (execution.attention, execution.kv_dtype, execution.compile)
+        return _text(fingerprint(path), preset.identity, load.dtype, kernels, here)
+
+    return Identities(
+        drafter=model(files.drafter, drafter),
+        target=model(files.target, target),
+        codec=_text(fingerprint(files.vae), load.vae_dtype, execution.vae_layers, execution.compile, side),
+        scorer=_text(
+            fingerprint(files.reward),
+            fingerprint(find_vocabulary(files.reward, files.vocabulary)),
+            (load.reward_dtype, load.crop),
+            side,
+        )
+        if files.reward
+        else "",
+    )
+
+
+def _text(*parts: object) -> str:
+    return repr(parts)

@@ -1,0 +1,99 @@
+"""The file `blocks.safetensors` of a finished video: what its models returned, by key, for later runs to use again.
+
+It holds latents and scores, and no prompt: the keys are hashes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ..checkpoints.weights import open_weights
+from ..engine.keys import Identities, hash_text
+from ..engine.roles import Roles
+from ..engine.store import Result, Store
+from ..errors import BadInput
+from ..files.outputs import BLOCKS, JOURNAL, unfinished_in
+from .latents import KEY, METADATA, read_metadata
+
+ROLES = ("drafter", "target")
+KEY_LENGTH = 64
+LATENTS_DIMS, SCORES_DIMS = 6, 2
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def pack(result: Result) -> Tensor:
+    """Return a result as one tensor: a block's estimates `n b c t h w`, or its frames' scores `1 f`."""
+    return torch.stack(result).contiguous()
+
+
+def unpack(tensor: Tensor) -> Result:
+    """Return what was packed."""
+    return tuple(tensor.unbind(0))
+
+
+def save_results(path: Path, results: Mapping[str, Result], identities: Identities) -> None:
+    """Write results, and hashes of the models that made them."""
+    made_by = {role: hash_text(getattr(identities, role)) for role in ROLES if getattr(identities, role)}
+    # One JSON text under one key, as in latents.safetensors, so that the bytes do not vary.
+    metadata = {METADATA: json.dumps(made_by, sort_keys=True)}
+    path.write_bytes(save({key: pack(result) for key, result in sorted(results.items())}, metadata))
+
+
+def check_reusable(folder: Path, identities: Identities, asked: Roles) -> None:
+    """Raise `BadInput` if there is no video in `folder`, or if it was made with other models."""
+    if not _files(folder):
+        raise BadInput(
+            f"there is nothing to re-use in {folder}, for it has no {BLOCKS}; give the folder of an earlier video"
+        )
+    if (folder / BLOCKS).is_file():
+        _check_models(folder / BLOCKS, identities, asked)
+
+
+def recall_from(folder: Path, store: Store) -> None:
+    """Put into `store` what the video in `folder` was made of, and videos that were stopped there.
+
+    Raises `BadInput` if a file is damaged.
+    """
+    for path in _files(folder):
+        for key, result in read_results(path):
+            # Copies, because the file may be replaced by this very run.
+            store.put(key, tuple(tensor.clone() for tensor in result))
+
+
+def _files(folder: Path) -> list[Path]:
+    """Return the files with results of a finished video, and of videos that were stopped."""
+    stopped = [path for work in unfinished_in(folder) for path in sorted((work / JOURNAL).glob("*.safetensors"))]
+    return [path for path in (folder / BLOCKS, *stopped) if path.is_file()]
+
+
+def read_results(path: Path) -> Iterator[tuple[str, Result]]:
+    """Yield the results in a file by key. Raises `BadInput` if it is damaged."""
+    file = open_weights(path)
+    for key in file:
+        info = file.info[key]
+        if len(key) != KEY_LENGTH or len(info.shape) not in (LATENTS_DIMS, SCORES_DIMS) or 0 in info.shape:
+            continue
+        if info.dtype in DTYPES:
+            yield key, unpack(file[key])
+    # A journal has the block itself under a name of its own, and its keys beside it.
+    keys = read_metadata(file).get("keys")
+    if isinstance(keys, list) and KEY in file and file.info[KEY].dtype in DTYPES:
+        latents = file[KEY]
+        for key in keys:
+            yield str(key), (latents,)
+
+
+def _check_models(path: Path, identities: Identities, asked: Roles) -> None:
+    made_by = read_metadata(open_weights(path))
+    used = [role for role in ROLES if getattr(asked, role)]
+    if not any(made_by.get(role) == hash_text(getattr(identities, role)) for role in used):
+        raise BadInput(
+            f"nothing in {path.parent} can be re-used, for its {' and '.join(used)} or their settings are not "
+            "those of this run; give the same files and settings, or leave --reuse out"
+        )

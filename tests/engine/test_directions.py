@@ -1,0 +1,418 @@
+"""What the user decides block by block: the letters and takes as they are written, and what a run makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    SIZE,
+    BrightScorer,
+    EchoCodec,
+    generator_of,
+    latents_of,
+    make_engine,
+    make_noise,
+    run,
+    scripted,
+)
+from torch import Tensor
+
+from sdvg_core.engine.directions import LETTERS, MOST_TAKES, check_directions, direct, read_takes
+from sdvg_core.engine.noise import KeyedNoise, key
+from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.records import BlockRecord
+from sdvg_core.engine.roles import Roles
+from sdvg_core.engine.route import plan_route
+from sdvg_core.engine.router import SCRIPT_LETTERS, Reason, RouterConfig
+from sdvg_core.engine.run import plan_run
+from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.types import Span
+from sdvg_core.errors import BadInput
+
+EVERYTHING = Roles(drafter=True, target=True, scorer=True)
+
+
+def refusal(function: Any, *arguments: Any) -> str:
+    """Return the one sentence, which says what is wrong and, after a semicolon or a way out, what to do."""
+    with pytest.raises(BadInput) as caught:
+        function(*arguments)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert "; " in sentence
+    return sentence
+
+
+def directed(
+    letters: str = "",
+    router: RouterConfig | None = None,
+    *,
+    takes: str = "",
+    blocks: int = 6,
+    engine: Engine | None = None,
+    **options: Any,
+) -> list[Emitted]:
+    """Run as all surfaces do, on the tiny models."""
+    planned = plan_run(
+        engine or make_engine(),
+        router or RouterConfig(tau=0.3),
+        lambda _: PROMPT,
+        blocks=blocks,
+        seed=42,
+        width=SIZE[1] * EchoCodec.spatial_stride,
+        height=SIZE[0] * EchoCodec.spatial_stride,
+        directions=letters,
+        takes=takes,
+        **options,
+    )
+    return list(planned.blocks())
+
+
+def records(emitted: list[Emitted]) -> list[BlockRecord]:
+    return [one.record for one in emitted]
+
+
+def reasons(emitted: list[Emitted]) -> list[Reason]:
+    return [one.record.decision.reason for one in emitted]
+
+
+# --- as they are written
+
+
+def test_the_letters_are_those_of_a_script_and_a_dot() -> None:
+    assert set(LETTERS) == {".", *SCRIPT_LETTERS} == set(".ardt")
+    for letters in ("", "......", "ardt..", "tttttt"):
+        check_directions(letters, 6)
+
+
+@pytest.mark.parametrize(
+    "letters", ["x.....", "A.....", ". ....", "t,d,..", "\n", "\uff41.....", 6, None, ["t"] * 6, b"t....."]
+)
+def test_anything_but_letters_is_refused_and_the_letters_are_named(letters: Any) -> None:
+    sentence = refusal(check_directions, letters, 6)
+    assert "directions use only the letters . a r d t" in sentence
+    assert "t: the target makes the block" in sentence
+
+
+@pytest.mark.parametrize(("letters", "count"), [(".", 1), ("t....", 5), ("t......", 7)])
+def test_there_is_one_letter_for_each_block_or_none(letters: str, count: int) -> None:
+    sentence = refusal(check_directions, letters, 6)
+    assert f"one letter for each of the 6 blocks, but {letters!r} has {count};" in sentence
+
+
+def test_a_very_long_wrong_text_does_not_fill_the_sentence() -> None:
+    assert len(refusal(check_directions, "x" * 10_000, 6)) < 600
+    assert len(refusal(check_directions, "t" * 10_000, 6)) < 600
+    assert len(refusal(read_takes, "t" * 10_000, 6)) < 600
+
+
+@pytest.mark.parametrize(
+    ("text", "takes"),
+    [
+        ("", {}),
+        ("  \n ", {}),
+        ("6:2", {5: 2}),
+        ("6:2,8:3", {5: 2, 7: 3}),
+        (" 8:3;  6:2 ", {5: 2, 7: 3}),
+        ("6:2\n8:3", {5: 2, 7: 3}),
+        ("1:1, 9:1000000", {8: MOST_TAKES}),
+        ("006:02", {5: 2}),
+    ],
+)
+def test_takes_are_read_by_the_blocks_place(text: str, takes: dict[int, int]) -> None:
+    assert dict(read_takes(text, 9)) == takes
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("6", "a take is written as 6:2 (block 6, take 2), but got '6'"),
+        ("6:", "but got '6:'"),
+        (":2", "but got ':2'"),
+        ("6:2:1", "but got '6:2:1'"),
+        ("6=2", "but got '6=2'"),
+        ("six:two", "but got 'six:two'"),
+        ("6 : 2", "but got '6'"),
+        ("-6:2", "but got '-6:2'"),
+        ("6:-2", "but got '6:-2'"),
+        ("6:2.5", "but got '6:2.5'"),
+        ("٦:٢", "but got '٦:٢'"),
+        ("6:99999999", "but got '6:99999999'"),
+        ("0:2", "the take 0:2 is of block 0, but the run has blocks 1 to 9"),
+        ("10:2", "the take 10:2 is of block 10, but the run has blocks 1 to 9"),
+        ("6:0", "takes are numbered from 1 to 1000000, but got 6:0"),
+        ("6:1000001", "but got 6:1000001"),
+        ("6:2, 6:3", "block 6 is given two takes, 2 and 3"),
+        ("6:2, 6:2", "block 6 is given two takes, 2 and 2"),
+        ("6:1, 6:2", "block 6 is given two takes, 1 and 2"),
+        (None, "takes must be text such as 6:2"),
+        ({6: 2}, "takes must be text such as 6:2"),
+        ("6:2," * 300_000, "takes must be text such as 6:2"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_wrong_take_is_one_sentence(text: Any, says: str) -> None:
+    assert says in refusal(read_takes, text, 9)
+
+
+def test_a_run_refuses_wrong_directions_and_takes_before_anything_is_made() -> None:
+    engine = make_engine()
+    for options in ({"letters": "t"}, {"letters": "......x"}, {"takes": "7:2"}, {"takes": "x"}):
+        with pytest.raises(BadInput):
+            directed(**options, engine=engine)
+    assert (engine.drafter.calls, engine.target.calls) == ((), ())
+
+
+# --- what a letter means
+
+
+def test_each_letter_decides_its_block_and_a_dot_leaves_it_to_the_router() -> None:
+    engine = make_engine()
+    made = records(directed(".tdar.", engine=engine))
+    first, target, draft, kept, remade, routed = made
+    assert [record.decision.reason for record in made[:5]] == [
+        Reason.FORCED,
+        Reason.DIRECTED_TARGET,
+        Reason.DIRECTED_DRAFT,
+        Reason.DIRECTED_KEPT,
+        Reason.DIRECTED_REMADE,
+    ]
+    assert routed.decision.reason in (Reason.REACHED, Reason.FELL_SHORT)
+    assert [record.author for record in made[:5]] == ["target", "target", "drafter", "drafter", "target"]
+    # t and d are certain: nothing is drafted in vain, and nothing is scored.
+    assert (target.draft, draft.target, target.decision.frame_scores, draft.decision.frame_scores) == (
+        None,
+        None,
+        (),
+        (),
+    )
+    assert (target.decodes, draft.decodes) == (1, 1)
+    # a and r show what the draft was worth, and that no threshold was asked.
+    for record in (kept, remade):
+        assert record.draft is not None
+        assert record.decision.score == min(record.decision.frame_scores)
+        assert record.decision.threshold is None
+    assert (kept.target, remade.decodes) == (None, 2)
+    assert [index for index, _ in engine.drafter.calls] == [2, 3, 4, 5]
+    scorer = engine.scorer
+    assert isinstance(scorer, BrightScorer)
+    assert (scorer.calls, first.draft) == (3, None)
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_directions_make_the_video_of_a_script_with_the_same_letters(policy: str, context: Any) -> None:
+    by_hand = directed("tadrta", engine=make_engine(policy), drafter_context=context)
+    script = run(make_engine(policy), scripted("tadrta", force_first=False), blocks=6, drafter_context=context)
+    assert torch.equal(latents_of(by_hand), latents_of(script))
+    assert [r.decision.frame_scores for r in records(by_hand)] == [r.decision.frame_scores for r in records(script)]
+    assert not torch.equal(latents_of(by_hand), latents_of(directed(engine=make_engine(policy))))
+
+
+@pytest.mark.parametrize(
+    "router",
+    [
+        RouterConfig(tau=1e9),
+        RouterConfig(policy="percentile"),
+        RouterConfig(policy="random", rate=0.0),
+        RouterConfig(policy="anchor-only"),
+        RouterConfig(policy="always-target"),
+        RouterConfig(policy="always-draft"),
+        RouterConfig(policy="scripted", script="rtrtrt"),
+        RouterConfig(tau=1e9, bail_out=1),
+    ],
+    ids=lambda router: f"{router.policy} {router.bail_out}",
+)
+def test_a_direction_goes_before_every_policy_the_forced_block_and_the_bail_out(router: RouterConfig) -> None:
+    made = records(directed("dadtra", router))
+    assert [record.author for record in made] == ["drafter", "drafter", "drafter", "target", "target", "drafter"]
+    assert all(record.decision.reason.name.startswith("DIRECTED") for record in made)
+
+
+class BlindScorer(BrightScorer):
+    """Cannot judge the second draft it is shown."""
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        scores = super().score(frames, prompt)
+        return scores.index_fill(0, torch.tensor([2]), float("nan")) if self.calls == 2 else scores
+
+
+def test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_number() -> None:
+    engine = replace(make_engine(), scorer=BlindScorer())
+    made = records(directed("daad..", engine=engine))
+    assert [record.decision.reason for record in made[1:3]] == [Reason.DIRECTED_KEPT, Reason.NOT_FINITE]
+    assert made[2].author == "target"
+    assert made[2].decision.worst_frame == 2
+
+
+# --- bail-out, percentile, and the parts that are asked for
+
+
+def test_a_bail_out_goes_on_after_directions_in_between() -> None:
+    """Catches: rejections in a row counted over the newest blocks alone, although one of them had a direction."""
+    router = RouterConfig(tau=1e9, bail_out=2)
+    made = directed("....d.a.t.", router, blocks=10)
+    assert reasons(made) == [
+        Reason.FORCED,
+        Reason.FELL_SHORT,
+        Reason.FELL_SHORT,
+        Reason.BAILED_OUT,
+        Reason.DIRECTED_DRAFT,
+        Reason.BAILED_OUT,
+        Reason.DIRECTED_KEPT,
+        Reason.BAILED_OUT,
+        Reason.DIRECTED_TARGET,
+        Reason.BAILED_OUT,
+    ]
+
+
+@pytest.mark.parametrize("letter", "dta")
+def test_a_direction_right_after_the_last_rejection_does_not_undo_the_bail_out(letter: str) -> None:
+    made = directed(f"...{letter}..", RouterConfig(tau=1e9, bail_out=2))
+    assert reasons(made)[1:3] == [Reason.FELL_SHORT] * 2
+    assert reasons(made)[4:] == [Reason.BAILED_OUT] * 2
+
+
+@pytest.mark.parametrize("letter", "dta")
+def test_rejections_are_in_a_row_across_a_direction(letter: str) -> None:
+    """A direction is the user's word, and says nothing of the drafts."""
+    made = directed(f"..{letter}...", RouterConfig(tau=1e9, bail_out=2))
+    assert reasons(made)[1] is reasons(made)[3] is Reason.FELL_SHORT
+    assert reasons(made)[4:] == [Reason.BAILED_OUT] * 2
+
+
+def test_blocks_that_a_direction_rejects_are_no_rejections_that_count() -> None:
+    made = directed(".rrrr.", RouterConfig(tau=1e9, bail_out=2))
+    assert reasons(made)[-1] is Reason.FELL_SHORT
+
+
+def test_all_dots_are_no_directions_at_all() -> None:
+    router = RouterConfig(policy="percentile", draft_share=0.5)
+    assert direct(router, "......", 6, 0) == direct(router, "", 6, 0) == router
+    assert direct(router, ".....t", 6, 0) != router
+    plain, dotted = directed("", router), directed("......", router)
+    assert torch.equal(latents_of(plain), latents_of(dotted))
+    assert [record.decision for record in records(plain)] == [record.decision for record in records(dotted)]
+    assert None not in [record.decision.threshold for record in records(plain)[1:]]
+
+
+@pytest.mark.parametrize(
+    ("router", "letters", "scorer"),
+    [
+        (RouterConfig(), "", True),
+        (RouterConfig(), "tdtdtd", False),
+        (RouterConfig(), "tdtdt.", True),
+        (RouterConfig(), ".dtdtd", False),
+        (RouterConfig(), "tdtdta", True),
+        (RouterConfig(policy="always-target"), "......", False),
+        (RouterConfig(policy="always-target"), "..a...", True),
+        (RouterConfig(policy="always-target"), "..r...", True),
+        (RouterConfig(policy="always-draft"), "..t...", False),
+        (RouterConfig(policy="scripted", script="tdadtd"), "", True),
+        (RouterConfig(policy="scripted", script="tdadtd"), "..t...", False),
+    ],
+    ids=lambda value: getattr(value, "policy", value),
+)
+def test_the_scorer_is_asked_for_where_a_block_may_be_scored(
+    router: RouterConfig, letters: str, scorer: bool
+) -> None:
+    route = plan_route(router, blocks=6, block_frames=3, there=EVERYTHING, directions=letters)
+    assert route.asked.scorer is scorer
+    engine = replace(make_engine(), scorer=None)
+    if scorer:
+        with pytest.raises(BadInput, match="scores, but there is no scorer; load a reward model"):
+            directed(letters, router, engine=engine)
+    else:
+        assert len(directed(letters, router, engine=engine)) == 6
+
+
+# --- takes
+
+
+def test_take_1_is_the_noise_there_always_was() -> None:
+    noise, span = make_noise(), Span(5, 15, 3)
+    assert key(42, 5, 0) == 9157259954139429846
+    plain = torch.Generator().manual_seed(key(42, 5, 0))
+    assert torch.equal(noise.draw(span, 0), torch.randn(1, 4, 3, *SIZE, generator=plain))
+    assert torch.equal(noise.draw(replace(span, take=1), 0), noise.draw(span, 0))
+    assert torch.equal(
+        latents_of(directed(takes="2:1, 5:1")), latents_of(run(make_engine(), RouterConfig(tau=0.3), blocks=6))
+    )
+
+
+def test_every_take_slot_and_block_has_noise_of_its_own() -> None:
+    """Catches: a take that is the noise of another block, slot or seed."""
+    drawn = {
+        noise.draw(Span(index, 3 * index, 3, take), slot).numpy().tobytes()
+        for noise in (make_noise(4), make_noise(42))
+        for index in range(4)
+        for slot in range(4)
+        for take in range(1, 6)
+    }
+    assert len(drawn) == 2 * 4 * 4 * 5
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_take_changes_the_video_from_its_block_on_and_nothing_before(policy: str, context: Any) -> None:
+    options: dict[str, Any] = {"drafter_context": context}
+    plain = directed(engine=make_engine(policy), **options)
+    taken = directed(engine=make_engine(policy), takes="4:2", **options)
+    assert torch.equal(latents_of(taken[:3]), latents_of(plain[:3]))
+    for number in (3, 4, 5):
+        assert not torch.equal(taken[number].block.latents, plain[number].block.latents)
+    assert [one.block.span.take for one in taken] == [1, 1, 1, 2, 1, 1]
+    third = directed(engine=make_engine(policy), takes="4:3", **options)
+    assert not torch.equal(third[3].block.latents, taken[3].block.latents)
+
+
+def test_drafter_and_target_share_the_noise_of_a_take() -> None:
+    class Noted(KeyedNoise):
+        drawn: tuple[tuple[int, int, int], ...] = ()
+
+        def draw(self, span: Span, slot: int) -> Tensor:
+            Noted.drawn = (*Noted.drawn, (span.index, slot, span.take))
+            return super().draw(span, slot)
+
+    planned = plan_run(
+        make_engine(),
+        RouterConfig(),
+        lambda _: PROMPT,
+        blocks=2,
+        seed=42,
+        width=8,
+        height=8,
+        directions=".r",
+        takes="2:7",
+    )
+    list(replace(planned, noise=Noted(seed=42, channels=4, height=4, width=4)).blocks())
+    assert Noted.drawn == (
+        (0, 0, 1),
+        (0, 1, 1),
+        *((1, slot, 7) for slot in (0, 1)),
+        *((1, slot, 7) for slot in (0, 1)),
+    )
+
+
+# --- after a clip
+
+
+@pytest.mark.parametrize("frames", [1, 3, 6, 7])
+def test_directions_and_takes_count_the_blocks_of_the_run_and_not_those_of_the_clip(frames: int) -> None:
+    clip = torch.randn(1, 4, frames, *SIZE, generator=generator_of(9))
+    made = directed("t.d.a.", RouterConfig(tau=0.3), takes="2:5", given=clip)
+    assert [one.block.span.index for one in made] == [frames // 3 + n for n in range(6)]
+    assert [one.block.span.take for one in made] == [1, 5, 1, 1, 1, 1]
+    found = reasons(made)
+    assert (found[0], found[2], found[4]) == (Reason.DIRECTED_TARGET, Reason.DIRECTED_DRAFT, Reason.DIRECTED_KEPT)
+    assert all(reason in (Reason.REACHED, Reason.FELL_SHORT) for reason in found[1::2])
+
+
+def test_letters_beyond_the_run_or_before_it_direct_nothing() -> None:
+    router = direct(RouterConfig(), "td", 2, 3)
+    assert [router.direction(index) for index in range(7)] == [".", ".", ".", "t", "d", ".", "."]

@@ -1,0 +1,307 @@
+"""Which models a run may ask for, what it says if one of them is missing, and runs that do without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from thinned import every_pair
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    EchoCodec,
+    frames_of,
+    generator_of,
+    latents_of,
+    make_engine,
+    make_noise,
+    random_tree,
+    run,
+    scripted,
+)
+
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.build import Wan, build_engine
+from sdvg_core.causal_wan.presets import get_preset
+from sdvg_core.engine.fit import parts_there
+from sdvg_core.engine.history import History
+from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.reuse import Reuse
+from sdvg_core.engine.roles import Absent, Roles
+from sdvg_core.engine.route import NOT_FORCED, Route, plan_route
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.store import Store
+from sdvg_core.engine.types import Span
+from sdvg_core.errors import BadInput
+
+EVERYTHING = Roles(drafter=True, target=True, scorer=True)
+CPU = torch.device("cpu")
+
+
+def route(router: RouterConfig, there: Roles = EVERYTHING, **options: Any) -> Route:
+    return plan_route(router, **{"blocks": 6, "block_frames": 3, "there": there, **options})
+
+
+def asked(router: RouterConfig, **options: Any) -> str:
+    """The parts a run may ask for, by their first letters."""
+    roles = route(router, **options).asked
+    return "".join(name[0] for name in ("drafter", "target", "scorer") if getattr(roles, name))
+
+
+def there(letters: str) -> Roles:
+    return Roles(drafter="d" in letters, target="t" in letters, scorer="s" in letters)
+
+
+def without(engine: Engine, *roles: str) -> Engine:
+    """The engine without one of its parts, as it is built if the file was not given."""
+    changes: dict[str, Any] = {
+        "drafter": Absent("drafter", engine.target),
+        "target": Absent("target", engine.drafter),
+        "scorer": None,
+    }
+    return replace(engine, **{role: changes[role] for role in roles})
+
+
+def planned(engine: Engine, router: RouterConfig, **options: Any) -> Run:
+    return plan_run(
+        engine, router, lambda _: PROMPT, **{"blocks": 6, "seed": 42, "width": 8, "height": 8, **options}
+    )
+
+
+UNFORCED: dict[str, Any] = {"force_first": False}
+ROLES_OF: list[tuple[RouterConfig, str, str]] = [
+    (RouterConfig(), "", "dts"),
+    (RouterConfig(**UNFORCED), "", "dts"),
+    (RouterConfig(policy="percentile"), "", "dts"),
+    (RouterConfig(policy="always-target"), "", "t"),
+    (RouterConfig(policy="always-target", bail_out=1), "", "t"),
+    (RouterConfig(policy="always-draft"), "", "dt"),
+    (RouterConfig(policy="always-draft", **UNFORCED), "", "d"),
+    (RouterConfig(policy="always-draft", bail_out=1, **UNFORCED), "", "d"),
+    (RouterConfig(policy="anchor-only"), "", "dt"),
+    (RouterConfig(policy="anchor-only", **UNFORCED), "", "dt"),
+    (RouterConfig(policy="random", rate=0.0, **UNFORCED), "", "t"),
+    (RouterConfig(policy="random", rate=1.0, **UNFORCED), "", "d"),
+    (RouterConfig(policy="random", rate=0.5), "", "dt"),
+    (scripted("tttttt"), "", "t"),
+    (scripted("dddddd"), "", "dt"),
+    (scripted("dddddd", **UNFORCED), "", "d"),
+    (scripted("tddddd"), "", "dt"),
+    (scripted("adtdtd"), "", "dt"),  # the forced block is not scored
+    (scripted("adtdtd", **UNFORCED), "", "dts"),
+    (scripted("ddddda", **UNFORCED), "", "dts"),
+    (scripted("tttttr"), "", "dts"),
+    (scripted("ddddddar", **UNFORCED), "", "d"),  # the script goes on behind the run
+    (RouterConfig(), "tttttt", "t"),
+    (RouterConfig(), "dddddd", "d"),
+    (RouterConfig(), "tttttd", "dt"),
+    (RouterConfig(), "ttttt.", "dts"),
+    (RouterConfig(), ".ttttt", "t"),
+    (RouterConfig(), "aaaaaa", "dts"),  # a score that is no number still calls the target
+    (RouterConfig(policy="always-draft", **UNFORCED), "...t..", "dt"),
+    (RouterConfig(policy="always-target"), "...d..", "dt"),
+    (RouterConfig(policy="always-target"), "...r..", "dts"),
+]
+
+
+@pytest.mark.parametrize(("router", "letters", "parts"), ROLES_OF, ids=str)
+def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
+    router: RouterConfig, letters: str, parts: str
+) -> None:
+    assert asked(router, directions=letters) == parts
+    # Only these are needed: the same run is planned where nothing else is there.
+    assert route(router, there(parts), directions=letters).asked == there(parts)
+
+
+@pytest.mark.parametrize(("router", "letters", "parts"), ROLES_OF, ids=str)
+def test_a_run_never_asks_for_a_part_that_was_not_foreseen(router: RouterConfig, letters: str, parts: str) -> None:
+    """Catches: a part that is ruled out although a block asks for it."""
+    engine = make_engine()
+    missing = [role for role in ("drafter", "target", "scorer") if role[0] not in parts]
+    made = list(planned(without(engine, *missing), router, directions=letters).blocks())
+    whole = list(planned(make_engine(), router, directions=letters).blocks())
+    assert torch.equal(latents_of(made), latents_of(whole))
+    assert [one.record.decision for one in made] == [one.record.decision for one in whole]
+    for role in missing:
+        assert getattr(getattr(engine, role), "calls", ()) in ((), 0)
+
+
+def test_blocks_after_a_clip_are_what_counts() -> None:
+    """Block 1 of the clip is not to be made, so neither its target nor its letters are asked for."""
+    assert asked(RouterConfig(policy="always-draft"), given_frames=3) == "d"
+    assert asked(RouterConfig(policy="always-draft"), given_frames=1) == "dt", "a start image is before block 1"
+    assert asked(RouterConfig(policy="anchor-only"), given_frames=3) == "d"
+    assert asked(scripted("rrrdddddd"), given_frames=9) == "d"
+    assert asked(scripted("rrrdddddd"), given_frames=6) == "dts"
+
+
+# --- what is missing
+
+
+@pytest.mark.parametrize(
+    ("router", "letters", "parts", "says"),
+    [
+        (
+            RouterConfig(),
+            "",
+            "ts",
+            "the policy reward needs a drafter, but there is none; load one, or choose the po",
+        ),
+        (
+            RouterConfig(),
+            "",
+            "ds",
+            "the policy reward needs a target, but there is none; load one, or choose the pol",
+        ),
+        (
+            RouterConfig(),
+            "",
+            "dt",
+            "the policy reward needs scores, but there is no scorer; load a reward model, or ",
+        ),
+        (RouterConfig(policy="percentile"), "", "ds", "the policy percentile needs a target"),
+        (RouterConfig(policy="anchor-only"), "", "d", "the policy anchor-only needs a target"),
+        (RouterConfig(policy="anchor-only"), "", "t", "the policy anchor-only needs a drafter"),
+        (RouterConfig(policy="always-target"), "", "d", "the policy always-target needs a target"),
+        (RouterConfig(policy="always-draft"), "", "t", "the policy always-draft needs a drafter"),
+        (RouterConfig(policy="random"), "", "d", "the policy random needs a target"),
+        (scripted("dddddr"), "", "dt", "the policy scripted needs scores"),
+        (RouterConfig(policy="always-draft"), "...t..", "d", "the directions need a target"),
+        (RouterConfig(policy="always-target"), "...d..", "t", "the directions need a drafter"),
+        (RouterConfig(policy="always-target"), "...a..", "dt", "the directions need scores"),
+    ],
+    ids=str,
+)
+def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
+    router: RouterConfig, letters: str, parts: str, says: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        route(router, there(parts), directions=letters)
+    sentence = str(caught.value)
+    assert sentence.startswith(says)
+    assert "; load " in sentence
+    assert ", or choose " in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("role", ["drafter", "target", "scorer"])
+def test_a_run_without_a_part_is_refused_before_anything_is_made(role: str) -> None:
+    engine = make_engine()
+    with pytest.raises(BadInput, match="the policy reward needs"):
+        planned(without(engine, role), RouterConfig())
+    assert (engine.drafter.calls, engine.target.calls) == ((), ())
+
+
+def test_the_way_out_that_is_named_is_one() -> None:
+    engine = make_engine()
+    for roles, router in (
+        (("drafter", "scorer"), RouterConfig(policy="always-target")),
+        (("target", "scorer"), RouterConfig(policy="always-draft")),
+        (("scorer",), RouterConfig(policy="anchor-only")),
+    ):
+        assert len(list(planned(without(engine, *roles), router, blocks=2).blocks())) == 2
+
+
+# --- nothing to force the first block to
+
+
+def test_without_a_target_the_first_block_is_not_forced_and_the_run_says_so() -> None:
+    engine = without(make_engine(), "target", "scorer")
+    found = planned(engine, RouterConfig(policy="always-draft"))
+    assert found.notes == (NOT_FORCED,)
+    made = list(found.blocks())
+    assert [one.record.author for one in made] == ["drafter"] * 6
+    unforced = run(make_engine(), RouterConfig(policy="always-draft", force_first=False), blocks=6)
+    assert torch.equal(latents_of(made), latents_of(unforced))
+
+
+def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
+    clip = torch.randn(1, 4, 3, 4, 4, generator=generator_of(3))
+    draft = RouterConfig(policy="always-draft")
+    no_target = without(make_engine(), "target", "scorer")
+    assert planned(make_engine(), draft).notes == ()
+    assert planned(no_target, replace(draft, force_first=False)).notes == ()
+    assert planned(no_target, draft, given=clip).notes == ()
+    assert planned(no_target, draft, directions="d.....").notes == ()
+    assert planned(no_target, draft, directions=".d....").notes == (NOT_FORCED,)
+    assert planned(no_target, scripted("dddddd")).notes == (NOT_FORCED,)
+
+
+def test_a_policy_that_needs_the_target_is_not_helped_by_forcing_nothing() -> None:
+    with pytest.raises(BadInput, match="the policy anchor-only needs a target"):
+        route(RouterConfig(policy="anchor-only"), there("ds"))
+    with pytest.raises(BadInput, match="the policy scripted needs a target"):
+        route(scripted("tddddd"), there("ds"))
+
+
+# --- runs without one of the models
+
+
+@every_pair("policy, context, ahead", POLICIES, CONTEXTS, (False, True))
+def test_always_target_without_a_drafter_is_always_target_with_one(policy: str, context: Any, ahead: bool) -> None:
+    engine = make_engine(policy)
+    ways: dict[str, Any] = {"drafter_context": context, "ahead": CPU if ahead else None}
+    made = list(
+        planned(without(engine, "drafter", "scorer"), RouterConfig(policy="always-target"), **ways).blocks()
+    )
+    whole = run(make_engine(policy), RouterConfig(policy="always-target"), blocks=6, drafter_context=context)
+    assert torch.equal(latents_of(made), latents_of(whole))
+    assert torch.equal(frames_of(made), frames_of(whole))
+    assert [one.record.decision for one in made] == [one.record.decision for one in whole]
+    assert engine.drafter.calls == ()
+
+
+@every_pair("policy, context, ahead", POLICIES, CONTEXTS, (False, True))
+def test_always_draft_without_a_target_is_the_drafters_own_video(policy: str, context: Any, ahead: bool) -> None:
+    ways: dict[str, Any] = {"drafter_context": context}
+    if not (policy == "recompute" and context == "own"):  # which overlap refuses
+        ways["ahead"] = CPU if ahead else None
+    engine = make_engine(policy)
+    made = list(planned(without(engine, "target", "scorer"), RouterConfig(policy="always-draft"), **ways).blocks())
+    whole = run(make_engine(policy), RouterConfig(policy="always-draft", force_first=False), blocks=6)
+    assert torch.equal(latents_of(made), latents_of(whole))
+    assert engine.target.calls == ()
+
+
+@pytest.mark.parametrize(("policy", "role"), [("always-target", "drafter"), ("always-draft", "target")])
+def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(policy: str, role: str) -> None:
+    identities = Identities(drafter="one", target="two", codec="echo", scorer="")
+    alone = replace(identities, **{role: ""})
+    router = RouterConfig(policy=policy, force_first=False)
+    store = Store()
+    first = planned(without(make_engine(), role), router, reuse=Reuse(store=store, identities=alone))
+    made = list(first.blocks())
+    again = planned(make_engine(), router, blocks=8, reuse=Reuse(store=store, identities=identities))
+    assert len(again.reused) == 6
+    assert torch.equal(torch.cat([block.latents for block in again.reused_blocks], dim=2), latents_of(made))
+    assert len(list(again.blocks())) == 2
+    last = planned(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, identities=alone))
+    assert len(last.reused) == 8
+
+
+def test_an_absent_model_has_the_others_shape_and_answers_nobody() -> None:
+    engine = make_engine()
+    absent = Absent("drafter", engine.target)
+    assert absent.name == "drafter"
+    shape = (absent.block_frames, absent.latent_channels, absent.timesteps)
+    assert shape == (engine.target.block_frames, engine.target.latent_channels, engine.target.timesteps)
+    assert absent.anchor_horizon == 0
+    assert parts_there(without(engine, "drafter", "scorer")) == there("t")
+    with pytest.raises(AssertionError, match="block 0 asked for the drafter, which is not there"):
+        absent.generate(History(), Span(0, 0, 3), make_noise(), PROMPT)
+    assert engine.target.calls == ()
+
+
+def test_an_engine_of_one_model_is_built_with_the_other_absent() -> None:
+    wan = Wan(tree=random_tree(1), ops=TorchOps(torch.float32), preset=get_preset("self-forcing-1.3b"), device=CPU)
+    only_drafter = build_engine(wan, None, EchoCodec(), None)
+    only_target = build_engine(None, wan, EchoCodec(), None)
+    assert parts_there(only_drafter) == there("d")
+    assert parts_there(only_target) == there("t")
+    assert (only_drafter.target.name, only_target.drafter.name) == ("target", "drafter")
+    assert only_drafter.horizon == only_drafter.drafter.anchor_horizon
