@@ -28,7 +28,9 @@ def register_routes() -> None:
         picture = RUNS.sprite(request.match_info["run"], int(number)) if number.isdecimal() else None
         if picture is None:
             return refuse(404, "there is no picture of that block any more; queue the workflow again")
-        return web.Response(body=picture, content_type="image/jpeg", headers={"Cache-Control": "max-age=3600"})
+        return web.Response(
+            body=picture, content_type="image/jpeg", headers={"Cache-Control": "max-age=3600, immutable"}
+        )
 
     @server.routes.post("/sdvg/stop")
     async def stop(request: web.Request) -> web.Response:

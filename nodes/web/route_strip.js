@@ -1,204 +1,250 @@
-// A strip on the sampler: one square per block, coloured once its fate is known. The server sends the same as a line of
-// text, which shows if this file is missing. One element serves both renderers, and none of it is saved.
+// A strip on the sampler: one square per block, which shows how the block came about, plays it, and takes directions for the
+// next run. The server says the same in a line of text, which shows if this file is missing. None of the strip is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { locale, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./common.js";
+import { allNodes, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./common.js";
+import { RunLog } from "./run_log.js";
+import { Strip, stopRun } from "./strip.js";
+import { STYLE } from "./strip_style.js";
+import { words } from "./strip_words.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
-export const EVENT = "sdvg.block";
+const PLAY = "sdvg.strip.play";
+const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
-// Names, letters and colours are those of sdvg_core/report/fates.py; ink is the text colour that reads best on each.
-export const FATES = {
-  forced: { letter: "F", colour: "#0072B2", ink: "#fff", en: "forced", zh: "强制" },
-  kept: { letter: "a", colour: "#009E73", ink: "#000", en: "accepted", zh: "保留" },
-  remade: { letter: "r", colour: "#D55E00", ink: "#000", en: "regenerated", zh: "重做" },
-  drafted_unseen: { letter: "d", colour: "#93D6C1", ink: "#000", en: "accepted, not scored", zh: "保留（未评分）" },
-  target_unseen: { letter: "t", colour: "#F3BC90", ink: "#000", en: "target's, no draft", zh: "目标模型（无草稿）" },
-  bailed_out: { letter: "B", colour: "#CC79A7", ink: "#000", en: "bailed out", zh: "停止起草" },
-};
-// For a fate from a newer server that this file, still in the browser's cache, does not know.
-const UNKNOWN = { letter: "?", colour: "#888888", ink: "#000", en: "other", zh: "其他" };
+const SETTLED = 100; // ms, until the page has put new nodes in the place of old ones
 
-const WORDS = {
-  en: {
-    route: "Who made each block",
-    empty: "One square per block appears here during a run.",
-    block: (number, of) => `Block ${number} of ${of}`,
-    score: "score",
-    seconds: (s) => `${s} s`,
-  },
-  zh: {
-    route: "每个块由谁生成",
-    empty: "运行时，这里每块显示一个方格。",
-    block: (number, of) => `第 ${number} 块，共 ${of} 块`,
-    score: "得分",
-    seconds: (s) => `${s} 秒`,
-  },
-};
-
-const HEIGHT = 74; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
-const MANY = 16; // more squares than this are drawn small, without letters, in three rows
-const STYLE = `
-.sdvg-route { box-sizing: border-box; display: flex; flex-direction: column; gap: 5px; height: ${HEIGHT - 20}px;
-  padding: 0 5px; overflow: hidden; font: 12px/16px Inter, Arial, sans-serif; color: var(--input-text, #ddd); }
-.sdvg-squares { --side: 22px; display: flex; flex: none; flex-wrap: wrap; gap: 2px; max-height: 31px; margin: 0;
-  padding: 0; overflow: hidden auto; list-style: none; scrollbar-width: thin; }
-.sdvg-squares.many { --side: 9px; }
-.sdvg-squares li { box-sizing: border-box; flex: none; width: var(--side); height: var(--side); border-radius: 4px;
-  border: 1px solid color-mix(in srgb, currentColor 35%, transparent); font-weight: 600; line-height: 20px;
-  text-align: center; cursor: default; }
-.sdvg-squares.many li { border-radius: 2px; font-size: 0; }
-.sdvg-legend { display: flex; flex: none; gap: 12px; overflow: hidden; white-space: nowrap; }
-.sdvg-legend i { display: inline-block; width: 9px; height: 9px; margin-right: 5px; border-radius: 2px; }
-`;
-
-/** The squares and the legend of one node. */
-class RouteStrip {
-  constructor() {
-    this.element = make("div", "sdvg-route");
-    this.squares = this.element.appendChild(make("ol", "sdvg-squares"));
-    this.legend = this.element.appendChild(make("div", "sdvg-legend"));
-    this.legend.setAttribute("role", "status");
-    this.clear(0);
-  }
-
-  /** Show `of` empty squares; if there are none, say what will appear here. */
-  clear(of) {
-    const words = WORDS[locale()];
-    this.events = [];
-    this.squares.setAttribute("aria-label", words.route);
-    this.squares.classList.toggle("many", of > MANY);
-    this.squares.replaceChildren(...Array.from({ length: of }, (_, i) => describe(make("li", ""), words.block(i + 1, of))));
-    this.legend.replaceChildren(make("span", "", of ? "" : words.empty));
-  }
-
-  /** Fill in the squares of finished blocks, in the order they arrived. */
-  add(events) {
-    for (const event of events) {
-      if (event.number === 1 || event.of !== this.squares.children.length) this.clear(event.of);
-      this.events.push(event);
-      this.fill(this.squares.children[event.number - 1], event);
-    }
-    this.legend.replaceChildren(...this.tally());
-    // Not scrollIntoView, which would also scroll everything around the strip.
-    this.squares.scrollTop = this.squares.children[this.events.at(-1).number - 1].offsetTop - this.squares.offsetTop;
-  }
-
-  fill(square, event) {
-    const fate = FATES[event.fate] ?? UNKNOWN;
-    Object.assign(square.style, { background: fate.colour, color: fate.ink, borderColor: "transparent" });
-    square.dataset.fate = event.fate;
-    square.textContent = fate.letter;
-    describe(square, sentence(event, fate));
-  }
-
-  /** How many blocks had each fate, and their total seconds. */
-  tally() {
-    const counts = new Map(Object.values(FATES).map((fate) => [fate, 0]));
-    let seconds = 0;
-    for (const event of this.events) {
-      const fate = FATES[event.fate] ?? UNKNOWN;
-      counts.set(fate, (counts.get(fate) ?? 0) + 1);
-      seconds += event.seconds;
-    }
-    const entries = [...counts].filter(([, count]) => count).map(([fate, count]) => {
-      const entry = make("span", "");
-      entry.append(make("i", ""), `${count} ${fate[locale()]}`);
-      entry.firstChild.style.background = fate.colour;
-      return entry;
-    });
-    return [...entries, make("span", "", WORDS[locale()].seconds(seconds.toFixed(1)))];
-  }
-}
-
-function describe(element, text) {
-  element.title = text;
-  element.setAttribute("aria-label", text);
-  return element;
-}
-
-function sentence(event, fate) {
-  const [language, words] = [locale(), WORDS[locale()]];
-  const parts = [words.block(event.number, event.of), fate[language]];
-  if (Number.isFinite(event.score)) parts.push(`${words.score} ${event.score.toFixed(2)}`);
-  return [...parts, words.seconds(event.seconds.toFixed(1))].join(" · ");
-}
-
-const strips = new WeakMap(); // node -> its strip
-const runs = new Map(); // workflow and node -> the events of its newest run that this page saw
-
-/** The strip of a node by its id in a run; undefined if it is not in the open workflow. */
-function stripOf(id) {
-  const node = nodeOf(id);
-  return node && strips.get(node);
-}
+const strips = new Map(); // node -> its strip
+const runs = new Map(); // workflow and node -> the newest run there that this page knows of
 
 function workflowId() {
   return rootGraph()?.id;
 }
 
-/** Keep the event for when its workflow is opened again, and show it if the workflow is open now. */
+function keyOf({ workflow, node }) {
+  return `${workflow ?? workflowId()} ${node}`;
+}
+
+/** The strip for a key of `runs`; undefined if its node is not in the open workflow. */
+function stripOf(key) {
+  const [workflow, id] = key.split(" ");
+  const node = workflow === workflowId() ? nodeOf(id) : undefined;
+  return node && strips.get(node);
+}
+
+function keep(key, log) {
+  runs.set(key, log);
+  stripOf(key)?.show(log);
+}
+
+// --- live
+
+function onRun({ detail }) {
+  keep(keyOf(detail), new RunLog(detail));
+}
+
 function onBlock({ detail }) {
-  const workflow = detail.workflow ?? workflowId();
-  const key = `${workflow} ${detail.node}`;
-  if (detail.number === 1 || !runs.has(key)) runs.set(key, []);
-  runs.get(key).push(detail);
-  if (workflow === workflowId()) stripOf(detail.node)?.add([detail]);
-}
-
-function onExecuting({ detail: id }) {
-  const strip = id === null ? undefined : stripOf(id);
-  strip?.clear(strip.expected());
-}
-
-/** Show the strips again after another tab was opened or a step undone: both create all nodes again. */
-function restore() {
-  for (const [key, events] of runs) {
-    const [workflow, id] = key.split(" ");
-    if (workflow === workflowId()) stripOf(id)?.add(events);
+  const key = keyOf(detail);
+  if (runs.get(key)?.run !== detail.run && detail.number === 1) keep(key, new RunLog(detail));
+  const log = runs.get(key);
+  const place = log?.place(detail) ?? "lost";
+  if (place === "next") {
+    log.events.push(detail);
+    stripOf(key)?.grow();
+  } else if (place === "lost") {
+    runs.delete(key);
+    stripOf(key)?.show(null);
+    ask();
   }
 }
 
-/** Keep a whole run for when its workflow is opened again, and show it if the workflow is open now. */
-function keep(workflow, id, events) {
-  runs.set(`${workflow} ${id}`, events);
-  if (workflow === workflowId()) stripOf(id)?.add(events);
-}
-
-/** Show a whole run. If the event has another workflow's id, ask the server which workflow the run was queued from. */
-onOutput(SAMPLER, (node, { sdvg_route: events }, run) => {
-  if (!events?.length) return;
-  if (!run) {
-    strips.get(node)?.add(events);
+function onDone({ detail }) {
+  const key = keyOf(detail);
+  const log = runs.get(key);
+  if (log?.run !== detail.run) {
+    ask();
     return;
   }
-  // Events from the cache have the id of the workflow that made them, which may since have been saved under another.
-  const made = events[0].workflow ?? workflowId();
-  keep(made, run.id, events);
+  log.done = detail;
+  stripOf(key)?.refresh();
+}
+
+/** What is not done by now ended without a result. */
+function endAll() {
+  for (const [key, log] of runs) {
+    if (!log.going) continue;
+    log.ended = true;
+    stripOf(key)?.refresh();
+  }
+}
+
+let idle = false; // the server has nothing to do
+
+function onStatus({ detail }) {
+  idle = detail?.exec_info?.queue_remaining === 0;
+  if (idle) endAll();
+}
+
+// --- after the fact
+
+let asking = false;
+let askAgain = false;
+
+/** Ask the server which runs it knows of; it keeps the newest of each node. */
+async function ask() {
+  askAgain = true;
+  if (asking) return;
+  asking = true;
+  try {
+    while (askAgain) {
+      askAgain = false;
+      const answer = await api.fetchApi("/sdvg/runs");
+      if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+      (await answer.json()).runs.forEach(hear);
+    }
+  } catch (error) {
+    console.warn("SDVG: the server does not say what it runs", error);
+  } finally {
+    asking = false;
+  }
+}
+
+function hear(told) {
+  if (!told.workflow || told.workflow === NAMELESS) return;
+  const log = RunLog.fromServer(told);
+  log.ended = idle;
+  const key = keyOf(told);
+  const known = runs.get(key);
+  if (!known || known.yieldsTo(log)) keep(key, log);
+}
+
+/** Show the strips again after the page was loaded, another tab opened, or a step undone: all of these make all nodes anew. */
+function restore() {
+  const here = new Set(allNodes());
+  for (const [node, strip] of strips) if (!here.has(node)) leave(strip);
+  for (const strip of strips.values()) strip.sync();
+  for (const [key, log] of runs) stripOf(key)?.show(log);
+  if (strips.size) ask();
+  setTimeout(() => {
+    replaceElements();
+    refocus();
+  }, SETTLED);
+}
+
+/** An output does not displace a run that is going on. */
+function keepOutput(key, log) {
+  const known = runs.get(key);
+  if (known?.going && known.run !== log.run) return;
+  keep(key, log);
+}
+
+/** Show a whole run. If it has another workflow's id, ask the server which workflow the run was queued from. */
+onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: [told] = [] }, run) => {
+  if (!events?.length) return;
+  const log = RunLog.fromOutput(events, told);
+  if (!run) {
+    const strip = strips.get(node);
+    if (strip && !strip.log?.going) strip.show(log);
+    return;
+  }
+  // What comes from the cache has the id of the workflow that made it, which may since have been saved under another.
+  const made = log.info.workflow ?? workflowId();
+  keepOutput(keyOf({ workflow: made, node: run.id }), log);
   if (made === workflowId()) return;
   workflowIdOf(run.prompt).then(
-    (queued) => queued && keep(queued, run.id, events),
+    (queued) => queued && keepOutput(keyOf({ workflow: queued, node: run.id }), log),
     (error) => console.warn("SDVG: the server's queue cannot be read", error),
   );
 });
 
+// --- nodes
+
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;
-  const strip = new RouteStrip();
-  strip.expected = () => Number(node.widgets.find((widget) => widget.name === "blocks")?.value) || 0;
-  const fixed = { getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT };
-  // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow.
-  const widget = node.addDOMWidget("route", "sdvg_route", strip.element, { serialize: false, hideOnZoom: false, ...fixed });
+  const strip = new Strip(node, { stop, undo: (number) => remember(node, number) });
+  const sized = { getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
+  // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow, `hideInPanel` out of the
+  // panel of parameters beside the canvas.
+  const options = { serialize: false, hideInPanel: true, hideOnZoom: false, ...sized };
+  const widget = node.addDOMWidget("route", "sdvg_route", strip.element, options);
   widget.serialize = false;
   strips.set(node, strip);
+  strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
+  const { onRemoved } = node;
+  node.onRemoved = function (...news) {
+    leave(strip);
+    return onRemoved?.apply(this, news);
+  };
+}
+
+// Undoing a step makes all nodes anew, and so all strips.
+const gone = []; // strips of nodes that are no more
+let focused = null; // the node and the square that had the focus when the user undid a step
+
+function leave(strip) {
+  strip.end();
+  strips.delete(strip.node);
+  gone.push(strip);
+}
+
+/** Nodes 2.0 keeps the element of a node's earlier strip where the node has its id again: put the new one there. */
+function replaceElements() {
+  for (const { node, element } of gone.splice(0)) {
+    const heir = [...strips.values()].find((strip) => strip.node.id === node.id);
+    if (heir && element.isConnected && !heir.element.isConnected) element.replaceWith(heir.element);
+  }
+}
+
+/** If a step is undone at all, it is soon. */
+function remember({ id }, number) {
+  focused = { id, number };
+  setTimeout(() => (focused = null), 5000);
+}
+
+/** Once it is on the page, give the focus back to the square that had it. */
+function refocus(tries = 60) {
+  const strip = focused && [...strips.values()].find(({ node }) => node.id === focused.id);
+  const square = strip?.view.square(focused.number);
+  square?.focus({ preventScroll: true });
+  if (!square || document.activeElement === square || !tries) focused = null;
+  else requestAnimationFrame(() => refocus(tries - 1));
+}
+
+async function stop(log) {
+  const refresh = () => [...strips.values()].filter((strip) => strip.log === log).forEach((strip) => strip.refresh());
+  log.stopping = true;
+  refresh();
+  try {
+    await stopRun(log);
+  } catch (error) {
+    log.stopping = false;
+    refresh();
+    app.extensionManager.toast.add({ severity: "error", summary: words().stop, detail: error.message, life: 8000 });
+  }
 }
 
 app.registerExtension({
   name: "sdvg.route_strip",
+  settings: [
+    {
+      id: PLAY,
+      category: ["SDVG", "Sampler", "Play"],
+      name: "SDVG: play the blocks on the sampler",
+      tooltip: "Loads a small picture of every finished block from the server, about 46 KB each for photographic frames.",
+      type: "boolean",
+      defaultValue: true,
+      onChange: (on) => strips.forEach((strip) => strip.play(on)),
+    },
+  ],
   setup() {
     document.head.append(make("style", "", STYLE));
-    api.addEventListener(EVENT, onBlock);
-    api.addEventListener("executing", onExecuting);
+    api.addEventListener("sdvg.run", onRun);
+    api.addEventListener("sdvg.block", onBlock);
+    api.addEventListener("sdvg.done", onDone);
+    api.addEventListener("status", onStatus);
+    api.addEventListener("reconnected", ask);
+    for (const end of ["execution_start", "execution_error", "execution_interrupted"]) api.addEventListener(end, endAll);
+    api.addEventListener("graphChanged", () => strips.forEach((strip) => strip.sync()));
   },
   nodeCreated: addStrip,
   afterConfigureGraph: restore,

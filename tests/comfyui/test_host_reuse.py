@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,16 +14,20 @@ from typing import Any
 import comfy.model_management
 import pytest
 import torch
+from comfy.model_patcher import ModelPatcher
 from host_clip import with_lora
 from host_run import Parts, changed, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import generator_of
-from sdvg_pack.nodes.host import kept, run
+from sdvg_pack.nodes.host import identity, kept, run
 from sdvg_pack.nodes.host.job import Job
-from sdvg_pack.nodes.host.live import RUNS
+from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
+from sdvg_pack.nodes.host.presets import attach_preset
 from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.routes import answer_stop
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.engine.store import GIGABYTE, Store
 from sdvg_pack.sdvg_core.errors import BadInput
@@ -177,6 +182,29 @@ def test_another_lora_another_file_another_kernel_or_another_number_of_threads_m
         torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("forgotten", ["LoRA", "device"])
+def test_a_key_that_forgot_the_lora_or_the_device_would_be_seen(
+    parts: Parts, monkeypatch: pytest.MonkeyPatch, forgotten: str
+) -> None:
+    """Two planted mistakes: with either, a run takes what another one made."""
+    job = scored(parts, middle_tau(parts), count=2)
+    threads = torch.get_num_threads()
+    if forgotten == "LoRA":
+        monkeypatch.setattr(
+            ModelPatcher, "patches_uuid", property(lambda self: "same", lambda self, new: None), False
+        )
+        changed_job = stronger(job, "target")
+    else:
+        monkeypatch.setattr(identity, "arithmetic_on", lambda device: {})
+        changed_job = job
+    video_of(job)
+    try:
+        torch.set_num_threads(threads + (forgotten == "device"))
+        assert all(one.reused for one in video_of(changed_job)[2].blocks)
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_an_interrupt_keeps_what_was_finished(
     parts: Parts, calls: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,13 +255,21 @@ def test_random_changes_make_what_runs_from_nothing_make(parts: Parts, seed: int
 
 
 def random_changes(parts: Parts, seed: int, steps: int) -> None:
+    """Every other seed with the other context policy, and one in three with overlap."""
     dice = random.Random(seed)
-    tau = middle_tau(parts)
-    job = scored(parts, tau, count=5, overlap=dice.random() < 0.3)
+    if seed % 2:
+        parts = replace(parts, drafter=incremental(parts.drafter), target=incremental(parts.target))
+    tau = middle_tau(parts) if seed % 2 == 0 else 0.0
+    job = scored(parts, tau, count=5, overlap=seed % 3 == 0)
     video_of(job)
     for _ in range(steps):
-        job = replace(job, **dice.choice(CHANGES)(dice, job, tau))
-        assert same_video(video_of(job), alone(job)), job
+        name = dice.choice(sorted(CHANGES))
+        job = replace(job, **CHANGES[name](dice, job, tau))
+        assert same_video(video_of(job), alone(job)), name
+
+
+def incremental(patcher: Any) -> Any:
+    return attach_preset(patcher.clone(), get_preset("custom").replace(policy="incremental", window=9, sink=3))
 
 
 def _router(dice: random.Random, job: Job, tau: float) -> dict[str, Any]:
@@ -243,14 +279,31 @@ def _router(dice: random.Random, job: Job, tau: float) -> dict[str, Any]:
     return {"router": replace(job.router, config=config)}
 
 
-CHANGES: list[Callable[[random.Random, Job, float], dict[str, Any]]] = [
-    _router,
-    lambda dice, job, tau: {"blocks": 5, "directions": "".join(dice.choice("..tdar") for _ in range(5))},
-    lambda dice, job, tau: {"takes": f"{dice.randint(1, 5)}:{dice.randint(1, 3)}", "blocks": 5},
-    lambda dice, job, tau: {"blocks": dice.randint(1, 7), "directions": "", "takes": ""},
-    lambda dice, job, tau: {"seed": dice.randint(1, 2)},
-    lambda dice, job, tau: {"schedules": {"drafter": dice.choice((None, "1000,625"))}},
-]
+def _prompt(dice: random.Random, job: Job, tau: float) -> dict[str, Any]:
+    embedding = torch.randn(1, 512, 32, generator=generator_of(dice.randint(1, 3)))
+    return {"prompts": (job.prompts[0], PromptEntry(dice.randint(1, 4), [[embedding, {}]], "a storm"))}
+
+
+Change = Callable[[random.Random, Job, float], dict[str, Any]]
+CHANGES: dict[str, Change] = {
+    "router": _router,
+    "prompt": _prompt,
+    "directions": lambda dice, job, tau: {
+        "blocks": 5,
+        "directions": "".join(dice.choice("..tdar") for _ in range(5)),
+    },
+    "takes": lambda dice, job, tau: {"takes": f"{dice.randint(1, 5)}:{dice.randint(1, 3)}", "blocks": 5},
+    "blocks": lambda dice, job, tau: {"blocks": dice.randint(1, 7), "directions": "", "takes": ""},
+    "seed": lambda dice, job, tau: {"seed": dice.randint(1, 2)},
+    "schedule": lambda dice, job, tau: {
+        "schedules": {**TWO_STEPS, "drafter": dice.choice(("1000,625", "1000,500"))}
+    },
+    "LoRA": lambda dice, job, tau: {"target": with_lora(job.target)},
+    "swap": lambda dice, job, tau: {"drafter": job.target, "target": job.drafter},
+    "drafter context": lambda dice, job, tau: (
+        {} if job.execution.overlap else {"drafter_context": dice.choice(("committed", "own"))}
+    ),
+}
 
 
 def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts) -> None:
@@ -367,3 +420,19 @@ def test_a_stopped_run_returns_what_it_finished_and_the_next_one_goes_on(
     calls.clear()
     assert same_video(video_of(job), whole)
     assert {index for _, index in calls} == {3, 4, 5}
+
+
+def test_a_stop_for_what_does_not_run_is_one_sentence() -> None:
+    runs = LiveRuns()
+    runs.begin(LiveRun("5", "w", {}))
+    for asked, status, sentence in (
+        (None, 400, "send the id of its sampler"),
+        ([], 400, "send the id of its sampler"),
+        ({"node": 5}, 400, "send the id of its sampler"),
+        ({"node": "x" * 1000}, 400, "send the id of its sampler"),
+        ({"node": "6"}, 404, "node '6' is not making a video"),
+    ):
+        answer = answer_stop(asked, runs)
+        assert answer.status == status
+        assert sentence in json.loads(answer.text)["error"]
+    assert answer_stop({"node": "5"}, runs).status == 200

@@ -50,7 +50,7 @@ function opened() {
 
 function shown() {
   return {
-    fates: [...document.querySelectorAll(".sdvg-squares li")].map((li) => li.dataset.fate ?? null),
+    fates: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null),
     seconds: document.querySelector("video").duration,
   };
 }

@@ -53,9 +53,9 @@ async function pictured(page) {
 /** What sampler and report show, and what of it would be saved or sent. */
 async function look() {
   const [sampler, report] = ["SDVGSpeculativeSampler", "SDVGRouteReport"].map((type) => window.app.graph.nodes.find((node) => node.type === type));
-  const squares = [...document.querySelectorAll(".sdvg-squares li")].map((li) => ({
-    fate: li.dataset.fate ?? null, text: li.textContent, title: li.title, label: li.getAttribute("aria-label"),
-    colour: getComputedStyle(li).backgroundColor, width: li.getBoundingClientRect().width,
+  const squares = [...document.querySelectorAll(".sdvg-squares button")].map((square) => ({
+    fate: square.dataset.fate ?? null, text: square.textContent, title: square.title, label: square.getAttribute("aria-label"),
+    colour: getComputedStyle(square).backgroundColor, width: square.getBoundingClientRect().width,
   }));
   const seen = (element, height) => Boolean(element?.checkVisibility() && element.getBoundingClientRect().height > height);
   const prompt = (await window.app.graphToPrompt()).output;
@@ -79,10 +79,10 @@ async function look() {
 async function pester() {
     const { app } = window;
     const { api } = window.comfyAPI.api;
-    const fates = () => [...document.querySelectorAll(".sdvg-squares li")].map((li) => li.dataset.fate ?? null);
+    const fates = () => [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null);
     const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
     const told = () => [...document.querySelectorAll(".p-toast-message")].map((toast) => toast.innerText);
-    const event = { number: 1, of: 3, fate: "kept", score: null, seconds: 1, text: "" };
+    const event = { run: "of nobody", number: 1, of: 3, fate: "kept", score: null, seconds: 1, text: "" };
     const other = app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     const sampler = app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler");
     for (const node of ["999", `${other.id}:7`, String(other.id), "", null]) api.dispatchCustomEvent("sdvg.block", { ...event, node });

@@ -1,0 +1,55 @@
+// How the strip looks. Sides and heights are in pixels of the canvas, before it is zoomed.
+export const HEIGHT = { playing: 176, still: 124 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
+
+export const STYLE = `
+.sdvg-route { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 6px; height: ${HEIGHT.still - 20}px;
+  padding: 0 5px; overflow: hidden; font: 12px/16px Inter, Arial, sans-serif; color: var(--input-text, #ddd); }
+.sdvg-route.playing { height: ${HEIGHT.playing - 20}px; }
+.sdvg-route :focus { outline: none; }
+
+.sdvg-squares { --side: 24px; display: flex; flex: none; flex-wrap: wrap; gap: 3px; max-height: 57px; margin: 0; padding: 3px;
+  overflow: hidden auto; list-style: none; scrollbar-width: thin; }
+.sdvg-squares.many { --side: 13px; gap: 2px; max-height: 49px; }
+.sdvg-squares li { display: flex; flex: none; }
+.sdvg-squares button { position: relative; box-sizing: border-box; width: var(--side); height: var(--side); padding: 0;
+  border: 1px solid color-mix(in srgb, currentColor 40%, transparent); border-radius: 4px; background: transparent; color: inherit;
+  font: 600 11px/14px Inter, Arial, sans-serif; text-align: center; cursor: pointer; }
+.sdvg-squares button[aria-disabled="true"] { cursor: default; opacity: 0.45; }
+.sdvg-squares [data-letter], .sdvg-squares [data-take] { padding-top: 7px; }
+.sdvg-squares .made { border-color: transparent; }
+.sdvg-squares .earlier { background-image: repeating-linear-gradient(135deg, #fffa 0 3px, #fff4 3px 6px); color: #000 !important; }
+.sdvg-squares button::before, .sdvg-squares button::after { position: absolute; top: 0; font-size: 9px; line-height: 10px; }
+.sdvg-squares button::before { content: attr(data-letter); left: 2px; }
+.sdvg-squares button::after { content: attr(data-take); right: 2px; }
+.sdvg-squares .again { outline: 2px dashed var(--input-text, #ddd); outline-offset: 0; }
+.sdvg-squares button:focus-visible { box-shadow: 0 0 0 4px #3b9bff; }
+.sdvg-squares.many li button { padding: 0; border-radius: 3px; font-size: 0; }
+.sdvg-squares.many button::before, .sdvg-squares.many button::after { left: 0; width: 100%; line-height: 11px; text-align: center; }
+.sdvg-squares.many [data-letter]::after { content: none; }
+
+.sdvg-below { display: flex; flex: 1; gap: 10px; min-height: 0; padding: 0 3px; }
+.sdvg-film { flex: none; align-self: start; max-width: 50%; height: 100%; max-height: 100%; border-radius: 4px;
+  object-fit: contain; object-position: left top; }
+.sdvg-route:not(.playing) .sdvg-film, .sdvg-film.blank { display: none; }
+.sdvg-side { display: flex; flex: 1; flex-direction: column; gap: 4px; min-width: 0; overflow: hidden auto; scrollbar-width: thin; }
+.sdvg-legend { display: flex; flex: none; flex-wrap: wrap; gap: 1px 10px; }
+.sdvg-legend i { display: inline-block; width: 9px; height: 9px; margin-right: 5px; border-radius: 2px; }
+.sdvg-side.looking .sdvg-legend, .sdvg-detail:empty, .sdvg-next:empty { display: none; }
+.sdvg-next, .sdvg-detail { flex: none; }
+.sdvg-stop { flex: none; align-self: start; padding: 2px 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px;
+  background: var(--comfy-input-bg, #222); color: inherit; font: inherit; cursor: pointer; }
+.sdvg-stop:disabled { cursor: default; opacity: 0.7; }
+.sdvg-stop:focus-visible { outline: 2px solid #3b9bff; outline-offset: -2px; }
+.sdvg-stop[hidden] { display: none; }
+.sdvg-said { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
+
+.sdvg-menu { position: fixed; z-index: 10000; min-width: 150px; padding: 4px; border: 1px solid var(--border-color, #4e4e4e);
+  border-radius: 6px; background: var(--comfy-menu-bg, #353535); box-shadow: 0 4px 14px #0006; color: var(--input-text, #ddd);
+  font: 13px/18px Inter, Arial, sans-serif; }
+.sdvg-menu [role^="menuitem"] { display: flex; gap: 6px; padding: 4px 10px 4px 6px; border-radius: 4px; outline: none; cursor: pointer; }
+.sdvg-menu [role^="menuitem"]::before { content: ""; width: 14px; text-align: center; }
+.sdvg-menu [aria-checked="true"]::before { content: "✓"; }
+.sdvg-menu kbd { margin-left: auto; padding-left: 14px; opacity: 0.7; font: inherit; }
+.sdvg-menu :focus { background: #2f6fb5; color: #fff; }
+.sdvg-menu hr { margin: 4px 6px; border: 0; border-top: 1px solid var(--border-color, #4e4e4e); }
+`;

@@ -1,0 +1,211 @@
+// The elements of one strip: squares, film, legend, and the button that stops the run. It knows nothing of nodes and servers.
+import { locale, make } from "./common.js";
+import { ROUTER } from "./directions.js";
+import { FATES, fateOf } from "./fates.js";
+import { words } from "./strip_words.js";
+
+const MANY = 28; // more squares than this are drawn small, without numbers
+const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+
+export class StripView {
+  /**
+   * `acts`: `open(number)`, `key(number, key)` which tells whether it took the key, `look(number or null)`,
+   * `stop()`, and `undo(number)` when a step is undone while a square has the focus.
+   */
+  constructor(acts) {
+    this.acts = acts;
+    this.element = make("div", "sdvg-route");
+    this.squares = this.element.appendChild(make("ol", "sdvg-squares"));
+    const below = this.element.appendChild(make("div", "sdvg-below"));
+    this.film = below.appendChild(make("canvas", "sdvg-film"));
+    this.film.setAttribute("role", "img");
+    this.side = below.appendChild(make("div", "sdvg-side"));
+    this.legend = this.side.appendChild(make("div", "sdvg-legend"));
+    this.detail = this.side.appendChild(make("div", "sdvg-detail"));
+    this.next = this.side.appendChild(make("div", "sdvg-next"));
+    this.button = this.side.appendChild(make("button", "sdvg-stop"));
+    this.button.type = "button";
+    this.said = this.element.appendChild(make("div", "sdvg-said"));
+    for (const told of [this.legend, this.next, this.said]) told.setAttribute("role", "status");
+    this.listen();
+  }
+
+  listen() {
+    const numberAt = ({ target }) => Number(target.closest?.("[data-number]")?.dataset.number) || null;
+    const look = (number) => this.acts.look(number ?? (numberAt({ target: document.activeElement }) || null));
+    this.squares.addEventListener("click", (event) => numberAt(event) && this.acts.open(numberAt(event)));
+    this.squares.addEventListener("keydown", (event) => this.onKey(numberAt(event), event));
+    this.squares.addEventListener("pointerover", (event) => look(numberAt(event)));
+    this.squares.addEventListener("pointerleave", () => look(this.focused));
+    this.squares.addEventListener("focusin", (event) => {
+      this.rove(numberAt(event));
+      this.acts.look(numberAt(event));
+    });
+    this.squares.addEventListener("focusout", () => this.acts.look(null));
+    this.button.addEventListener("click", () => this.acts.stop());
+  }
+
+  onKey(number, event) {
+    if (!number) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) {
+      if (["z", "y"].includes(event.key.toLowerCase())) this.acts.undo(number);
+      return;
+    }
+    const to = event.key in STEPS && Math.max(1, Math.min(number + STEPS[event.key], this.count));
+    if (to) this.square(to).focus();
+    const taken = to || this.acts.key(number, event.key);
+    if (taken) event.preventDefault();
+    if (taken || ["Enter", " "].includes(event.key)) event.stopPropagation(); // none of ComfyUI's shortcuts
+  }
+
+  get count() {
+    return this.squares.children.length;
+  }
+
+  /** The square with the focus, by its number; null if none has it. */
+  get focused() {
+    return this.squares.contains(document.activeElement) ? Number(document.activeElement.dataset.number) : null;
+  }
+
+  square(number) {
+    return this.squares.children[number - 1]?.firstChild;
+  }
+
+  /** One square is reached with the Tab key, the others from there with the arrows. */
+  rove(number) {
+    this.squares.querySelector('[tabindex="0"]')?.setAttribute("tabindex", "-1");
+    this.square(number)?.setAttribute("tabindex", "0");
+  }
+
+  /** Have `count` squares. */
+  size(count) {
+    if (count === this.count) return;
+    const focused = this.focused;
+    this.squares.setAttribute("aria-label", words().route);
+    this.film.setAttribute("aria-label", words().film);
+    this.squares.classList.toggle("many", count > MANY);
+    this.squares.replaceChildren(...Array.from({ length: count }, (_, i) => square(i + 1)));
+    this.rove(1);
+    if (focused && count) this.square(Math.min(focused, count)).focus({ preventScroll: true });
+  }
+
+  /** A square as it is now: the block's event if it is made, and what is asked of the next run. */
+  draw(number, of, event, { letter, take, again, usable }) {
+    const element = this.square(number);
+    const fate = event && fateOf(event);
+    Object.assign(element.style, { backgroundColor: fate?.colour ?? "", color: fate?.ink ?? "" });
+    for (const [name, on] of [["made", event], ["earlier", event?.reused], ["again", again]]) element.classList.toggle(name, Boolean(on));
+    state(element, "fate", event?.fate);
+    state(element, "letter", letter === ROUTER ? undefined : letter);
+    state(element, "take", take > 1 ? take : undefined);
+    element.setAttribute("aria-disabled", String(!usable));
+    const label = sentence(number, of, event, { letter, take, again });
+    if (element.title === label) return;
+    element.title = label;
+    element.setAttribute("aria-label", label);
+  }
+
+  /** Bring a square into view. Not scrollIntoView, which would also scroll everything around the strip. */
+  reveal(number) {
+    const element = this.square(number);
+    if (element) this.squares.scrollTop = element.offsetTop - this.squares.offsetTop - this.squares.clientHeight / 2;
+  }
+
+  /** What the run came to, as far as it got. Without a run: what the squares are for. */
+  sum(log) {
+    this.legend.replaceChildren(...(log ? tally(log) : [make("span", "", words().empty)]));
+  }
+
+  /** What the next run makes again of `made` blocks, and what besides. */
+  foretell({ from, count, seconds }, made) {
+    const again = from === null ? 0 : Math.max(0, Math.min(count, made - from + 1));
+    const parts = [again && words().again(again), count > again && words().more(count - again)].filter(Boolean);
+    if (parts.length && seconds !== null) parts.push(words().about(decimal(seconds)));
+    this.next.textContent = parts.length ? words().next(parts) : "";
+  }
+
+  /** In the legend's place: the block that is looked at; undefined: the legend. */
+  look(event) {
+    this.side.classList.toggle("looking", Boolean(event));
+    this.detail.textContent = event ? [words().block(event.number, event.of), verdict(event)].join(" · ") : "";
+  }
+
+  offer({ going, stopping }) {
+    this.button.hidden = !going;
+    this.button.disabled = !going || stopping;
+    this.button.textContent = stopping ? words().stopping : words().stop;
+  }
+
+  say(text) {
+    this.said.textContent = text;
+  }
+}
+
+function square(number) {
+  const item = make("li", "");
+  const button = item.appendChild(make("button", "", String(number)));
+  button.type = "button";
+  button.tabIndex = -1;
+  button.dataset.number = number;
+  button.setAttribute("aria-haspopup", "menu");
+  button.setAttribute("aria-expanded", "false");
+  return item;
+}
+
+function state(element, name, value) {
+  if (value === undefined) delete element.dataset[name];
+  else element.dataset[name] = value;
+}
+
+function decimal(number) {
+  return number.toFixed(number < 100 ? 1 : 0);
+}
+
+/** What was judged of a block. */
+function verdict(event) {
+  if (!Number.isFinite(event.score)) return words().unscored;
+  const score = event.score.toFixed(2);
+  return Number.isInteger(event.worst_frame) ? words().worst(event.worst_frame + 1, score) : words().score(score);
+}
+
+function sentence(number, of, event, { letter, take, again }) {
+  const parts = [words().block(number, of)];
+  if (event) {
+    parts.push(fateOf(event)[locale()]);
+    if (Number.isFinite(event.score)) parts.push(verdict(event));
+    parts.push(event.reused ? words().earlier : words().seconds(decimal(event.seconds)));
+  }
+  if (words().directed[letter]) parts.push(words().directed[letter]);
+  if (take > 1) parts.push(words().take(take));
+  if (again) parts.push(event ? words().isAgain : words().isNew);
+  return parts.join(" · ");
+}
+
+/** How many blocks had each fate, how many are from an earlier run, the seconds, and how the run ended. */
+function tally(log) {
+  const count = (test) => log.events.filter(test).length;
+  const known = Object.values(FATES);
+  const others = log.events.map(fateOf).filter((fate) => !known.includes(fate));
+  const entries = [...known, ...new Set(others)]
+    .map((fate) => [fate, count((event) => fateOf(event) === fate)])
+    .filter(([, blocks]) => blocks)
+    .map(([fate, blocks]) => entry(words().count(blocks, fate[locale()]), fate.colour));
+  const earlier = count((event) => event.reused);
+  const rest = [earlier && words().ofThese(earlier), words().seconds(decimal(log.seconds)), ...ending(log)];
+  return [...entries, ...rest.filter(Boolean).map((text) => entry(text))];
+}
+
+function ending({ events, of, done, failed }) {
+  return [
+    done?.speed_up && words().faster(decimal(done.speed_up)),
+    done?.stopped && words().stopped(events.length, of),
+    failed && words().ended(events.length, of),
+  ];
+}
+
+function entry(text, colour) {
+  const element = make("span", "");
+  if (colour) element.appendChild(make("i", "")).style.background = colour;
+  element.append(text);
+  return element;
+}

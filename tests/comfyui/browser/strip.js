@@ -1,0 +1,293 @@
+// The strip as a control: directions and takes, what is made again, the film, stopping, and coming back in mid-run.
+//
+//     NODE_PATH=folder/with/playwright-core node strip.js OPTIONS        (see page.js)
+const { build, main, reload, run } = require("./page.js");
+
+const SAMPLER = "SDVGSpeculativeSampler";
+const LONG = 40; // blocks of the run that is left and stopped
+
+main(async (page, options) => {
+  const pictures = countPictures(page);
+  await page.evaluate(build, options);
+  await page.waitForTimeout(1000);
+  const before = await look(page);
+  const menu = await useMenu(page);
+  const keys = await useKeys(page);
+  const undone = await undo(page);
+  await run(page);
+  await settled(page);
+  const first = await look(page);
+  const film = await watchFilm(page);
+  const again = await takeAgain(page);
+  const strays = await pester(page);
+  const panel = await sidePanel(page);
+  const off = await turnOff(page, pictures);
+  const left = await leaveAndStop(page);
+  return { before, menu, keys, undone, first, film, again, strays, panel, off, left };
+});
+
+/** What the strip shows, and what the widgets beside it say. */
+function look(page) {
+  return page.evaluate((type) => {
+    const sampler = window.app.graph.nodes.find((node) => node.type === type);
+    const value = (name) => sampler.widgets.find((widget) => widget.name === name).value;
+    const said = (name) => document.querySelector(`.sdvg-${name}`).textContent;
+    const squares = [...document.querySelectorAll(".sdvg-squares button")].map((square) => ({
+      fate: square.dataset.fate ?? null, letter: square.dataset.letter ?? null, take: square.dataset.take ?? null,
+      earlier: square.classList.contains("earlier"), outlined: getComputedStyle(square).outlineStyle !== "none",
+      label: square.getAttribute("aria-label"), reached: square.tabIndex === 0,
+    }));
+    const [stop, focused] = [document.querySelector(".sdvg-stop"), document.activeElement];
+    return {
+      squares, directions: value("directions"), takes: value("takes"),
+      legend: said("legend"), detail: said("detail"), next: said("next"), said: said("said"),
+      stop: { text: stop.textContent, shown: stop.checkVisibility(), enabled: !stop.disabled },
+      focus: focused.dataset.number ?? focused.getAttribute("role") ?? focused.tagName,
+      modified: Boolean(window.app.extensionManager.workflow?.activeWorkflow?.isModified),
+    };
+  }, SAMPLER);
+}
+
+function square(page, number) {
+  return page.locator(`.sdvg-squares [data-number="${number}"]`);
+}
+
+/** With the mouse: directions by the menu, and a take. */
+async function useMenu(page) {
+  const items = () => page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) =>
+    [item.getAttribute("role"), item.firstChild.textContent, item.getAttribute("aria-checked")]));
+  await square(page, 3).click();
+  const opened = { items: await items(), focus: (await look(page)).focus, expanded: await square(page, 3).getAttribute("aria-expanded") };
+  await page.getByRole("menuitemradio", { name: "target" }).click();
+  const target = await look(page);
+  await square(page, 3).click();
+  const checked = await items();
+  await page.keyboard.press("Escape");
+  const escaped = { ...(await look(page)), open: (await items()).length };
+  await square(page, 6).click();
+  await page.getByRole("menuitem", { name: "another take (2)" }).click();
+  await square(page, 6).click();
+  const another = await items();
+  await page.mouse.click(700, 880); // elsewhere
+  return { opened, target, checked, escaped, another, taken: await look(page), open: (await items()).length };
+}
+
+/** With keys alone: from square to square, directly, and through the menu. */
+async function useKeys(page) {
+  const press = async (...keys) => {
+    for (const key of keys) await page.keyboard.press(key);
+    return look(page);
+  };
+  await square(page, 1).focus();
+  const moved = await press("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft");
+  const written = await press("d", "End", "t", "n");
+  const cleared = await press(".", "Home", "ArrowRight", "ArrowRight", ".");
+  const chosen = await press("Enter", "ArrowDown", "ArrowDown", "Enter");
+  const first = await press("ArrowRight", "ArrowRight", "ArrowRight", " ", "End", "Enter"); // block 6 back to its first take
+  return { moved, written, cleared, chosen, first };
+}
+
+/** Undo steps and do one again, with the focus on a square; then leave both widgets empty. */
+async function undo(page) {
+  await page.keyboard.press("d");
+  await page.waitForTimeout(500);
+  const before = await look(page);
+  const steps = [];
+  for (const key of ["Control+z", "Control+y", "Control+z", "Control+z"]) {
+    await page.keyboard.press(key);
+    await page.waitForTimeout(1200);
+    steps.push(await look(page));
+  }
+  const sent = await sentFor(page, [9, 4, 12]);
+  await page.evaluate(clear, SAMPLER);
+  await square(page, 6).focus();
+  return { before, steps, sent, cleared: await look(page) };
+}
+
+/** What would be sent with other numbers of blocks; in the end it is as before. */
+async function sentFor(page, numbers) {
+  const sent = [];
+  for (const number of [...numbers, 9]) {
+    sent.push(await page.evaluate(async ({ type, number: blocks }) => {
+      const sampler = window.app.graph.nodes.find((node) => node.type === type);
+      const widget = sampler.widgets.find((one) => one.name === "blocks");
+      widget.value = blocks;
+      widget.callback?.(blocks);
+      const { inputs } = (await window.app.graphToPrompt()).output[sampler.id];
+      return [inputs.blocks, inputs.directions, inputs.takes, document.querySelectorAll(".sdvg-squares button").length];
+    }, { type: SAMPLER, number }));
+  }
+  return sent;
+}
+
+/** Empty both widgets as a hand would. */
+function clear(type) {
+  const sampler = window.app.graph.nodes.find((node) => node.type === type);
+  for (const name of ["directions", "takes"]) {
+    const widget = sampler.widgets.find((one) => one.name === name);
+    widget.value = "";
+    widget.callback?.("");
+  }
+}
+
+/** Until the run is over and the film plays. */
+async function settled(page) {
+  const over = () => !document.querySelector(".sdvg-stop").checkVisibility() && "shown" in document.querySelector(".sdvg-film").dataset;
+  await page.waitForFunction(over, null, { timeout: 60000 });
+  await page.waitForTimeout(500);
+}
+
+/** The frames shown during some time, as "block:frame", and whether there is anything to see in them. */
+async function frames(page, times = 12) {
+  const shown = new Set();
+  for (let i = 0; i < times; i += 1) {
+    shown.add(await page.evaluate(() => document.querySelector(".sdvg-film").dataset.shown ?? null));
+    await page.waitForTimeout(130);
+  }
+  return [...shown];
+}
+
+async function watchFilm(page) {
+  const all = await frames(page, 40);
+  await square(page, 2).hover();
+  await page.waitForTimeout(300);
+  const alone = { frames: await frames(page), detail: (await look(page)).detail };
+  await page.mouse.move(700, 880);
+  const pixels = await page.evaluate(() => {
+    const film = document.querySelector(".sdvg-film");
+    const { data } = film.getContext("2d").getImageData(0, 0, film.width, film.height);
+    return { width: film.width, height: film.height, colours: new Set(new Uint32Array(data.buffer)).size, seen: film.checkVisibility() };
+  });
+  await page.emulateMedia({ reducedMotion: "reduce" });
+  await page.waitForTimeout(300);
+  const still = await frames(page);
+  await page.emulateMedia({ reducedMotion: "no-preference" });
+  return { all, alone, pixels, still };
+}
+
+/** Another take of block 6: what is outlined, and what is then made. */
+async function takeAgain(page) {
+  await square(page, 6).focus();
+  await page.keyboard.press("n");
+  const asked = await look(page);
+  await page.evaluate(() => document.activeElement.blur());
+  await run(page);
+  await settled(page);
+  return { asked, made: await look(page), events: (await known(page)).at(-1).events };
+}
+
+function known(page) {
+  return page.evaluate(async () => (await (await fetch("/api/sdvg/runs")).json()).runs);
+}
+
+/** A block of another run, one that is out of order, and one that begins a run; the server's word stands. */
+async function pester(page) {
+  const fates = async () => (await look(page)).squares.map((one) => one.fate);
+  const send = async (changes) => {
+    await page.evaluate(async ({ type, changes: news }) => {
+      const { app, comfyAPI } = window;
+      const node = String(app.graph.nodes.find((one) => one.type === type).id);
+      const event = { run: "of nobody", node, workflow: app.graph.id, number: 1, of: 9, fate: "bailed_out", score: null, seconds: 1 };
+      comfyAPI.api.api.dispatchCustomEvent("sdvg.block", { ...event, ...news });
+    }, { type: SAMPLER, changes });
+    await page.waitForTimeout(800);
+    return fates();
+  };
+  const before = await fates();
+  const other = await send({ number: 4 });
+  const run = (await known(page)).at(-1).run;
+  const early = await send({ run, number: 12, of: 40 });
+  const begun = await send({ number: 1 });
+  const lost = await send({ number: 3 });
+  return { before, other, early, begun, lost };
+}
+
+/** The texts in the panel of parameters beside the canvas. */
+async function sidePanel(page) {
+  const open = (shown) => page.evaluate((on) => window.app.extensionManager.setting.set("Comfy.RightSidePanel.IsOpen", on), shown);
+  const texts = () => page.evaluate(() => {
+    const leaves = [...document.querySelectorAll("span, label, div")].filter((one) => !one.children.length && !one.closest(".lg-node"));
+    return leaves.map((one) => one.textContent.trim()).filter(Boolean);
+  });
+  await page.evaluate((type) => window.app.canvas.selectNode(window.app.graph.nodes.find((node) => node.type === type)), SAMPLER);
+  const without = await texts();
+  await open(true);
+  await page.waitForTimeout(1500);
+  const shown = await texts();
+  await open(false);
+  await page.waitForTimeout(500);
+  return { without, shown };
+}
+
+/** How often a picture of a block was asked for. */
+function countPictures(page) {
+  const count = { asked: 0 };
+  page.on("request", (request) => {
+    if (request.url().includes("/sdvg/frames/")) count.asked += 1;
+  });
+  return count;
+}
+
+/** Without the film nothing is asked of the server, not even for a new run. */
+async function turnOff(page, pictures) {
+  const on = pictures.asked;
+  await page.evaluate(() => window.app.extensionManager.setting.set("sdvg.strip.play", false));
+  await page.evaluate(clear, SAMPLER);
+  await square(page, 8).focus();
+  await page.keyboard.press("n");
+  await page.evaluate(() => document.activeElement.blur());
+  await run(page);
+  await page.waitForTimeout(1500);
+  const seen = await page.evaluate(() => document.querySelector(".sdvg-film").checkVisibility());
+  const off = pictures.asked - on;
+  await page.evaluate(() => window.app.extensionManager.setting.set("sdvg.strip.play", true));
+  await page.waitForTimeout(1500);
+  return { on, off, seen, onAgain: pictures.asked - on - off };
+}
+
+/** Start a long run, load the page anew while it goes on, and stop it. */
+async function leaveAndStop(page) {
+  await page.evaluate(clear, SAMPLER);
+  await page.evaluate(({ type, blocks }) => {
+    const [sampler, router] = [type, "SDVGQualityRouter"].map((one) => window.app.graph.nodes.find((node) => node.type === one));
+    const set = (node, name, value) => Object.assign(node.widgets.find((widget) => widget.name === name), { value });
+    set(sampler, "blocks", blocks);
+    set(sampler, "seed", sampler.widgets.find((widget) => widget.name === "seed").value + 100);
+    set(router, "policy.script", "r".repeat(blocks));
+  }, { type: SAMPLER, blocks: LONG });
+  await page.evaluate(() => window.app.loadGraphData(JSON.parse(JSON.stringify(window.app.graph.serialize()))));
+  await page.waitForTimeout(3000); // ComfyUI keeps a draft of it
+  const many = (number) => document.querySelectorAll(".sdvg-squares .made").length >= number;
+  const made = (number) => page.waitForFunction(many, number, { timeout: 60000 });
+  page.evaluate(() => void window.app.queuePrompt(0, 1));
+  await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  await made(2);
+  const queued = await known(page);
+  await reload(page);
+  await made(3);
+  const reloaded = await look(page);
+  const counted = reloaded.squares.filter((one) => one.fate).length;
+  await made(counted + 2);
+  const server = (await known(page)).at(-1);
+  const going = await look(page);
+  await page.locator(".sdvg-stop").click();
+  const stopping = await look(page);
+  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  const [{ done, run: run_ }] = (await known(page)).slice(-1);
+  await page.waitForFunction(() => document.querySelector("video")?.duration > 0, null, { timeout: 60000 });
+  const seconds = await page.evaluate(() => document.querySelector("video").duration);
+  const stopped = await look(page);
+  const refused = await refuse(page);
+  return { queued: queued.at(-1).run, run: run_, reloaded, server, going, stopping, done, stopped, seconds, refused };
+}
+
+/** What is said when there is nothing to stop any more. */
+async function refuse(page) {
+  await page.evaluate(() => {
+    const stop = document.querySelector(".sdvg-stop");
+    stop.disabled = false;
+    stop.click();
+  });
+  await page.waitForTimeout(800);
+  return page.evaluate(() => [...document.querySelectorAll(".p-toast-message")].map((toast) => toast.innerText));
+}
