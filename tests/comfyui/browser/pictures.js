@@ -10,7 +10,7 @@ const SCALE = 0.82;
 const MARGIN = 10;
 
 main(async (page, options) => {
-  await page.setViewportSize({ width: 1560, height: 900 });
+  await page.setViewportSize({ width: 1560, height: 1020 });
   await page.evaluate(build, options);
   await page.evaluate(widen);
   await page.evaluate(showFrom, { scale: SCALE, corner: [74, 140] });
@@ -23,7 +23,7 @@ main(async (page, options) => {
   await page.mouse.move(5, 600);
   if (options.overview) await page.screenshot({ path: options.overview });
   if (options.nodes) {
-    await page.setViewportSize({ width: 1400, height: 1100 }); // the sampler is tall
+    await page.setViewportSize({ width: 1400, height: 1300 }); // the sampler is tall
     await page.evaluate(spreadOut);
     for (const type of await page.evaluate(types)) {
       await page.evaluate(alone, type);
