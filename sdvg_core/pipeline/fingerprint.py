@@ -1,16 +1,19 @@
-"""What a model's file is, without its folders: its name, and a hash of pieces of it."""
+"""What a model's file is, without its folders: its name, and a hash of it, or of pieces of it if it is large."""
 
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from pathlib import Path
 
-# How many pieces of a weight file are hashed, evenly spread. Different training changes every one of them.
+# A larger file would take seconds. Of it so many pieces are hashed, evenly spread; different training changes every
+# one of them. What else changes a transformer or a scorer is seen once it is loaded (`checkpoints.weights`).
+WHOLE = 1 << 29
 PIECES, PIECE_BYTES = 64, 1 << 16
 
 
 def fingerprint(path: Path) -> str:
-    """Return a hash of a file's size and pieces of it; for an index or a folder, of all files in that folder."""
+    """Return a hash of a file; for an index or a folder, of all files in that folder."""
     if path.is_file() and not path.name.endswith(".index.json"):
         return _of_file(path)
     folder = path if path.is_dir() else path.parent
@@ -19,10 +22,17 @@ def fingerprint(path: Path) -> str:
 
 
 def _of_file(path: Path) -> str:
-    size = path.stat().st_size
+    there = path.stat()
+    return _of_contents(path, there.st_size, there.st_mtime_ns, there.st_ino)
+
+
+@lru_cache(maxsize=256)
+def _of_contents(path: Path, size: int, *written: int) -> str:
+    """Return the hash of a file as it was `written`, taken once."""
+    step = PIECE_BYTES if size <= WHOLE else max(PIECE_BYTES, size // PIECES)
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
-        for start in range(0, size, max(PIECE_BYTES, size // PIECES)):
+        for start in range(0, size, step):
             file.seek(start)
             digest.update(file.read(PIECE_BYTES))
     return digest.hexdigest()

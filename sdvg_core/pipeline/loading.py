@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from ..causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
 from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
 from ..checkpoints.model_files import ModelFiles
-from ..checkpoints.weights import check_finite_weights
+from ..checkpoints.weights import check_finite_weights, weight_digest
 from ..decoders import load_wan_vae
 from ..decoders.wan_vae import open_wan_vae
 from ..decoders.wan_vae_sizes import WanVaeSizes
@@ -103,8 +103,9 @@ class Loaded:
     """The parts of a run in memory.
 
     `build`: makes the engine for one video; takes the callback before every forward pass. `device`: of the
-    transformers; `side`: of text encoder, VAE and scorer. `identities`: what the parts' results depend on.
-    `notes`: what a reader of the report must know of the models and their kernels.
+    transformers; `side`: of text encoder, VAE and scorer. `by_files`: what the parts' results depend on, as far as
+    the files tell; `identify`: the same with a hash of every weight, taken at the first call. `notes`: what a
+    reader of the report must know of the models and their kernels.
     """
 
     build: Callable[..., Engine]
@@ -112,7 +113,8 @@ class Loaded:
     parts: PartSettings
     device: torch.device
     side: torch.device
-    identities: Identities
+    by_files: Identities
+    identify: Callable[[], Identities]
     notes: tuple[str, ...] = ()
 
 
@@ -192,6 +194,7 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
     shared = drafter if checked.is_one_file else None
     target = _load_wan(checked.target, options, device, shared) if checked.target else None
     models = [model for model in (drafter, target) if model]
+    by_files = identify_parts(files, options, *checked.presets)
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models)))
     return Loaded(
         build=partial(
@@ -214,8 +217,26 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
         ),
         device=device,
         side=side,
-        identities=identify_parts(files, options, *checked.presets),
+        by_files=by_files,
+        identify=cache(partial(_identify, by_files, drafter, target, scorer)),
         notes=(*checked.notes, *kernel_notes),
+    )
+
+
+def _identify(
+    by_files: Identities, drafter: _LoadedWan | None, target: _LoadedWan | None, scorer: ImageRewardScorer | None
+) -> Identities:
+    trees = {id(model.wan.tree): model.wan.tree for model in (drafter, target) if model}
+    digests = {number: weight_digest(tree) for number, tree in trees.items()}
+
+    def whole(of_file: str, model: _LoadedWan | None) -> str:
+        return f"{of_file} {digests[id(model.wan.tree)]}" if model else of_file
+
+    return replace(
+        by_files,
+        drafter=whole(by_files.drafter, drafter),
+        target=whole(by_files.target, target),
+        scorer=f"{by_files.scorer} {weight_digest(scorer.model)}" if scorer else by_files.scorer,
     )
 
 

@@ -77,7 +77,7 @@ def render(
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}
     save_latents(staging.path(LATENTS), timeline.history.latents(0, timeline.history.frames), noted)
-    save_results(staging.path(BLOCKS), store.newest, loaded.identities)
+    save_results(staging.path(BLOCKS), store.newest, loaded.by_files)
     report = _report(loaded, run, request, conditions, records, len(journal.before), reuse)
     if not prompt_in_report:
         report = report.without_prompts()
@@ -106,7 +106,7 @@ def _plan(
         given=beginning.clip if beginning.image is None else engine.codec.encode(beginning.image),
         directions=request.directions,
         takes=request.takes,
-        reuse=Reuse(store=store, identities=loaded.identities),
+        reuse=Reuse(store=store, identities=loaded.identify()),
         ahead=loaded.device if loaded.parts.execution.overlap else None,
         clock=device_clock(loaded.device, loaded.side),
     )

@@ -88,7 +88,15 @@ def make_loaded(
     )
     cpu = torch.device("cpu")
     identities = Identities(drafter="d", target="t", codec="c", scorer="s")
-    return Loaded(build=lambda **_: engine, scorer=scorer, parts=parts, device=cpu, side=cpu, identities=identities)
+    return Loaded(
+        build=lambda **_: engine,
+        scorer=scorer,
+        parts=parts,
+        device=cpu,
+        side=cpu,
+        by_files=identities,
+        identify=lambda: identities,
+    )
 
 
 def make_video(

@@ -26,7 +26,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.files.outputs import BLOCKS, unfinished_in
 from sdvg_core.files.video import Mp4Writer
@@ -669,3 +671,23 @@ def test_a_drafter_larger_than_its_target_is_told_of(base: list[str], files: Mod
     assert any("has more weights than the target" in note for note in found[2]["notes"])
     usual = made(tmp_path / "usual", [*base, "--blocks", "1", "--directions", "r"])
     assert not any("more weights" in note for note in usual[2]["notes"])
+
+
+def test_a_change_of_any_weight_is_another_model(files: ModelFiles) -> None:
+    """Catches a hash of pieces of the file, or of sums that a change elsewhere makes up for in one place only."""
+    tree = load_wan(files.target).tree
+    whole = weight_digest(tree)
+    assert weight_digest(load_wan(files.target).tree) == whole
+    weights = dict(tree.named_parameters())
+    with torch.no_grad():
+        for name in (next(iter(weights)), list(weights)[-1], max(weights, key=lambda n: weights[n].numel())):
+            for place in (0, weights[name].numel() // 2, weights[name].numel() - 1):
+                flat = weights[name].view(-1)
+                before = float(flat[place])
+                flat[place] = before * (1 + 2**-20) + 1e-30
+                assert weight_digest(tree) != whole, (name, place)
+                flat[place] = before
+        assert weight_digest(tree) == whole
+        largest = weights[max(weights, key=lambda n: weights[n].numel())].view(-1)
+        largest[[0, 1]] = largest[[1, 0]].clone()
+        assert weight_digest(tree) != whole, "two weights have changed places"

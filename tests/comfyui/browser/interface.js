@@ -96,7 +96,7 @@ async function pester() {
     const reopened = fates();
     const quiet = told();
     const newer = JSON.parse(JSON.stringify({ ...saved, id: elsewhere.workflow }));
-    newer.nodes.find((node) => node.id === sampler.id).properties.ver = "9.10.0";
+    newer.nodes.find((node) => String(node.id) === String(sampler.id)).properties.ver = "9.10.0";
     await app.loadGraphData(newer);
     await wait(800);
     const versions = app.graph.serialize().nodes.map((node) => [node.type, node.properties.cnr_id, node.properties.ver]);
