@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parent
 OLDEST, NEWEST = (3, 10), (3, 13)
 EXTRAS = {"demo": "standalone", "test": "dev"}
 COMFYUI_TESTS = "tests/comfyui"
+LONGEST = ("test_strip.py", "test_interface.py", "test_host_reuse.py")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,10 +82,13 @@ def comfyui(options: Sequence[str]) -> int:
 
     python = environment("comfyui", install, checkout / "requirements.txt")
     os.environ["COMFYUI_PATH"] = str(checkout)
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # or processes side by side wait for each other's threads
     # Side by side, a file in one process: each has a ComfyUI of its own, and a server for most of its files.
-    # Files in their order: xdist would begin with those of many tests, and end with those of few that take long.
-    processes = ["-n", str(min(os.cpu_count() or 1, 2)), "--dist", "loadfile", "--no-loadscope-reorder"]
-    side_by_side = [*processes, COMFYUI_TESTS]
+    # Files as given: xdist would begin with those of many tests, and end with those of few that take long.
+    # Those with a browser wait more than they compute, so there is one process more than two cores need.
+    processes = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
+    first = [f"{COMFYUI_TESTS}/{name}" for name in LONGEST]
+    side_by_side = [*processes, *first, COMFYUI_TESTS]
     return run(python, "-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive", *(options or side_by_side))
 
 

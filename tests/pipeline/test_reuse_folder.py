@@ -193,20 +193,20 @@ def test_a_finished_video_is_made_again_without_a_single_pass(
     ("more", "count"),
     [
         (["--tau", "9"], 2),
-        pytest.param(["--directions", "..t"], 2, marks=pytest.mark.heavy),
-        pytest.param(["--directions", ".d."], 2, marks=pytest.mark.heavy),
+        pytest.param(["--directions", "..t"], 2, marks=pytest.mark.exhaustive),
+        pytest.param(["--directions", ".d."], 2, marks=pytest.mark.exhaustive),
         pytest.param(["--takes", "3:2"], 2, marks=pytest.mark.heavy),
         pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
-        pytest.param(["--blocks", "2"], 2, marks=pytest.mark.heavy),
+        pytest.param(["--blocks", "2"], 2, marks=pytest.mark.exhaustive),
         pytest.param(["--overlap", "--tau", "9"], 2, marks=pytest.mark.heavy),
         pytest.param(["--gate-prompt", "ball", "--tau", "9"], 1, marks=pytest.mark.heavy),
-        pytest.param(["--seed", "7"], 0, marks=pytest.mark.heavy),
-        pytest.param(["--drafter-context", "own"], 1, marks=pytest.mark.heavy),
-        pytest.param(["--crop", "tiles", "--tau", "9"], 1, marks=pytest.mark.heavy),
-        pytest.param(["--reward-dtype", "float16"], 1, marks=pytest.mark.heavy),
+        pytest.param(["--seed", "7"], 0, marks=pytest.mark.exhaustive),
+        pytest.param(["--drafter-context", "own"], 1, marks=pytest.mark.exhaustive),
+        pytest.param(["--crop", "tiles", "--tau", "9"], 1, marks=pytest.mark.exhaustive),
+        pytest.param(["--reward-dtype", "float16"], 1, marks=pytest.mark.exhaustive),
         pytest.param(["--vae-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
-        pytest.param(["--text-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
-        pytest.param(["--fps", "8"], 3, marks=pytest.mark.heavy),
+        pytest.param(["--text-dtype", "bfloat16"], 0, marks=pytest.mark.exhaustive),
+        pytest.param(["--fps", "8"], 3, marks=pytest.mark.exhaustive),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
@@ -358,8 +358,13 @@ WRONG = {
 }
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        pytest.param(name, marks=pytest.mark.heavy if number % 4 == 0 else pytest.mark.exhaustive)
+        for number, name in enumerate(WRONG)
+    ],
+)
 def test_results_of_a_wrong_shape_are_refused_or_made_again(
     base: list[str], earlier: tuple[Path, Made], tmp_path: Path, wrong: str
 ) -> None:
@@ -390,7 +395,7 @@ def test_no_prompt_no_name_and_no_path_is_in_the_file_of_blocks(files: ModelFile
         assert set(text) <= set("0123456789abcdef")
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_the_same_run_writes_the_same_file_of_blocks(
     base: list[str], earlier: tuple[Path, Made], tmp_path: Path
 ) -> None:

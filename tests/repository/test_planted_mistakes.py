@@ -95,8 +95,8 @@ MISTAKES = [
     Mistake(
         "noise is consumed in order",
         "engine/noise.py",
-        "torch.randn(shape, generator=generator, dtype=torch.float32)",
-        "torch.randn(shape, dtype=torch.float32)",
+        "torch.randn(self.shape(span), generator=generator, dtype=torch.float32)",
+        "torch.randn(self.shape(span), dtype=torch.float32)",
         "engine/test_exactness.py::test_rejecting_all_is_target_only",
     ),
     Mistake(
