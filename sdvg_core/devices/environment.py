@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 import torch
@@ -23,6 +24,7 @@ def versions_on(device: str) -> dict[str, str]:
     return {"sdvg": __version__, "python": platform.python_version(), **packages, "device": f"{device}: {name}"}
 
 
+@cache
 def package_version(package: str) -> str | None:
     """Return the version of an installed package, None if it is not installed."""
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 # A larger file would take seconds. Of it so many pieces are hashed, evenly spread; different training changes every
 # one of them. What else changes a transformer or a scorer is seen once it is loaded (`checkpoints.weights`).
-WHOLE = 1 << 29
+WHOLE, AT_ONCE = 1 << 29, 1 << 22
 PIECES, PIECE_BYTES = 64, 1 << 16
 
 
@@ -29,12 +29,12 @@ def _of_file(path: Path) -> str:
 @lru_cache(maxsize=256)
 def _of_contents(path: Path, size: int, *written: int) -> str:
     """Return the hash of a file as it was `written`, taken once."""
-    step = PIECE_BYTES if size <= WHOLE else max(PIECE_BYTES, size // PIECES)
+    piece, step = (AT_ONCE, AT_ONCE) if size <= WHOLE else (PIECE_BYTES, size // PIECES)
     digest = hashlib.sha256(str(size).encode())
     with path.open("rb") as file:
         for start in range(0, size, step):
             file.seek(start)
-            digest.update(file.read(PIECE_BYTES))
+            digest.update(file.read(piece))
     return digest.hexdigest()
 
 
