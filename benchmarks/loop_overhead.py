@@ -57,7 +57,9 @@ class Part:
     def __init__(self, timed: Timed) -> None:
         self.timed = timed
 
-    def generate(self, history: Any, span: Any, noise: KeyedNoise, condition: Any, given: Any = ()) -> Generated:
+    def generate(
+        self, history: Any, span: Any, noise: KeyedNoise, condition: Any, given: Any = (), stop: Any = None
+    ) -> Generated:
         return self.timed(lambda: Generated((noise.draw(span, 0),)))
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:

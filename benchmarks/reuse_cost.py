@@ -48,7 +48,13 @@ class Part:
     name = "stub"
 
     def generate(
-        self, history: Any, span: Any, noise: Any, condition: Any, given: Sequence[Tensor] = ()
+        self,
+        history: Any,
+        span: Any,
+        noise: Any,
+        condition: Any,
+        given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         """Return zeros."""
         return Generated((torch.zeros(1, 16, 3, HEIGHT // 8, WIDTH // 8),))

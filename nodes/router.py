@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import folder_paths
@@ -9,6 +10,7 @@ from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.engine.router import Policy, RouterConfig
+from ..sdvg_core.engine.router_presets import ROUTER_PRESETS
 from ..sdvg_core.errors import BadInput
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
@@ -16,7 +18,9 @@ from .host.scorer import load_host_scorer, scorer_devices
 from .known import check_option, known_inputs_only, node_schema
 from .sockets import RewardModel, Router, RouterValue
 
-NONE = "none"
+NONE, BUDGET = "none", "budget"
+FIRST = ("fast", "balanced", "careful", "first")
+"""The names under which the policy `first` is offered, each with its own numbers to begin with."""
 
 
 class QualityRouter(io.ComfyNode):
@@ -39,11 +43,13 @@ class QualityRouter(io.ComfyNode):
                     "it. 'none' if a scorer is wired in, or if the policy uses no scores.",
                 ),
                 _policy_input(),
-                io.Boolean.Input(
-                    "force_first",
-                    default=True,
-                    tooltip="The target generates the first block, whatever the policy. Most of the target's "
-                    "quality comes from it.",
+                io.Int.Input(
+                    "forced_blocks",
+                    default=1,
+                    min=0,
+                    max=4096,
+                    tooltip="The target generates the clip's first blocks, whatever the policy. Most of its quality "
+                    "comes from the first one. 0: the policy decides on that one too.",
                 ),
                 io.Int.Input(
                     "bail_out",
@@ -55,13 +61,14 @@ class QualityRouter(io.ComfyNode):
                     "never.",
                 ),
                 io.Int.Input(
-                    "repair_step",
+                    "handover",
                     default=0,
                     min=0,
                     max=16,
                     advanced=True,
-                    tooltip="On rejection, the target continues after this many of the draft's denoising steps "
-                    "instead of starting from noise. Faster, and closer to the draft. 0: from noise.",
+                    tooltip="Of a block that the target generates, the drafter makes this many denoising steps, and the "
+                    "target continues from there. Faster, and closer to the draft. The clip's first block stays "
+                    "the target's alone. 0: the target makes all steps.",
                 ),
                 io.Combo.Input(
                     "crop",
@@ -102,16 +109,15 @@ class QualityRouter(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(
-        cls, reward_file, force_first, bail_out, repair_step, crop, device, dtype, policy=None, scorer=None
+        cls, reward_file, forced_blocks, bail_out, handover, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
-        check_option(policy, "policy", get_args(Policy), cls)
-        config = router_config(policy, force_first=force_first, bail_out=bail_out, repair_step=repair_step)
-        if not config.needs_scorer:
-            return io.NodeOutput(RouterValue(config, None))
-        return io.NodeOutput(
-            RouterValue(config, scorer or _load(reward_file, crop=crop, device=device, dtype=dtype))
-        )
+        check_option(policy, "policy", (*get_args(Policy), *FIRST, BUDGET), cls)
+        router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
+        if router.config.needs_scorer:
+            found = scorer or _load(reward_file, crop=crop, device=device, dtype=dtype)
+            router = replace(router, scorer=found)
+        return io.NodeOutput(router)
 
 
 def _policy_input() -> Any:
@@ -123,7 +129,8 @@ def _policy_input() -> Any:
         step=0.05,
         display_mode=io.NumberDisplay.slider,
         tooltip="A draft is accepted if its score reaches tau. Lower is faster, higher is closer to the target. "
-        "The paper's range is -0.7 (careful) to -2.5 (accepts everything).",
+        "The paper's range is -0.7 (careful) to -2.5 (accepts everything). With 'relative', its score must reach "
+        "that of the last frame before the block, plus tau.",
     )
     aggregation = io.Combo.Input(
         "aggregation",
@@ -134,6 +141,16 @@ def _policy_input() -> Any:
     )
     quantile = io.Float.Input(
         "quantile", default=0.1, min=0.0, max=1.0, step=0.05, tooltip="For 'quantile': 0 is the worst frame."
+    )
+    budget = io.Float.Input(
+        "budget",
+        default=0.4,
+        min=0.01,
+        max=1.0,
+        step=0.01,
+        display_mode=io.NumberDisplay.slider,
+        tooltip="Share of what the target alone would cost, by the planner's prediction for an RTX A6000. The report "
+        "says what it bought.",
     )
     rate = io.Float.Input(
         "rate", default=0.7, min=0.0, max=1.0, step=0.05, tooltip="Chance that a draft is accepted."
@@ -154,9 +171,14 @@ def _policy_input() -> Any:
     )
     return io.DynamicCombo.Input(
         "policy",
-        tooltip="Which model makes a block. 'reward' is the paper's policy; the others are there for comparison.",
+        tooltip="Which model makes a block. 'reward' is the paper's policy. 'fast', 'balanced' and 'careful' let the "
+        "target make the first blocks and need no scorer: predicted 0.35, 0.40 and 0.51 of what the target alone would "
+        "cost at 832x480, the paper's 0.56. 'budget' chooses their numbers for a share of that cost.",
         options=[
             io.DynamicCombo.Option("reward", [tau, aggregation, quantile]),
+            *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
+            io.DynamicCombo.Option(BUDGET, [budget]),
+            io.DynamicCombo.Option("relative", [tau, aggregation, quantile]),
             io.DynamicCombo.Option("percentile", [share]),
             io.DynamicCombo.Option("anchor-only", []),
             io.DynamicCombo.Option("random", [rate, seed]),
@@ -167,9 +189,36 @@ def _policy_input() -> Any:
     )
 
 
-def router_config(policy: dict[str, Any], **modifiers: Any) -> RouterConfig:
-    """Return the router's settings from the policy's widgets."""
-    return RouterConfig(**policy, **modifiers)
+def _first_inputs(name: str) -> list[Any]:
+    preset = ROUTER_PRESETS.get(name, ROUTER_PRESETS["fast"])
+    return [
+        io.Int.Input(
+            "target_blocks",
+            default=preset.forced_blocks,
+            min=1,
+            max=4096,
+            tooltip="The target generates this many of the clip's first blocks, the drafter all others. Nothing is scored.",
+        ),
+        io.Int.Input(
+            "handover_steps",
+            default=preset.handover,
+            min=0,
+            max=16,
+            tooltip="Of each of them but the very first, the drafter makes this many denoising steps.",
+        ),
+    ]
+
+
+def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -> RouterValue:
+    """Return the router from the policy's widgets and the others."""
+    own = dict(policy)
+    name, budget = own["policy"], own.pop("budget", None)
+    if name in FIRST:
+        blocks = max(own.pop("target_blocks"), modifiers["forced_blocks"])
+        modifiers |= {"forced_blocks": blocks, "handover": own.pop("handover_steps")}
+    if name in (*FIRST, BUDGET):
+        own["policy"] = "first"
+    return RouterValue(RouterConfig(**own, **modifiers), scorer, budget)
 
 
 def _load(reward_file: str, **options: Any) -> Any:

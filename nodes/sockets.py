@@ -21,11 +21,13 @@ CATEGORY = "SDVG"
 class RouterValue:
     """The output of the Quality Router: its settings, and the scorer if they need one.
 
-    `scorer`: a `HostScorer`, or None for policies that use no scores.
+    `scorer`: a `HostScorer`, or None for policies that use no scores. `budget`: a share of target-only's cost, for which
+    the sampler chooses the numbers of the policy `first`; None if they are given.
     """
 
     config: RouterConfig
     scorer: Any
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

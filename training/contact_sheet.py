@@ -32,7 +32,7 @@ from sdvg_core.study.protocol import Configuration
 WAYS = (
     Configuration(name="target-only", group="", router=RouterConfig(policy="always-target")),
     Configuration(name="routed, tau -0.7", group="", router=RouterConfig(tau=-0.7)),
-    Configuration(name="draft-only", group="", router=RouterConfig(policy="always-draft", force_first=False)),
+    Configuration(name="draft-only", group="", router=RouterConfig(policy="always-draft", forced_blocks=0)),
 )
 LEFT, RIGHT, ROW, TITLE, GAP = 112, 56, 70, 26, 5
 

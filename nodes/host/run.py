@@ -24,8 +24,10 @@ from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.route import Route, plan_route
 from ...sdvg_core.engine.run import Run, plan_run
 from ...sdvg_core.engine.size import check_given_shape, check_size
+from ...sdvg_core.engine.spans import spans_of_clip
 from ...sdvg_core.engine.speculate import Emitted
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.plan import spend
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
@@ -37,6 +39,7 @@ from .kept import begin_reuse, store_notes
 from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
 from .model import comfy_wan, compute_dtype, config_of
+from .needs import plan_request
 from .presets import file_of, preset_of
 from .progress import NodeProgress
 from .vae import ComfyCodec, check_vae
@@ -55,6 +58,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         raise BadInput("a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL")
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_vae(job.vae)
+    job, bought = _within_budget(job)
     job, route = _settle(job)
     presets = {role: _preset(job, role) for role in job.models}
     _check_request(job, route, presets)
@@ -70,10 +74,11 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         fps=FPS,
     )
     memory = memory_of(job, presets)
-    notes = (*(note for role in job.models for note in ineffective[role]), *_swapped(job), *memory.plan)
+    said = (*bought, *_swapped(job), *memory.plan)
+    notes = (*(note for role in job.models for note in ineffective[role]), *said)
     for line in notes:
         logger.info("SDVG: %s", line)
-    progress.say("\n".join((*_swapped(job), *memory.plan)))
+    progress.say("\n".join(said))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
@@ -90,6 +95,20 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     return frames, {"samples": samples.cpu()}, report, progress.live
 
 
+def _within_budget(job: Job) -> tuple[Job, tuple[str, ...]]:
+    """Return the job with the router that its budget buys, and a sentence that says so."""
+    if job.router.budget is None:
+        return job, ()
+    if len(job.models) < 2:
+        raise BadInput("a budget is spent on two models, but only one is wired in; wire in a drafter and a target")
+    models = {role: (patcher, _preset(job, role)) for role, patcher in job.models.items()}
+    size = {"width": job.width, "height": job.height, "blocks": job.blocks}
+    request = plan_request(models, job.vae, None, job.execution, **size)
+    given = spans_of_clip(_given_frames(job), request.block_frames)
+    bought = spend(job.router.budget, job.router.config, replace(request, given_blocks=len(given)))
+    return replace(job, router=replace(job.router, config=bought.router, budget=None)), (bought.note,)
+
+
 def _settle(job: Job) -> tuple[Job, Route]:
     """Return the job with only the MODELs that its run may ask for, and the run's route."""
     # Without a MODEL that is not asked for, blocks may have another size.
@@ -98,7 +117,6 @@ def _settle(job: Job) -> tuple[Job, Route]:
 
 
 def _route(job: Job) -> Route:
-    given = job.continue_from["samples"].shape[2] if job.continue_from else int(job.start_image is not None)
     return plan_route(
         job.router.config,
         blocks=job.blocks,
@@ -108,10 +126,15 @@ def _route(job: Job) -> Route:
             target=job.target is not None,
             scorer=job.router.scorer is not None,
         ),
-        given_frames=given,
+        given_frames=_given_frames(job),
         directions=job.directions,
         takes=job.takes,
     )
+
+
+def _given_frames(job: Job) -> int:
+    """Return the latent frames of the clip that the run continues."""
+    return job.continue_from["samples"].shape[2] if job.continue_from else int(job.start_image is not None)
 
 
 def _check_request(job: Job, route: Route, presets: Mapping[str, Preset]) -> None:

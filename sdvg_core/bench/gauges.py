@@ -102,9 +102,10 @@ class _MeteredGenerator(WrappedGenerator):
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         made: Generated = self._meter(
-            self._part, lambda: self.inner.generate(history, span, noise, condition, given)
+            self._part, lambda: self.inner.generate(history, span, noise, condition, given, stop)
         )
         return made
 

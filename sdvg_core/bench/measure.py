@@ -108,7 +108,7 @@ class Bench:
             forced = script[0] == "r" and not case.variant.as_published
             run = replace(
                 self.run(case, engine, blocks=min(len(script), max(self.request.blocks, 2))),
-                router=RouterConfig(policy="scripted", script=script, force_first=forced),
+                router=RouterConfig(policy="scripted", script=script, forced_blocks=int(forced)),
                 ahead=None,
             )
             for _ in run.blocks():

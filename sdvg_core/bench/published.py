@@ -35,12 +35,13 @@ class FillsBoth(WrappedGenerator):
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         """Fill the target's context, then draft."""
         # As every step's result is given, all that is left for the target is its context.
         nothing = (torch.zeros(1),) * len(self._target.timesteps)
         filled = self._target.generate(history, span, noise, condition, nothing)
-        draft = self.inner.generate(history, span, noise, condition, given)
+        draft = self.inner.generate(history, span, noise, condition, given, stop)
         return replace(draft, work=draft.work + filled.work)
 
 

@@ -49,7 +49,10 @@ class Route:
         """The router that takes this route."""
         script = self.script if self.policy == "scripted" else ""
         return RouterConfig(
-            policy=self.policy, script=script, bail_out=self.bail_out, force_first=self.name != DRAFT_ONLY
+            policy=self.policy,
+            script=script,
+            bail_out=self.bail_out,
+            forced_blocks=int(self.name != DRAFT_ONLY),
         )
 
 

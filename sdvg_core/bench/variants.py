@@ -157,7 +157,7 @@ class Case:
     def router(self) -> RouterConfig:
         """The router for the route. As published, the first block is drafted and scored before it is rejected."""
         if self.variant.as_published and self.route.routed:
-            return RouterConfig(policy="scripted", script=self.route.script, force_first=False)
+            return RouterConfig(policy="scripted", script=self.route.script, forced_blocks=0)
         return self.route.router
 
     def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:

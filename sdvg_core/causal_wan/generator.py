@@ -84,13 +84,23 @@ class CausalWanGenerator:
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
-        """Generate the block at `span` after `history`; denoising continues from the clean estimates in `given`."""
+        """Generate the block at `span` after `history`; denoising continues from the clean estimates in `given`.
+
+        `stop`: the step to stop before; None makes them all.
+        """
         with current_device(self._model.device):
-            return self._generate(history, span, noise, condition, given)
+            return self._generate(history, span, noise, condition, given, stop)
 
     def _generate(
-        self, history: History, span: Span, noise: NoiseSource, condition: Condition, given: Sequence[Tensor]
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor],
+        stop: int | None,
     ) -> Generated:
         model, schedule = self._model, self._schedule
         x = noise.draw(span, 0).to(model.device)  # b c t h w
@@ -103,16 +113,17 @@ class CausalWanGenerator:
         # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised.
         here = model.pass_at(prepared.place, prepared.cache, condition, x)
         predictions = [clean.to(model.device) for clean in given]
-        for number, step in list(enumerate(schedule))[len(given) :]:
+        steps = list(enumerate(schedule))[len(given) : stop]
+        for number, step in steps:
             if predictions:
                 x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
             model.before_pass("denoise")
             velocity = denoise_pass(model.tree, x, step.timestep, here)
             predictions.append(predict_clean(x, velocity, step.sigma))
 
-        # 3. The last estimate is the block.
+        # 3. The last estimate is the block, or what another model continues from.
         work = Work(
-            denoising_passes=len(schedule) - len(given),
+            denoising_passes=len(steps),
             context_passes=prepared.passes,
             encodes=prepared.encodes,
             context_seconds=context_seconds,

@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
         fps=options.fps,
         drafter_context=options.drafter_context,
         router=router_config(options),
+        budget=options.budget,
         directions=options.directions,
         takes=options.takes,
     )

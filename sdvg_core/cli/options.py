@@ -14,8 +14,9 @@ from ..devices.compiling import CompileMode
 from ..devices.dtypes import DTYPES
 from ..devices.execution import AUTO, Attention, Execution, KvDtype, VaeLayers
 from ..engine.roles import Roles
-from ..engine.route import plan_route
+from ..engine.route import plan_route, without_target
 from ..engine.router import Aggregation, Policy, RouterConfig
+from ..engine.router_presets import ROUTER_PRESETS
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
@@ -73,39 +74,58 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
 
 
 def add_router_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the router's options. The defaults are the paper's."""
-    group = parser.add_argument_group("router", "who makes a block; the defaults are the paper's")
-    defaults = RouterConfig()
-    group.add_argument("--policy", choices=get_args(Policy), default=defaults.policy)
+    """Declare the router's options. Those that are not given are the preset's."""
+    group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
-        "--tau", type=float, default=defaults.tau, help="keep a draft that scores at least this (default -0.7)"
+        "--preset",
+        choices=list(ROUTER_PRESETS),
+        default="paper",
+        help="paper (default): the reward gate at tau -0.7. fast, balanced, careful: the target makes the first 1, "
+        "2, 4 blocks, and the drafter half of the steps of all these but the first",
     )
-    group.add_argument("--aggregation", choices=get_args(Aggregation), default=defaults.aggregation)
-    group.add_argument("--quantile", type=float, default=defaults.quantile, help="for --aggregation quantile")
     group.add_argument(
-        "--rate", type=float, default=defaults.rate, help="chance that --policy random keeps a draft"
-    )
-    group.add_argument("--router-seed", type=int, default=defaults.seed, help="seed of --policy random")
-    group.add_argument(
-        "--draft-share",
+        "--budget",
         type=float,
-        default=defaults.draft_share,
-        help="share of all blocks that --policy percentile wants drafted",
+        metavar="SHARE",
+        help="instead: spend this share of what the target alone would cost, such as 0.4, on the first blocks",
+    )
+    group.add_argument("--policy", choices=get_args(Policy))
+    group.add_argument(
+        "--tau",
+        type=float,
+        help="keep a draft that scores at least this (paper: -0.7); for --policy relative, at least this more than "
+        "the last committed frame",
+    )
+    group.add_argument("--aggregation", choices=get_args(Aggregation))
+    group.add_argument("--quantile", type=float, help="for --aggregation quantile")
+    group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
+    group.add_argument("--router-seed", type=int, help="seed of --policy random", dest="router_seed")
+    group.add_argument(
+        "--draft-share", type=float, help="share of all blocks that --policy percentile wants drafted"
     )
     group.add_argument(
         "--script",
         help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "
         "then keep or reject it; d keeps it without scoring; t lets the target make the block",
     )
-    group.add_argument("--no-force-first", action="store_true", help="let the drafter make the first block too")
     group.add_argument(
-        "--bail-out", type=int, default=0, help="target-only after this many rejections in a row (0: never)"
+        "--forced-blocks",
+        type=int,
+        metavar="M",
+        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
+    )
+    group.add_argument("--bail-out", type=int, help="target-only after this many rejections in a row (0: never)")
+    group.add_argument(
+        "--handover",
+        type=int,
+        metavar="K",
+        help="of a block that the target makes, the drafter makes the first K denoising steps (0: none)",
     )
     group.add_argument(
-        "--repair-step",
+        "--whole-blocks",
         type=int,
-        default=0,
-        help="on rejection, the target continues after this many of the draft's steps (0: starts from noise)",
+        metavar="N",
+        help="the clip's first N blocks are never handed over (default 1)",
     )
     group.add_argument(
         "--gate-prompt", help="text the scorer reads instead of the prompt; it sees only the first 35 tokens"
@@ -185,6 +205,14 @@ def add_kernel_options(group: argparse._ArgumentGroup) -> None:
     )
 
 
+ROUTER_OPTIONS = (
+    *("policy", "tau", "aggregation", "quantile", "rate", "seed", "draft_share", "script"),
+    *("forced_blocks", "bail_out", "handover", "whole_blocks"),
+)
+SPENT = ("policy", "forced_blocks", "handover")
+"""What a budget chooses."""
+
+
 def video_request(options: argparse.Namespace) -> VideoRequest:
     """Return the video asked for. Raises `BadInput` for impossible values."""
     return VideoRequest(
@@ -195,6 +223,7 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
         fps=options.fps,
         drafter_context=options.drafter_context,
         router=router_config(options),
+        budget=options.budget,
         directions=options.directions,
         takes=options.takes,
         continue_from=getattr(options, "continue_from", None),
@@ -203,22 +232,19 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
-    """Return the router's settings."""
+    """Return the router's settings: the preset's, and those that were given."""
     if options.policy == "scripted" and options.script is None:
         raise BadInput("the policy scripted needs a script, but there is none; add --script raaraaaaa")
-    return RouterConfig(
-        policy=options.policy,
-        tau=options.tau,
-        aggregation=options.aggregation,
-        quantile=options.quantile,
-        rate=options.rate,
-        seed=options.router_seed,
-        draft_share=options.draft_share,
-        script=options.script or "",
-        force_first=not options.no_force_first,
-        bail_out=options.bail_out,
-        repair_step=options.repair_step,
-    )
+    named = {name: getattr(options, "router_seed" if name == "seed" else name) for name in ROUTER_OPTIONS}
+    given = {name: value for name, value in named.items() if value is not None}
+    if options.budget is None:
+        return replace(ROUTER_PRESETS[options.preset], **given)
+    if options.preset != "paper" or any(name in given for name in SPENT):
+        raise BadInput(
+            "--budget chooses who makes which block, but there is also a preset, a policy, forced blocks or a "
+            "handover; leave them out"
+        )
+    return RouterConfig(**{**given, "policy": "first"})
 
 
 def load_options(options: argparse.Namespace) -> LoadOptions:
@@ -296,7 +322,7 @@ def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
         return always | {"drafter", "target", "reward"}
     if request.continue_from and request.router.policy in ("scripted", "random"):
         return always  # who makes which block depends on how many the clip has
-    router = request.router if has_target else replace(request.router, force_first=False)
+    router = request.router if has_target else without_target(request.router)
     asked = plan_route(
         router,
         blocks=request.blocks,

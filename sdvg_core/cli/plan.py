@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import get_args
 
 import torch
@@ -17,7 +18,9 @@ from ..causal_wan.presets import PRESETS, get_preset
 from ..devices.compiling import CompileMode
 from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution, KvDtype, VaeLayers
-from ..plan import PlanRequest, plan, plan_text
+from ..engine.router import RouterConfig
+from ..engine.router_presets import ROUTER_PRESETS
+from ..plan import PlanRequest, plan, plan_text, spend
 from ..plan.rates import A6000, H100, RATES, Rates
 from ..plan.request import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from ..plan.text import plan_table
@@ -37,14 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video.add_argument("--width", type=int, default=832, help="pixels, a multiple of 16 (default 832)")
     video.add_argument("--height", type=int, default=480, help="pixels, a multiple of 16 (default 480)")
     video.add_argument("--blocks", type=int, default=9, help="blocks of latent frames (default 9)")
-    video.add_argument("--steps", type=int, default=4, help="denoising steps per block (default 4)")
+    video.add_argument("--steps", type=int, help="denoising steps per block of both models (default: the presets')")
     video.add_argument(
         "--rejected",
         type=float,
         default=PAPER_REJECTED,
         metavar="SHARE",
-        help=f"of the blocks after the first (default {PAPER_REJECTED}, as in the paper at tau -0.7)",
+        help=f"of the drafts that are scored (default {PAPER_REJECTED}, as in the paper at tau -0.7)",
     )
+    video.add_argument(
+        "--preset",
+        choices=list(ROUTER_PRESETS),
+        default="paper",
+        help="who makes which block, as in generate (default paper)",
+    )
+    video.add_argument("--forced-blocks", type=int, metavar="M", help="as in generate")
+    video.add_argument("--handover", type=int, metavar="K", help="as in generate")
+    video.add_argument("--budget", type=float, metavar="SHARE", help="as in generate")
     models = parser.add_argument_group("models")
     for role, size, preset in (("drafter", "1.3B", "self-forcing-1.3b"), ("target", "14B", "krea-14b")):
         models.add_argument(f"--{role}-size", choices=list(PUBLISHED), default=size)
@@ -79,6 +91,7 @@ def run(options: argparse.Namespace) -> int:
         blocks=options.blocks,
         steps=options.steps,
         rejected=options.rejected,
+        router=_router(options),
         drafter=PUBLISHED[options.drafter_size],
         target=PUBLISHED[options.target_size],
         drafter_preset=get_preset(options.drafter_preset),
@@ -95,6 +108,11 @@ def run(options: argparse.Namespace) -> int:
         pcie=options.pcie,
         rates=RATES[options.rates] if options.rates else _guess_rates(),
     )
+    if options.budget is not None:
+        bought = spend(options.budget, request.router, request)
+        request = replace(request, router=bought.router)
+        if not options.json:
+            print(bought.note)
     amounts = options.vram or ((device_gigabytes(),) if torch.cuda.is_available() else USUAL)
     plans = [plan(amount, request) for amount in amounts]
     if options.json:
@@ -106,6 +124,11 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(plan_text(plans[0]))
     return 0
+
+
+def _router(options: argparse.Namespace) -> RouterConfig:
+    given = {name: getattr(options, name) for name in ("forced_blocks", "handover")}
+    return replace(ROUTER_PRESETS[options.preset], **{name: n for name, n in given.items() if n is not None})
 
 
 def device_gigabytes() -> float:

@@ -21,12 +21,14 @@ def generate(
     noise: NoiseSource,
     condition: Condition,
     given: Sequence[Tensor] = (),
+    stop: int | None = None,
 ) -> Generated:
     """Generate the block at `span` after `timeline`, and check that its latents are finite.
 
-    Raises `BadInput` naming the block and the model if they are not.
+    `given`, `stop`: as in `BlockGenerator.generate`. Raises `BadInput` naming the block and the model if they are
+    not.
     """
-    made = model.generate(timeline.history, span, noise, condition, given)
+    made = model.generate(timeline.history, span, noise, condition, given, stop)
     check_finite(made.latents, span, f"{model.name} latents")
     return made
 
@@ -60,10 +62,10 @@ class OwnDrafts:
         self._timeline = start
         self._newest: tuple[Span, Tensor] | None = None
 
-    def draft(self, span: Span) -> Generated:
-        """Generate the draft at `span`, and first every earlier draft that was skipped.
+    def draft(self, span: Span, stop: int | None = None) -> Generated:
+        """Generate the draft at `span`, and first every earlier draft that was skipped or left unfinished.
 
-        The work on those counts as work on this one.
+        The work on those counts as work on this one. `stop`: the step to stop before.
         """
         caught_up = Work()
         for earlier in self._spans:
@@ -71,12 +73,14 @@ class OwnDrafts:
                 if self._newest is None or self._newest[0] != earlier:
                     caught_up += self._make(earlier).work
                 self._commit_newest()
-        made = self._make(span)
+        made = self._make(span, stop)
         return replace(made, work=caught_up + made.work)
 
-    def _make(self, span: Span) -> Generated:
-        made = generate(self._drafter, self._timeline, span, self._noise, self._condition_of(span.index))
-        self._newest = (span, made.latents)
+    def _make(self, span: Span, stop: int | None = None) -> Generated:
+        condition = self._condition_of(span.index)
+        made = generate(self._drafter, self._timeline, span, self._noise, condition, stop=stop)
+        if stop is None:
+            self._newest = (span, made.latents)
         return made
 
     def _commit_newest(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import BadInput
 from .parts import Engine, ModelShape
 from .roles import Absent, Roles, check_roles
-from .router import RouterConfig
+from .router import RouterConfig, foresee
 from .types import Span
 
 
@@ -57,7 +57,8 @@ def check_fit(
             f"drafter and target must make blocks of the same size, but theirs are {drafter.block_frames} and "
             f"{target.block_frames} latent frames; choose presets with one block size"
         )
-    _check_repair(drafter, target, router.repair_step)
+    if any(_may_be_handed_over(router, span.index) for span in spans):
+        _check_handover(drafter, target, router.handover)
     router.check_blocks(spans[-1].index)
 
 
@@ -71,16 +72,19 @@ def check_overlap(drafter_context: str, *, needs_pixels: bool) -> None:
         )
 
 
-def _check_repair(drafter: ModelShape, target: ModelShape, step: int) -> None:
-    if not step:
-        return
+def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
+    certain = foresee(router, index, ())
+    return router.handover_at(index) > 0 and not (certain and certain.accepted)
+
+
+def _check_handover(drafter: ModelShape, target: ModelShape, step: int) -> None:
     if drafter.timesteps != target.timesteps:
         raise BadInput(
-            f"repair needs one schedule for both models, but drafter and target denoise at {drafter.timesteps} and "
-            f"{target.timesteps}; give both the same schedule, or set repair_step to 0"
+            "a handover needs one schedule for both models, but drafter and target denoise at "
+            f"{drafter.timesteps} and {target.timesteps}; give both the same schedule, or set handover to 0"
         )
     if step >= len(target.timesteps):
         raise BadInput(
-            f"repair_step must be below the {len(target.timesteps)} denoising steps, but is {step}; leave the "
+            f"handover must be below the {len(target.timesteps)} denoising steps, but is {step}; leave the "
             "target at least one step"
         )

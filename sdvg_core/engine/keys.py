@@ -57,6 +57,10 @@ class Keys:
         taken_over = [self.tensor(clean) for clean in given]
         return _hash("block", parts, noise, span.start, span.frames, self._condition(condition), taken_over)
 
+    def begun(self, block: str, stop: int) -> str:
+        """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""
+        return _hash("begun", block, stop)
+
     def scores(self, committed: Sequence[str], draft: str, text: str) -> str:
         """Return the key of a draft's scores.
 
@@ -64,11 +68,16 @@ class Keys:
         """
         return _hash("scores", self.identities.scorer, self.identities.codec, list(committed), draft, text)
 
-    def name(self, key: str, predictions: Sequence[Tensor]) -> None:
-        """Note that a call with this key returned `predictions`: its first estimates, and at last the block."""
-        for step, clean in enumerate(predictions[:-1]):
+    def last_score(self, committed: Sequence[str], text: str) -> str:
+        """Return the key of the score of the last frame that `committed` shows."""
+        return _hash("last score", self.identities.scorer, self.identities.codec, list(committed), text)
+
+    def name(self, key: str, estimates: Sequence[Tensor], block: Tensor | None = None) -> None:
+        """Note the tensors of the block with this key: its first `estimates`, and its latents if it is whole."""
+        for step, clean in enumerate(estimates):
             self._tensors[id(clean)] = weakref.ref(clean), f"{key} step {step}"
-        self._tensors[id(predictions[-1])] = weakref.ref(predictions[-1]), key
+        if block is not None:
+            self._tensors[id(block)] = weakref.ref(block), key
 
     def tensor(self, tensor: Tensor) -> str:
         """Return the key of the call a tensor came from; a hash of its content if it is not from this run."""

@@ -56,9 +56,11 @@ def speculate_overlapped(
     ahead = _Ahead(lane, condition_of)
     drafter, target = _Maker(engine.drafter, ahead), _Maker(engine.target, ahead)
     for span in spans:
-        certain = foresee(router, span.index, ())
+        certain, handover = foresee(router, span.index, ()), router.handover_at(span.index)
         if certain is None or certain.accepted:
             ahead.expect(span, drafter)
+        elif handover:
+            ahead.expect(span, drafter, handover)
         elif not own:
             ahead.expect(span, target)
     parts = replace(
@@ -84,6 +86,7 @@ class _Call:
     noise: NoiseSource
     condition: Condition
     given: Sequence[Tensor] = ()
+    stop: int | None = None
 
     def same_as(self, other: _Call) -> bool:
         ours, theirs = self.history.blocks, other.history.blocks
@@ -91,20 +94,29 @@ class _Call:
             self.span == other.span
             and self.noise is other.noise
             and self.condition is other.condition
+            and self.stop == other.stop
             and not (self.given or other.given)
             and len(ours) == len(theirs)
             and all(a.same_as(b) for a, b in zip(ours, theirs, strict=True))
         )
 
-    def then(self, latents: Tensor, shown: tuple[Promise, ...], span: Span, condition: Condition) -> _Call:
+    def then(
+        self,
+        latents: Tensor,
+        shown: tuple[Promise, ...],
+        span: Span,
+        condition: Condition,
+        stop: int | None,
+    ) -> _Call:
         """Return the call for the block at `span`, should `latents`, the result of this call, be committed.
 
-        `shown`: the last pixel frame of each of their latent frames, if the model may ask for those.
+        `shown`: the last pixel frame of each of their latent frames, if the model may ask for those. `stop`: the
+        step to stop before.
         """
         block = Block(self.span, latents, self.condition)
         after = self.history.commit(block)
         history = _Expected(blocks=after.blocks, horizon=after.horizon, before=self.history, shown=shown)
-        return _Call(history, span, self.noise, condition)
+        return _Call(history, span, self.noise, condition, stop=stop)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -155,8 +167,9 @@ class _Maker(WrappedGenerator):
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
-        return self._ahead.make(self, _Call(history, span, noise, condition, given))
+        return self._ahead.make(self, _Call(history, span, noise, condition, given, stop))
 
 
 class _Codec(WrappedCodec):
@@ -195,13 +208,13 @@ class _Ahead:
 
     def __init__(self, lane: Lane, condition_of: Callable[[int], Condition]) -> None:
         self._lane, self._condition_of = lane, condition_of
-        self._expected: dict[int, tuple[_Maker, Span]] = {}
+        self._expected: dict[int, tuple[_Maker, Span, int | None]] = {}
         self._newest: tuple[_Call, Tensor] | None = None
         self._begun: _Begun | None = None
 
-    def expect(self, span: Span, maker: _Maker) -> None:
-        """Note that `maker` will be asked first for the block at `span`."""
-        self._expected[span.start] = maker, span
+    def expect(self, span: Span, maker: _Maker, stop: int | None = None) -> None:
+        """Note that `maker` will be asked first for the block at `span`, or for its steps before `stop`."""
+        self._expected[span.start] = maker, span, stop
 
     def make(self, maker: _Maker, call: _Call) -> Generated:
         """Return the block that `maker` is asked for; it may have started already."""
@@ -226,11 +239,12 @@ class _Ahead:
         if self._newest is None or self._newest[1] is not latents or self._begun:
             return ()
         call = self._newest[0]
-        maker, span = self._expected.get(call.span.stop, (None, call.span))
+        maker, span, stop = self._expected.get(call.span.stop, (None, call.span, None))
         if maker is None or maker.idle:
             return ()
         shown = tuple(Promise() for _ in range(call.span.frames)) if maker.anchor_horizon else ()
-        self._begun = self._begin(maker, call.then(latents, shown, span, self._condition_of(span.index)), shown)
+        following = call.then(latents, shown, span, self._condition_of(span.index), stop)
+        self._begun = self._begin(maker, following, shown)
         return shown
 
     def stop(self) -> None:
@@ -244,7 +258,7 @@ class _Ahead:
         noise = _StoppableNoise(call.noise)
 
         def work() -> Generated:
-            return maker.inner.generate(call.history, call.span, noise, call.condition, call.given)
+            return maker.inner.generate(call.history, call.span, noise, call.condition, call.given, call.stop)
 
         return _Begun(maker, call, noise, self._lane.submit(work), shown)
 

@@ -62,10 +62,12 @@ class BlockGenerator(ModelShape, Protocol):
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         """Generate the block at `span`, continuing `history`.
 
-        `given`: clean estimates of the first steps, from another model; denoising continues after them (repair).
+        `given`: clean estimates of the first steps, from another model; denoising continues after them.
+        `stop`: the step to stop before, so that another model can continue; None to make the whole block.
         """
         ...
 

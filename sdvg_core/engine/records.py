@@ -33,7 +33,8 @@ class BlockRecord:
     """One block of the run's log.
 
     `pixel_frames`: how many it shows. `draft`, `target`: the work of each model on this block, None if it did none;
-    a draft that was not accepted was thrown away. `decodes`: how often the block was decoded for its pixels.
+    a draft that was not accepted was thrown away. `handover`: how many of the drafter's steps the target continued
+    from. `decodes`: how often the block was decoded for its pixels.
     `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
     """
 
@@ -45,6 +46,7 @@ class BlockRecord:
     target: Work | None
     decodes: int
     seconds: Seconds
+    handover: int = 0
     reused: bool = False
 
     @property
@@ -76,9 +78,13 @@ def record_block(
     decision: Decision,
     draft: Work | None,
     target: Work | None,
+    handover: int,
     watch: Stopwatch,
 ) -> BlockRecord:
-    """Return the record of a committed block with pixel frames `frames` (`b f c h w`)."""
+    """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
+
+    `handover`: how many of the drafter's steps the target continued from.
+    """
     works = {"draft": draft, "target": target}
     within = {name: work.context_seconds for name, work in works.items() if work}
     spent = {name: seconds - within.get(name, 0.0) for name, seconds in watch.spent.items()}
@@ -90,5 +96,6 @@ def record_block(
         decodes=watch.times["decode"],
         draft=draft,
         target=target,
+        handover=handover,
         seconds=Seconds(**spent, context=sum(within.values())),
     )

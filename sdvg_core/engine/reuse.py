@@ -22,8 +22,8 @@ from .records import BlockRecord
 from .roles import Absent
 from .router import RouterConfig
 from .speculate import DrafterContext, Emitted, speculate
-from .store import Store
-from .timeline import Timeline
+from .store import Result, Store
+from .timeline import Timeline, replay
 from .types import Block, Condition, Generated, Span
 from .wrapping import WrappedGenerator
 
@@ -39,10 +39,10 @@ class Reuse:
 class Recaller:
     """What one run takes from the store, and what it puts there."""
 
-    def __init__(self, reuse: Reuse, noise: KeyedNoise, repair_step: int) -> None:
+    def __init__(self, reuse: Reuse, noise: KeyedNoise, handover: int) -> None:
         self._store, self._identities = reuse.store, reuse.identities
         self._keys = Keys(reuse.identities, noise)
-        self._noise, self._repair_step = noise, repair_step
+        self._noise, self._handover = noise, handover
 
     def engine(self, engine: Engine) -> Engine:
         """Return the engine with models that look into the store before they make a block."""
@@ -68,8 +68,9 @@ class Recaller:
             codec=codec,
             scorer=_RecalledScores(self._store, self._keys, codec) if engine.scorer else None,
         )
-        state = tuple(self._keys.tensor(block.latents) for block in given)
-        start = Timeline(History(blocks=given), state)
+        start = Timeline()
+        for after, _ in replay(given, codec, horizon=0):
+            start = after
         found = []
         loop = speculate(
             known,
@@ -90,20 +91,24 @@ class Recaller:
         return tuple(found)
 
     def remember(self, emitted: Emitted) -> None:
-        """Keep the scores of a block's draft."""
-        if not emitted.record.decision.scored or emitted.draft is None:
+        """Keep the scores of a block's draft, and that of the frame it was compared with."""
+        decision = emitted.record.decision
+        if not decision.scored or emitted.draft is None:
             return
         committed = [self._keys.tensor(block.latents) for block in emitted.timeline.history.blocks[:-1]]
         text = emitted.block.condition.gate_text
         key = self._keys.scores(committed, self._keys.tensor(emitted.draft.latents), text)
-        self._store.put(key, (torch.tensor(emitted.record.decision.frame_scores, dtype=torch.float32),))
+        self._store.put(key, (torch.tensor(decision.frame_scores, dtype=torch.float32),))
+        if decision.reference is not None:
+            reference = torch.tensor([decision.reference], dtype=torch.float32)
+            self._store.put(self._keys.last_score(committed, text), (reference,))
 
     def _model(self, engine: Engine, role: str, *, recall_only: bool = False) -> BlockGenerator:
         model: BlockGenerator = getattr(engine, role)
         if isinstance(model, Absent):
             return model
-        # A repair takes over the drafter's first estimates, so they are kept too.
-        steps = self._repair_step if role == "drafter" else 0
+        # A handover starts from the drafter's first estimates, so they are kept too.
+        steps = self._handover if role == "drafter" else 0
         identity: str = getattr(self._identities, role)
         kind = _RecalledBlocks if recall_only else _RememberedBlocks
         return kind(model, identity, steps, self._store, self._keys, self._noise.shape)
@@ -138,14 +143,25 @@ class _RecalledBlocks(WrappedGenerator):
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         key = self._keys.block(self._identity, history, span, condition, given)
+        whole = self._found(key, span, self._steps + 1)
+        if whole is not None:
+            self._keys.name(key, whole[:-1], whole[-1])
+            return Generated(whole[:stop])
+        begun = None if stop is None else self._found(self._keys.begun(key, stop), span, stop)
+        if begun is not None:
+            self._keys.name(key, begun)
+            return Generated(begun)
+        return self._unknown(key, history, span, noise, condition, given, stop)
+
+    def _found(self, key: str, span: Span, least: int) -> Result | None:
+        """Return a sound result of at least that many tensors."""
         kept = self._store.get(key)
-        sound = kept is not None and len(kept) > self._steps and _fits(kept, self._shape_of(span))
-        if kept is None or not sound or not all(map(_is_finite, kept)):
-            return self._unknown(key, history, span, noise, condition, given)
-        self._keys.name(key, kept)
-        return Generated(kept)
+        if kept is None or len(kept) < least or not _fits(kept, self._shape_of(span)):
+            return None
+        return kept if all(map(_is_finite, kept)) else None
 
     def _unknown(self, key: str, *arguments: Any) -> Generated:
         raise Unknown
@@ -160,30 +176,39 @@ class _RememberedBlocks(_RecalledBlocks):
         return self.inner.anchor_horizon
 
     def _unknown(self, key: str, *arguments: Any) -> Generated:
+        stop = arguments[-1]
         made = self.inner.generate(*arguments)
-        kept = (*made.predictions[: self._steps], made.latents)
+        first = made.predictions[: self._steps]
+        kept = first if stop is not None else (*first, made.latents)
         if all(map(_is_finite, kept)):
-            self._store.put(key, kept)
-        self._keys.name(key, kept)
+            self._store.put(key if stop is None else self._keys.begun(key, stop), kept)
+        self._keys.name(key, first, made.latents if stop is None else None)
         return made
 
 
 class _NoPixels:
-    """A codec that only counts pixel frames. Its state is the keys of what it was given."""
+    """A codec that only counts pixel frames. Its state is the keys of what it was given.
+
+    Its frames show nothing but the number of the call they came from, by which `of` knows them again.
+    """
 
     def __init__(self, real: VideoCodec, keys: Keys) -> None:
         self.latent_channels = real.latent_channels
         self.temporal_stride = real.temporal_stride
         self.spatial_stride = real.spatial_stride
         self._keys = keys
-        self.newest: tuple[tuple[str, ...], str] = ((), "")
+        self._shown: list[tuple[tuple[str, ...], str]] = []
 
     def decode(self, latents: Tensor, state: tuple[str, ...] | None = None) -> tuple[Tensor, tuple[str, ...]]:
         """Return that many frames of one pixel."""
         before, key = state or (), self._keys.tensor(latents)
-        self.newest = before, key
         frames = latents.shape[2] * self.temporal_stride - (0 if before else self.temporal_stride - 1)
-        return torch.zeros(1, frames, 1, 1, 1), (*before, key)
+        self._shown.append((before, key))
+        return torch.full((1, frames, 1, 1, 1), float(len(self._shown) - 1)), (*before, key)
+
+    def of(self, frames: Tensor) -> tuple[tuple[str, ...], str]:
+        """Return the keys of the latents that `frames` came from: those before them, and their own."""
+        return self._shown[int(frames[0, -1])]
 
     def encode(self, frames: Tensor) -> Tensor:
         """Raise `AssertionError`: models that only recall encode nothing."""
@@ -191,17 +216,19 @@ class _NoPixels:
 
 
 class _RecalledScores:
-    """A scorer that only returns what is in the store, for the block that was decoded last."""
+    """A scorer that only returns what is in the store: the scores of a draft, or of the last frame of a block."""
 
     def __init__(self, store: Store, keys: Keys, codec: _NoPixels) -> None:
         self._store, self._keys, self._codec = store, keys, codec
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return the scores that an earlier run gave this draft."""
-        kept = self._store.get(self._keys.scores(*self._codec.newest, prompt))
-        if kept is None or not _fits(kept, frames.shape[1:2]):
-            raise Unknown
-        return kept[0]
+        """Return the scores that an earlier run gave these frames."""
+        before, own = self._codec.of(frames)
+        for key in (self._keys.scores(before, own, prompt), self._keys.last_score((*before, own), prompt)):
+            kept = self._store.get(key)
+            if kept is not None and _fits(kept, frames.shape[1:2]):
+                return kept[0]
+        raise Unknown
 
     def describe(self) -> Mapping[str, Any]:
         """Nothing is said of it: the report describes the real one."""

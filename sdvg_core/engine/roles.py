@@ -33,11 +33,13 @@ class Roles:
 
 def roles_asked(router: RouterConfig, spans: Iterable[Span]) -> Roles:
     """Return the parts that the blocks at `spans` may ask for. Only what is certain beforehand rules a part out."""
-    certain = [foresee(router, span.index, ()) for span in spans]
-    open_ = any(decision is None for decision in certain)
+    certain = [(span.index, foresee(router, span.index, ())) for span in spans]
+    open_ = any(decision is None for _, decision in certain)
+    kept = any(decision and decision.accepted for _, decision in certain)
+    remade = [index for index, decision in certain if decision and not decision.accepted]
     return Roles(
-        drafter=open_ or any(decision and decision.accepted for decision in certain),
-        target=open_ or any(decision and not decision.accepted for decision in certain),
+        drafter=open_ or kept or any(router.handover_at(index) for index in remade),
+        target=open_ or bool(remade),
         scorer=open_,
     )
 
@@ -74,6 +76,7 @@ class Absent(WrappedGenerator):
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         """Raise `AssertionError`: `check_roles` lets no run ask for it."""
         raise AssertionError(f"block {span.index} asked for the {self._name}, which is not there")

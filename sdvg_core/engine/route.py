@@ -28,6 +28,15 @@ class Route:
 NOT_FORCED = "There is no target, so the first block was not forced."
 
 
+def without_target(router: RouterConfig) -> RouterConfig:
+    """Return the router for a run without a target, which forces the first block only where that was asked for.
+
+    A router that needs a target all the same is refused by `check_roles`.
+    """
+    by_default = router.forced_blocks == RouterConfig().forced_blocks and router.policy != "first"
+    return replace(router, forced_blocks=0) if by_default else router
+
+
 def plan_route(
     router: RouterConfig,
     *,
@@ -48,8 +57,8 @@ def plan_route(
     first = spans[0].index
     directed = direct(router, directions, blocks, first)
     notes: tuple[str, ...] = ()
-    if router.force_first and not there.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
-        # There is nothing to force the first block to. A policy that needs a target is refused below.
-        directed, notes = replace(directed, force_first=False), (NOT_FORCED,)
+    if not there.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
+        unforced = without_target(directed)
+        directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
     directed.check_blocks(spans[-1].index)
     return Route(router=directed, clip=clip, spans=spans, asked=check_roles(directed, spans, there), notes=notes)

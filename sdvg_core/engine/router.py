@@ -18,8 +18,21 @@ from torch import Tensor
 from ..errors import BadInput
 from .noise import key
 
-Policy = Literal["reward", "percentile", "random", "anchor-only", "always-draft", "always-target", "scripted"]
+Policy = Literal[
+    "reward",
+    "first",
+    "relative",
+    "percentile",
+    "random",
+    "anchor-only",
+    "always-draft",
+    "always-target",
+    "scripted",
+]
 Aggregation = Literal["min", "mean", "quantile"]
+
+SCORING: tuple[Policy, ...] = ("reward", "relative", "percentile")
+"""The policies that decide by scores."""
 
 PERCENTILE_WARM_UP = 5
 RANDOM_SALT = 0x5D7
@@ -37,7 +50,7 @@ LARGEST = 2**64
 class Reason(Enum):
     """Why the drafter or the target made a block. The value is the sentence that people read."""
 
-    FORCED = "the first block is always the target's"
+    FORCED = "the first blocks are the target's, whatever the policy"
     REACHED = "the score reaches the threshold"
     FELL_SHORT = "the score is below the threshold"
     NOT_FINITE = "a frame's score is not a finite number"
@@ -65,13 +78,16 @@ BY_DIRECTION = (
 class RouterConfig:
     """Settings of the router; the defaults are the paper's.
 
-    `tau`: scorer units; `score >= tau` keeps the draft. `quantile`: 0 is the worst frame, 1 the best.
-    `rate`: chance that `random` keeps a draft. `draft_share`: share of all blocks `percentile` wants drafted.
-    `prior_mean`, `prior_std`: the scores `percentile` expects until it has seen five (published figures).
-    `script`: for `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `bail_out`: after this many rejections
-    in a row, the target makes the rest; 0 never. `repair_step`: on rejection, the target continues after this many
-    of the drafter's steps; 0 starts from noise. `directions`: what the user decides, whatever the policy: one of
-    `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`.
+    `tau`: scorer units; `score >= tau` keeps the draft. For `relative`, the least difference between the draft's
+    score and that of the last committed frame. `quantile`: 0 is the worst frame, 1 the best. `rate`: chance that
+    `random` keeps a draft. `draft_share`: share of all blocks `percentile` wants drafted. `prior_mean`,
+    `prior_std`: the scores `percentile` expects until it has seen five (published figures). `script`: for
+    `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `forced_blocks`: how many of the clip's first blocks
+    the target makes, whatever the policy; `first` drafts all others. `bail_out`: after this many rejections in a
+    row, the target makes the rest; 0 never. `handover`: of a block that the target makes, the drafter makes this
+    many denoising steps, and the target continues from there; 0 leaves it the whole block. `whole_blocks`: how
+    many of the clip's first blocks are never handed over. `directions`: what the user decides, whatever the
+    policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`.
     """
 
     policy: Policy = "reward"
@@ -84,9 +100,10 @@ class RouterConfig:
     prior_mean: float = 0.566
     prior_std: float = 1.071
     script: str = ""
-    force_first: bool = True
+    forced_blocks: int = 1
     bail_out: int = 0
-    repair_step: int = 0
+    handover: int = 0
+    whole_blocks: int = 1
     directions: str = ""
 
     def __post_init__(self) -> None:
@@ -106,9 +123,9 @@ class RouterConfig:
         for name in ("quantile", "rate", "draft_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(f"{name} must be a share from 0 to 1, but is {getattr(self, name)}; correct it")
-        for name in ("bail_out", "repair_step"):
+        for name in COUNTS:
             if getattr(self, name) < 0:
-                raise BadInput(f"{name} must be 0 (off) or more, but is {getattr(self, name)}; raise it")
+                raise BadInput(f"{name} must be 0 or more, but is {getattr(self, name)}; raise it")
         if not (self.prior_std > 0 and math.isfinite(self.prior_mean) and math.isfinite(self.prior_std)):
             raise BadInput(
                 f"prior_mean must be finite and prior_std > 0, but they are {self.prior_mean} and {self.prior_std}"
@@ -119,12 +136,16 @@ class RouterConfig:
     def needs_scorer(self) -> bool:
         """Whether the policy may score a block, if no direction says otherwise."""
         if self.policy == "scripted":
-            return any(letter in "ar" for letter in self.script[self.force_first :])
-        return self.policy in ("reward", "percentile")
+            return any(letter in "ar" for letter in self.script[self.forced_blocks :])
+        return self.policy in SCORING
 
     def direction(self, index: int) -> str:
         """Return the user's letter for block `index` of the clip."""
         return self.directions[index : index + 1] or ROUTER_DECIDES
+
+    def handover_at(self, index: int) -> int:
+        """Return how many steps the drafter makes of block `index` of the clip, should the target make it."""
+        return 0 if index < self.whole_blocks else self.handover
 
     def check_blocks(self, last_index: int) -> None:
         """Raise `BadInput` if the script does not reach the clip's last block."""
@@ -135,11 +156,11 @@ class RouterConfig:
             )
 
 
+COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks")
 KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
     (("tau", "quantile", "rate", "draft_share", "prior_mean", "prior_std"), (int, float), "a number"),
-    (("seed", "bail_out", "repair_step"), int, "a whole number"),
+    (("seed", *COUNTS), int, "a whole number"),
     (("policy", "aggregation", "script", "directions"), str, "text"),
-    (("force_first",), bool, "true or false"),
 )
 
 
@@ -170,14 +191,16 @@ def _check_script(script: str) -> None:
 class Decision:
     """Whether the draft is kept, and on what evidence.
 
-    `score`: the aggregated score; `threshold`: what it was compared with; `frame_scores`: one per pixel frame;
-    `worst_frame`: the pixel frame of the block with the lowest score. None if nothing was scored.
+    `score`: the aggregated score; `threshold`: what it was compared with; `reference`: the score of the last frame
+    committed before, if the policy looks at it; `frame_scores`: one per pixel frame; `worst_frame`: the pixel frame
+    of the block with the lowest score. None if nothing was scored.
     """
 
     accepted: bool
     reason: Reason
     score: float | None = None
     threshold: float | None = None
+    reference: float | None = None
     frame_scores: tuple[float, ...] = ()
 
     @property
@@ -207,15 +230,17 @@ def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Dec
     direction = config.direction(index)
     if direction != ROUTER_DECIDES:
         return DIRECTED.get(direction)
-    if config.force_first and index == 0:
+    if index < config.forced_blocks:
         return Decision(accepted=False, reason=Reason.FORCED)
     if _bailed_out(config, past):
         return Decision(accepted=False, reason=Reason.BAILED_OUT)
     if config.policy == "scripted":
         return {"d": UNSEEN_DRAFT, "t": UNSEEN_TARGET}.get(config.script[index : index + 1])
-    if config.policy in ("reward", "percentile"):
-        return None
+    if config.policy in SCORING:
+        # The clip's first block has no frame before it to be compared with.
+        return UNSEEN_TARGET if config.policy == "relative" and index == 0 else None
     keep = {
+        "first": True,
         "anchor-only": index > 0,
         "always-draft": True,
         "always-target": False,
@@ -235,15 +260,28 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
     return False
 
 
-def decide(config: RouterConfig, index: int, scores: Tensor, past: tuple[Decision, ...], blocks: int) -> Decision:
+def compares(config: RouterConfig, index: int) -> bool:
+    """Whether the draft of block `index` is compared with the last frame committed before it."""
+    return config.policy == "relative" and config.direction(index) == ROUTER_DECIDES
+
+
+def decide(
+    config: RouterConfig,
+    index: int,
+    scores: Tensor,
+    past: tuple[Decision, ...],
+    blocks: int,
+    reference: float | None = None,
+) -> Decision:
     """Decide whether a drafted block is kept.
 
     `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `blocks`: blocks of the whole run.
+    `reference`: the score of the last committed frame, where `compares` asks for it.
     A score that is not finite rejects the draft. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
     """
     frame_scores = tuple(scores.tolist())
-    if not bool(torch.isfinite(scores).all()):
-        return Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=frame_scores)
+    if not all(map(math.isfinite, (*frame_scores, reference or 0.0))):
+        return Decision(accepted=False, reason=Reason.NOT_FINITE, reference=reference, frame_scores=frame_scores)
     score = aggregate(config, scores)
     direction = config.direction(index)
     if direction != ROUTER_DECIDES:
@@ -254,15 +292,22 @@ def decide(config: RouterConfig, index: int, scores: Tensor, past: tuple[Decisio
         keep = config.script[index] == "a"
         reason = Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE
         return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
-    threshold = config.tau if config.policy == "reward" else percentile_threshold(config, past, blocks)
+    threshold = _threshold(config, past, blocks, reference)
     accepted = score >= _float32(threshold)
     return Decision(
         accepted=accepted,
         reason=Reason.REACHED if accepted else Reason.FELL_SHORT,
         score=score,
         threshold=threshold,
+        reference=reference,
         frame_scores=frame_scores,
     )
+
+
+def _threshold(config: RouterConfig, past: tuple[Decision, ...], blocks: int, reference: float | None) -> float:
+    if config.policy == "percentile":
+        return percentile_threshold(config, past, blocks)
+    return config.tau if reference is None else reference + config.tau
 
 
 def aggregate(config: RouterConfig, scores: Tensor) -> float:
@@ -279,7 +324,7 @@ def percentile_threshold(config: RouterConfig, past: tuple[Decision, ...], block
 
     The other blocks make up for a forced one, as in the authors' early version.
     """
-    forced = int(config.force_first)
+    forced = config.forced_blocks
     # A share so small that 1 - share rounds to 1 counts as 0.
     below = 1 - min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
     seen = [d.score for d in past if d.score is not None]

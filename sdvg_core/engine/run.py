@@ -164,7 +164,7 @@ def plan_run(
 
 
 def _with_reuse(run: Run, reuse: Reuse) -> Run:
-    recaller = Recaller(reuse, run.noise, run.router.repair_step)
+    recaller = Recaller(reuse, run.noise, run.router.handover)
     found = recaller.rehearse(run.engine, run.router, run.spans, run.before, run.condition_of, run.drafter_context)
     return replace(
         run,

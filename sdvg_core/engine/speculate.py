@@ -15,6 +15,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from .drafts import OwnDrafts, check_finite, generate
+from .evidence import look
 from .fit import check_parts
 from .history import History
 from .parts import Engine, NoiseSource
@@ -39,7 +40,7 @@ class Candidate:
 class Emitted:
     """A block of the video, its pixel frames `b f c h w`, how it was made, and the timeline that ends with it.
 
-    `draft`: the drafter's block, whether it was kept or not; None if nothing was drafted.
+    `draft`: what the drafter made of it, kept or not, perhaps only its first steps; None if nothing was drafted.
     """
 
     block: Block
@@ -78,26 +79,30 @@ def speculate(
     for span in spans[len(past) :]:
         condition, watch = condition_of(span.index), Stopwatch(clock)
         draft = remake = winner = None
-        decision = foresee(router, span.index, past)
+        decision, handover = foresee(router, span.index, past), router.handover_at(span.index)
 
-        # 1. Draft, and decode after the committed blocks; skipped if the target is certain to make the block.
-        if decision is None or decision.accepted:
+        # 1. Draft. Of a block that is certain to be the target's, the drafter makes only the steps it hands over.
+        stop = handover if decision and not decision.accepted else None
+        if stop != 0:
             with watch.part("draft"):
-                draft = own.draft(span) if own else generate(drafter, committed, span, noise, condition)
+                parts = (committed, span, noise, condition)
+                draft = own.draft(span, stop) if own else generate(drafter, *parts, stop=stop)
+
+        # 2. Decode it after the committed blocks, score every pixel frame, and route by the worst one.
+        if draft and stop is None:
             with watch.part("decode"):
                 winner = Candidate(draft, *codec.decode(draft.latents, committed.decode_state))
-
-            # 2. Score every pixel frame, and route by the worst one.
             if decision is None:
                 assert scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
-                    scores = scorer.score(winner.frames, condition.gate_text)
-                decision = decide(router, span.index, scores, past, len(spans))
+                    scores, before = look(scorer, router, span, winner.frames, committed, condition, past)
+                decision = decide(router, span.index, scores, past, len(spans), before)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
+        assert decision is not None
+        taken_over = draft.predictions[:handover] if draft and not decision.accepted else ()
         if not decision.accepted:
             winner = None  # frees the draft's frames and decoder state before the target runs
-            taken_over = draft.predictions[: router.repair_step] if draft else ()
             with watch.part("target"):
                 remake = generate(target, committed, span, noise, condition, taken_over)
             with watch.part("decode"):
@@ -110,5 +115,5 @@ def speculate(
         committed = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
         past = (*past, decision)
         works = (draft.work if draft else None, remake.work if remake else None)
-        record = record_block(block, winner.frames, decision, *works, watch)
+        record = record_block(block, winner.frames, decision, *works, len(taken_over), watch)
         yield Emitted(block, winner.frames, record, committed, draft)

@@ -15,10 +15,14 @@ from .types import Block
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """A history with the decoder's state at its end: everything the next block depends on."""
+    """A history with the decoder's state at its end: everything the next block depends on.
+
+    `shown`: the last pixel frame, `b 1 c h w`; None if there is none, or if nobody will ask for pixels.
+    """
 
     history: History = field(default_factory=History)
     decode_state: Any = None
+    shown: Tensor | None = None
 
     def commit(self, block: Block, frames: Tensor | None, decode_state: Any, temporal_stride: int) -> Timeline:
         """Return the timeline with `block` and its pixel frames `b f c h w` appended.
@@ -26,7 +30,7 @@ class Timeline:
         `frames` is None if nobody will ask for pixels.
         """
         anchors = () if frames is None else last_frames(frames, block.span.frames, temporal_stride)
-        return Timeline(self.history.commit(block, anchors), decode_state)
+        return Timeline(self.history.commit(block, anchors), decode_state, anchors[-1] if anchors else None)
 
 
 def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:

@@ -50,9 +50,10 @@ class WrappedGenerator:
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         """Generate the block at `span`, as `inner` does."""
-        return self.inner.generate(history, span, noise, condition, given)
+        return self.inner.generate(history, span, noise, condition, given, stop)
 
 
 class WrappedCodec:

@@ -78,7 +78,7 @@ def render(
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}
     save_latents(staging.path(LATENTS), timeline.history.latents(0, timeline.history.frames), noted)
     save_results(staging.path(BLOCKS), store.newest, loaded.by_files)
-    report = _report(loaded, run, request, conditions, records, len(journal.before), reuse)
+    report = _report(loaded, run, request, beginning, conditions, records, len(journal.before), reuse)
     if not prompt_in_report:
         report = report.without_prompts()
     staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
@@ -96,7 +96,7 @@ def _plan(
 ) -> Run:
     return plan_run(
         engine,
-        request.router,
+        beginning.router,
         conditions,
         blocks=request.blocks,
         seed=request.seed,
@@ -125,13 +125,14 @@ def _report(
     loaded: Loaded,
     run: Run,
     request: VideoRequest,
+    beginning: Beginning,
     conditions: Conditions,
     records: Sequence[BlockRecord],
     resumed: int,
     reuse: Path | None,
 ) -> RunReport:
     texts = [condition.gate_text for _, condition in conditions.entries]
-    notes = notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes)
+    notes = beginning.notes + notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes)
     if reuse and not run.reused:
         notes += ("Nothing of the earlier video could be used again: it followed from something else.",)
     if resumed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -14,11 +14,12 @@ from ..engine.roles import Roles
 from ..engine.route import Route, plan_route
 from ..engine.router import RouterConfig
 from ..engine.size import check_given, check_size
-from ..engine.spans import check_blocks
+from ..engine.spans import check_blocks, spans_of_clip
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
 from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
+from ..plan import PlanRequest, spend
 from .latents import load_latents
 from .loading import Checked
 
@@ -32,9 +33,10 @@ MP4_BYTES_PER_PIXEL = 0.1
 class VideoRequest:
     """What one video should be.
 
-    `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480.
-    `directions`, `takes`: what the user decides block by block, as in `engine.directions`.
-    `continue_from`: the latents of a clip to continue; `start_image`: a picture to use as the first frame.
+    `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480. `budget`: a share of
+    target-only's cost for the router to spend, or None. `directions`, `takes`: what the user decides block by
+    block, as in `engine.directions`. `continue_from`: the latents of a clip to continue; `start_image`: a picture
+    to use as the first frame.
     """
 
     blocks: int = 9
@@ -44,6 +46,7 @@ class VideoRequest:
     fps: float = 16.0
     drafter_context: DrafterContext = "committed"
     router: RouterConfig = field(default_factory=RouterConfig)
+    budget: float | None = None
     directions: str = ""
     takes: str = ""
     continue_from: Path | None = None
@@ -64,14 +67,17 @@ class Beginning:
     """The start of a video that its models can make: its size in pixels, and what the first new block follows.
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]. `asked`:
-    the parts its blocks may ask for.
+    the parts its blocks may ask for. `router`: the request's, or what its budget buys; `notes`: what a reader of
+    the report must know of that.
     """
 
     width: int
     height: int
+    router: RouterConfig
     clip: Tensor | None = None
     image: Tensor | None = None
     asked: Roles = field(default_factory=lambda: Roles(drafter=True, target=True, scorer=True))
+    notes: tuple[str, ...] = ()
 
 
 def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Beginning:
@@ -91,6 +97,8 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     image = read_image(request.start_image, width, height) if request.start_image else None
     given = clip.shape[2] if clip is not None else int(image is not None)
+    router, notes = _within_budget(request, checked, width, height, given)
+    request = replace(request, router=router)
     # Without the models it does not ask for, the route may have blocks of another size.
     needed = checked.only(_route(request, checked, given, scorer).asked)
     route = _route(request, needed, given, scorer)
@@ -110,7 +118,36 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
         and needed.drafter.preset.policy == "recompute",
         drafter_context=request.drafter_context,
     )
-    return Beginning(width=width, height=height, clip=clip, image=image, asked=route.asked)
+    return Beginning(
+        width=width, height=height, router=router, clip=clip, image=image, asked=route.asked, notes=notes
+    )
+
+
+def _within_budget(
+    request: VideoRequest, checked: Checked, width: int, height: int, given_frames: int
+) -> tuple[RouterConfig, tuple[str, ...]]:
+    """Return the request's router, or what its budget buys, and a sentence that says so."""
+    if request.budget is None:
+        return request.router, ()
+    drafter, target = checked.drafter, checked.target
+    if drafter is None or target is None:
+        raise BadInput("a budget is spent on two models, but one of them is missing; give a drafter and a target")
+    bought = spend(
+        request.budget,
+        request.router,
+        PlanRequest(
+            width=width,
+            height=height,
+            blocks=request.blocks,
+            drafter=drafter.found.config,
+            target=target.found.config,
+            drafter_preset=drafter.preset,
+            target_preset=target.preset,
+            vae_base=checked.vae.decoder_base,
+            given_blocks=len(spans_of_clip(given_frames, target.preset.block_frames)),
+        ),
+    )
+    return bought.router, (bought.note,)
 
 
 def _route(request: VideoRequest, checked: Checked, given_frames: int, scorer: bool) -> Route:

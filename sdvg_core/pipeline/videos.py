@@ -82,7 +82,7 @@ def make_videos(
     checked = check_models(files, load)
     beginning = begin(request, checked, scorer=files.reward is not None)
     files, checked = needed_files(files, beginning.asked), checked.only(beginning.asked)
-    for note in checked.notes:
+    for note in (*checked.notes, *beginning.notes):
         sys.stderr.write(f"sdvg: {note}\n")
     videos = [
         Video(

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
+from ..causal_wan.schedule import get_schedule
 from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution
+from ..engine.router import RouterConfig
 from ..engine.size import check_size
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
@@ -28,9 +30,11 @@ class PlanRequest:
 
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `execution`: as in
     loading; its memory is counted, but no time is counted as saved except by overlap, and by that only where `side`
-    says that VAE and scorer have a device of their own. `vae_base`: the VAE's narrowest width. `rejected`: the
-    share of the blocks after the first that the target makes. `pcie`: GB per second from main memory to the device.
-    Raises `BadInput` for impossible values.
+    says that VAE and scorer have a device of their own. `vae_base`: the VAE's narrowest width. `steps`: denoising
+    steps per block of both models; None goes by their presets. `router`: who makes which block, and `rejected` the
+    share it rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run
+    continues. `pcie`: GB per second from main memory to the
+    device. Raises `BadInput` for impossible values.
     """
 
     width: int = 832
@@ -40,7 +44,7 @@ class PlanRequest:
     target: WanConfig = WAN_14B
     drafter_preset: Preset = field(default_factory=lambda: get_preset("self-forcing-1.3b"))
     target_preset: Preset = field(default_factory=lambda: get_preset("krea-14b"))
-    steps: int = 4
+    steps: int | None = None
     dtype: str = "bfloat16"
     execution: Execution = field(default_factory=Execution)
     side: bool = False
@@ -48,15 +52,17 @@ class PlanRequest:
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
     reward_dtype: str = "float32"
+    router: RouterConfig = field(default_factory=RouterConfig)
     rejected: float = PAPER_REJECTED
+    given_blocks: int = 0
     pcie: float = PCIE_GB_PER_SECOND
     rates: Rates = A6000
 
     def __post_init__(self) -> None:
         check_size(self.width, self.height, VAE_STRIDE * PATCH)
-        for name in ("blocks", "steps"):
-            if getattr(self, name) < 1:
-                raise BadInput(f"{name} must be at least 1, but is {getattr(self, name)}; ask for 1 or more")
+        for name, value in (("blocks", self.blocks), ("steps", 1 if self.steps is None else self.steps)):
+            if value < 1:
+                raise BadInput(f"{name} must be at least 1, but is {value}; ask for 1 or more")
         if not 0 <= self.rejected <= 1:
             raise BadInput(f"rejected must be from 0 to 1, but is {self.rejected}; give a share of the blocks")
         if not (self.pcie > 0 and math.isfinite(self.pcie)):
@@ -76,6 +82,12 @@ class PlanRequest:
     def block_frames(self) -> int:
         """Latent frames per block."""
         return self.target_preset.block_frames
+
+    def steps_of(self, role: str) -> int:
+        """Return the denoising steps per block of `role`, drafter or target."""
+        if self.steps is not None:
+            return self.steps
+        return len(get_schedule(self.models[role][1].schedule))
 
     @property
     def pixels(self) -> int:

@@ -69,7 +69,7 @@ class Sizes:
             states=state_bytes(request),
             working=working_bytes(request, fp8=fp8),
             layer=layer_bytes(request.target, request.itemsize("dtype"), fp8=fp8),
-            passes=request.steps + context_passes(request.target_preset),
+            passes=request.steps_of("target") + context_passes(request.target_preset),
         )
 
 

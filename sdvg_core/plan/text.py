@@ -96,23 +96,31 @@ def _seconds_lines(plan: Plan) -> list[str]:
     seconds, request = plan.seconds, plan.request
     assert seconds is not None
     copying = f", {seconds.copying:.1f} s of it copying at {request.pcie:g} GB/s" if seconds.copying else ""
+    if request.router.needs_scorer:
+        kinds = f"accepted {seconds.accepted:.1f}, rejected {seconds.rejected:.1f}{copying}"
+        route = f"{100 * request.rejected:.0f} % rejected"
+    else:
+        kinds = f"drafted {seconds.unscored:.1f}, by the target {seconds.by_target:.1f}{copying}"
+        route = f"policy {request.router.policy}"
     return [
-        f"Predicted seconds per block: accepted {seconds.accepted:.1f}, rejected {seconds.rejected:.1f}{copying}, "
-        f"the first {seconds.forced:.1f}; {seconds.video:.0f} s a video, {100 * request.rejected:.0f} % rejected.",
+        f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}; {seconds.video:.0f} s a video, "
+        f"{route}.",
         f"Rates of the {request.rates.source}. Predicted, not measured.",
     ]
 
 
 def plan_table(plans: Sequence[Plan]) -> str:
     """Return one line per plan."""
-    head = f"{'GB':>4} {'peak':>6} {'accepted':>9} {'rejected':>9} {'copying':>8} {'first':>6} {'video':>6}  layout"
-    lines = [head]
+    scored = plans[0].request.router.needs_scorer
+    kept, made = ("accepted", "rejected") if scored else ("drafted", "by target")
+    lines = [f"{'GB':>4} {'peak':>6} {kept:>9} {made:>9} {'copying':>8} {'first':>6} {'video':>6}  layout"]
     for plan in plans:
         found = plan.seconds
         if found is None:
             lines.append(f"{plan.vram:4g} {'-':>6} does not fit: {gigabytes(plan.missing)} are missing")
             continue
-        numbers = (found.accepted, found.rejected, found.copying, found.forced)
+        kinds = (found.accepted, found.rejected) if scored else (found.unscored, found.by_target)
+        numbers = (*kinds, found.copying, found.first)
         cells = "".join(f" {value:{width}.1f}" for value, width in zip(numbers, (9, 9, 8, 6), strict=True))
         lines.append(f"{plan.vram:4g} {plan.peak / GB:6.1f}{cells} {found.video:6.0f}  {layout(plan)}")
     return "\n".join(lines)

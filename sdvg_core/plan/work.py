@@ -53,20 +53,30 @@ def decode_operations(request: PlanRequest, *, first: bool = False) -> float:
 
 
 def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
-    """Return the seconds of each step of a block, and of the first block's, without any copying."""
-    rates, tokens = request.rates, frame_tokens(request.width, request.height)
-    encode = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
-    seconds = {
-        "decode": decode_operations(request) / rates.vae,
-        "first decode": decode_operations(request, first=True) / rates.vae,
-        "score": 4 * request.block_frames * SCORE_OPERATIONS / rates.scorer,
+    """Return the seconds of each step of a block, and of the first block's, without any copying.
+
+    `drafter begins` and `target finishes`: the two parts of a block that is handed over.
+    """
+    steps = {role: request.steps_of(role) for role in request.models}
+    left = max(0, steps["target"] - request.router.handover)
+    return {
+        "decode": decode_operations(request) / request.rates.vae,
+        "first decode": decode_operations(request, first=True) / request.rates.vae,
+        "score": 4 * request.block_frames * SCORE_OPERATIONS / request.rates.scorer,
+        **{role: _generating(request, role, of, fp8=fp8) for role, of in steps.items()},
+        **{f"first {role}": _generating(request, role, of, fp8=fp8, first=True) for role, of in steps.items()},
+        "drafter begins": _generating(request, "drafter", request.router.handover, fp8=fp8),
+        "target finishes": _generating(request, "target", left, fp8=fp8),
     }
-    for name, (config, preset) in request.models.items():
-        # In every pass, fp8 weights are read, written in the wider dtype, and read again.
-        cast = 3 * config.parameters / rates.memory if fp8 and name == "target" else 0.0
-        anchor = encode / rates.vae if preset.policy == "recompute" else 0.0
-        for first in (False, True):
-            passes = request.steps + (0 if first else context_passes(preset))
-            work = block_operations(config, preset, request.steps, tokens, first=first) / rates.transformer
-            seconds[f"first {name}" if first else name] = work + passes * cast + (0.0 if first else anchor)
-    return seconds
+
+
+def _generating(request: PlanRequest, role: str, steps: int, *, fp8: bool, first: bool = False) -> float:
+    """Return the seconds in which a model makes some denoising steps of a block, and its context."""
+    rates, (config, preset) = request.rates, request.models[role]
+    work = block_operations(config, preset, steps, frame_tokens(request.width, request.height), first=first)
+    # In every pass, fp8 weights are read, written in the wider dtype, and read again.
+    cast = 3 * config.parameters / rates.memory if fp8 and role == "target" else 0.0
+    passes = steps + (0 if first else context_passes(preset))
+    encode = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
+    anchor = encode / rates.vae if preset.policy == "recompute" and not first else 0.0
+    return work / rates.transformer + passes * cast + anchor

@@ -38,10 +38,12 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "reason_text": decision.reason.value,
         "score": decision.score,
         "threshold": decision.threshold,
+        "reference": decision.reference,
         "frame_scores": decision.frame_scores,
         "worst_frame": decision.worst_frame,
         "draft": asdict(record.draft) if record.draft else None,
         "target": asdict(record.target) if record.target else None,
+        "handover": record.handover,
         "decodes": record.decodes,
         "reused": record.reused,
         "seconds": seconds_to_dict(record.seconds),
@@ -52,7 +54,7 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
 def record_from_dict(data: Mapping[str, Any], where: str) -> BlockRecord:
     """Return the record that `data` was written from; errors call it `where`.
 
-    Reports from before there were takes and re-use lack those fields.
+    Reports from before there were takes, re-use, handovers and references lack those fields.
     Raises `BadInput` if something is missing or of the wrong type.
     """
     index, start, frames = (take_count(data, name, where) for name in ("index", "start", "latent_frames"))
@@ -63,6 +65,7 @@ def record_from_dict(data: Mapping[str, Any], where: str) -> BlockRecord:
         decision=_decision(data, where),
         draft=_work(data, "draft", where),
         target=_work(data, "target", where),
+        handover=take_count({"handover": 0, **data}, "handover", where),
         decodes=take_count(data, "decodes", where, least=1),
         reused=take({"reused": False, **data}, "reused", (bool,), where),
         seconds=_seconds(data, where),
@@ -132,6 +135,7 @@ def _decision(data: Mapping[str, Any], where: str) -> Decision:
         reason=reason,
         score=take_number(data, "score", where),
         threshold=_threshold(take_number(data, "threshold", where), reason),
+        reference=take_number({"reference": None, **data}, "reference", where),
         frame_scores=tuple(_frame_score(score, where) for score in scores),
     )
 

@@ -223,8 +223,11 @@ def predict_target_only(blocks: Iterable[BlockRecord]) -> tuple[float, str] | No
 
 
 def _target_seconds(record: BlockRecord) -> float:
-    context = record.target.context_seconds if record.target else 0.0
-    return record.seconds.target + context + record.seconds.decode / record.decodes
+    assert record.target is not None
+    passes = record.target.denoising_passes
+    # The target alone would also make the steps that were handed over to it.
+    whole = (passes + record.handover) / passes if passes else 1.0
+    return record.seconds.target * whole + record.target.context_seconds + record.seconds.decode / record.decodes
 
 
 def report_from_dict(data: Any) -> RunReport:

@@ -18,11 +18,13 @@ def _length(report: RunReport) -> str:
 
 
 def fates(report: RunReport) -> str:
-    """Return how many blocks were accepted, regenerated, forced, and given to the target without a draft."""
+    """Return how many blocks were accepted, regenerated, forced, by the target without a draft, and handed over."""
     tally = report.tally
     unseen = tally.by_target - tally.rejected - tally.forced
     line = f"accepted {count(tally.accepted, 'draft')}, regenerated {tally.rejected}, forced {tally.forced}"
-    return line + (f", by the target without a draft {unseen}" if unseen else "")
+    handed = sum(record.handover > 0 for record in report.blocks)
+    line += f", by the target without a draft {unseen}" if unseen else ""
+    return line + (f", handed over {handed}" if handed else "")
 
 
 def acceptance(report: RunReport) -> str:

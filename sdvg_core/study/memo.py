@@ -140,6 +140,7 @@ class _SharedGenerator(WrappedGenerator):
         noise: NoiseSource,
         condition: Condition,
         given: Sequence[Tensor] = (),
+        stop: int | None = None,
     ) -> Generated:
         """Generate the block, or return the cached one."""
         # The pixels kept for context follow from the latents, so the blocks alone identify a history.
@@ -148,9 +149,10 @@ class _SharedGenerator(WrappedGenerator):
             self._kind,
             (noise, condition, *before, *given),
             self._ledger,
-            lambda: self.inner.generate(_unseen(history), span, noise, condition, given),
+            lambda: self.inner.generate(_unseen(history), span, noise, condition, given, stop),
             span,
             len(given),
+            stop,
         )
 
 

@@ -66,7 +66,7 @@ def protocol(
         *(_reward(tau, "quantile") for tau in sorted(taus)),
         *(_reward(tau, "mean") for tau in sorted(taus)),
         *(_percentile(share, scores) for share in DRAFT_SHARES),
-        Configuration(name=DRAFT_ONLY, group="ends", router=RouterConfig(policy="always-draft", force_first=False)),
+        Configuration(name=DRAFT_ONLY, group="ends", router=RouterConfig(policy="always-draft", forced_blocks=0)),
         *(_random(rate, protected=False) for rate in OPEN_RATES),
         *(_own(tau) for tau in _spread(sorted(taus))),
     )
@@ -95,7 +95,7 @@ def _fixed(name: str, group: str, pattern: str, blocks: int) -> Configuration:
 
 def _random(rate: float, *, protected: bool) -> Configuration:
     group = "random" if protected else "random-open"
-    router = RouterConfig(policy="random", rate=rate, force_first=protected)
+    router = RouterConfig(policy="random", rate=rate, forced_blocks=int(protected))
     return Configuration(name=f"{group}@{rate:g}", group=group, router=router)
 
 
@@ -106,9 +106,7 @@ def _reward(tau: float, aggregation: Aggregation) -> Configuration:
 
 
 def _repair(step: int, tau: float) -> Configuration:
-    return Configuration(
-        name=f"repair-{step}@{tau:g}", group="repair", router=RouterConfig(tau=tau, repair_step=step)
-    )
+    return Configuration(name=f"repair-{step}@{tau:g}", group="repair", router=RouterConfig(tau=tau, handover=step))
 
 
 def _percentile(share: float, scores: tuple[float, float]) -> Configuration:

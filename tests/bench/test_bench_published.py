@@ -25,9 +25,9 @@ class Watched:
             setattr(self, name, getattr(inner, name))
         self.calls = []
 
-    def generate(self, history, span, noise, condition, given=()):
+    def generate(self, history, span, noise, condition, given=(), stop=None):
         self.calls.append((span.index, len(given)))
-        return self.inner.generate(history, span, noise, condition, given)
+        return self.inner.generate(history, span, noise, condition, given, stop)
 
 
 class Frames(BrightScorer):

@@ -48,7 +48,7 @@ def base(files) -> list[str]:
         (["--block-frames", "0"], "block_frames"),
         (["--device", "cuda:7"], "this machine has no device"),
         (["--device", "gpu"], "this machine has no device"),
-        (["--repair-step", "9"], "repair_step must be below the 2"),
+        (["--handover", "9"], "handover must be below the 2"),
         (["--text-dtype", "float16"], "bfloat16 or float32"),
         (["--reward-dtype", "bfloat16"], "float"),
         (["--drafter-window", "2", "--drafter-cache", "incremental"], "window"),

@@ -274,7 +274,9 @@ def incremental(patcher: Any) -> Any:
 
 def _router(dice: random.Random, job: Job, tau: float) -> dict[str, Any]:
     config = replace(
-        job.router.config, tau=tau + dice.choice((-1.0, -0.01, 0.0, 0.01, 1.0)), force_first=dice.random() < 0.7
+        job.router.config,
+        tau=tau + dice.choice((-1.0, -0.01, 0.0, 0.01, 1.0)),
+        forced_blocks=dice.choice((0, 1, 1, 2)),
     )
     return {"router": replace(job.router, config=config)}
 
@@ -335,7 +337,7 @@ def test_reuse_leaves_the_models_as_they_were(parts: Parts) -> None:
 def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> None:
     both = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy="always-target"), None))
     assert same_video(video_of(both), video_of(replace(both, drafter=None)))
-    drafts = RouterValue(RouterConfig(policy="always-draft", force_first=False), None)
+    drafts = RouterValue(RouterConfig(policy="always-draft", forced_blocks=0), None)
     both = make_job(parts, script="aaa", router=drafts)
     only = video_of(replace(both, target=None))
     assert same_video(video_of(both), only)

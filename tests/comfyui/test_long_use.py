@@ -25,10 +25,10 @@ ROUTERS: tuple[dict[str, Any], ...] = (
     {"policy": "reward", "tau": 0.0},
     {"policy": "anchor-only"},
     {"policy": "percentile"},
-    {"policy": "always-draft", "force_first": False},
+    {"policy": "always-draft", "forced_blocks": 0},
     {"policy": "random", "rate": 0.5},
     {"policy": "always-target"},
-    {"policy": "reward", "tau": -0.7, "repair_step": 2},
+    {"policy": "reward", "tau": -0.7, "handover": 2},
 )
 
 

@@ -8,6 +8,7 @@ loading, conditioning, noise, schedules, contexts, scores, routing, and what of 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from sdvg_pack.nodes.host.files import load_model
 from sdvg_pack.nodes.host.presets import attach_preset
 from sdvg_pack.nodes.host.scorer import load_host_scorer
 from sdvg_pack.nodes.host.vae import ComfyCodec
+from sdvg_pack.nodes.router import BUDGET, FIRST, router_value
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
@@ -31,7 +33,6 @@ from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.decoders import load_wan_vae
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.pipeline.loading import encode_prompts
 from sdvg_pack.sdvg_core.pipeline.options import LoadOptions
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
@@ -48,8 +49,8 @@ FP8 = "float8_e4m3fn"
 CASES = {
     "as it comes": ([], {}, {}),
     "the drafter goes on from its own drafts, and a remake from the draft": (
-        ["--drafter-context", "own", "--repair-step", "2"],
-        {"repair_step": 2},
+        ["--drafter-context", "own", "--handover", "2"],
+        {"handover": 2},
         {"drafter_context": "own"},
     ),
     "keys and values in fp8": (["--kv-dtype", FP8], {}, {"kv_dtype": FP8}),
@@ -58,6 +59,15 @@ CASES = {
         {"policy": "scripted", "script": "tdtd"},
         {},
     ),
+}
+CASES |= {
+    "the first two blocks, half of the second handed over": (
+        ["--preset", "balanced"],
+        {"policy": "balanced", "target_blocks": 2, "handover_steps": 2},
+        {},
+    ),
+    "what a budget buys": (["--budget", "0.95"], {"policy": "budget", "budget": 0.95}, {}),
+    "the relative gate": (["--policy", "relative", "--tau", "-2.5"], {"policy": "relative", "tau": -2.5}, {}),
 }
 # What ComfyUI does in its own way, or does not tell.
 HOSTS_OWN = {"vae", "text_encoder", "attention", "quantisation", "bytes"}
@@ -68,17 +78,19 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
     named = [word for role, path in roles.items() for word in (f"--{role}", str(path))]
     presets = ["--drafter-preset", DRAFTER, "--target-preset", TARGET]
     text = ["--text-encoder", str(files.text_encoder), "--text-dtype", "float32", "--prompt", PROMPT]
-    size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED), "--tau", str(TAU)]
+    size = ["--width", "64", "--height", "64", "--blocks", str(BLOCKS), "--seed", str(SEED)]
+    size += [] if {"--preset", "--budget"} & set(options) else ["--tau", str(TAU)]
     assert main(["generate", *named, *presets, *text, *size, *options, "--output", str(folder)]) == 0
     [latents] = safetensors.torch.load_file(folder / "latents.safetensors").values()
     return latents, json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
 def by_nodes(files: ModelFiles, changes: dict[str, Any], **inputs: Any) -> tuple[Tensor, RunReport]:
-    config = RouterConfig(**{"policy": "reward", "tau": TAU, **changes})
     load = partial(load_host_scorer, files.reward, crop="center", device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
-    router = RouterValue(config, load() if config.needs_scorer else None)
+    router = router_of({"policy": "reward", "tau": TAU, **changes})
+    if router.config.needs_scorer:
+        router = replace(router, scorer=load())
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
     _, latent, report = node.execute(
@@ -96,6 +108,20 @@ def by_nodes(files: ModelFiles, changes: dict[str, Any], **inputs: Any) -> tuple
         **{"drafter_context": "committed", **inputs},
     ).result
     return latent["samples"], report
+
+
+MODIFIERS = ("forced_blocks", "bail_out", "handover")
+
+
+def router_of(settings: dict[str, Any]) -> RouterValue:
+    """What the router's node makes of its widgets."""
+    modifiers = {"forced_blocks": 1, "bail_out": 0, "handover": 0} | {
+        name: settings[name] for name in MODIFIERS if name in settings
+    }
+    policy = {name: value for name, value in settings.items() if name not in MODIFIERS}
+    if policy["policy"] in (*FIRST, BUDGET):
+        del policy["tau"]
+    return router_value(policy, **modifiers)
 
 
 class Hidden:
@@ -146,7 +172,7 @@ def test_keys_and_values_in_fp8_make_other_latents_in_blocks_of_either_model(tmp
     """Near those of whole ones. Catches: a widget that is silently off, or that only one of the models hears of."""
     files = write_random_set(tmp_path / "models")
     for policy in ("always-draft", "always-target"):
-        router = {"policy": policy, "force_first": False}
+        router = {"policy": policy, "forced_blocks": 0}
         whole, near = (by_nodes(files, router, kv_dtype=kept)[0] for kept in ("auto", FP8))
         assert torch.equal(whole, by_nodes(files, router)[0])
         assert 1e-4 < (near - whole).norm() / whole.norm() < 0.3

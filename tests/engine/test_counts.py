@@ -75,7 +75,7 @@ def test_target_only_never_touches_drafter_or_scorer(context):
 def test_draft_only_and_anchor_only_never_score():
     for policy, force, target_blocks in (("always-draft", False, []), ("anchor-only", True, [0])):
         engine = make_engine()
-        run(engine, RouterConfig(policy=policy, force_first=force))
+        run(engine, RouterConfig(policy=policy, forced_blocks=int(force)))
         assert (blocks_of(engine.target), engine.scorer.calls) == (target_blocks, 0)
         assert engine.codec.decodes == 9
 
@@ -103,7 +103,7 @@ def test_each_remade_block_is_decoded_twice_and_each_other_once():
 
 
 def test_repair_saves_the_target_the_steps_it_takes_over():
-    emitted = run(make_engine(schedule="four-step"), scripted("rarraaara", repair_step=3))
+    emitted = run(make_engine(schedule="four-step"), scripted("rarraaara", handover=3))
     remade = [w.denoising_passes for w in works(emitted, "target") if w]
     assert remade == [4, 1, 1, 1], "block 0 has no draft to take over"
 

@@ -208,7 +208,7 @@ def test_each_letter_decides_its_block_and_a_dot_leaves_it_to_the_router() -> No
 @pytest.mark.parametrize("policy", POLICIES)
 def test_directions_make_the_video_of_a_script_with_the_same_letters(policy: str, context: Any) -> None:
     by_hand = directed("tadrta", engine=make_engine(policy), drafter_context=context)
-    script = run(make_engine(policy), scripted("tadrta", force_first=False), blocks=6, drafter_context=context)
+    script = run(make_engine(policy), scripted("tadrta", forced_blocks=0), blocks=6, drafter_context=context)
     assert torch.equal(latents_of(by_hand), latents_of(script))
     assert [r.decision.frame_scores for r in records(by_hand)] == [r.decision.frame_scores for r in records(script)]
     assert not torch.equal(latents_of(by_hand), latents_of(directed(engine=make_engine(policy))))

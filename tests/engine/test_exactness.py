@@ -63,7 +63,7 @@ def check_pattern(pattern: str, policy: str, drafter_context: str) -> None:
     fresh = make_engine(policy)
     own = None
     if drafter_context == "own":
-        drafts = run(make_engine(policy), RouterConfig(policy="always-draft", force_first=False))
+        drafts = run(make_engine(policy), RouterConfig(policy="always-draft", forced_blocks=0))
         own = [e.block.latents for e in drafts]
     replay(emitted, {"drafter": fresh.drafter, "target": fresh.target}, own)
     at_once, _ = fresh.codec.decode(latents_of(emitted))
@@ -105,7 +105,7 @@ def test_rejecting_all_is_target_only(policy, drafter_context):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_accepting_all_is_draft_only_but_for_block_0(policy):
     """In `own` context the drafts are those of draft-only; in `committed` they go on from the target's block 0."""
-    draft_only = run(make_engine(policy), RouterConfig(policy="always-draft", force_first=False))
+    draft_only = run(make_engine(policy), RouterConfig(policy="always-draft", forced_blocks=0))
     own = run(make_engine(policy), scripted("r" + "a" * 8), drafter_context="own")
     target_only = run(make_engine(policy), RouterConfig(policy="always-target"), blocks=1)
     assert torch.equal(latents_of(own[1:]), latents_of(draft_only[1:]))
@@ -115,7 +115,7 @@ def test_accepting_all_is_draft_only_but_for_block_0(policy):
     anchor_only = run(make_engine(policy), RouterConfig(policy="anchor-only"))
     assert torch.equal(latents_of(committed), latents_of(anchor_only))
     assert torch.equal(latents_of(committed[:1]), latents_of(target_only))
-    unforced = run(make_engine(policy), scripted("a" * 9, force_first=False))
+    unforced = run(make_engine(policy), scripted("a" * 9, forced_blocks=0))
     assert torch.equal(latents_of(unforced), latents_of(draft_only))
 
 

@@ -74,7 +74,7 @@ def test_the_scorer_reads_the_gate_prompt_of_the_block():
 def test_repair_goes_on_from_the_drafts_own_trajectory(policy, step):
     """The target's first pass sees the draft's clean estimate after `step` steps, noised as for the next step."""
     engine = make_engine(policy, schedule="four-step")
-    emitted = run(engine, scripted("rar", repair_step=step), blocks=3)
+    emitted = run(engine, scripted("rar", handover=step), blocks=3)
     history, span = emitted[1].timeline.history, emitted[2].block.span
     draft = make_engine(policy, schedule="four-step").drafter.generate(history, span, make_noise(), PROMPT)
 
@@ -95,7 +95,7 @@ def test_repairing_with_the_drafters_own_weights_changes_nothing():
     """The trajectory is exact: a model that takes over its own draft ends where the draft ended."""
     engine = make_engine(schedule="four-step")
     twins = replace(engine, target=engine.drafter)
-    repaired = latents_of(run(twins, scripted("rrrrr", repair_step=2), blocks=5))
+    repaired = latents_of(run(twins, scripted("rrrrr", handover=2), blocks=5))
     kept = latents_of(run(twins, scripted("raaaa"), blocks=5))
     assert torch.equal(repaired, kept)
 
@@ -182,8 +182,8 @@ def broken(model: str, at: int):
     generator = getattr(engine, model)
     honest = generator.generate
 
-    def generate(history, span, noise, condition, given=()):
-        made = honest(history, span, noise, condition, given)
+    def generate(history, span, noise, condition, given=(), stop=None):
+        made = honest(history, span, noise, condition, given, stop)
         bad = made.latents.clone()
         bad[0, 0, 0, 0, 0] = float("nan")
         return replace(made, predictions=(bad,)) if span.index == at else made
@@ -228,9 +228,9 @@ def test_models_that_do_not_fit_one_another_are_refused():
         run(engine, RouterConfig())
     engine = make_engine()
     other = replace(engine, drafter=make_generator(1, engine.codec, schedule="1000,500"))
-    with pytest.raises(BadInput, match="repair needs one schedule"):
-        run(other, RouterConfig(repair_step=1))
-    with pytest.raises(BadInput, match="repair_step must be below the 2"):
-        run(engine, RouterConfig(repair_step=2))
+    with pytest.raises(BadInput, match="a handover needs one schedule"):
+        run(other, RouterConfig(handover=1))
+    with pytest.raises(BadInput, match="handover must be below the 2"):
+        run(engine, RouterConfig(handover=2))
     with pytest.raises(BadInput, match="room in the window for the sink and one block"):
         run(make_engine("incremental", window=5, sink=3), RouterConfig())

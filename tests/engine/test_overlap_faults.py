@@ -26,11 +26,11 @@ class StoppedDrafter(WrappedGenerator):
         super().__init__(inner)
         self.left = at
 
-    def generate(self, history, span, noise, condition, given=()):
+    def generate(self, history, span, noise, condition, given=(), stop=None):
         self.left -= 1
         if self.left == -1:
             raise Stop
-        return super().generate(history, span, noise, condition, given)
+        return super().generate(history, span, noise, condition, given, stop)
 
 
 @pytest.mark.parametrize("pattern", ["raaaaaaaa", "rarararaa"])

@@ -73,7 +73,7 @@ def planned(engine: Engine, router: RouterConfig, **options: Any) -> Run:
     )
 
 
-UNFORCED: dict[str, Any] = {"force_first": False}
+UNFORCED: dict[str, Any] = {"forced_blocks": 0}
 ROLES_OF: list[tuple[RouterConfig, str, str]] = [
     (RouterConfig(), "", "dts"),
     (RouterConfig(**UNFORCED), "", "dts"),
@@ -216,7 +216,7 @@ def test_without_a_target_the_first_block_is_not_forced_and_the_run_says_so() ->
     assert found.notes == (NOT_FORCED,)
     made = list(found.blocks())
     assert [one.record.author for one in made] == ["drafter"] * 6
-    unforced = run(make_engine(), RouterConfig(policy="always-draft", force_first=False), blocks=6)
+    unforced = run(make_engine(), RouterConfig(policy="always-draft", forced_blocks=0), blocks=6)
     assert torch.equal(latents_of(made), latents_of(unforced))
 
 
@@ -225,7 +225,7 @@ def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
     draft = RouterConfig(policy="always-draft")
     no_target = without(make_engine(), "target", "scorer")
     assert planned(make_engine(), draft).notes == ()
-    assert planned(no_target, replace(draft, force_first=False)).notes == ()
+    assert planned(no_target, replace(draft, forced_blocks=0)).notes == ()
     assert planned(no_target, draft, given=clip).notes == ()
     assert planned(no_target, draft, directions="d.....").notes == ()
     assert planned(no_target, draft, directions=".d....").notes == (NOT_FORCED,)
@@ -263,7 +263,7 @@ def test_always_draft_without_a_target_is_the_drafters_own_video(policy: str, co
         ways["ahead"] = CPU if ahead else None
     engine = make_engine(policy)
     made = list(planned(without(engine, "target", "scorer"), RouterConfig(policy="always-draft"), **ways).blocks())
-    whole = run(make_engine(policy), RouterConfig(policy="always-draft", force_first=False), blocks=6)
+    whole = run(make_engine(policy), RouterConfig(policy="always-draft", forced_blocks=0), blocks=6)
     assert torch.equal(latents_of(made), latents_of(whole))
     assert engine.target.calls == ()
 
@@ -272,7 +272,7 @@ def test_always_draft_without_a_target_is_the_drafters_own_video(policy: str, co
 def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(policy: str, role: str) -> None:
     identities = Identities(drafter="one", target="two", codec="echo", scorer="")
     alone = replace(identities, **{role: ""})
-    router = RouterConfig(policy=policy, force_first=False)
+    router = RouterConfig(policy=policy, forced_blocks=0)
     store = Store()
     first = planned(without(make_engine(), role), router, reuse=Reuse(store=store, identities=alone))
     made = list(first.blocks())

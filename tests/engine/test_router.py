@@ -62,10 +62,10 @@ def test_the_first_block_is_the_targets_whatever_the_policy():
         assert foresee(config, 0, ()) == Decision(accepted=False, reason=Reason.FORCED)
 
 
-def test_without_force_first_the_policy_decides_on_block_0():
-    assert foresee(RouterConfig(force_first=False), 0, ()) is None
-    assert foresee(RouterConfig(policy="always-draft", force_first=False), 0, ()).accepted
-    assert not foresee(RouterConfig(policy="anchor-only", force_first=False), 0, ()).accepted
+def test_without_forced_blocks_the_policy_decides_on_block_0():
+    assert foresee(RouterConfig(forced_blocks=0), 0, ()) is None
+    assert foresee(RouterConfig(policy="always-draft", forced_blocks=0), 0, ()).accepted
+    assert not foresee(RouterConfig(policy="anchor-only", forced_blocks=0), 0, ()).accepted
 
 
 def test_policies_that_never_look():
@@ -93,7 +93,7 @@ def test_the_script_is_read_by_block_number():
 
 
 def test_certain_letters_are_decided_before_any_draft_and_the_others_are_not():
-    config = RouterConfig(policy="scripted", script="tdar", force_first=False)
+    config = RouterConfig(policy="scripted", script="tdar", forced_blocks=0)
     found = [foresee(config, i, ()) for i in range(4)]
     assert [one and (one.accepted, one.reason) for one in found] == [
         (False, Reason.UNJUDGED_TARGET),
@@ -115,7 +115,7 @@ def test_certain_letters_are_decided_before_any_draft_and_the_others_are_not():
         ({"policy": "scripted", "script": "tdtd"}, False),
         ({"policy": "scripted", "script": "tdad"}, True),
         ({"policy": "scripted", "script": "rddd"}, False),  # block 0 is forced
-        ({"policy": "scripted", "script": "rddd", "force_first": False}, True),
+        ({"policy": "scripted", "script": "rddd", "forced_blocks": 0}, True),
     ],
 )
 def test_a_scorer_is_needed_only_where_a_score_may_be_asked_for(settings, needed):
@@ -168,13 +168,13 @@ def test_percentile_at_its_ends():
     "settings, part",
     [
         ({"tau": math.nan}, "NaN"),
-        ({"policy": "rewrad"}, "reward, percentile"),
+        ({"policy": "rewrad"}, "reward, first, relative, percentile"),
         ({"aggregation": "max"}, "min, mean, quantile"),
         ({"rate": 1.5}, "rate must be a share from 0 to 1"),
         ({"quantile": -0.1}, "quantile must be a share from 0 to 1"),
         ({"draft_share": 72.0}, "draft_share must be a share from 0 to 1"),
         ({"bail_out": -1}, "bail_out must be 0"),
-        ({"repair_step": -1}, "repair_step must be 0"),
+        ({"handover": -1}, "handover must be 0"),
         ({"prior_std": 0.0}, "prior_std > 0"),
     ],
 )

@@ -34,10 +34,10 @@ def routers() -> dict[str, RouterConfig]:
         "percentile": RouterConfig(policy="percentile"),
         "random": RouterConfig(policy="random", rate=0.5),
         "anchor-only": RouterConfig(policy="anchor-only"),
-        "always-draft": RouterConfig(policy="always-draft", force_first=False),
+        "always-draft": RouterConfig(policy="always-draft", forced_blocks=0),
         "always-target": RouterConfig(policy="always-target"),
-        "repair": RouterConfig(tau=0.0, repair_step=1),
-        "first block judged": RouterConfig(tau=0.0, force_first=False),
+        "repair": RouterConfig(tau=0.0, handover=1),
+        "first block judged": RouterConfig(tau=0.0, forced_blocks=0),
     }
 
 

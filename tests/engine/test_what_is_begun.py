@@ -67,10 +67,10 @@ def test_beside_its_own_drafts_the_target_makes_nothing_that_is_not_taken():
 class BusyDrafter(WrappedGenerator):
     busy = False
 
-    def generate(self, history, span, noise, condition, given=()):
+    def generate(self, history, span, noise, condition, given=(), stop=None):
         self.busy = True
         try:
-            return super().generate(history, span, noise, condition, given)
+            return super().generate(history, span, noise, condition, given, stop)
         finally:
             self.busy = False
 
@@ -80,9 +80,9 @@ class LonelyTarget(WrappedGenerator):
         super().__init__(inner)
         self.drafter = drafter
 
-    def generate(self, history, span, noise, condition, given=()):
+    def generate(self, history, span, noise, condition, given=(), stop=None):
         assert not self.drafter.busy, "a draft that nobody will take is still being made"
-        return super().generate(history, span, noise, condition, given)
+        return super().generate(history, span, noise, condition, given, stop)
 
 
 class SlowNoise:
@@ -148,9 +148,9 @@ class CountedModel(WrappedGenerator):
         super().__init__(inner)
         self.begun = begun
 
-    def generate(self, history, span, noise, condition, given=()):
+    def generate(self, history, span, noise, condition, given=(), stop=None):
         self.begun.one_more()
-        return super().generate(history, span, noise, condition, given)
+        return super().generate(history, span, noise, condition, given, stop)
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ def make_video(
     unfinished = find_unfinished(folder, IDENTITY) if resume else None
     with staged_outputs(folder, unfinished) as staging:
         journal = Journal(staging.journal, IDENTITY)
-        return render(loaded, request, Beginning(width=16, height=16), conditions, staging, journal, on_block)
+        beginning = Beginning(width=16, height=16, router=request.router)
+        return render(loaded, request, beginning, conditions, staging, journal, on_block)
 
 
 def result(folder: Path, report: RunReport) -> tuple[Any, ...]:

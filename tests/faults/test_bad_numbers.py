@@ -69,7 +69,7 @@ def test_bad_latents_of_any_block_stop_the_run_and_name_block_and_model(policy: 
         fails(engine, RouterConfig(policy="always-target"), f"block {at} got NaN or infinity in its target latents")
         engine = make_engine(policy)
         spoil_model(engine, "drafter", at, BAD[bad])
-        router = RouterConfig(policy="always-draft", force_first=False)
+        router = RouterConfig(policy="always-draft", forced_blocks=0)
         fails(engine, router, f"block {at} got NaN or infinity in its drafter latents")
 
 

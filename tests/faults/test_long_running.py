@@ -33,7 +33,7 @@ ROUTERS = (
     RouterConfig(policy="percentile"),
     RouterConfig(policy="random", rate=0.5),
     RouterConfig(policy="anchor-only"),
-    scripted("rarararar", repair_step=1),
+    scripted("rarararar", handover=1),
 )
 MEGABYTE = 1 << 20
 

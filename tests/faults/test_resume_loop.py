@@ -28,7 +28,7 @@ ROUTERS = {
     "percentile": RouterConfig(policy="percentile", draft_share=0.5),
     "bail-out": scripted("raarraaaa", bail_out=2),
     "random": RouterConfig(policy="random", rate=0.5),
-    "repair": scripted("rarararar", repair_step=1),
+    "repair": scripted("rarararar", handover=1),
 }
 ROUTE_AFTER_CLIP = scripted("rrrarara")
 

@@ -50,7 +50,7 @@ def together(*tasks: Callable[[], Any]) -> list[Any]:
 def video(folder: Path, request: VideoRequest, policy: str) -> torch.Tensor:
     torch.set_num_threads(1)
     with staged_outputs(folder) as staging:
-        journal, size = Journal(staging.journal, IDENTITY), Beginning(width=16, height=16)
+        journal, size = Journal(staging.journal, IDENTITY), Beginning(width=16, height=16, router=request.router)
         render(make_loaded(policy), request, size, CONDITIONS, staging, journal, lambda _: None)
         return load_latents(staging.path(LATENTS)).latents
 

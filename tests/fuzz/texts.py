@@ -139,9 +139,9 @@ WORKFLOW: dict[str, dict[str, tuple[Any, ...]]] = {
         "seed": (0, 2**31),
         "draft_share": (0.72, 0, 1),
         "script": ("raaaaaaaa",),
-        "force_first": (True, False),
+        "forced_blocks": (1, 0),
         "bail_out": (0, 2),
-        "repair_step": (0, 1),
+        "handover": (0, 1),
     },
     "preset": {
         "preset": ("custom", "krea-14b"),

@@ -519,7 +519,7 @@ def test_a_list_of_prompts_that_was_stopped_goes_on_as_it_was_told(files: ModelF
 @pytest.mark.heavy
 def test_a_repaired_run_on_an_earlier_one_without_repair_can_be_resumed(base: list[str], tmp_path: Path) -> None:
     two = [*base, "--schedule", "1000,625"]
-    repaired = [*two, "--repair-step", "1"]
+    repaired = [*two, "--handover", "1"]
     made(tmp_path / "plain", two)
     stopped(tmp_path / "out", [*repaired, "--reuse", str(tmp_path / "plain")], 3)
     assert main([*repaired, "--output", str(tmp_path / "out"), "--resume"]) == 0
@@ -562,7 +562,7 @@ def test_the_note_on_re_used_blocks_names_those_that_were(
 @pytest.mark.heavy
 def test_nothing_is_predicted_from_blocks_that_were_found(base: list[str], tmp_path: Path) -> None:
     """With another gate text block 1 is scored anew, and so counts as made; its remake is found all the same."""
-    unforced = [*base, "--no-force-first", "--blocks", "2"]
+    unforced = [*base, "--forced-blocks", "0", "--blocks", "2"]
     made(tmp_path / "earlier", unforced)
     again = made(tmp_path / "again", [*unforced, "--gate-prompt", "ball", "--reuse", str(tmp_path / "earlier")])
     assert [block["target"]["denoising_passes"] for block in again[2]["blocks"]] == [0, 0]
@@ -587,7 +587,7 @@ def test_always_draft_needs_no_target_and_no_reward_model(base: list[str], tmp_p
     assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
     assert alone[2]["notes"][0] == "There is no target, so the first block was not forced."
     assert alone[2]["settings"]["target"] is None
-    beside = made(tmp_path / "beside", [*base, "--blocks", "2", "--policy", "always-draft", "--no-force-first"])
+    beside = made(tmp_path / "beside", [*base, "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"])
     assert alone[1] == beside[1]
 
 

@@ -182,7 +182,9 @@ def test_the_json_holds_bytes_seconds_and_their_sources(capsys):
     assert main(["plan", "--vram", "16", "8", "--json", "--width", "640", "--height", "352"]) == 0
     fits, small = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert set(fits["bytes"]) == {"draft", "decode", "score", "target"}
-    assert set(fits["seconds"]) == {"accepted", "rejected", "forced", "copying", "video"}
+    assert set(fits["seconds"]) == {
+        *("accepted", "unscored", "rejected", "first", "by_target", "copying", "video"),
+    }
     assert max(sum(step.values()) for step in fits["bytes"].values()) == fits["peak_bytes"]
     assert (fits["width"], fits["fits"], small["vram_gb"]) == (640, True, 8)
     assert "97.0 s" in fits["rates_source"]

@@ -60,7 +60,7 @@ def test_only_on_two_devices_does_the_overlap_save_time():
     assert serial == alone == apart
     assert both.accepted < serial.accepted < 2 * both.accepted
     assert both.rejected - both.accepted == pytest.approx(serial.rejected - serial.accepted)
-    assert both.forced == serial.forced
+    assert both.first == serial.first
 
 
 @pytest.mark.parametrize("layers, more", [("planes", 0.6 * GB), ("channels-last", 0)])

@@ -27,7 +27,7 @@ RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
 PROMPTS = held_out_prompts(6, seed=21)
 WAYS = {
     "target": RouterConfig(policy="always-target"),
-    "drafter": RouterConfig(policy="always-draft", force_first=False),
+    "drafter": RouterConfig(policy="always-draft", forced_blocks=0),
     "routed": RouterConfig(tau=0.0),
 }
 

@@ -136,7 +136,7 @@ def test_the_legend_explains_what_is_there_and_nothing_else() -> None:
 
 
 def test_no_scores_at_all_are_said_to_be_none() -> None:
-    drawn = drawn_scores(route(RouterConfig(policy="always-draft", force_first=False), [[0.0]] * 3))
+    drawn = drawn_scores(route(RouterConfig(policy="always-draft", forced_blocks=0), [[0.0]] * 3))
     assert (drawn.texts, drawn.legend, drawn.frames) == (["no block was scored"], [], [])
 
 

@@ -42,6 +42,7 @@ class Mistake:
 REPLAY = "engine/test_exactness.py::test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted"
 REUSE = "engine/test_reuse.py::"
 DIRECTIONS = "engine/test_directions.py::"
+HANDOVER = "engine/test_handover.py::"
 MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
@@ -151,7 +152,7 @@ MISTAKES = [
     Mistake(
         "the forced block is ignored",
         "engine/router.py",
-        "if config.force_first and index == 0:",
+        "if index < config.forced_blocks:",
         "if False:",
         "engine/test_counts.py::test_block_0_is_neither_drafted_nor_scored_in_committed_context",
     ),
@@ -220,10 +221,10 @@ MISTAKES = [
         REUSE + "test_another_gate_text_scores_the_same_drafts_anew",
     ),
     Mistake(
-        "a draft kept without its first estimates is taken for a repair",
+        "a draft kept without its first estimates is taken for a handover",
         "engine/reuse.py",
-        "kept is not None and len(kept) > self._steps and",
-        "kept is not None and",
+        "kept is None or len(kept) < least or",
+        "kept is None or",
         REUSE + "test_a_draft_that_was_kept_without_its_first_estimates_is_made_again_for_a_repair",
     ),
     Mistake(
@@ -236,8 +237,8 @@ MISTAKES = [
     Mistake(
         "a direction keeps a draft whose score is no number",
         "engine/router.py",
-        "if not bool(torch.isfinite(scores).all()):",
-        'if config.direction(index) != "a" and not bool(torch.isfinite(scores).all()):',
+        "if not all(map(math.isfinite, (*frame_scores, reference or 0.0))):",
+        'if config.direction(index) != "a" and not all(map(math.isfinite, (*frame_scores, reference or 0.0))):',
         DIRECTIONS + "test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_number",
     ),
     Mistake(
@@ -253,6 +254,48 @@ MISTAKES = [
         "take = (span.take,) if span.take > 1 else ()",
         "take = (span.take,)",
         DIRECTIONS + "test_take_1_is_the_noise_there_always_was",
+    ),
+    Mistake(
+        "the clip's first block is handed over",
+        "engine/router.py",
+        "return 0 if index < self.whole_blocks else self.handover",
+        "return self.handover",
+        HANDOVER + "test_block_0_stays_whole_unless_told_otherwise",
+    ),
+    Mistake(
+        "a block that is handed over is drafted whole",
+        "engine/speculate.py",
+        "stop = handover if decision and not decision.accepted else None",
+        "stop = None if handover else 0 if decision and not decision.accepted else None",
+        HANDOVER + "test_a_handover_of_k_saves_k_target_passes_a_block_and_costs_k_of_the_drafter",
+    ),
+    Mistake(
+        "a block is started ahead with all its steps, whatever is asked for",
+        "engine/overlap.py",
+        "self.stop == other.stop",
+        "True",
+        HANDOVER + "test_with_overlap_a_handover_is_the_same_bit_for_bit",
+    ),
+    Mistake(
+        "steps that are handed over have a name of their own",
+        "engine/reuse.py",
+        "self._keys.name(key, whole[:-1], whole[-1])",
+        'self._keys.name(key + " again", whole[:-1], whole[-1])',
+        REUSE + "test_a_block_given_to_the_target_takes_over_the_steps_of_its_rejected_draft",
+    ),
+    Mistake(
+        "the relative gate scores a kept draft's last frame again",
+        "engine/evidence.py",
+        "if past and past[-1].accepted and past[-1].scored and",
+        "if False and",
+        HANDOVER + "test_the_relative_gate_scores_one_frame_more_for_each_block_the_target_made",
+    ),
+    Mistake(
+        "the relative gate compares with the last frame under the prompt before",
+        "engine/evidence.py",
+        " and newest.gate_text == condition.gate_text:",
+        ":",
+        HANDOVER + "test_after_a_change_of_prompt_the_last_frame_is_scored_under_the_new_one",
     ),
     Mistake(
         "the blocks of a run that was killed are not found",

@@ -81,5 +81,7 @@ def _accepted(configuration: Configuration, scores: np.ndarray, draw: np.random.
     if policy == "anchor-only":
         return ~first
     if policy == "random":
-        return (draw.uniform(size=BLOCKS) < configuration.router.rate) & ~(first & configuration.router.force_first)
+        return (draw.uniform(size=BLOCKS) < configuration.router.rate) & ~(
+            first & bool(configuration.router.forced_blocks)
+        )
     return (scores >= configuration.router.tau) & ~first

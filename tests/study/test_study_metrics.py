@@ -99,9 +99,9 @@ def test_names_are_unique_and_say_what_they_are():
     assert by_name["reward-mean@-0.5"].router.aggregation == "mean"
     assert by_name["first@3"].router.script == "tttdddddd"
     assert by_name["every@4"].router.script == "tdddtdddt"
-    assert not by_name["random-open@0.5"].router.force_first
+    assert not by_name["random-open@0.5"].router.forced_blocks
     assert by_name["own@-0.7"].drafter_context == "own"
-    assert {c.router.repair_step for c in configurations if c.group == "repair"} == {1, 2, 3}
+    assert {c.router.handover for c in configurations if c.group == "repair"} == {1, 2, 3}
 
 
 def test_a_repair_leaves_the_target_a_step():

@@ -1,0 +1,96 @@
+"""How many blocks the target may make for a share of what target-only costs.
+
+Costs are predicted with the rates of one device for all machines, so that a budget asks for the same video
+everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ..causal_wan.schedule import get_schedule
+from ..engine.router import RouterConfig
+from ..errors import BadInput
+from .choose import BlockSeconds, plan
+from .request import PlanRequest
+
+# Enough for everything to stay where it is: the memory of a machine must not change the video.
+PLENTY = 10_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spending:
+    """What a budget buys: a router, and its predicted cost as a share of target-only's."""
+
+    router: RouterConfig
+    share: float
+    note: str
+
+
+def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending:
+    """Return the router that makes most of a budget: the run's first blocks by the target, all others drafted.
+
+    `budget`: a share of target-only's predicted seconds. `router`: keeps its other settings. `request`: the run.
+    Of the routes from the cheapest to target-only, the last one within the budget is chosen: one more block by the
+    target each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
+    Raises `BadInput` if the budget buys no route.
+    """
+    if not (math.isfinite(budget) and 0 < budget <= 1):
+        raise BadInput(
+            f"a budget must be a share of target-only's cost, above 0 and up to 1, but is {budget}; 0.4 is usual"
+        )
+    half = handover_of(request)
+    costs = {steps: _seconds(replace(request, router=RouterConfig(handover=steps))) for steps in range(half + 1)}
+    alone = _video(costs[0], request, request.blocks)
+    shares = {route: _video(costs[route[1]], request, route[0]) / alone for route in _routes(request, half)}
+    affordable = [route for route, share in shares.items() if share <= budget]
+    if not affordable:
+        least = math.ceil(100 * min(shares.values())) / 100
+        raise BadInput(
+            f"a budget of {budget:g} buys no video of {request.blocks} blocks: the cheapest route takes {least:g} "
+            "of target-only; give at least that, or choose the policy always-draft with no forced blocks"
+        )
+    blocks, steps = affordable[-1]
+    return Spending(
+        router=replace(router, policy="first", forced_blocks=request.given_blocks + blocks, handover=steps),
+        share=shares[blocks, steps],
+        note=_note(budget, blocks, request.blocks, steps, shares[blocks, steps]),
+    )
+
+
+def _routes(request: PlanRequest, half: int) -> tuple[tuple[int, int], ...]:
+    """Return routes as (blocks by the target, steps handed over), from the cheapest to target-only."""
+    # The clip's first block is the target's, and never handed over.
+    whole = 0 if request.given_blocks else 1
+    rising = [(blocks, half) for blocks in range(whole + 1, request.blocks + 1)]
+    every = [(request.blocks, steps) for steps in reversed(range(half))] if request.blocks > whole else []
+    return ((whole, 0), *rising, *every)
+
+
+def handover_of(request: PlanRequest) -> int:
+    """Return half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
+    drafter, target = (get_schedule(preset.schedule) for _, preset in request.models.values())
+    return len(target) // 2 if drafter == target else 0
+
+
+def _seconds(request: PlanRequest) -> BlockSeconds:
+    seconds = plan(PLENTY, request).seconds
+    assert seconds is not None, "everything fits in plenty"
+    return seconds
+
+
+def _video(seconds: BlockSeconds, request: PlanRequest, by_target: int) -> float:
+    """Return the seconds of a video whose first `by_target` blocks are the target's."""
+    first = 1 if by_target and not request.given_blocks else 0
+    later = (by_target - first) * seconds.by_target + (request.blocks - by_target) * seconds.unscored
+    return first * seconds.first + later
+
+
+def _note(budget: float, blocks: int, of: int, handover: int, share: float) -> str:
+    what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
+    steps = f", with {handover} steps of a block handed over" if handover else ""
+    return (
+        f"A budget of {budget:g} of target-only's cost: of {of} blocks the target makes {what}{steps}. "
+        f"Predicted: {share:.2f}."
+    )

@@ -1,0 +1,274 @@
+"""The first m blocks by the target, and blocks that the drafter begins and the target finishes.
+
+Bit for bit over tiny generators. *Catches* names the mistake that was planted to see the test fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from thinned import every_pair
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    BrightScorer,
+    condition,
+    frames_of,
+    latents_of,
+    make_engine,
+    make_noise,
+    run,
+    scripted,
+)
+
+from sdvg_core.engine.overlap import speculate_overlapped
+from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.errors import BadInput
+
+FOUR = {"schedule": "four-step"}
+CPU = torch.device("cpu")
+
+
+def first(m: int, **options: object) -> RouterConfig:
+    return RouterConfig(policy="first", forced_blocks=m, **options)
+
+
+def calls_of(model) -> list[int]:
+    return [index for index, _ in model.calls]
+
+
+def passes(emitted, who: str) -> list[int]:
+    works = [getattr(e.record, who) for e in emitted]
+    return [work.denoising_passes if work else 0 for work in works]
+
+
+# --- the first m blocks
+
+
+@every_pair("policy, m", POLICIES, (1, 2, 5, 9))
+def test_first_m_is_the_scripted_route_bit_for_bit(policy, m):
+    """Catches: a forced block that changes noise, context or decoder state."""
+    made = run(make_engine(policy), first(m))
+    script = run(make_engine(policy), scripted("t" * m + "d" * (9 - m)))
+    assert torch.equal(latents_of(made), latents_of(script))
+    assert torch.equal(frames_of(made), frames_of(script))
+    assert [e.record.decision.reason for e in made] == [Reason.FORCED] * m + [Reason.UNJUDGED_DRAFT] * (9 - m)
+
+
+@pytest.mark.parametrize("m", [0, 1, 4, 9])
+def test_first_m_makes_one_draft_for_each_other_block_and_no_score(m):
+    engine = replace(make_engine(), scorer=None)
+    run(engine, first(m))
+    assert calls_of(engine.target) == list(range(m))
+    assert calls_of(engine.drafter) == list(range(m, 9))
+    assert engine.codec.decodes == 9
+
+
+def test_first_1_is_anchor_only_and_first_0_is_draft_only():
+    anchor, drafts = RouterConfig(policy="anchor-only"), RouterConfig(policy="always-draft", forced_blocks=0)
+    for m, other in ((1, anchor), (0, drafts)):
+        assert torch.equal(latents_of(run(make_engine(), first(m))), latents_of(run(make_engine(), other)))
+
+
+def test_forced_blocks_hold_for_every_policy():
+    """Catches: a policy that is asked before the forced blocks are."""
+    for policy in ("reward", "relative", "percentile", "random", "always-draft", "always-target", "scripted"):
+        router = RouterConfig(policy=policy, tau=-100.0, rate=1.0, script="d" * 5, forced_blocks=3)
+        reasons = [e.record.decision.reason for e in run(make_engine(), router, blocks=5)]
+        assert reasons[:3] == [Reason.FORCED] * 3, policy
+        assert Reason.FORCED not in reasons[3:], policy
+
+
+# --- handover: the drafter begins, the target finishes
+
+
+@every_pair("policy, context, step", POLICIES, CONTEXTS, (1, 2, 3))
+def test_a_handover_is_bit_for_bit_a_repair_with_the_same_decisions(policy, context, step):
+    """Catches: another noise slot, another history, or a step too many or too few of either model."""
+    options = {"blocks": 6, "drafter_context": context}
+    handed = run(make_engine(policy, **FOUR), scripted("ttdtdt", handover=step), **options)
+    repaired = run(make_engine(policy, **FOUR), scripted("rrarar", handover=step), **options)
+    assert torch.equal(latents_of(handed), latents_of(repaired))
+    assert torch.equal(frames_of(handed), frames_of(repaired))
+    whole = run(make_engine(policy, **FOUR), scripted("ttdtdt"), **options)
+    assert not torch.equal(latents_of(handed), latents_of(whole))
+
+
+@every_pair("policy, context, step", POLICIES, CONTEXTS, (1, 2, 3))
+def test_a_handover_of_k_saves_k_target_passes_a_block_and_costs_k_of_the_drafter(policy, context, step):
+    """Catches: a draft made whole, decoded or scored for a block that is not the drafter's anyway."""
+    engine = replace(make_engine(policy, **FOUR), scorer=None)
+    emitted = run(engine, first(4, handover=step), blocks=6, drafter_context=context)
+    assert passes(emitted, "target") == [4, 4 - step, 4 - step, 4 - step, 0, 0]
+    assert [e.record.handover for e in emitted] == [0, step, step, step, 0, 0]
+    assert engine.codec.decodes == (6 if context == "committed" else 6 + own_decodes(policy))
+    if context == "committed":
+        assert passes(emitted, "draft") == [0, step, step, step, 4, 4]
+    else:  # its own video needs its own blocks whole
+        assert sum(passes(emitted, "draft")) == 6 * 4 + 3 * step
+
+
+def own_decodes(policy: str) -> int:
+    """With its own context, a drafter that looks at pixels has its own drafts decoded before it continues."""
+    return 5 if policy == "recompute" else 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_block_0_stays_whole_unless_told_otherwise(policy):
+    """Catches: the clip's first block handed over, which ruins it (published)."""
+    usual = run(make_engine(policy, **FOUR), first(3, handover=2), blocks=3)
+    assert passes(usual, "target") == [4, 2, 2]
+    every = run(make_engine(policy, **FOUR), first(3, handover=2, whole_blocks=0), blocks=3)
+    assert passes(every, "target") == [2, 2, 2]
+    later = run(make_engine(policy, **FOUR), first(3, handover=2, whole_blocks=2), blocks=3)
+    assert passes(later, "target") == [4, 4, 2]
+
+
+def test_a_rejected_block_0_stays_whole_too():
+    emitted = run(make_engine(**FOUR), scripted("rr", handover=2, forced_blocks=0), blocks=2)
+    assert passes(emitted, "target") == [4, 2]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_handover_to_the_drafters_own_weights_changes_nothing(policy):
+    """The trajectory is exact: a model that continues its own steps ends where it would have ended alone."""
+    engine = make_engine(policy, **FOUR)
+    twins = replace(engine, target=engine.drafter)
+    handed = latents_of(run(twins, RouterConfig(policy="always-target", handover=3), blocks=5))
+    alone = latents_of(run(twins, RouterConfig(policy="always-target"), blocks=5))
+    assert torch.equal(handed, alone)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_block_is_what_both_models_make_of_the_history_before_it(policy):
+    """Replay: the first steps by a fresh drafter, the rest by a fresh target, from the emitted history."""
+    emitted = run(make_engine(policy, **FOUR), first(5, handover=2), blocks=5)
+    history = emitted[0].timeline.history
+    for one in emitted[1:]:
+        fresh = make_engine(policy, **FOUR)
+        place = (history, one.block.span, make_noise(), PROMPT)
+        begun = fresh.drafter.generate(*place, stop=2)
+        assert len(begun.predictions) == begun.work.denoising_passes == 2
+        whole = fresh.drafter.generate(*place)
+        assert all(map(torch.equal, begun.predictions, whole.predictions))
+        again = fresh.target.generate(*place, begun.predictions).latents
+        assert torch.equal(again, one.block.latents)
+        history = one.timeline.history
+
+
+@every_pair(
+    "way, router",
+    [("recompute", "committed"), ("incremental", "committed"), ("incremental", "own")],
+    [
+        first(4, handover=2),
+        RouterConfig(tau=0.3, handover=2, forced_blocks=2),
+        RouterConfig(policy="always-target", handover=1),
+        RouterConfig(policy="relative", tau=-2.4, handover=1),
+        RouterConfig(policy="random", rate=0.5, handover=3),
+        RouterConfig(tau=2.0, bail_out=2, handover=2),
+    ],
+)
+def test_with_overlap_a_handover_is_the_same_bit_for_bit(way, router):
+    """Catches: a block begun ahead with another number of steps than it is asked for."""
+    policy, context = way
+    plain = run(make_engine(policy, undo=True, **FOUR), router, drafter_context=context)
+    spans = plan_spans(9, 3)
+    made = list(
+        speculate_overlapped(
+            make_engine(policy, undo=True, **FOUR),
+            router,
+            spans,
+            make_noise(),
+            lambda _: PROMPT,
+            device=CPU,
+            drafter_context=context,
+        )
+    )
+    assert torch.equal(latents_of(made), latents_of(plain))
+    assert [e.record.decision for e in made] == [e.record.decision for e in plain]
+    assert [e.record.handover for e in made] == [e.record.handover for e in plain]
+
+
+def test_a_bail_out_hands_over_the_blocks_it_gives_to_the_target():
+    emitted = run(make_engine(**FOUR), scripted("rrraa", bail_out=2, handover=1), blocks=5)
+    assert [e.record.decision.reason for e in emitted[3:]] == [Reason.BAILED_OUT] * 2
+    assert passes(emitted, "target") == [4, 3, 3, 3, 3]
+    assert passes(emitted, "draft") == [0, 4, 4, 1, 1]
+
+
+def test_a_handover_needs_both_models_and_one_schedule():
+    with pytest.raises(BadInput, match="handover must be below the 4 denoising steps"):
+        run(make_engine(**FOUR), first(2, handover=4))
+    engine = make_engine()
+    run(engine, first(1, handover=9), blocks=3)  # block 0 is whole, so nothing is handed over
+
+
+# --- the gate relative to the last committed frame
+
+
+def reasons_of(emitted) -> list[Reason]:
+    return [e.record.decision.reason for e in emitted]
+
+
+@pytest.mark.parametrize("tau", [-3.0, -2.6, -2.2, 0.0])
+def test_the_relative_gate_compares_the_worst_frame_with_the_frame_before_the_block(tau):
+    """Catches: the frame before of another block, of a rejected draft, or the first frame of the block before."""
+    engine = make_engine()
+    emitted = run(engine, RouterConfig(policy="relative", tau=tau))
+    scorer = BrightScorer()
+    for before, one in pairwise(emitted):
+        decision = one.record.decision
+        shown = float(scorer.score(before.frames, "")[-1])
+        assert decision.reference == pytest.approx(shown, abs=1e-5)
+        assert decision.threshold == decision.reference + tau
+        assert decision.accepted == (min(decision.frame_scores) >= shown + tau)
+    assert emitted[0].record.decision.reason is Reason.FORCED
+
+
+def test_the_relative_gate_scores_one_frame_more_for_each_block_the_target_made():
+    """Catches: the last frame of a kept draft scored again."""
+    engine = make_engine()
+    emitted = run(engine, RouterConfig(policy="relative", tau=-2.4))
+    after_target = sum(e.record.author == "target" for e in emitted[:-1])
+    assert 1 < after_target < 8
+    assert engine.scorer.calls == 8 + after_target
+
+
+def test_after_a_change_of_prompt_the_last_frame_is_scored_under_the_new_one():
+    """Catches: a score of one prompt compared with one of another."""
+    early, late = condition(1, "ball"), condition(2, "cube")
+    engine = make_engine()
+    run(
+        engine,
+        RouterConfig(policy="relative", tau=-100.0),
+        blocks=4,
+        condition_of=lambda i: early if i < 3 else late,
+    )
+    assert engine.scorer.prompts == ["ball", "ball", "ball", "cube", "cube"]
+
+
+def test_the_clips_first_block_has_nothing_to_be_compared_with():
+    emitted = run(make_engine(), RouterConfig(policy="relative", tau=-100.0, forced_blocks=0), blocks=3)
+    assert reasons_of(emitted) == [Reason.UNJUDGED_TARGET, Reason.REACHED, Reason.REACHED]
+
+
+def test_a_last_frame_without_a_finite_score_rejects():
+    class Odd(BrightScorer):
+        def score(self, frames, prompt):
+            found = super().score(frames, prompt)
+            return found * float("nan") if frames.shape[1] == 1 else found
+
+    engine = replace(make_engine(), scorer=Odd())
+    emitted = run(engine, RouterConfig(policy="relative", tau=-100.0), blocks=3)
+    assert reasons_of(emitted)[1:] == [Reason.NOT_FINITE, Reason.NOT_FINITE]
+
+
+def test_a_direction_is_not_compared_with_anything():
+    router = RouterConfig(policy="relative", tau=100.0, directions=".a.r")
+    emitted = run(make_engine(), router, blocks=4)
+    assert [e.record.decision.reference is None for e in emitted] == [True, True, False, True]

@@ -1,0 +1,134 @@
+"""What a share of target-only's cost buys, and what the plan says of routes that need no scores."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from sdvg_core.causal_wan.presets import get_preset
+from sdvg_core.cli import main
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.router_presets import ROUTER_PRESETS, router_preset
+from sdvg_core.errors import BadInput
+from sdvg_core.plan import PlanRequest, plan, spend
+from sdvg_core.plan.budget import handover_of
+from sdvg_core.plan.rates import H100
+from sdvg_core.plan.work import step_seconds
+
+FULL = PlanRequest()
+
+
+def seconds(router: RouterConfig, request: PlanRequest = FULL) -> float:
+    """By the plan itself, which asks the router for every block."""
+    return plan(10_000, replace(request, router=router)).seconds.video
+
+
+TARGET_ONLY = seconds(RouterConfig(policy="always-target"))
+
+
+@pytest.mark.parametrize("budget", [0.37, 0.4, 0.5, 0.65, 0.8, 0.9, 0.97, 1.0])
+def test_a_budget_is_kept_and_the_next_route_would_break_it(budget):
+    """Catches: a share of another total, a count of blocks that is one off, a handover that is counted as whole."""
+    bought = spend(budget, RouterConfig(), FULL)
+    router = bought.router
+    assert router.policy == "first"
+    assert bought.share == pytest.approx(seconds(router) / TARGET_ONLY)
+    assert bought.share <= budget
+    if router.forced_blocks < 9:
+        more = replace(router, forced_blocks=router.forced_blocks + 1, handover=2)
+    elif router.handover:
+        more = replace(router, handover=router.handover - 1)
+    else:
+        assert budget == 1.0
+        return
+    assert seconds(more) / TARGET_ONLY > budget
+
+
+def test_the_whole_budget_is_target_only_and_half_of_the_steps_come_first():
+    assert spend(1.0, RouterConfig(), FULL).router == RouterConfig(policy="first", forced_blocks=9)
+    assert spend(0.52, RouterConfig(), FULL).router == ROUTER_PRESETS["careful"]
+    assert spend(0.4, RouterConfig(seed=3), FULL).router.seed == 3, "other settings stay"
+    routes = [spend(share / 100, RouterConfig(), FULL).router for share in range(36, 101)]
+    assert [(r.forced_blocks, r.handover) for r in dict.fromkeys(routes)] == [
+        *((1, 0), *((m, 2) for m in range(2, 10)), (9, 1), (9, 0)),
+    ]
+
+
+def test_a_continued_clip_needs_no_anchor_and_its_own_first_block_may_be_handed_over():
+    bought = spend(0.4, RouterConfig(), replace(FULL, given_blocks=5))
+    assert bought.router.forced_blocks > 5
+    assert bought.share <= 0.4
+    cheapest = spend(0.3, RouterConfig(), replace(FULL, given_blocks=5)).router
+    assert (cheapest.forced_blocks, cheapest.handover) == (5, 0)
+
+
+def test_a_budget_that_buys_nothing_says_what_the_cheapest_route_takes():
+    with pytest.raises(BadInput, match=r"the cheapest route takes 0\.36 of target-only"):
+        spend(0.1, RouterConfig(), FULL)
+    for odd in (0.0, -1.0, 1.5, float("nan")):
+        with pytest.raises(BadInput, match="must be a share"):
+            spend(odd, RouterConfig(), FULL)
+
+
+def test_models_with_two_schedules_hand_nothing_over():
+    two_passes = replace(get_preset("krea-14b"), schedule="1000,625")
+    request = replace(FULL, target_preset=two_passes)
+    assert (handover_of(FULL), handover_of(request)) == (2, 0)
+    assert spend(0.8, RouterConfig(), request).router.handover == 0
+    assert step_seconds(request, fp8=False)["target"] < 0.6 * step_seconds(FULL, fp8=False)["target"]
+
+
+def test_a_machine_does_not_change_what_a_budget_buys():
+    """A shared workflow asks for the same video everywhere, so the memory at hand must not matter."""
+    assert spend(0.6, RouterConfig(), FULL) == spend(0.6, RouterConfig(), replace(FULL, pcie=1.0))
+
+
+def test_the_note_says_what_was_chosen():
+    assert spend(0.52, RouterConfig(), FULL).note == (
+        "A budget of 0.52 of target-only's cost: of 9 blocks the target makes the first 4 blocks, with 2 steps of "
+        "a block handed over. Predicted: 0.51."
+    )
+    least = spend(0.37, RouterConfig(), FULL).note
+    assert "the target makes the first block. Predicted" in least
+
+
+# --- what the plan says of them
+
+
+def test_a_handover_moves_its_steps_from_the_target_to_the_drafter():
+    handed = plan(80, replace(FULL, router=ROUTER_PRESETS["balanced"]))
+    step = step_seconds(FULL, fp8=False)
+    one_pass = step["target"] - step_seconds(replace(FULL, steps=3), fp8=False)["target"]
+    whole = step["target"] + step["decode"]
+    begun = step_seconds(handed.request, fp8=False)["drafter begins"]
+    assert handed.seconds.by_target == pytest.approx(whole - 2 * one_pass + begun)
+    assert begun < step["drafter"]
+    rejected = plan(80, replace(FULL, router=RouterConfig(handover=2))).seconds.rejected
+    assert rejected == pytest.approx(plan(80).seconds.rejected - 2 * one_pass)
+
+
+def test_a_route_without_scores_counts_none():
+    fast = plan(80, replace(FULL, router=ROUTER_PRESETS["fast"])).seconds
+    assert fast.video == pytest.approx(fast.first + 8 * fast.unscored)
+    assert fast.accepted == pytest.approx(fast.unscored + step_seconds(FULL, fp8=False)["score"])
+
+
+def test_presets_are_in_order_of_their_cost():
+    found = {name: seconds(router) / TARGET_ONLY for name, router in ROUTER_PRESETS.items()}
+    assert found["fast"] < found["balanced"] < found["careful"] < 1
+    with pytest.raises(BadInput, match="choose one of paper, fast, balanced, careful"):
+        router_preset("quick")
+
+
+def test_the_command_plans_presets_and_budgets(capsys):
+    assert main(["plan", "--vram", "80", "--preset", "balanced", "--json"]) == 0
+    balanced = json.loads(capsys.readouterr().out)
+    assert balanced["router"]["handover"] == 2
+    assert main(["plan", "--vram", "80", "--budget", "0.52"]) == 0
+    said = capsys.readouterr().out
+    assert "the target makes the first 4 blocks" in said
+    assert "drafted 2.8, by the target 7.1" in said
+    assert main(["plan", "--vram", "80", "--rates", "h100", "--forced-blocks", "3"]) == 0
+    assert H100.source[:4] in capsys.readouterr().out
