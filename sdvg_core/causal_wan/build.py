@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,14 +62,17 @@ def build_engine(
     before_pass: Callable[[str], None] = go_on,
     clock: Callable[[], float] | None = None,
     around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
+    target_schedule: str | None = None,
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
     `drafter`, `target`: one of them may be None if no block will ask for it. `overlap`: drafts may start on a
     guess, so the drafter keeps what it needs to go back one block. `before_pass`: called with "context" or
     "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits for each
-    one's device. `around_context`: wraps their context policies.
+    one's device. `around_context`: wraps their context policies. `target_schedule`: instead of its preset's.
     """
+    if target and target_schedule:
+        target = replace(target, preset=replace(target.preset, schedule=target_schedule))
     encoder = AnchorEncoder(codec.encode)
 
     def build(name: str, wan: Wan, *, undo: bool) -> CausalWanGenerator:

@@ -15,17 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..causal_wan.schedule import get_schedule
 from ..checkpoints.model_files import KNOWN_FILES
 from ..devices.device import check_device
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
-from ..pipeline.loading import check_models, encode_prompts
+from ..pipeline.loading import Checked, check_models, encode_prompts
+from ..plan.request import PlanRequest
 from ..pocket.grammar import parse
 from ..pocket.world import held_out_prompts
 from ..study.calibrate import calibrate
+from ..study.classes import read_classes
 from ..study.cluster import work_on_ray
 from ..study.compare import make_table
+from ..study.costs import Weights, pass_weights
 from ..study.equipment import WorkerOptions, open_equipment
 from ..study.memo import GIGABYTE
 from ..study.metrics import parse_external
@@ -38,6 +40,7 @@ from ..study.protocol import (
     POCKET_TAUS,
     TARGET_ONLY,
     Configuration,
+    every_route,
     pick,
     protocol,
 )
@@ -73,7 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("protocol", "the embedded models and their world, unless models are given")
     group.add_argument("--prompts", type=int, default=50, metavar="N", help="how many prompts (default 50)")
-    group.add_argument("--prompt-file", type=Path, help="prompts, one per line; the first N are used")
+    group.add_argument(
+        "--prompt-file",
+        type=Path,
+        help="prompts, one per line, perhaps with a class: '[animals] a dog runs'; the first N are used",
+    )
     group.add_argument("--seeds", type=int, nargs="+", default=[42], metavar="SEED", help="default 42")
     group.add_argument(
         "--configurations",
@@ -81,6 +88,12 @@ def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="only these; patterns work, as in 'reward-min@*'",
+    )
+    group.add_argument(
+        "--every-route",
+        action="store_true",
+        help="instead, make every route that leaves the target the first block, for the room above the first m: "
+        "2^(blocks - 1) videos a prompt, which share their beginnings",
     )
     group.add_argument("--tau", type=float, nargs="+", metavar="TAU", help="thresholds of the reward sweeps")
     group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames per video (default 9)")
@@ -193,12 +206,12 @@ def _job(options: argparse.Namespace) -> WorkerOptions:
 def _plan(options: argparse.Namespace, job: WorkerOptions) -> Plan:
     """Return what the study covers. Raises `BadInput` for prompts outside the pocket world."""
     if options.prompt_file:
-        prompts: Sequence[str] = [schedule.texts[0] for schedule in read_prompt_list(options.prompt_file)]
+        classes = read_classes(schedule.texts[0] for schedule in read_prompt_list(options.prompt_file))
     elif job.pocket:
-        prompts = held_out_prompts(options.prompts)
+        classes = {prompt: parse(prompt).relation or "alone" for prompt in held_out_prompts(options.prompts)}
     else:
         raise BadInput("the given models need prompts, but there are none; add --prompt-file FILE")
-    prompts = tuple(dict.fromkeys(prompts))[: options.prompts]
+    prompts = tuple(classes)[: options.prompts]
     if job.pocket:
         for prompt in prompts:
             parse(prompt)
@@ -207,17 +220,47 @@ def _plan(options: argparse.Namespace, job: WorkerOptions) -> Plan:
         seeds=tuple(dict.fromkeys(options.seeds)),
         configurations=_configurations(options, job),
         blocks=job.blocks,
-        gains=not (options.no_gains or options.calibrate),
+        gains=not (options.no_gains or options.calibrate or options.every_route),
+        weights=_weights(job),
+        classes={prompt: of for prompt, of in classes.items() if of},
     )
 
 
 def _configurations(options: argparse.Namespace, job: WorkerOptions) -> tuple[Configuration, ...]:
     taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
     checked = check_models(job.files, job.load)
-    steps = min(len(get_schedule(preset.schedule)) for preset in checked.presets if preset)
     scores = POCKET_SCORES if job.pocket else PAPER_SCORES
-    everything = protocol(job.blocks, taus, steps=steps, scores=scores)
+    if options.every_route:
+        return every_route(job.blocks)
+    everything = protocol(job.blocks, taus, timesteps=_timesteps(checked), scores=scores)
     return pick(everything, CALIBRATION if options.calibrate else options.configurations)
+
+
+def _timesteps(checked: Checked) -> tuple[float, ...]:
+    """Return the schedule that both models share; of two schedules the shorter, to which nothing is handed over."""
+    drafter, target = (shape.timesteps for shape in checked.shapes)
+    return target if drafter == target else min(drafter, target, key=len)[:1]
+
+
+def _weights(job: WorkerOptions) -> Weights:
+    """Return the cost of each pass: of the given models, or of the published pair for the embedded ones."""
+    if job.pocket:
+        return pass_weights(PlanRequest())
+    checked = check_models(job.files, job.load)
+    if not (checked.drafter and checked.target):
+        raise BadInput("a study compares two models, but one is missing; give a drafter and a target")
+    return pass_weights(
+        PlanRequest(
+            width=job.width,
+            height=job.height,
+            blocks=job.blocks,
+            drafter=checked.drafter.found.config,
+            target=checked.target.found.config,
+            drafter_preset=checked.drafter.preset,
+            target_preset=checked.target.preset,
+            vae_base=checked.vae.decoder_base,
+        )
+    )
 
 
 def _embed(job: WorkerOptions, texts: Iterable[str]) -> dict[str, Any]:

@@ -70,6 +70,25 @@ def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
     }
 
 
+def pass_seconds(request: PlanRequest) -> dict[str, float]:
+    """Return the seconds of one pass of each kind with a full context, of a decode, an encode and a score.
+
+    The names are those a report counts passes by (`report.run_report.Passes`); `scores` is one pixel frame's.
+    """
+    rates, tokens = request.rates, frame_tokens(request.width, request.height)
+    encode = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
+    seconds = {
+        "decodes": decode_operations(request) / rates.vae,
+        "encodes": encode / rates.vae,
+        "scores": SCORE_OPERATIONS / rates.scorer,
+    }
+    for role, (config, preset) in request.models.items():
+        context = context_operations(config, preset, tokens)
+        seconds[f"{role}_denoising"] = (block_operations(config, preset, 1, tokens) - context) / rates.transformer
+        seconds[f"{role}_context"] = context / context_passes(preset) / rates.transformer
+    return seconds
+
+
 def _generating(request: PlanRequest, role: str, steps: int, *, fp8: bool, first: bool = False) -> float:
     """Return the seconds in which a model makes some denoising steps of a block, and its context."""
     rates, (config, preset) = request.rates, request.models[role]

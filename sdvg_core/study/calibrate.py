@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import BadInput
-from .compare import Table, seconds
+from .compare import Table
+from .costs import seconds
 from .protocol import TARGET_ONLY, Configuration
 from .statistics import Array, Bootstrap, Interval, interval
 from .store import Record

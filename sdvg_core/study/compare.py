@@ -1,10 +1,10 @@
 """Compare rows, paired by prompt and seed.
 
-A configuration is compared with target-only and draft-only directly. A gate is compared with random routing at the
-same cost. The protected random configurations, with anchor-only and target-only as the ends, form a curve of mean
-quality over mean cost. It is interpolated between its two nearest points at the gate's own mean cost: the result of
-tossing a coin between those two rates. Every resample draws the same prompts for gate and curve, and interpolates
-again, so the interval includes the uncertainty of costs and qualities.
+A configuration is compared with target-only and draft-only directly, and with two curves of mean quality over mean
+cost at its own cost: the first m blocks by the target, and random routing that leaves it the first block. A curve
+is interpolated between its two nearest points: the result of tossing a coin between those two. Every resample
+draws the same prompts for configuration and curve, and interpolates again, so the interval includes the
+uncertainty of costs and qualities.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .protocol import ANCHOR_ONLY, TARGET_ONLY, Configuration
+from .costs import NumberOf
+from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
 from .statistics import Array, Bootstrap, Interval, interval
 from .store import Record
-
-NumberOf = Callable[[Record], float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,25 +59,23 @@ def make_table(rows: Sequence[Record], prompts: Sequence[str], seeds: Sequence[i
     return Table(tuple(prompts), tuple(seeds), arranged, Bootstrap(len(prompts)))
 
 
-def target_calls(row: Record) -> float:
-    """How many blocks the target generated."""
-    return float(row["target_calls"])
-
-
-def seconds(row: Record) -> float:
-    """How long the video took, as if nothing had been shared."""
-    return float(row["seconds"]["total"])
-
-
 def metric(name: str) -> NumberOf:
     """Return a function that reads a metric from a row."""
     return lambda row: float(row["metrics"][name])
 
 
-def random_curve(configurations: Sequence[Configuration]) -> tuple[str, ...]:
-    """Return the configurations that route at random, except for block 0."""
-    ends = [c.name for c in configurations if c.name in (TARGET_ONLY, ANCHOR_ONLY)]
-    return (*ends, *(c.name for c in configurations if c.group == "random"))
+CURVES: Mapping[str, tuple[str, ...]] = {
+    "first": (TARGET_ONLY, ANCHOR_ONLY, DRAFT_ONLY),
+    "random": (TARGET_ONLY, ANCHOR_ONLY),
+}
+"""The groups that others are compared with, each with its ends."""
+
+
+def curve_of(group: str, configurations: Sequence[Configuration]) -> tuple[str, ...]:
+    """Return the configurations of a curve: a group with its ends. Empty if the group was not run."""
+    members = tuple(c.name for c in configurations if c.group == group)
+    ends = tuple(c.name for c in configurations if c.name in CURVES[group])
+    return (*ends, *members) if members else ()
 
 
 def against_curve(

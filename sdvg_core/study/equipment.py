@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import device_clock
 from ..engine.noise import key
-from ..engine.parts import Engine, Scorer
+from ..engine.parts import BlockGenerator, Engine, Scorer
 from ..engine.router import RouterConfig
 from ..engine.run import Run, plan_run
 from ..engine.types import Condition
@@ -20,7 +20,7 @@ from ..pipeline.loading import check_models, load_models
 from ..pipeline.options import LoadOptions
 from .memo import GIGABYTE
 from .metrics import External, FrameJudge, Metric, Oracle, SeamChange
-from .protocol import Configuration
+from .protocol import Configuration, few_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class Equipment:
     """The parts of a run, and the metrics for its videos.
 
     `engine`: with a scorer, as every video is scored at the end. `width`, `height`: of the videos, in pixels.
-    `judge`: rates a frame; None outside the pocket world. `clock`: seconds; on an accelerator, one that waits for
-    the device.
+    `judge`: rates a frame; None outside the pocket world. `targets`: with other schedules, by these. `clock`:
+    seconds; on an accelerator, one that waits for the device.
     """
 
     engine: Engine
@@ -56,6 +56,7 @@ class Equipment:
     height: int
     metrics: tuple[Metric, ...] = ()
     judge: FrameJudge | None = None
+    targets: Mapping[str, BlockGenerator] = field(default_factory=dict)
     memo_bytes: float = GIGABYTE
     clock: Callable[[], float] = time.perf_counter
 
@@ -106,7 +107,9 @@ def open_equipment(options: WorkerOptions) -> Equipment:
     """
     if options.load.device == "cpu":
         torch.set_num_threads(1)
-    loaded = load_models(options.files, options.load, check_models(options.files, options.load))
+    checked = check_models(options.files, options.load)
+    loaded = load_models(options.files, options.load, checked)
+    few = few_steps(checked.shapes[1].timesteps)
     oracle = Oracle()
     optional = (oracle if options.pocket else None, options.external)
     return Equipment(
@@ -116,6 +119,7 @@ def open_equipment(options: WorkerOptions) -> Equipment:
         height=options.height,
         metrics=(SeamChange(), *(metric for metric in optional if metric)),
         judge=oracle if options.pocket else None,
+        targets={schedule: loaded.build(target_schedule=schedule).target for schedule in few},
         memo_bytes=options.memo_bytes,
         clock=device_clock(loaded.device, loaded.side),
     )

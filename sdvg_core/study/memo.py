@@ -110,17 +110,28 @@ class Sharing:
     """
 
     def __init__(
-        self, engine: Engine, limit: float = GIGABYTE, clock: Callable[[], float] = time.perf_counter
+        self,
+        engine: Engine,
+        limit: float = GIGABYTE,
+        clock: Callable[[], float] = time.perf_counter,
+        targets: Mapping[str, BlockGenerator] | None = None,
     ) -> None:
-        self._engine = engine
+        self._engine, self._targets = engine, targets or {}
         self._latents, self._pixels = Memo(float("inf") if limit else 0, clock), Memo(limit, clock)
 
-    def engine(self, ledger: Ledger) -> Engine:
-        """Return the engine for one run; its calls are counted in `ledger`."""
+    def engine(self, ledger: Ledger, target_schedule: str = "") -> Engine:
+        """Return the engine for one run; its calls are counted in `ledger`.
+
+        `target_schedule`: of the target's blocks after the clip's first one; its own if empty.
+        """
         scorer = self._engine.scorer
+        target: BlockGenerator = _SharedGenerator(self._engine.target, "target", self._latents, ledger)
+        if target_schedule:
+            few = self._targets[target_schedule]
+            target = _FirstWhole(target, _SharedGenerator(few, "target", self._latents, ledger, target_schedule))
         return Engine(
             drafter=_SharedGenerator(self._engine.drafter, "draft", self._latents, ledger),
-            target=_SharedGenerator(self._engine.target, "target", self._latents, ledger),
+            target=target,
             codec=_SharedCodec(self._engine.codec, self._pixels, ledger),
             scorer=_SharedScorer(scorer, self._pixels, ledger) if scorer else None,
         )
@@ -129,9 +140,9 @@ class Sharing:
 class _SharedGenerator(WrappedGenerator):
     """A generator that looks up its blocks by the committed blocks before them."""
 
-    def __init__(self, inner: BlockGenerator, kind: str, memo: Memo, ledger: Ledger) -> None:
+    def __init__(self, inner: BlockGenerator, kind: str, memo: Memo, ledger: Ledger, schedule: str = "") -> None:
         super().__init__(inner)
-        self._kind, self._memo, self._ledger = kind, memo, ledger
+        self._kind, self._memo, self._ledger, self._schedule = kind, memo, ledger, schedule
 
     def generate(
         self,
@@ -153,7 +164,29 @@ class _SharedGenerator(WrappedGenerator):
             span,
             len(given),
             stop,
+            self._schedule,
         )
+
+
+class _FirstWhole(WrappedGenerator):
+    """A target that makes the clip's first block with all its steps, and the others with another schedule."""
+
+    def __init__(self, whole: BlockGenerator, few: BlockGenerator) -> None:
+        super().__init__(few)
+        self._whole = whole
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+        stop: int | None = None,
+    ) -> Generated:
+        """Generate the block at `span`."""
+        model = self.inner if span.index else self._whole
+        return model.generate(history, span, noise, condition, given, stop)
 
 
 def _unseen(history: History) -> History:

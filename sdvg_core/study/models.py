@@ -15,6 +15,8 @@ from ..pocket.trained_set import pocket_options, trained_set
 from .equipment import WorkerOptions
 
 POCKET_SIZE = 64
+ROWS_VERSION = 2
+"""Rows of version 1 do not count passes."""
 
 
 def pocket_models(load: LoadOptions) -> tuple[ModelFiles, LoadOptions]:
@@ -40,5 +42,5 @@ def common_settings(options: WorkerOptions) -> dict[str, Any]:
         "size": [options.width, options.height],
         "oracle": options.pocket,
         "external": asdict(options.external) if options.external else None,
-        "versions": {"sdvg": __version__, "torch": torch.__version__},
+        "versions": {"sdvg": __version__, "torch": torch.__version__, "rows": ROWS_VERSION},
     }

@@ -1,4 +1,4 @@
-"""Quality against cost: the routers as curves, the fixed routes as points."""
+"""Quality against cost: routers as curves, fixed routes as points. And the room above the first m blocks."""
 
 from __future__ import annotations
 
@@ -23,51 +23,79 @@ class Look:
 
 
 LOOKS = {
+    "first": Look("first m blocks the target's", BLACK, "o", "-"),
+    "handover-2": Look("first m, 2 steps handed over", RED, "P", "-"),
+    "passes-2": Look("first m, the target in 2 passes", ORANGE, "X", "--"),
     "random": Look("random, block 0 the target's", GREY, "o", "-"),
     "random-open": Look("random, block 0 too", GREY, "X"),
     "reward-min": Look("reward, worst frame", BLUE, "o", "-"),
-    "reward-quantile": Look("reward, lower quartile", SKY, "^", "--"),
     "reward-mean": Look("reward, mean frame", GREEN, "s", "--"),
+    "relative": Look("worst frame against the last one", SKY, "^", "-"),
     "own": Look("worst frame, own drafts as context", PINK, "D"),
-    "repair": Look("worst frame, repaired after k steps", RED, "P"),
+    "repair": Look("worst frame, repaired after k steps", RED, "d"),
     "percentile": Look("percentile", ORANGE, "v"),
-    "first": Look("first m blocks the target's", BLACK, "<"),
     "every": Look("every n-th block the target's", BLACK, ">"),
 }
+ENDS_OF = {"first": ("target-only", "anchor-only", "draft-only"), "random": ("target-only", "anchor-only")}
 ENDS = ("target-only", "draft-only", "anchor-only")
 COSTS = {
+    "cost": "cost per video of the published pair, in target blocks",
     "target_calls": "target calls per video",
     "seconds": "seconds per video, computed alone",
 }
+TITLES = {"cost": "cost", "target_calls": "target calls", "seconds": "time"}
 
 
 def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
-    """Draw mean quality, with its interval, against mean cost: `target_calls` or `seconds`."""
+    """Draw mean quality, with its interval, against mean cost: a name of `COSTS`."""
     metric = summary["quality"]["metric"]
     configurations = {c["name"]: c for c in summary["configurations"]}
     ends = [configurations[name] for name in ENDS if name in configurations]
     groups = {group: [c for c in summary["configurations"] if c["group"] == group] for group in LOOKS}
     for group, look in LOOKS.items():
-        members = [*groups[group], *(_curve_ends(configurations) if group == "random" else ())]
+        members = [*groups[group], *(configurations[n] for n in ENDS_OF.get(group, ()) if n in configurations)]
         if groups[group]:
             _draw_group(axes, members, look, cost, metric)
     for end in ends:
         _draw_end(axes, end, cost, metric)
     _label_taus(axes, groups["reward-min"], cost, metric)
-    axes.set_title(f"Quality against {'target calls' if cost == 'target_calls' else 'time'}")
+    axes.set_title(f"Quality against {TITLES[cost]}")
     axes.set_xlabel(COSTS[cost])
     axes.set_ylabel(summary["quality"]["words"])
     axes.margins(x=0.12, y=0.1)
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
 
 
-def _curve_ends(configurations: Mapping[str, Numbers]) -> list[Numbers]:
-    return [configurations[name] for name in ("target-only", "anchor-only") if name in configurations]
+ROOM = {
+    "best": Look("best route of each video (hindsight)", GREEN, "^", "--"),
+    "first": Look("first m blocks the target's", BLACK, "o", "-"),
+    "fixed": Look("best fixed set of the other prompts", ORANGE, "s", "--"),
+    "random": Look("random", GREY, "o", "-"),
+}
+
+
+def draw_room(axes: Any, summary: Numbers) -> None:
+    """Draw what each number of target calls gives, over every route."""
+    calls = [at["calls"] for at in summary["room"]]
+    for name, look in ROOM.items():
+        values = [at[name] for at in summary["room"]]
+        axes.plot(
+            calls,
+            [value["value"] for value in values],
+            label=look.words,
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.line,
+        )
+    axes.set_title("The room above the first m blocks, over every route")
+    axes.set_xlabel(COSTS["target_calls"])
+    axes.set_ylabel(summary["quality"]["words"])
+    axes.legend(frameon=False, loc="best")
 
 
 def cost_of(configuration: Numbers, cost: str) -> Numbers:
     """Return the interval of a configuration's cost."""
-    found: Numbers = configuration["seconds"]["total"] if cost == "seconds" else configuration["target_calls"]
+    found: Numbers = configuration["seconds"]["total"] if cost == "seconds" else configuration[cost]
     return found
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..errors import BadInput
 from ..files.outputs import Staging
-from .plot_curves import draw_quality_against
+from .plot_curves import draw_quality_against, draw_room
 from .plot_gate import draw_acceptance, draw_gate, draw_scores, draw_seams
 
 Numbers = Mapping[str, Any]
@@ -41,14 +42,18 @@ def check_plots() -> None:
 
 def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
     """Draw every plot that has numbers into staged PNG files, and return their names."""
-    by_calls, by_time = "target_calls", "seconds"
+    routers = bool(summary["configurations"])
+    against = {"cost": "cost", "target_calls": "target_calls", "seconds": "time"}
     drawings: dict[str, tuple[bool, Callable[[Any], None]]] = {
-        "quality_against_target_calls.png": (True, lambda axes: draw_quality_against(axes, summary, by_calls)),
-        "quality_against_time.png": (True, lambda axes: draw_quality_against(axes, summary, by_time)),
+        **{
+            f"quality_against_{word}.png": (routers, partial(draw_quality_against, summary=summary, cost=cost))
+            for cost, word in against.items()
+        },
+        "room.png": (bool(summary["room"]), lambda axes: draw_room(axes, summary)),
         "acceptance_per_block.png": (_has(summary, "reward-min"), lambda axes: draw_acceptance(axes, summary)),
         "scores.png": (bool(gains), lambda axes: draw_scores(axes, summary, gains)),
         "gate.png": (bool(summary["gate"]), lambda axes: draw_gate(axes, summary, gains)),
-        "seams.png": (True, lambda axes: draw_seams(axes, summary)),
+        "seams.png": (routers, lambda axes: draw_seams(axes, summary)),
     }
     names = tuple(name for name, (known, _) in drawings.items() if known)
     for name in names:

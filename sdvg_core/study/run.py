@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
+from ..plan.request import PlanRequest
+from .costs import Weights, pass_weights
 from .protocol import Configuration
 from .store import GAIN_KEY, GAINS, ROW_KEY, ROWS, JsonLines, Record
 from .unit import Unit, pack
@@ -21,6 +23,8 @@ class Plan:
     """What a study covers: every prompt with every seed in every configuration.
 
     `gains`: also measure what the target would have gained on each of the `blocks` of the anchor-only video.
+    `weights`: the cost of each kind of pass, in target blocks (see `costs`). `classes`: the class of each prompt
+    that has one.
     """
 
     prompts: tuple[str, ...]
@@ -28,6 +32,8 @@ class Plan:
     configurations: tuple[Configuration, ...]
     blocks: int
     gains: bool = True
+    weights: Weights = field(default_factory=lambda: pass_weights(PlanRequest()))
+    classes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def pairs(self) -> tuple[tuple[str, int], ...]:

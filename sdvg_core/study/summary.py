@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .compare import Table, against_curve, make_table, metric, random_curve, seconds, target_calls
+from .classes import by_class
+from .compare import CURVES, Table, against_curve, curve_of, make_table, metric
+from .costs import costs_with, seconds
 from .gate import gate_correlations
-from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
+from .protocol import ANCHOR_ONLY, DRAFT_ONLY, ROUTE, TARGET_ONLY, Configuration
+from .room import room_above
 from .run import Notebook, Plan
 from .statistics import Interval, interval
 from .store import Record
@@ -26,8 +29,8 @@ SEAMS = {
     "seam_error": "seam error (levels of 255)",
     "seam_change": "extra change at block borders (levels of 255)",
 }
-COSTS = {"target_calls": target_calls, "seconds": seconds}
-BLIND = ("ends", "anchor", "random", "random-open")
+BLIND = ("ends", "anchor", ROUTE)
+"""Groups that are not compared with a curve: its ends, and routes that a curve is made of."""
 
 
 def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
@@ -44,8 +47,13 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
             "quality": {"metric": quality, "words": QUALITIES[quality]},
             "seams": {"metric": seams, "words": SEAMS[seams]},
             "configurations": [
-                _configuration(table, configuration, plan, names, quality) for configuration in plan.configurations
+                _configuration(table, configuration, plan, names, quality)
+                for configuration in plan.configurations
+                if configuration.group != ROUTE
             ],
+            "weights": dict(plan.weights),
+            "room": room_above(rows, plan, quality),
+            "classes": by_class(rows, plan, quality),
             "gate": gate_correlations(gains, plan.prompts),
             "sharing": _sharing(rows),
         }
@@ -56,15 +64,15 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
 def _configuration(
     table: Table, configuration: Configuration, plan: Plan, metrics: Sequence[str], quality: str
 ) -> dict[str, Any]:
-    name, bootstrap = configuration.name, table.bootstrap
+    name, bootstrap, costs = configuration.name, table.bootstrap, costs_with(plan.weights)
     accepted = bootstrap.means(table.per_prompt(name, lambda row: row["accepted"]))
     parts = {part: table.mean(name, _part(part)) for part in table.rows[name][plan.pairs[0]]["seconds"]}
     return {
         "name": name,
         "group": configuration.group,
-        "tau": configuration.router.tau if configuration.group.startswith(("reward", "own", "repair")) else None,
+        "tau": configuration.router.tau if configuration.router.policy in ("reward", "relative") else None,
         "metrics": {m: table.mean(name, metric(m)) for m in metrics},
-        "target_calls": table.mean(name, target_calls),
+        **{cost: table.mean(name, cost_of) for cost, cost_of in costs.items() if cost != "seconds"},
         "draft_calls": table.mean(name, lambda row: row["draft_calls"]),
         "draft_share": interval(accepted.mean(axis=1)),
         "accepted_per_block": [interval(block) for block in accepted.T],
@@ -76,10 +84,13 @@ def _configuration(
             for end in (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY)
             if end in table.rows and end != name
         },
-        "against_random_at_same": {
-            cost: against_curve(table, name, random_curve(plan.configurations), cost_of, metric(quality))
-            for cost, cost_of in COSTS.items()
-            if configuration.group not in BLIND
+        "at_same": {
+            curve: {
+                cost: against_curve(table, name, curve_of(curve, plan.configurations), cost_of, metric(quality))
+                for cost, cost_of in costs.items()
+            }
+            for curve in CURVES
+            if configuration.group not in (*BLIND, curve)
         },
     }
 

@@ -2,81 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from .gate import SCORES
+from .markdown import Numbers, markdown, percent, value_text, with_interval
+from .table_room import classes_text, room_text
 
-Numbers = Mapping[str, Any]
-COSTS = {"target_calls": "as many target calls", "seconds": "the same time"}
+COSTS = {"cost": "the same cost", "target_calls": "as many target calls", "seconds": "the same time"}
+CURVES = {"first": "the first m blocks by the target", "random": "random routing that leaves it the first block"}
 ENOUGH = 10
-GATES = ("reward-min", "reward-mean", "reward-quantile", "own", "repair", "percentile")
 
 
 def table_text(summary: Numbers) -> str:
     """Return the whole page."""
-    parts = (_opening(summary), _main_table(summary), _verdicts(summary), _matched_table(summary))
-    return "\n\n".join((*parts, _gate(summary), _time(summary), _saving(summary))) + "\n"
+    routers = (
+        (_main_table, _verdicts, _matched_table, classes_text, _gate, _time) if summary["configurations"] else ()
+    )
+    sections = (_opening, *routers, room_text, _saving)
+    return "\n\n".join(filter(None, (section(summary) for section in sections))) + "\n"
 
 
 def _opening(summary: Numbers) -> str:
     seeds = ", ".join(map(str, summary["seeds"]))
+    what = f"{len(summary['configurations'])} configurations" if summary["configurations"] else "every route"
     return (
-        f"# Study: {len(summary['configurations'])} configurations, {summary['prompts']} prompts, "
+        f"# Study: {what}, {summary['prompts']} prompts, "
         f"seeds {seeds}, {summary['blocks']} blocks\n\n"
         f"Quality: {summary['quality']['words']}; higher is better. In brackets: 95 % bootstrap intervals "
         "over prompts, paired by prompt and seed. *Gap* is how much of the way from draft-only to target-only a "
-        "configuration goes. *Drafts* is the share of all blocks that are the drafter's. Seconds are what a video "
-        f"would have taken alone."
+        "configuration goes. *Cost* counts every pass, decode and score as the published pair would pay for it, in "
+        "blocks that the target makes alone. *Drafts* is the share of all blocks that are the drafter's. Seconds "
+        "are what a video would have taken alone on this machine."
     )
 
 
 def _main_table(summary: Numbers) -> str:
     header = (
         "configuration", "quality", "minus target-only", "minus draft-only", "gap",
-        "target calls", "drafts", "seconds", "speed-up", summary["seams"]["words"],
+        "cost", "target calls", "drafts", "seconds", summary["seams"]["words"],
     )  # fmt: skip
-    return _markdown(header, [_main_row(c, summary) for c in summary["configurations"]])
+    return markdown(header, [_main_row(c, summary) for c in summary["configurations"]])
 
 
 def _main_row(configuration: Numbers, summary: Numbers) -> list[str]:
     metrics, against = configuration["metrics"], configuration["against"]
     return [
         configuration["name"],
-        _with_interval(metrics[summary["quality"]["metric"]]),
-        _with_interval(against.get("target-only"), sign="+"),
-        _with_interval(against.get("draft-only"), sign="+"),
-        _percent(configuration["share_of_gap"]),
-        _value(configuration["target_calls"], 2),
-        _percent(configuration["draft_share"]),
-        _value(configuration["seconds"]["total"], 2),
-        _value(configuration["speed_up"], 2),
-        _with_interval(metrics[summary["seams"]["metric"]]),
+        with_interval(metrics[summary["quality"]["metric"]]),
+        with_interval(against.get("target-only"), sign="+"),
+        with_interval(against.get("draft-only"), sign="+"),
+        percent(configuration["share_of_gap"]),
+        value_text(configuration["cost"], 2),
+        value_text(configuration["target_calls"], 2),
+        percent(configuration["draft_share"]),
+        value_text(configuration["seconds"]["total"], 2),
+        with_interval(metrics[summary["seams"]["metric"]]),
     ]
 
 
 def _verdicts(summary: Numbers) -> str:
-    lines = ["## Does the reward route better than chance?"]
+    title = "## Where do target calls pay?"
     if summary["prompts"] < ENOUGH:
-        return f"{lines[0]}\n\nThat takes at least {ENOUGH} prompts; intervals over fewer mean little."
-    for cost, words in COSTS.items():
-        gates = [c for c in summary["configurations"] if c["group"] in GATES]
-        found = {c["name"]: c["against_random_at_same"].get(cost) for c in gates}
-        lines.append(_verdict({name: value for name, value in found.items() if value}, words))
-    return "\n\n".join(lines)
+        return f"{title}\n\nThat takes at least {ENOUGH} prompts; intervals over fewer mean little."
+    return "\n\n".join((title, *(_verdict(summary, curve, cost) for curve in CURVES for cost in COSTS)))
 
 
-def _verdict(found: Mapping[str, Numbers], words: str) -> str:
+def _verdict(summary: Numbers, curve: str, cost: str) -> str:
+    known = {c["name"]: c["at_same"].get(curve, {}).get(cost) for c in summary["configurations"]}
+    found = {name: value for name, value in known.items() if value}
+    start = f"Against {CURVES[curve]}, at {COSTS[cost]}"
     if not found:
-        return f"At {words}: nothing to compare; it takes a gate, target-only, anchor-only and random@*."
+        return f"{start}: nothing to compare."
     better = [name for name, value in found.items() if value["low"] > 0]
     worse = [name for name, value in found.items() if value["high"] < 0]
     open_ones = len(found) - len(better) - len(worse)
     chance = len(found) * 0.025
     return (
-        f"At {words}, against random routing that also leaves block 0 to the target: "
-        f"{_listed(better)} better, {_listed(worse)} worse, and {open_ones} of {len(found)} cannot be told apart "
-        f"from it (the interval spans zero). By chance alone about {chance:.1f} of {len(found)} would seem better."
+        f"{start}: {_listed(better)} better, {_listed(worse)} worse, and {open_ones} of {len(found)} cannot be "
+        f"told apart from it (the interval spans zero). By chance alone about {chance:.1f} of {len(found)} would "
+        "seem better."
     )
 
 
@@ -86,20 +90,28 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"
 
 
+MATCHED = {
+    "first m, at the same cost": ("first", "cost"),
+    "first m, at as many target calls": ("first", "target_calls"),
+    "random, at as many target calls": ("random", "target_calls"),
+    "first m, at the same time": ("first", "seconds"),
+}
+
+
 def _matched_table(summary: Numbers) -> str:
     rows = [
-        [c["name"], *(_matched_cell(c["against_random_at_same"][cost]) for cost in COSTS)]
+        [c["name"], *(_matched_cell(c["at_same"].get(curve, {}).get(cost)) for curve, cost in MATCHED.values())]
         for c in summary["configurations"]
-        if c["against_random_at_same"]
+        if c["at_same"]
     ]
-    return _markdown(("quality minus random routing", *(f"at {words}" for words in COSTS.values())), rows)
+    return markdown(("quality minus that of", *MATCHED), rows)
 
 
 def _matched_cell(value: Numbers | None) -> str:
     if value is None:
         return "beyond the curve"
     word = "better" if value["low"] > 0 else "worse" if value["high"] < 0 else "open"
-    return f"{_with_interval(value, sign='+')} {word}"
+    return f"{with_interval(value, sign='+')} {word}"
 
 
 def _gate(summary: Numbers) -> str:
@@ -109,10 +121,10 @@ def _gate(summary: Numbers) -> str:
         return opening + "Not measured: it takes a metric for single frames, such as the pocket world's oracle."
     names = dict(zip(SCORES, ("worst frame's score", "mean score"), strict=True))
     cells = [
-        [names[score], *(_with_interval(gate[f"{score}_{name}"], sign="+") for name in ("pearson", "spearman"))]
+        [names[score], *(with_interval(gate[f"{score}_{name}"], sign="+") for name in ("pearson", "spearman"))]
         for score in SCORES
     ]
-    table = _markdown(("correlation with the target's gain", "Pearson", "Spearman"), cells)
+    table = markdown(("correlation with the target's gain", "Pearson", "Spearman"), cells)
     return (
         f"{opening}Over all blocks of the anchor-only videos, each generated by both models from the same history. "
         f"A useful gate is well below zero: a low score where the target gains much.\n\n{table}"
@@ -139,22 +151,3 @@ def _saving(summary: Numbers) -> str:
 
 def _calls(sharing: Numbers) -> list[tuple[str, int, int]]:
     return [(kind, count, sharing["made"].get(kind, 0)) for kind, count in sorted(sharing["asked"].items())]
-
-
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _with_interval(value: Numbers | None, sign: str = "") -> str:
-    if value is None:
-        return "-"
-    return f"{value['value']:{sign}.2f} [{value['low']:{sign}.2f}, {value['high']:{sign}.2f}]"
-
-
-def _value(value: Numbers | None, decimals: int) -> str:
-    return "-" if value is None else f"{value['value']:.{decimals}f}"
-
-
-def _percent(value: Numbers | None) -> str:
-    return "-" if value is None else f"{value['value']:.0%}"

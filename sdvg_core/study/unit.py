@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from statistics import fmean
 from typing import Any
@@ -19,6 +19,7 @@ from ..engine.speculate import Emitted
 from ..engine.types import Condition
 from ..report.fates import LETTERS, fate_of
 from ..report.record_json import SECONDS
+from ..report.run_report import RunReport
 from .equipment import Equipment, configured, scorer_of
 from .gains import measure_gains
 from .memo import Ledger, Sharing
@@ -55,12 +56,13 @@ def pack(embedding: Tensor) -> bytes:
 
 def run_unit(equipment: Equipment, unit: Unit) -> Iterator[tuple[str, Record]]:
     """Yield the rows as they are made, each with the name of its file."""
-    sharing = Sharing(equipment.engine, equipment.memo_bytes, equipment.clock)
+    sharing = Sharing(equipment.engine, equipment.memo_bytes, equipment.clock, equipment.targets)
     run = equipment.run(unit.condition, unit.seed)
     scorer = scorer_of(sharing.engine(Ledger()))
     for configuration in unit.configurations:
         ledger = Ledger()
-        emitted = list(configured(run, configuration, sharing.engine(ledger), ledger.time).blocks())
+        engine = sharing.engine(ledger, configuration.target_schedule)
+        emitted = list(configured(run, configuration, engine, ledger.time).blocks())
         rewards = [scorer.score(one.frames, unit.prompt) for one in emitted]
         row = {
             "configuration": configuration.name,
@@ -69,6 +71,7 @@ def run_unit(equipment: Equipment, unit: Unit) -> Iterator[tuple[str, Record]]:
             **_describe([one.record for one in emitted]),
             "target_calls": ledger.asked["target"],
             "draft_calls": ledger.asked["draft"],
+            "passes": _passes([one.record for one in emitted]),
             "metrics": {**_reward_metrics(rewards), **_measure(equipment, emitted, unit.prompt)},
             "latents_sha256": _hash(torch.cat([one.block.latents for one in emitted], dim=2)),
             "seconds": _seconds([one.record for one in emitted]),
@@ -89,6 +92,23 @@ def _describe(records: Sequence[BlockRecord]) -> Record:
         "worst_scores": [_finite(min(values)) if values else None for values in scores],
         "mean_scores": [_finite(fmean(values)) if values else None for values in scores],
     }
+
+
+def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:
+    """Return how many passes of each kind the video took, as if nothing were shared; `scores` are pixel frames.
+
+    Only the passes of a growing cache (context policy `incremental`) depend on what was asked before: a block from
+    the memo counts those of the row that made it.
+    """
+    counted = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0).passes
+    return {**asdict(counted), "scores": sum(map(scored_frames, (None, *records), records))}
+
+
+def scored_frames(before: BlockRecord | None, record: BlockRecord) -> int:
+    """Return how many pixel frames were scored for a block: its draft's, and the last one before it if need be."""
+    decision = record.decision
+    known = before is not None and before.decision.accepted and before.decision.scored
+    return len(decision.frame_scores) + (decision.reference is not None and not known)
 
 
 def _reward_metrics(rewards: Sequence[Tensor]) -> dict[str, float]:

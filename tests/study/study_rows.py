@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from sdvg_core.engine.router import SCORING
 from sdvg_core.study.protocol import Configuration, protocol
 from sdvg_core.study.run import Plan
 from sdvg_core.study.store import Record
 
 BLOCKS, SEEDS = 9, (1, 2)
 TAUS = (-1.0, -0.5, 0.0, 0.5, 1.0)
-CONFIGURATIONS = tuple(c for c in protocol(BLOCKS, TAUS) if c.group not in ("first", "every"))
+CONFIGURATIONS = tuple(c for c in protocol(BLOCKS, TAUS) if c.group != "every")
 
 
 def made_up_plan(prompts: int) -> Plan:
@@ -50,15 +51,19 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
     scores = np.random.default_rng([number, seed, 1]).normal(size=BLOCKS)
     scores[0] = np.nan
     draw = np.random.default_rng([number, seed, *configuration.name.encode()])
-    gate = router.policy in ("reward", "percentile") and configuration.group != "ends"
+    gate = router.policy in SCORING
     accepted = _accepted(configuration, scores, draw)
     target = int(BLOCKS - accepted.sum())
     quality = 20 + 3 * np.sin(number) + target + noise * draw.normal() + gate_bonus * gate
     seconds = {"draft": 1.0, "decode": 4.0, "score": 0.5, "target": float(target), "context": 0.2}
+    drafts = BLOCKS - 1 if gate else BLOCKS - target
+    passes = {"drafter_denoising": 4 * drafts, "drafter_context": drafts, "scores": 12 * drafts if gate else 0}
+    passes |= {"target_denoising": 4 * target, "target_context": target, "decodes": BLOCKS, "encodes": BLOCKS}
     return {
         "configuration": configuration.name,
         "prompt": prompt,
         "seed": seed,
+        "passes": passes,
         "route": "".join("a" if keep else "r" for keep in accepted),
         "accepted": accepted.tolist(),
         "worst_scores": [None if np.isnan(s) or not gate else float(s) for s in scores],
@@ -80,6 +85,8 @@ def _accepted(configuration: Configuration, scores: np.ndarray, draw: np.random.
         return np.ones(BLOCKS, dtype=bool)
     if policy == "anchor-only":
         return ~first
+    if policy == "first":
+        return np.arange(BLOCKS) >= configuration.router.forced_blocks
     if policy == "random":
         return (draw.uniform(size=BLOCKS) < configuration.router.rate) & ~(
             first & bool(configuration.router.forced_blocks)

@@ -25,7 +25,7 @@ from sdvg_core.study.workers import work_through
 BLOCKS = 5
 TAUS = (-2.0, 0.0, 2.0)
 PROMPTS = ("a red ball", "a blue box")
-EVERYTHING = protocol(BLOCKS, TAUS, steps=2)
+EVERYTHING = protocol(BLOCKS, TAUS, timesteps=(1000.0, 625.0))
 SOME = pick(EVERYTHING, ["target-only", "draft-only", "anchor-only", "reward-min@*", "random@0.6"])
 
 

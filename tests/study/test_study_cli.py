@@ -108,3 +108,19 @@ def test_a_prompt_outside_the_world_is_refused_with_its_grammar(tmp_path, capsys
     error = refused(capsys, "--output", str(tmp_path / "out"), "--no-plots", "--prompt-file", str(prompts))
     assert "'a whale sings' is outside the grammar" in error
     assert "PROMPT    =" in error
+
+
+def test_every_route_shows_the_room_above_the_first_m(tmp_path, capsys):
+    """Blocks that routes have in common are made once, and prompts of a file may have classes."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("[alone] a big red ball drifts up from the left over sand\n", encoding="utf-8")
+    asked = ["study", "--output", str(tmp_path / "out"), *SMALL, "--prompt-file", str(prompts), "--blocks", "3"]
+    assert main([*asked, "--every-route", "--no-plots", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [at["calls"] for at in found["room"]] == [1, 2, 3]
+    assert found["room"][1]["best"]["value"] >= found["room"][1]["first"]["value"]
+    assert found["classes"] == []
+    assert found["sharing"]["made"]["target"] == 1 + 1 + 2
+    assert "The room above the first m blocks" in (tmp_path / "out" / "table.md").read_text(encoding="utf-8")
+    assert main([*asked, "--every-route", "--blocks", "11"]) == 2
+    assert "ask for at most 10 blocks" in capsys.readouterr().err

@@ -7,11 +7,12 @@ import sys
 import pytest
 import torch
 
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import held_out_prompts, render
 from sdvg_core.study.metrics import Oracle, SeamChange, parse_external
-from sdvg_core.study.protocol import PAPER_TAUS, POCKET_TAUS, pick, protocol
+from sdvg_core.study.protocol import PAPER_TAUS, POCKET_TAUS, every_route, pick, protocol
 
 PROMPT = held_out_prompts(1)[0]
 FRAMES = torch.rand(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))
@@ -97,21 +98,35 @@ def test_names_are_unique_and_say_what_they_are():
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
     assert by_name["reward-mean@-0.5"].router.aggregation == "mean"
-    assert by_name["first@3"].router.script == "tttdddddd"
-    assert by_name["every@4"].router.script == "tdddtdddt"
+    assert by_name["first@3"].router == RouterConfig(policy="first", forced_blocks=3)
+    assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
+    assert by_name["passes-2@4"].target_schedule == "1000,625"
+    assert by_name["passes-1@9"].target_schedule == "1000"
+    assert by_name["relative@-0.5"].router == RouterConfig(policy="relative", tau=-0.5)
+    assert by_name["every@3"].router.script == "tddtddtdd"
     assert not by_name["random-open@0.5"].router.forced_blocks
     assert by_name["own@-0.7"].drafter_context == "own"
     assert {c.router.handover for c in configurations if c.group == "repair"} == {1, 2, 3}
 
 
 def test_a_repair_leaves_the_target_a_step():
-    assert [c.name for c in protocol(9, PAPER_TAUS, steps=2) if c.group == "repair"] == ["repair-1@-1"]
+    two = protocol(9, PAPER_TAUS, timesteps=(1000.0, 625.0))
+    assert [c.name for c in two if c.group == "repair"] == ["repair-1@-1"]
+    assert {c.group for c in two if c.group.startswith(("handover", "passes"))} == {"handover-1"}
+
+
+def test_every_route_is_there_once_and_leaves_the_target_the_first_block():
+    routes = every_route(4)
+    assert [c.router.script for c in routes] == ["tttt", "tttd", "ttdt", "ttdd", "tdtt", "tdtd", "tddt", "tddd"]
+    with pytest.raises(BadInput, match="1024 videos a prompt; ask for at most 10 blocks"):
+        every_route(11)
 
 
 def test_short_videos_have_no_route_that_is_another_by_name():
     names = {c.name for c in protocol(3, (0.0,))}
     assert "first@2" in names
     assert not {"first@3", "first@5", "every@3"} & names
+    assert "handover-2@3" in names
 
 
 def test_configurations_are_picked_by_name_and_pattern_in_the_protocols_order():

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
-from study_tiny import EVERYTHING, SOME, embedding, lasting, open_tiny_bench, plan, rows_of, unit
+from study_tiny import EVERYTHING, SOME, TAUS, embedding, lasting, open_tiny_bench, plan, rows_of, unit
 from tiny import BrightScorer, make_engine, make_noise
 
 from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Condition
-from sdvg_core.study.equipment import Equipment
+from sdvg_core.study.equipment import Equipment, configured
 from sdvg_core.study.memo import Ledger, Memo, Sharing
 from sdvg_core.study.protocol import protocol
 from sdvg_core.study.unit import _hash
@@ -24,6 +26,9 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
     """Catches a key that leaves out the history, the decoder's state, or what a repair was given."""
     shared = rows_of(open_tiny_bench(policy), unit())
     alone = [row for c in EVERYTHING for row in rows_of(open_tiny_bench(policy, memo_bytes=0), unit([c]))]
+    if policy == "incremental":  # whose context passes are those of the row that made a block
+        for row in (*shared, *alone):
+            del row["passes"]["drafter_context"], row["passes"]["target_context"]
     assert [lasting(row) for row in shared] == [lasting(row) for row in alone]
     assert len({row["latents_sha256"] for row in shared}) > len(shared) // 3
 
@@ -50,10 +55,37 @@ def test_a_row_is_the_video_that_the_loop_makes_without_any_memo():
 
 def test_a_fixed_route_gives_each_block_to_its_author_and_drafts_nothing_in_vain():
     rows = {row["configuration"]: row for row in rows_of(open_tiny_bench(), unit())}
-    assert rows["every@2"]["route"] == "Fdtdt"
-    assert rows["every@2"]["accepted"] == [False, True, False, True, False]
+    assert rows["every@3"]["route"] == "Fddtd"
+    assert rows["every@3"]["accepted"] == [False, True, True, False, True]
     assert rows["first@3"]["accepted"] == [False, False, False, True, True]
-    assert (rows["every@2"]["target_calls"], rows["every@2"]["draft_calls"]) == (3, 2)
+    assert (rows["every@3"]["target_calls"], rows["every@3"]["draft_calls"]) == (2, 3)
+    assert rows["handover-1@3"]["route"] == "FFFdd"
+
+
+def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
+    """Catches: the control's first block in few passes too, or a block taken from the target with all its steps."""
+    engine = make_engine(schedule="four-step")
+    few = make_engine(schedule="1000,625").target
+    bench = replace(open_tiny_bench(), engine=engine, targets={"1000,625": few})
+    wanted = [c for c in protocol(5, TAUS) if c.name in ("target-only", "passes-2@5", "first@3", "passes-2@3")]
+    rows = {row["configuration"]: row for row in rows_of(bench, unit(wanted))}
+    assert rows["target-only"]["passes"]["target_denoising"] == 20
+    assert rows["passes-2@5"]["passes"]["target_denoising"] == 4 + 4 * 2
+    assert rows["passes-2@3"]["passes"]["target_denoising"] == 4 + 2 * 2
+    assert rows["passes-2@3"]["passes"]["drafter_denoising"] == 2 * 4
+    condition = Condition(embedding("a red ball"), "a red ball", "a red ball")
+    run = replace(bench.run(condition, 7, RouterConfig(policy="first", forced_blocks=3)))
+    whole = next(iter(run.blocks()))
+    rest = few.generate(whole.timeline.history, run.spans[1], run.noise, condition).latents
+    alone = rows_of(replace(bench, memo_bytes=0), unit(wanted))
+    assert [lasting(row) for row in rows.values()] == [lasting(row) for row in alone]
+    emitted = list(
+        configured(
+            run, wanted[-1], Sharing(engine, targets=bench.targets).engine(Ledger(), "1000,625"), run.clock
+        ).blocks()
+    )
+    assert torch.equal(emitted[0].block.latents, whole.block.latents)
+    assert torch.equal(emitted[1].block.latents, rest)
 
 
 def test_what_is_known_is_not_made_again():
@@ -150,7 +182,7 @@ def test_gains_hold_both_models_blocks_after_the_same_history():
     gains = [record for file, record in run_unit(open_tiny_bench(), unit((), gains=True)) if file == "gains.jsonl"]
     assert [gain["block"] for gain in gains] == [1, 2, 3, 4]
     assert all(gain["target_quality"] != gain["draft_quality"] for gain in gains)
-    rows = rows_of(open_tiny_bench(), unit(protocol(5, (-1000.0, -999.0), steps=2)))
+    rows = rows_of(open_tiny_bench(), unit(protocol(5, (-1000.0, -999.0), timesteps=(1000.0, 625.0))))
     kept = next(row for row in rows if row["configuration"] == "reward-min@-1000")
     assert [gain["worst_score"] for gain in gains] == kept["worst_scores"][1:]
     assert plan().pairs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
@@ -10,9 +11,16 @@ import pytest
 from study_rows import CONFIGURATIONS, made_up_gains, made_up_plan, made_up_rows
 
 from sdvg_core.errors import BadInput
+from sdvg_core.plan import PlanRequest
+from sdvg_core.plan.work import step_seconds
 from sdvg_core.study.calibrate import calibrate
-from sdvg_core.study.compare import against_curve, make_table, metric, random_curve, seconds, target_calls
+from sdvg_core.study.classes import by_class, read_classes
+from sdvg_core.study.compare import against_curve, curve_of, make_table, metric
+from sdvg_core.study.costs import cost_with, pass_weights, seconds, target_calls
 from sdvg_core.study.gate import gate_correlations
+from sdvg_core.study.protocol import every_route
+from sdvg_core.study.room import room_above
+from sdvg_core.study.run import Plan
 from sdvg_core.study.statistics import Bootstrap, interval, pearson, ranks, spearman
 
 QUALITY = metric("quality")
@@ -81,7 +89,7 @@ def test_equal_values_share_a_rank():
 
 def test_a_gate_that_is_no_better_than_chance_spans_zero_at_the_same_cost(table):
     """Its quality is far above anchor-only's: only at the same cost is there nothing left of that."""
-    curve = random_curve(CONFIGURATIONS)
+    curve = curve_of("random", CONFIGURATIONS)
     assert set(curve) == {"target-only", "anchor-only", "random@0.2", "random@0.4", "random@0.6", "random@0.8"}
     for cost in (target_calls, seconds):
         found = against_curve(table, "reward-min@0", curve, cost, QUALITY)
@@ -92,7 +100,7 @@ def test_a_gate_that_is_no_better_than_chance_spans_zero_at_the_same_cost(table)
 
 def test_a_gate_that_is_better_than_chance_is_found_to_be_and_by_how_much():
     found = against_curve(
-        table_of(gate_bonus=0.5), "reward-min@0", random_curve(CONFIGURATIONS), target_calls, QUALITY
+        table_of(gate_bonus=0.5), "reward-min@0", curve_of("random", CONFIGURATIONS), target_calls, QUALITY
     )
     assert found.side == 1
     assert found.value == pytest.approx(0.5, abs=0.15)
@@ -102,6 +110,102 @@ def test_beyond_the_curve_there_is_nothing_to_compare_with(table):
     curve = ("random@0.4", "random@0.6")
     assert against_curve(table, "reward-min@-1", curve, target_calls, QUALITY) is None
     assert against_curve(table, "reward-min@-1", curve[:1], target_calls, QUALITY) is None
+
+
+def test_at_equal_cost_a_gate_pays_for_the_drafts_and_scores_it_throws_away(table):
+    """As good as the first m at as many target calls, it is worse at the same cost. Catches: passes not counted."""
+    curve = curve_of("first", CONFIGURATIONS)
+    assert set(curve) == {"target-only", "anchor-only", "draft-only", *(f"first@{m}" for m in range(2, 9))}
+    cost = cost_with(pass_weights(PlanRequest()))
+    assert against_curve(table, "reward-min@0", curve, target_calls, QUALITY).side == 0
+    assert against_curve(table, "reward-min@0", curve, cost, QUALITY).high < -0.5
+
+
+def test_a_block_of_the_target_alone_costs_one():
+    """Catches: a weight of another pass, or of another unit."""
+    weights = pass_weights(PlanRequest())
+    block = {"target_denoising": 4, "target_context": 1, "encodes": 1, "decodes": 1}
+    assert cost_with(weights)({"passes": block}) == pytest.approx(1)
+    step = step_seconds(PlanRequest(), fp8=False)
+    draft = {"drafter_denoising": 4, "drafter_context": 1, "encodes": 1, "decodes": 1, "scores": 12}
+    expected = (step["drafter"] + step["decode"] + step["score"]) / (step["target"] + step["decode"])
+    assert cost_with(weights)({"passes": draft}) == pytest.approx(expected)
+
+
+# --- every route
+
+
+def routes_of(prompts: int, quality_of) -> tuple[Plan, list]:
+    """Rows of every route of four blocks; `quality_of`: by number of the prompt, seed and script."""
+    names = tuple(f"prompt {i}" for i in range(prompts))
+    plan = Plan(prompts=names, seeds=(1, 2), configurations=every_route(4), blocks=4, gains=False)
+    rows = [
+        {
+            "configuration": c.name,
+            "prompt": prompt,
+            "seed": seed,
+            "metrics": {"quality": quality_of(i, seed, c.router.script)},
+        }
+        for c in plan.configurations
+        for i, prompt in enumerate(names)
+        for seed in plan.seeds
+    ]
+    return plan, rows
+
+
+def test_hindsight_gains_over_the_first_m_exactly_what_was_put_in():
+    """A target call gains 1 dB, in odd prompts 3; at the last block 0.5 more. Catches: a subset of other blocks."""
+    plan, rows = routes_of(
+        20, lambda i, seed, script: script.count("t") * (3 if i % 2 else 1) + 0.5 * (script[3] == "t")
+    )
+    room = {at["calls"]: at for at in room_above(rows, plan, "quality")}
+    assert set(room) == {1, 2, 3, 4}
+    two = room[2]
+    assert two["first"].value == pytest.approx(4.0)
+    assert two["random"].value == pytest.approx(4.0 + 0.5 / 3)
+    assert two["best_minus_first"].value == two["fixed_minus_first"].value == pytest.approx(0.5)
+    # At a mean of 2.5 calls, the odd prompts have all four and the even ones one.
+    assert two["uneven_first_minus_first"].value > 0.5
+    assert two["uneven_minus_first"].value >= two["uneven_first_minus_first"].value
+    assert room[1]["best_minus_first"].value == room[4]["best_minus_first"].value == 0
+
+
+def test_a_fixed_set_is_chosen_without_the_prompt_it_is_tried_on():
+    """Noise alone: in its own prompts the best set would gain, chosen on others it does not."""
+    draw = np.random.default_rng(0)
+    plan, rows = routes_of(40, lambda *_: draw.normal())
+    two = room_above(rows, plan, "quality")[1]
+    assert two["best_minus_first"].low > 0.5
+    assert two["fixed_minus_first"].low < 0 < two["fixed_minus_first"].high
+
+
+def test_without_every_route_there_is_no_room_to_speak_of():
+    plan, rows = routes_of(2, lambda *_: 0.0)
+    some = replace(plan, configurations=plan.configurations[:-1])
+    assert room_above(rows, some, "quality") == []
+
+
+# --- classes of prompts
+
+
+def test_classes_are_read_from_the_lines_of_a_file():
+    lines = ["[animals] a dog runs", "a car", "[ two words ]  a [red] ball", "[] x", "[open a box"]
+    assert read_classes(lines) == {
+        "a dog runs": "animals", "a car": None, "a [red] ball": "two words", "[] x": None, "[open a box": None,
+    }  # fmt: skip
+
+
+def test_acceptance_is_told_by_class():
+    plan = made_up_plan(12)
+    classes = {prompt: "even" if i % 2 == 0 else "odd" for i, prompt in enumerate(plan.prompts)}
+    rows = made_up_rows(plan)
+    found = by_class(rows, replace(plan, classes=classes), "quality")
+    assert [(of["class"], of["prompts"]) for of in found] == [("even", 6), ("odd", 6)]
+    for of, wanted in zip(found, ("even", "odd"), strict=True):
+        own = [r for r in rows if r["configuration"] == "reward-min@0" and classes[r["prompt"]] == wanted]
+        share = np.mean([np.mean(row["accepted"]) for row in own])
+        assert of["draft_share"]["reward-min@0"]["value"] == pytest.approx(share)
+    assert by_class(rows, plan, "quality") == []
 
 
 # --- the gate
