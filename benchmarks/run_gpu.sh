@@ -51,7 +51,7 @@ step same 270 "$python" -m benchmarks.same_on_gpu cuda --json
 step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --size 128x128 --dtype bfloat16 \
     --vae-dtype float16 --executions compiled+planes compiled+planes+overlap
 # The four targets, and ours against the authors' order of work.
-step routes 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 bail-out --repeats 3
+step routes 540 "${bench[@]}" --routes target-only anchor-only first=2+2 r=1 r=2 bail-out --repeats 3
 # The VAE's layers, as they are and compiled: look at the seconds of decoding.
 step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
     --executions ours channels-last planes compiled compiled+planes

@@ -11,17 +11,21 @@ from ..errors import BadInput
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
 # On the route `bail-out`, the target makes the rest after this many rejections in a row.
 BAIL_OUT_AFTER = 2
-DEFAULT = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
+DEFAULT = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """A route through a clip. `keeps`: for each block, whether the draft is kept."""
+    """A route through a clip. `keeps`: for each block, whether the draft is kept.
+
+    `handover`: steps the drafter makes of every block of the target's but the first.
+    """
 
     name: str
     policy: Policy
     keeps: tuple[bool, ...]
     bail_out: int = 0
+    handover: int = 0
 
     @property
     def routed(self) -> bool:
@@ -35,9 +39,12 @@ class Route:
 
     @property
     def limit(self) -> float | None:
-        """The speed-up over target-only if drafting and routing took no time; None if the target makes no block."""
+        """The speed-up over target-only if drafting and routing took no time; None if the target makes no block.
+
+        Also None with a handover: then a block of the target's has fewer passes.
+        """
         by_target = self.keeps.count(False)
-        return len(self.keeps) / by_target if by_target else None
+        return len(self.keeps) / by_target if by_target and not self.handover else None
 
     @property
     def script(self) -> str:
@@ -52,7 +59,8 @@ class Route:
             policy=self.policy,
             script=script,
             bail_out=self.bail_out,
-            forced_blocks=int(self.name != DRAFT_ONLY),
+            forced_blocks=self.keeps.count(False) if self.policy == "first" else int(self.name != DRAFT_ONLY),
+            handover=self.handover,
         )
 
 
@@ -66,6 +74,7 @@ def default_routes(blocks: int) -> tuple[Route, ...]:
 def parse_route(name: str, blocks: int) -> Route:
     """Return a route by name: target-only, draft-only, anchor-only, bail-out, or r=2 for two rejected blocks.
 
+    first=3 gives three blocks to the target without a verdict; first=3+2 hands over two steps of all but the first.
     Raises `BadInput` if a clip of this many blocks has no such route.
     """
     later = blocks - 1
@@ -78,9 +87,14 @@ def parse_route(name: str, blocks: int) -> Route:
     if name in fixed:
         policy, keeps, bail_out = fixed[name]
         return Route(name=name, policy=policy, keeps=keeps, bail_out=bail_out)
+    first = re.fullmatch(r"first=([1-9]\d{0,3})(?:\+(\d))?", name)
+    if first:
+        return _first(name, int(first[1]), int(first[2] or 0), blocks)
     found = re.fullmatch(r"r=(\d{1,4})", name)
     if found is None:
-        raise BadInput(f"the routes are {', '.join(fixed)} and r=N, but got {name!r}; choose one of them")
+        raise BadInput(
+            f"the routes are {', '.join(fixed)}, r=N and first=M or first=M+K, but got {name!r}; choose one of them"
+        )
     rejected = int(found[1])
     if rejected > later:
         raise BadInput(
@@ -89,6 +103,15 @@ def parse_route(name: str, blocks: int) -> Route:
         )
     remade = evenly(rejected, blocks)
     return Route(name=name, policy="scripted", keeps=tuple(i > 0 and i not in remade for i in range(blocks)))
+
+
+def _first(name: str, by_target: int, handover: int, blocks: int) -> Route:
+    if by_target > blocks:
+        raise BadInput(
+            f"the clip has {blocks} blocks, but got {name}; give the target fewer or ask for more blocks"
+        )
+    keeps = (False,) * by_target + (True,) * (blocks - by_target)
+    return Route(name=name, policy="first", keeps=keeps, handover=handover)
 
 
 def evenly(count: int, blocks: int) -> tuple[int, ...]:

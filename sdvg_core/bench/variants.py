@@ -150,8 +150,8 @@ class Case:
 
     @property
     def possible(self) -> bool:
-        """Whether the case exists: the authors have no bail-out."""
-        return not (self.variant.as_published and self.route.bail_out)
+        """Whether the case exists: the authors have no bail-out, and no policy `first`."""
+        return not (self.variant.as_published and (self.route.bail_out or self.route.policy == "first"))
 
     @property
     def router(self) -> RouterConfig:

@@ -48,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--routes",
         nargs="+",
         metavar="ROUTE",
-        help="target-only, draft-only, anchor-only, bail-out, or r=N: N rejected blocks (default: the usual ones)",
+        help="target-only, draft-only, anchor-only, bail-out, r=N: N rejected blocks, first=M or first=M+K: M "
+        "blocks by the target, K steps of each but the first handed over (default: the usual ones)",
     )
     parser.add_argument(
         "--executions",

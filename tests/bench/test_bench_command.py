@@ -59,7 +59,7 @@ def test_the_json_line_is_complete(printed):
     names = [(entry["route"], entry["execution"]) for entry in printed["cases"]]
     usual = [route.name for route in default_routes(3)]
     ours = [(name, "ours") for name in usual]
-    assert names == ours + [(name, "as-published") for name in usual if name != "bail-out"]
+    assert names == ours + [(name, "as-published") for name in usual if name not in ("bail-out", "first=2+2")]
     assert set(printed["conditions"]) == CONDITIONS
     assert set(printed["conditions"]["executions"]["ours"]) == {
         "schedule", "as_published", "attention", "compile", "overlap", "vae_layers",
@@ -83,7 +83,7 @@ def test_ratios_are_those_of_the_seconds_beside_them(printed):
         assert entry["ratio_to_target_only"] == seconds["target-only", execution] / seconds[name, execution]
         parts = sum(value for part, value in entry["seconds"].items() if part != "video")
         assert parts <= entry["seconds"]["video"]
-        if execution == "ours" and name != "bail-out":
+        if execution == "ours" and name not in ("bail-out", "first=2+2"):
             assert entry["ratio_to_as_published"] == seconds[name, "as-published"] / seconds[name, "ours"]
 
 

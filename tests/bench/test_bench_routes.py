@@ -10,6 +10,7 @@ from bench_parts import NINE
 from sdvg_core.bench.routes import default_routes, evenly, parse_route
 from sdvg_core.bench.variants import AS_PUBLISHED, OURS, cases, parse_variant
 from sdvg_core.devices.execution import Execution
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 
 
@@ -25,12 +26,21 @@ from sdvg_core.errors import BadInput
         ("r=4", "rarararar", 1.8),
         ("r=8", "rrrrrrrrr", 1.0),
         ("bail-out", "rrrrrrrrr", 1.0),
+        ("first=2", "rraaaaaaa", 4.5),
+        ("first=9+1", "rrrrrrrrr", None),
     ],
 )
 def test_routes_reject_as_many_blocks_as_their_name_says(name, script, limit):
     route = parse_route(name, NINE)
     assert route.script == script
     assert route.limit == limit
+
+
+def test_the_first_blocks_are_given_to_the_target_without_a_verdict():
+    """Catches: a draft scored for a block that is the target's anyway."""
+    route = parse_route("first=3+2", NINE)
+    assert route.router == RouterConfig(policy="first", forced_blocks=3, handover=2)
+    assert not route.router.needs_scorer
 
 
 @pytest.mark.parametrize("blocks", [2, 5, 9, 64])
@@ -49,6 +59,8 @@ def test_rejected_blocks_are_different_and_evenly_spread(blocks):
         ("r=9", "at most 8 can be rejected"),
         ("r=x", "the routes are target-only"),
         ("fast", "the routes are target-only"),
+        ("first=0", "the routes are target-only"),
+        ("first=10", "the clip has 9 blocks"),
     ],
 )
 def test_a_route_that_does_not_exist_is_refused(name, part):
@@ -58,7 +70,7 @@ def test_a_route_that_does_not_exist_is_refused(name, part):
 
 def test_a_short_clip_has_only_the_routes_that_fit_it():
     names = [route.name for route in default_routes(3)]
-    assert names == ["target-only", "draft-only", "anchor-only", "r=1", "r=2", "bail-out"]
+    assert names == ["target-only", "draft-only", "anchor-only", "first=2+2", "r=1", "r=2", "bail-out"]
 
 
 def test_an_execution_is_ours_and_all_the_marks_in_its_name():
@@ -72,8 +84,8 @@ def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     assert [parse_variant(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
 
 
-def test_the_authors_have_no_bail_out():
+def test_the_authors_have_no_bail_out_and_no_first_blocks():
     found = cases(default_routes(NINE), (OURS, AS_PUBLISHED))
     assert [c.route.name for c in found if c.variant is AS_PUBLISHED] == [
-        route.name for route in default_routes(NINE) if route.name != "bail-out"
+        route.name for route in default_routes(NINE) if route.name not in ("bail-out", "first=2+2")
     ]
