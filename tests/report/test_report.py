@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from sample_reports import SECONDS, of_every_reason, record, report, route
+from sample_reports import SECONDS, TARGET, of_every_reason, record, report, route
 
 import sdvg_core.report.run_report
 from sdvg_core.engine.records import BlockRecord, Seconds
@@ -151,6 +152,26 @@ def test_target_only_is_predicted_from_the_blocks_the_target_made() -> None:
     assert "from 1 of the blocks" in source
     assert predict_target_only([first, kept])[0] == pytest.approx(2 * 10.0)
     assert predict_target_only([kept]) is None
+
+
+def test_target_only_would_also_make_the_steps_that_were_handed_over() -> None:
+    """Catches: a speed-up that is too low by the steps the target did not make."""
+    half = replace(record(Decision(accepted=False, reason=Reason.UNJUDGED_TARGET), 1), handover=2)
+    half = replace(half, target=replace(TARGET, denoising_passes=2))
+    seconds, _ = predict_target_only([half])
+    assert seconds == pytest.approx(2 * SECONDS.target + TARGET.context_seconds + SECONDS.decode / half.decodes)
+
+
+def test_a_handover_and_a_reference_come_back_from_json() -> None:
+    decision = Decision(
+        accepted=True, reason=Reason.REACHED, score=-1.0, threshold=-1.5, reference=-0.5, frame_scores=(-1.0,)
+    )
+    written = report((decision,))
+    written = replace(written, blocks=(replace(written.blocks[0], handover=3),))
+    jsonschema.validate(written.as_dict(), SCHEMA)
+    again = report_from_dict(json.loads(written.to_json()))
+    assert (again.blocks[0].handover, again.blocks[0].decision.reference) == (3, -0.5)
+    assert "handed over 1" in summarise(written)
 
 
 def test_worst_block_passes_over_scores_that_are_not_finite() -> None:
