@@ -139,6 +139,7 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
         ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
         ["--target-context-frames", "6", "--schedule", "reference5"],
+        ["--policy", "relative", "--tau", "-0.5"],
     ],
     ids=lambda m: m[0].strip("-"),
 )
@@ -147,6 +148,39 @@ def test_every_option_makes_a_video(base, tmp_path, more):
     jsonschema.validate(report(tmp_path / "out"), SCHEMA)
     if "tiles" in more:
         assert any("tau" in note for note in report(tmp_path / "out")["notes"])
+
+
+def test_a_preset_sets_the_router_and_other_options_override_it(base, tmp_path):
+    four = ["--prompt", "a red ball", "--blocks", "3", "--schedule", "four-step"]
+    assert generate(base, tmp_path / "balanced", *four, "--preset", "balanced") == 0
+    made = report(tmp_path / "balanced")
+    assert [block["author"] for block in made["blocks"]] == ["target", "target", "drafter"]
+    assert [block["handover"] for block in made["blocks"]] == [0, 2, 0]
+    assert made["totals"]["passes"]["target_denoising"] == 4 + 2
+    assert made["settings"]["scorer"] == {"name": "none"}
+    assert (
+        generate(base, tmp_path / "more", *four, "--preset", "balanced", "--forced-blocks", "3", "--handover", "1")
+        == 0
+    )
+    assert [block["handover"] for block in report(tmp_path / "more")["blocks"]] == [0, 1, 1]
+
+
+def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):
+    """Another budget, another route; the same budget resumes and re-uses like any other setting."""
+    asked = ["--prompt", "a red ball", "--blocks", "4", "--budget"]
+    assert generate(base, tmp_path / "all", *asked, "1") == 0
+    whole = report(tmp_path / "all")
+    assert [block["author"] for block in whole["blocks"]] == ["target"] * 4
+    assert (
+        "A budget of 1 of target-only's cost: of 4 blocks the target makes the first 4 blocks" in whole["notes"][0]
+    )
+    assert "sdvg: A budget of 1 of" in capsys.readouterr().err
+    assert generate(base, tmp_path / "some", *asked, "0.99", "--reuse", str(tmp_path / "all")) == 0
+    some = report(tmp_path / "some")
+    assert some["settings"]["router"]["policy"] == "first"
+    assert 1 <= some["settings"]["router"]["forced_blocks"] <= 4
+    assert some["blocks"][0]["reused"]
+    assert generate(base, tmp_path / "some", *asked, "0.99", "--resume") == 0
 
 
 def test_an_interrupt_leaves_no_half_written_file(base, tmp_path, capsys, monkeypatch):
