@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .checkpoints.model_files import ModelFiles
     from .devices.execution import Execution
     from .engine.router import RouterConfig
+    from .engine.router_presets import router_preset
     from .errors import BadInput
     from .pipeline.options import LoadOptions, ModelOptions
     from .pipeline.request import VideoRequest
@@ -32,6 +33,7 @@ _HOMES = {
     "make_video": "pipeline.videos",
     "pocket_options": "pocket.trained_set",
     "read_report": "report.run_report",
+    "router_preset": "engine.router_presets",
     "trained_set": "pocket.trained_set",
 }
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "make_video",
     "pocket_options",
     "read_report",
+    "router_preset",
     "trained_set",
 ]
 

@@ -12,11 +12,8 @@ from dataclasses import dataclass, replace
 from ..causal_wan.schedule import get_schedule
 from ..engine.router import RouterConfig
 from ..errors import BadInput
-from .choose import BlockSeconds, plan
+from .choose import BlockSeconds, seconds_without_copying
 from .request import PlanRequest
-
-# Enough for everything to stay where it is: the memory of a machine must not change the video.
-PLENTY = 10_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +38,9 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
             f"a budget must be a share of target-only's cost, above 0 and up to 1, but is {budget}; 0.4 is usual"
         )
     half = handover_of(request)
-    costs = {steps: _seconds(replace(request, router=RouterConfig(handover=steps))) for steps in range(half + 1)}
+    # The memory of a machine must not change the video, so nothing is counted that is copied for lack of it.
+    routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
+    costs = {steps: seconds_without_copying(replace(request, router=of)) for steps, of in routers.items()}
     alone = _video(costs[0], request, request.blocks)
     shares = {route: _video(costs[route[1]], request, route[0]) / alone for route in _routes(request, half)}
     affordable = [route for route, share in shares.items() if share <= budget]
@@ -72,12 +71,6 @@ def handover_of(request: PlanRequest) -> int:
     """Return half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
     drafter, target = (get_schedule(preset.schedule) for _, preset in request.models.values())
     return len(target) // 2 if drafter == target else 0
-
-
-def _seconds(request: PlanRequest) -> BlockSeconds:
-    seconds = plan(PLENTY, request).seconds
-    assert seconds is not None, "everything fits in plenty"
-    return seconds
 
 
 def _video(seconds: BlockSeconds, request: PlanRequest, by_target: int) -> float:

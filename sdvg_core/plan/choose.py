@@ -139,6 +139,11 @@ def plan(vram: float, request: PlanRequest | None = None) -> Plan:
     return replace(smallest, would_fit=_smaller_size(vram, request))
 
 
+def seconds_without_copying(request: PlanRequest) -> BlockSeconds:
+    """Return the predicted seconds if everything stays on the device, whatever memory that takes."""
+    return _seconds(request, fp8=False, copying=0.0)
+
+
 def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
     sizes = {fp8: Sizes.of(request, fp8=fp8) for fp8 in (False, True)}
     found = []
@@ -160,8 +165,12 @@ def _worse(candidate: Plan) -> tuple[float, bool, int]:
 
 def _timed(candidate: Plan) -> Plan:
     request, setting = candidate.request, candidate.setting
-    step = step_seconds(request, fp8=setting.fp8)
     copying = copied_bytes(candidate.parts, candidate.sizes, setting) / (request.pcie * GB)
+    return replace(candidate, seconds=_seconds(request, fp8=setting.fp8, copying=copying))
+
+
+def _seconds(request: PlanRequest, *, fp8: bool, copying: float) -> BlockSeconds:
+    step = step_seconds(request, fp8=fp8)
     decode, judged = step["decode"], step["decode"] + step["score"]
     # With overlap, a draft is generated while another device decodes and scores the block before it.
     together = max if request.execution.overlap and request.side else add
@@ -176,7 +185,7 @@ def _timed(candidate: Plan) -> Plan:
         copying=copying,
         video=0.0,
     )
-    return replace(candidate, seconds=replace(seconds, video=_video(request, seconds, step, copying)))
+    return replace(seconds, video=_video(request, seconds, step, copying))
 
 
 def _video(request: PlanRequest, seconds: BlockSeconds, step: Mapping[str, float], copying: float) -> float:

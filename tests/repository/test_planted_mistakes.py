@@ -272,8 +272,8 @@ MISTAKES = [
     Mistake(
         "a block is started ahead with all its steps, whatever is asked for",
         "engine/overlap.py",
-        "self.stop == other.stop",
-        "True",
+        "self._condition_of(span.index), stop)",
+        "self._condition_of(span.index), None)",
         HANDOVER + "test_with_overlap_a_handover_is_the_same_bit_for_bit",
     ),
     Mistake(
