@@ -48,8 +48,10 @@ class QualityRouter(io.ComfyNode):
                     default=1,
                     min=0,
                     max=4096,
+                    advanced=True,
                     tooltip="The target generates the clip's first blocks, whatever the policy. Most of its quality "
-                    "comes from the first one. 0: the policy decides on that one too.",
+                    "comes from the first one. 0: the policy decides on that one too. Where there is target_blocks, "
+                    "set that; 'budget' chooses by itself.",
                 ),
                 io.Int.Input(
                     "bail_out",
@@ -68,7 +70,8 @@ class QualityRouter(io.ComfyNode):
                     advanced=True,
                     tooltip="Of a block that the target generates, the drafter makes this many denoising steps, and the "
                     "target continues from there. Faster, and closer to the draft. The clip's first block stays "
-                    "the target's alone. 0: the target makes all steps.",
+                    "the target's alone. 0: the target makes all steps. Where there is handover_steps, that counts; "
+                    "'budget' chooses by itself.",
                 ),
                 io.Combo.Input(
                     "crop",
@@ -144,7 +147,7 @@ def _policy_input() -> Any:
     )
     budget = io.Float.Input(
         "budget",
-        default=0.4,
+        default=0.5,
         min=0.01,
         max=1.0,
         step=0.01,
@@ -172,7 +175,7 @@ def _policy_input() -> Any:
     return io.DynamicCombo.Input(
         "policy",
         tooltip="Which model makes a block. 'reward' is the paper's policy. 'fast', 'balanced' and 'careful' let the "
-        "target make the first blocks and need no scorer: predicted 0.35, 0.40 and 0.51 of what the target alone would "
+        "target make the first blocks and need no scorer: predicted 0.35, 0.41 and 0.51 of what the target alone would "
         "cost at 832x480, the paper's 0.56. 'budget' chooses their numbers for a share of that cost.",
         options=[
             io.DynamicCombo.Option("reward", [tau, aggregation, quantile]),

@@ -24,7 +24,7 @@ from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.route import Route, plan_route
 from ...sdvg_core.engine.run import Run, plan_run
 from ...sdvg_core.engine.size import check_given_shape, check_size
-from ...sdvg_core.engine.spans import spans_of_clip
+from ...sdvg_core.engine.spans import blocks_before
 from ...sdvg_core.engine.speculate import Emitted
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan import spend
@@ -104,8 +104,8 @@ def _within_budget(job: Job) -> tuple[Job, tuple[str, ...]]:
     models = {role: (patcher, _preset(job, role)) for role, patcher in job.models.items()}
     size = {"width": job.width, "height": job.height, "blocks": job.blocks}
     request = plan_request(models, job.vae, None, job.execution, **size)
-    given = spans_of_clip(_given_frames(job), request.block_frames)
-    bought = spend(job.router.budget, job.router.config, replace(request, given_blocks=len(given)))
+    given = blocks_before(_given_frames(job), request.block_frames)
+    bought = spend(job.router.budget, job.router.config, replace(request, given_blocks=given))
     return replace(job, router=replace(job.router, config=bought.router, budget=None)), (bought.note,)
 
 

@@ -21,8 +21,13 @@ def plan_spans(
     the same noise, as one made in a single run. A start image is one latent frame before block 0.
     """
     check_blocks(blocks)
-    first, takes = start // block_frames, takes or {}
+    first, takes = blocks_before(start, block_frames), takes or {}
     return tuple(Span(first + i, start + i * block_frames, block_frames, takes.get(i, 1)) for i in range(blocks))
+
+
+def blocks_before(frames: int, block_frames: int) -> int:
+    """Return how many blocks an existing clip has, and so the number of the next one. A start image has none."""
+    return frames // block_frames
 
 
 def check_blocks(blocks: int) -> None:

@@ -14,7 +14,7 @@ from ..engine.roles import Roles
 from ..engine.route import Route, plan_route
 from ..engine.router import RouterConfig
 from ..engine.size import check_given, check_size
-from ..engine.spans import check_blocks, spans_of_clip
+from ..engine.spans import blocks_before, check_blocks
 from ..engine.speculate import DrafterContext
 from ..errors import BadInput
 from ..files.images import read_image
@@ -144,7 +144,7 @@ def _within_budget(
             drafter_preset=drafter.preset,
             target_preset=target.preset,
             vae_base=checked.vae.decoder_base,
-            given_blocks=len(spans_of_clip(given_frames, target.preset.block_frames)),
+            given_blocks=blocks_before(given_frames, target.preset.block_frames),
         ),
     )
     return bought.router, (bought.note,)

@@ -35,7 +35,7 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     """
     if not (math.isfinite(budget) and 0 < budget <= 1):
         raise BadInput(
-            f"a budget must be a share of target-only's cost, above 0 and up to 1, but is {budget}; 0.4 is usual"
+            f"a budget must be a share of target-only's cost, above 0 and up to 1, but is {budget}; 0.5 is usual"
         )
     half = handover_of(request)
     # The memory of a machine must not change the video, so nothing is counted that is copied for lack of it.

@@ -112,6 +112,16 @@ def test_a_start_image_is_the_first_frame(base, tmp_path):
     assert pixel_frames(tmp_path / "out") == 1 + 12
 
 
+def test_a_budget_counts_no_block_for_a_start_image(base, tmp_path):
+    """Catches: the picture counted as a block of the clip, and one block more by the target than was bought."""
+    Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / "red.png")
+    more = ["--prompt", "a ball", "--blocks", "3", "--budget", "0.98", "--start-image", str(tmp_path / "red.png")]
+    assert generate(base, tmp_path / "out", *more) == 0
+    made = report(tmp_path / "out")
+    assert [b["author"] for b in made["blocks"]] == ["target", "drafter", "drafter"]
+    assert any("of 3 blocks the target makes the first block." in note for note in made["notes"])
+
+
 def test_a_change_of_prompt_at_a_block_leaves_earlier_blocks_bit_identical(base, clip, tmp_path):
     (tmp_path / "prompts.txt").write_text("1: a red ball\n\n4: a blue cube\n", encoding="utf-8")
     more = ["--blocks", "4", "--policy", "scripted", "--script", "rarara", "--prompt-in-report"]

@@ -34,7 +34,9 @@ TINY = {
     "wan_2.1_vae.safetensors": "tiny_wan_2.1_vae.safetensors",
     "ImageReward.pt": "TinyImageReward.pt",
 }
-SMALL = {"width": 64, "height": 64, "blocks": 2}
+# A tiny drafter costs almost what its target does: less would buy no video.
+SMALL = {"width": 64, "height": 64, "blocks": 2, "policy.budget": 0.98}
+SMALLER = ("SDVGSpeculativeSampler", "SDVGQualityRouter")
 # Pixel frames: a block shows 12, a clip's first 9; a start image shows one and leaves 12 for every block.
 FRAMES = {"sdvg_continue_and_image": 1 + 4 * 12}
 TEXT, TEXT_NODES = "PrimitiveStringMultiline", ("CLIPLoader", "SelectCLIPDevice")
@@ -75,8 +77,10 @@ def with_tiny_models(workflow: dict[str, Any], renamed: dict[str, str] = TINY) -
         node["widgets_values"] = [renamed.get(v, v) if isinstance(v, str) else v for v in values]
         if node["type"] == TEXT:
             node["widgets_values"] = [DEFAULT_PROMPT]
-        if node["type"] == "SDVGSpeculativeSampler":
-            node["widgets_values"] = [SMALL.get(n, v) for n, v in zip(names(node), values, strict=True)]
+        if node["type"] in SMALLER:
+            node["widgets_values"] = [
+                SMALL.get(n, v) for n, v in zip(names(node), node["widgets_values"], strict=True)
+            ]
     return workflow
 
 
@@ -111,7 +115,9 @@ def api_with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
         if kind == "SDVGSpeculativeSampler":
             source = prompt[inputs["positive"][0]]["class_type"]
             slot = POCKET_CONDITIONING if source == "CLIPTextEncode" else inputs["positive"][1]
-            inputs |= {**SMALL, "positive": [inputs["positive"][0], slot]}
+            inputs |= {"positive": [inputs["positive"][0], slot]}
+        if kind in SMALLER:
+            inputs |= {name: value for name, value in SMALL.items() if name in inputs}
         inputs = {name: TINY.get(v, v) if isinstance(v, str) else v for name, v in inputs.items()}
         small[key] = {"class_type": kind, "inputs": inputs}
     return small
@@ -281,7 +287,7 @@ def test_the_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(serve
     nodes = {node["id"]: node for node in workflow["nodes"]}
     app = workflow["extra"]["linearData"]
     assert workflow["extra"]["linearMode"]
-    assert [name for _, name in app["inputs"]] == ["value", "policy.tau", "blocks", "seed"]
+    assert [name for _, name in app["inputs"]] == ["value", "policy.target_blocks", "blocks", "seed"]
     assert all(name in names(nodes[id_]) for id_, name in app["inputs"])
     known = server.ask("/object_info")
     assert [nodes[id_]["type"] for id_ in app["outputs"]] == ["SaveVideo", "SDVGRouteReport"]

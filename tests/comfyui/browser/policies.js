@@ -1,0 +1,56 @@
+// What the Quality Router shows when one policy after the other is chosen on it, each with its first number changed.
+//
+//     NODE_PATH=folder/with/playwright-core node policies.js OPTIONS        (see page.js)
+//
+// Further options: `policies`: their names, in order; `shots`: a folder for a picture of each, if wanted.
+const path = require("node:path");
+const { main } = require("./page.js");
+
+main(async (page, options) => {
+  await page.evaluate(make);
+  const shown = [];
+  for (const [number, name] of options.policies.entries()) {
+    await page.evaluate(choose, name);
+    await page.waitForTimeout(600);
+    shown.push(await page.evaluate(look));
+    const clip = { x: 140, y: 110, width: 420, height: 360 };
+    if (options.shots) await page.screenshot({ path: path.join(options.shots, `${number}_${name}.png`), clip });
+    await page.evaluate(spoil);
+  }
+  return { shown };
+});
+
+function make() {
+  const { app, LiteGraph } = window;
+  app.graph.clear();
+  const node = LiteGraph.createNode("SDVGQualityRouter");
+  app.graph.add(node);
+  node.pos = [0, 0];
+  node.setSize([400, node.computeSize()[1]]);
+  app.canvas.ds.scale = 1;
+  app.canvas.ds.offset = [150, 150];
+}
+
+function choose(name) {
+  const [node] = window.app.graph.nodes;
+  const policy = node.widgets.find((widget) => widget.name === "policy");
+  policy.value = name;
+  policy.callback?.(name);
+  window.app.canvas.setDirty(true, true);
+}
+
+function look() {
+  const [node] = window.app.graph.nodes;
+  const labels = [...document.querySelectorAll(`[data-node-id="${node.id}"] *`)]
+    .filter((element) => !element.children.length && element.checkVisibility())
+    .map((element) => element.textContent.trim());
+  const own = node.widgets.filter((widget) => widget.name.startsWith("policy."));
+  return { values: own.map((widget) => widget.value), labels, height: node.size[1], needed: node.computeSize()[1] };
+}
+
+/** Change the first number, as a user may before choosing another policy. */
+function spoil() {
+  const [node] = window.app.graph.nodes;
+  const first = node.widgets.find((widget) => widget.name.startsWith("policy."));
+  first.value = first.value + 0.2;
+}

@@ -1,0 +1,248 @@
+"""The policies that need no scorer: what the node says of them, what they cost, and the routes they make."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import struct
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import folder_paths
+import pytest
+from running_server import ROOT, Server
+from sdvg_pack.nodes.router import QualityRouter, router_value
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
+from sdvg_pack.sdvg_core.engine.router_presets import ROUTER_PRESETS
+from sdvg_pack.sdvg_core.plan import PlanRequest, plan, spend
+from sdvg_pack.sdvg_core.plan.rates import H100
+from server_prompts import EXTRA, GONE, REPORT, SAMPLER, node, pocket
+from test_interface import browse
+
+pytestmark = pytest.mark.comfyui
+
+NAMED = ("fast", "balanced", "careful")
+PENDING_TEXT = 3  # ComfyUI's number for a line of text on a node
+ANOTHER = "another"
+
+
+# --- what the node says ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def policy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The input `policy` of the node."""
+    monkeypatch.setitem(folder_paths.folder_names_and_paths, "image_reward", ([], {".pt"}))
+    [found] = [given for given in QualityRouter.define_schema().inputs if given.id == "policy"]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_preset_starts_with_its_own_numbers(name: str, policy: Any) -> None:
+    """Catches: the numbers of one preset under the name of another, a widget that is not read."""
+    [option] = [option for option in policy.options if option.key == name]
+    values = {"policy": name, **{given.id: given.default for given in option.inputs}}
+    assert router_value(values, forced_blocks=1, bail_out=0, handover=0).config == ROUTER_PRESETS[name]
+
+
+def share(router: RouterConfig, request: PlanRequest) -> float:
+    """Return the predicted cost of a route as a share of target-only's."""
+    costs = [
+        plan(10_000, replace(request, router=made)).seconds
+        for made in (router, RouterConfig(policy="always-target"))
+    ]
+    assert costs[0] is not None
+    assert costs[1] is not None
+    return costs[0].video / costs[1].video
+
+
+@pytest.fixture(scope="module")
+def predicted() -> dict[str, str]:
+    """Each preset's share, as it is written: to two places."""
+    return {name: f"{share(router, PlanRequest()):.2f}" for name, router in ROUTER_PRESETS.items()}
+
+
+def test_the_tooltip_says_what_the_planner_predicts(policy: Any, predicted: dict[str, str]) -> None:
+    """Catches: a figure rounded wrongly, or left as it was when the planner's rates changed."""
+    chinese = json.loads((ROOT / "locales" / "zh" / "nodeDefs.json").read_text(encoding="utf-8"))
+    for tooltip in (policy.tooltip, chinese["SDVGQualityRouter"]["inputs"]["policy"]["tooltip"]):
+        assert re.findall(r"\b0\.\d\d(?!\d)", tooltip) == [predicted[name] for name in (*NAMED, "paper")]
+
+
+@pytest.mark.parametrize("page", ["SDVGQualityRouter.md", "SDVGQualityRouter/zh.md"])
+def test_the_help_page_says_what_the_planner_predicts(page: str, predicted: dict[str, str]) -> None:
+    """Catches: a row of the table with another preset's figure, or an older one."""
+    text = (ROOT / "nodes" / "web" / "docs" / page).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\w[\w-]*).*\| (0\.\d\d|1) \|$", text, re.MULTILINE)
+    assert rows[:5] == [
+        *((name, predicted[name]) for name in NAMED),
+        ("reward", predicted["paper"]),
+        ("always-target", "1"),
+    ]
+
+
+def test_an_h100_predicts_the_same_shares_to_a_hundredth() -> None:
+    """As the help page says."""
+    for router in ROUTER_PRESETS.values():
+        assert share(router, PlanRequest(rates=H100)) == pytest.approx(share(router, PlanRequest()), abs=0.01)
+
+
+def noted(workflow: str) -> list[str]:
+    """Return the figures in a workflow's note on who makes a block."""
+    saved = json.loads((ROOT / "workflows" / f"{workflow}.json").read_text(encoding="utf-8"))
+    [note] = [
+        node["widgets_values"][0]
+        for node in saved["nodes"]
+        if node["type"] == "MarkdownNote" and "Predicted" in node["widgets_values"][0]
+    ]
+    assert "not measured" in " ".join(note.lower().split())
+    return re.findall(r"\b0\.\d\d(?!\d)", note)
+
+
+def test_notes_of_workflows_say_what_the_planner_predicts(predicted: dict[str, str]) -> None:
+    """Catches: a note that was not changed with the planner, or a preset's figure in another's place."""
+    fast, balanced, careful, paper = (predicted[name] for name in (*NAMED, "paper"))
+    assert noted("sdvg_text_to_video") == [fast, balanced, careful, paper]
+    assert noted("sdvg_app") == noted("sdvg_two_gpus") == [balanced, fast, careful, paper]
+    assert noted("sdvg_anchor_only_preview") == [fast]
+    first = PlanRequest(blocks=4)
+    parts = [spend(0.5, RouterConfig(), request) for request in (first, replace(first, given_blocks=4))]
+    assert noted("sdvg_continue_and_image") == [f"{part.share:.2f}" for part in parts]
+    assert [part.router.forced_blocks for part in parts] == [1, 4 + 1]
+    assert [part.router.handover for part in parts] == [0, 2]
+
+
+# --- the routes they make ----------------------------------------------------------------------------------------
+
+
+def record_of(server: Server, prompt: dict[str, Any], report: str = REPORT) -> dict[str, Any]:
+    """Run a prompt and return the record that a report left."""
+    done = server.run(prompt)
+    assert done.status == "success", done.message("execution_error")
+    return dict(json.loads(done.outputs[report]["sdvg_report"][0]))
+
+
+def route(record: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(block["author"], block["handover"]) for block in record["blocks"]]
+
+
+def unscored(name: str, *, blocks: int = 4, **values: Any) -> dict[str, Any]:
+    """Return a prompt of a policy that has no scorer to ask."""
+    own = {f"router__policy__{key}": value for key, value in values.items()}
+    return pocket(blocks, router__policy=name, router__scorer=GONE, **own)
+
+
+def test_balanced_makes_two_blocks_by_the_target_and_hands_the_second_over(server: Server) -> None:
+    """Catches: target_blocks or handover_steps that the router does not get, a scorer that is asked for."""
+    record = record_of(server, unscored("balanced", target_blocks=2, handover_steps=2))
+    assert route(record) == [("target", 0), ("target", 2), ("drafter", 0), ("drafter", 0)]
+    assert record["settings"]["scorer"] == {"name": "none"}
+    assert [block["score"] for block in record["blocks"]] == [None] * 4
+
+
+def bought(note: str, of: int) -> tuple[int, int]:
+    """Return the blocks and the steps handed over of which a budget's sentence speaks."""
+    whole = (
+        r"A budget of 0\.\d+ of target-only's cost: of (\d) blocks the target makes (?:no block|the first block|"
+    )
+    whole += r"the first (\d) blocks)(?:, with (\d) steps of a block handed over)?\. Predicted: \d\.\d\d\."
+    found = re.fullmatch(whole, note)
+    assert found, note
+    assert int(found[1]) == of
+    return int(found[2] or "the first block" in note), int(found[3] or 0)
+
+
+def budget_note(record: dict[str, Any]) -> str:
+    [note] = [note for note in record["notes"] if note.startswith("A budget of")]
+    return str(note)
+
+
+@pytest.mark.parametrize("start", ["nothing", "a picture", "a clip", "a picture's clip"])
+def test_a_budget_buys_the_route_that_its_sentence_tells(start: str, server: Server) -> None:
+    """Whatever the run starts from. Catches: a start image, or blocks of another run, counted as blocks bought."""
+    prompt, report, last = unscored("budget", budget=0.98), REPORT, SAMPLER
+    if "picture" in start:
+        prompt[EXTRA] = node("LoadImage", image="example.png")
+        prompt[SAMPLER]["inputs"]["start_image"] = [EXTRA, 0]
+    if "clip" in start:
+        going_on = {name: v for name, v in prompt[SAMPLER]["inputs"].items() if name != "start_image"}
+        report, last = "another report", ANOTHER
+        prompt[ANOTHER] = node("SDVGSpeculativeSampler", **{**going_on, "continue_from": [SAMPLER, 1]})
+        prompt[report] = node("SDVGRouteReport", **{**prompt[REPORT]["inputs"], "report": [last, 2]})
+    record = record_of(server, prompt, report)
+    blocks, handover = bought(budget_note(record), 4)
+    authors = ["target"] * blocks + ["drafter"] * (4 - blocks)
+    handed = [handover if author == "target" else 0 for author in authors]
+    if "clip" not in start:
+        handed[0] = 0
+    assert 0 < blocks < 4
+    assert route(record) == list(zip(authors, handed, strict=True))
+    assert record["settings"]["router"]["policy"] == "first"
+
+
+def test_the_whole_budget_is_target_only(server: Server) -> None:
+    record = record_of(server, unscored("budget", blocks=2, budget=1.0))
+    assert route(record) == [("target", 0)] * 2
+    assert budget_note(record).startswith(
+        "A budget of 1 of target-only's cost: of 2 blocks the target makes the first 2"
+    )
+
+
+@pytest.mark.parametrize("role", ["drafter", "target"])
+def test_a_budget_with_one_model_is_refused(role: str, server: Server) -> None:
+    """Catches: a budget spent as if the other model were there."""
+    prompt = unscored("budget", budget=0.98)
+    del prompt[SAMPLER]["inputs"][role]
+    error = server.run(prompt).message("execution_error")
+    assert error is not None
+    assert error["exception_message"].strip() == (
+        "a budget is spent on two models, but only one is wired in; wire in a drafter and a target"
+    )
+
+
+def test_the_budgets_sentence_is_shown_on_the_node(server: Server) -> None:
+    """Catches: a sentence that is only in the report. Later lines of the node say what becomes of each block."""
+    prompt = unscored("budget", blocks=2, budget=0.97)
+    prompt[SAMPLER]["inputs"]["seed"] = 97
+    record, lines = asyncio.run(asyncio.wait_for(run_and_listen(server, prompt), 120))
+    assert lines[0][0] == SAMPLER
+    assert lines[0][1].splitlines()[0] == budget_note(record)
+
+
+async def run_and_listen(server: Server, prompt: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Run a prompt; return its record, and the lines of text shown meanwhile, each with its node."""
+    lines = []
+    address = f"ws://127.0.0.1:{server.port}/ws?clientId=listener"
+    async with aiohttp.ClientSession() as session, session.ws_connect(address) as socket:
+        prompt_id = server.queue(prompt, client="listener")
+        async for message in socket:
+            if message.type == aiohttp.WSMsgType.BINARY and message.data[:4] == struct.pack(">I", PENDING_TEXT):
+                length = int.from_bytes(message.data[4:8], "big")
+                lines.append((message.data[8 : 8 + length].decode(), message.data[8 + length :].decode()))
+            event = json.loads(message.data) if message.type == aiohttp.WSMsgType.TEXT else {}
+            if event.get("type") in ("execution_success", "execution_error"):
+                break
+    done = server.wait(prompt_id)
+    assert done.status == "success", done.message("execution_error")
+    return json.loads(done.outputs[REPORT]["sdvg_report"][0]), lines
+
+
+# --- in the page -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vue", [False, True], ids=["canvas", "nodes 2.0"])
+def test_each_policy_chosen_in_the_page_brings_its_own_numbers(vue: bool, server: Server, tmp_path: Path) -> None:
+    """Also after the last one's were changed. Catches: numbers kept under a name for which they are wrong."""
+    order = ("balanced", "budget", "reward", *NAMED, "relative", "balanced")
+    page = browse(server, tmp_path, "policies.js", vue=vue, policies=order)
+    assert page["errors"] == []
+    presets = {name: [ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
+    numbers = {**presets, "reward": [-0.7, "min", 0.1], "relative": [-0.7, "min", 0.1], "budget": [0.5]}
+    assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
+    for name, shown in zip(order, page["shown"], strict=True):
+        assert shown["height"] >= shown["needed"], name
+        if vue:  # the classic canvas shows advanced widgets at all times
+            assert not {"forced_blocks", "handover"} & set(shown["labels"]), name
