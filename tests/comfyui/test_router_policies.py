@@ -184,6 +184,7 @@ def test_a_budget_buys_the_route_that_its_sentence_tells(start: str, server: Ser
 
 
 def test_the_whole_budget_is_target_only(server: Server) -> None:
+    """Catches: a handover that the whole budget has no need of."""
     record = record_of(server, unscored("budget", blocks=2, budget=1.0))
     assert route(record) == [("target", 0)] * 2
     assert budget_note(record).startswith(

@@ -271,6 +271,20 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
             assert entry["url"].endswith("/" + entry["name"])
 
 
+@pytest.mark.parametrize("folder", [FOLDER, FOLDER / "api"], ids=["ui", "api"])
+def test_only_the_papers_gate_asks_for_a_reward_model(folder: Path) -> None:
+    """Catches: a workflow whose policy looks at no score, and that asks for 1.8 GB all the same."""
+    asking = [path.stem for path in sorted(folder.glob("*.json")) if "ImageReward.pt" in values_in(load(path))]
+    assert asking == ["sdvg_paper_gate"]
+
+
+def values_in(workflow: dict[str, Any]) -> set[str]:
+    """Return the texts chosen in a workflow's widgets, in either form."""
+    lists = [node.get("widgets_values") or [] for node in workflow.get("nodes", [])]
+    lists += [node["inputs"].values() for node in workflow.values() if isinstance(node, dict) and "inputs" in node]
+    return {value for values in lists for value in values if isinstance(value, str)}
+
+
 @each(FILES)
 def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path: Path, server: Server) -> None:
     assert path.stem in server.ask("/workflow_templates")[CNR]
