@@ -93,10 +93,16 @@ def against_curve(
     cost, quality = means(table.per_prompt(name, cost_of)), means(table.per_prompt(name, quality_of))
     if not costs[0].min() <= cost[0] <= costs[0].max():
         return None
-    read_off = np.array([_read_off(*draw) for draw in zip(cost, costs, qualities, strict=True)])
-    return interval(quality - read_off)
+    return interval(quality - _read_off(cost, costs, qualities))
 
 
-def _read_off(cost: float, costs: Array, qualities: Array) -> float:
-    order = np.argsort(costs, kind="stable")
-    return float(np.interp(cost, costs[order], qualities[order]))
+def _read_off(cost: Array, costs: Array, qualities: Array) -> Array:
+    """Interpolate in every draw: `cost` (draws,), `costs` and `qualities` (draws, points). Flat beyond the ends."""
+    order = np.argsort(costs, axis=1, kind="stable")
+    x, y = (np.take_along_axis(of, order, axis=1) for of in (costs, qualities))
+    right = np.clip((x < cost[:, None]).sum(axis=1), 1, x.shape[1] - 1)
+    draws = np.arange(len(cost))
+    (x0, x1), (y0, y1) = ((of[draws, right - 1], of[draws, right]) for of in (x, y))
+    share = np.where(x1 > x0, np.clip((cost - x0) / np.where(x1 > x0, x1 - x0, 1.0), 0.0, 1.0), cost > x1)
+    read_off: Array = y0 + share * (y1 - y0)
+    return read_off

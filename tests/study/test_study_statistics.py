@@ -15,7 +15,7 @@ from sdvg_core.plan import PlanRequest
 from sdvg_core.plan.work import step_seconds
 from sdvg_core.study.calibrate import calibrate
 from sdvg_core.study.classes import by_class, read_classes
-from sdvg_core.study.compare import against_curve, curve_of, make_table, metric
+from sdvg_core.study.compare import _read_off, against_curve, curve_of, make_table, metric
 from sdvg_core.study.costs import cost_with, pass_weights, seconds, target_calls
 from sdvg_core.study.gate import gate_correlations
 from sdvg_core.study.protocol import every_route
@@ -104,6 +104,18 @@ def test_a_gate_that_is_better_than_chance_is_found_to_be_and_by_how_much():
     )
     assert found.side == 1
     assert found.value == pytest.approx(0.5, abs=0.15)
+
+
+@pytest.mark.parametrize("points", [2, 3, 7])
+def test_a_curve_is_read_off_as_numpy_does_in_every_draw(points):
+    """With equal costs among its points, and costs beyond its ends."""
+    draw = np.random.default_rng(points)
+    costs, qualities = draw.integers(0, 5, (500, points)).astype(float), draw.normal(size=(500, points))
+    cost = draw.normal(2, 3, 500)
+    orders = costs.argsort(axis=1, kind="stable")
+    rows = zip(cost, costs, qualities, orders, strict=True)
+    expected = [np.interp(at, x[order], y[order]) for at, x, y, order in rows]
+    assert _read_off(cost, costs, qualities) == pytest.approx(np.array(expected))
 
 
 def test_beyond_the_curve_there_is_nothing_to_compare_with(table):
