@@ -5,12 +5,24 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 BROKEN = 99  # unlike any code of pytest's
 
 
-def pytest_in(folder: Path, tests: list[str], log: Path) -> None:
-    """Run tests in a folder and end the process with pytest's exit code; what is printed goes to the log."""
+class FirstCases:
+    """A plugin that keeps only the first case of every test."""
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
+        items[:] = [item for item in items if item in first.values()]
+
+
+def pytest_in(folder: Path, tests: list[str], log: Path, first_cases: bool = False) -> None:
+    """Run tests in a folder and end the process with pytest's exit code; what is printed goes to the log.
+
+    `first_cases`: only the first case of a test that has many.
+    """
     assert not any(name.partition(".")[0] == "sdvg_core" for name in sys.modules)
     os.chdir(folder)
     # Else what the copy lacks would be found in the repository, or the wrong code tested.
@@ -25,7 +37,8 @@ def pytest_in(folder: Path, tests: list[str], log: Path) -> None:
 
             # Of plugins that were imported with everything else: pytest can no longer rewrite their asserts.
             known = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-            code = int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *known, *tests]))
+            quiet = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+            code = int(pytest.main([*quiet, *known, *tests], plugins=[FirstCases()] if first_cases else []))
         finally:
             sys.stdout.flush()
             os._exit(code)
