@@ -28,7 +28,7 @@ from .common import WORK, seeded
 from .make_latents import BLOCKS, codec
 from .roll_out import FIRST, roll_out
 from .train_text import CONFIG, Tokens
-from .train_transformer import MODELS
+from .train_transformer import MODELS, go_on_from
 
 TOGETHER = 20
 
@@ -48,7 +48,7 @@ class Maker:
         self._encoder.load_state_dict(saved["weights"])
         self._tokens, self._vae = Tokens(saved["pieces"].numpy().tobytes()), codec()
         self._tree = build(MODELS[model])
-        self._tree.load_state_dict(weights)
+        go_on_from(self._tree, dict(weights))
         self._tree.requires_grad_(False)
 
     def qualities(self, scenes: Sequence[Scene], schedule: Schedule, blocks: int, seed: int = 0) -> Tensor:

@@ -13,6 +13,7 @@ clip that comes out as a scene held out of training teaches nothing.
 from __future__ import annotations
 
 import argparse
+import random
 from typing import Any
 
 import torch
@@ -40,8 +41,14 @@ REACH = 12
 FIRST = 4 * (BLOCK - 1) + 1
 """Pixel frames of the first block."""
 
-RECOGNISED = 0.04
-"""The mean squared error, things and ground weighing the same, above which a context is not recognised (14 dB)."""
+RECOGNISED = 0.1
+"""The mean squared error, things and ground weighing the same, above which a context is not recognised (10 dB).
+
+Of two things, one may be lost or discoloured in it: the prompt says what it should be, and so it can come back.
+"""
+
+ALONE = 0.3
+"""The share of prompts with a single thing."""
 
 
 def roll_out(
@@ -100,6 +107,14 @@ def continuations(vae: WanCodec, scene: Scene, frames: Tensor) -> tuple[list[int
     return numbers, vae.encode(torch.stack(clips))[:, :, -BLOCK:]
 
 
+def _scene(generator: random.Random) -> Scene:
+    alone = generator.random() < ALONE
+    while True:
+        scene = any_scene(generator, held_out=False)
+        if bool(scene.relation) != alone:
+            return scene
+
+
 def main() -> None:
     """Write one shard of contexts and continuations, and the frames with their prompts for the reward."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -120,7 +135,7 @@ def main() -> None:
     prompts: list[str] = []
     contexts, truths, pictures, captions = [], [], [], []
     for _ in range(0, args.clips, TOGETHER):
-        scenes = [any_scene(generator, held_out=False) for _ in range(TOGETHER)]
+        scenes = [_scene(generator) for _ in range(TOGETHER)]
         seen, _, frames = roll_out(tree, vae, *embed(encoder, tokens, [scene.text for scene in scenes]))
         for i, scene in enumerate(scenes):
             chosen = choice(frames[i, :FIRST], scene)
