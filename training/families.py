@@ -48,6 +48,11 @@ class Right:
         return cls(blocks[:, None], torch.ones(len(blocks), 1, dtype=torch.bool))
 
     @property
+    def is_open(self) -> bool:
+        """Whether there is a choice."""
+        return self.blocks.shape[1] > 1
+
+    @property
     def drawn(self) -> Tensor:
         """One right block of each sample, `b c t h w`."""
         return self.blocks[:, 0]
@@ -61,7 +66,7 @@ class Right:
 
         x = (1 - sigma) block + sigma noise, so the likelihood of each block is that of the noise it would need.
         """
-        if self.blocks.shape[1] == 1:
+        if not self.is_open:
             return self.drawn
         noise = (x[:, None] - (1 - sigma) * self.blocks) / sigma
         likelihood = -noise.flatten(2).square().sum(dim=2) / 2

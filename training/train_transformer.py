@@ -50,6 +50,9 @@ HELD_BACK = 1
 GIVEN_UP = 0.67
 """How often a draw of a thing alone is given up, so that three samples in four show two, which are harder."""
 
+OWN, OWN_OPEN = 0.5, 0.75
+"""How often noisy inputs are built on the model's own estimate; more often where it has a choice to make."""
+
 OPEN_SHARE = 0.4
 """How many of the clips' prompts leave something open."""
 
@@ -195,7 +198,7 @@ class Material:
     own: OwnClips | None
 
 
-CHANCES = {"first": 2.0, "open first": 4.0, "true": 1.5, "sampled": 1.0, "rolled out": 3.5}
+CHANCES = {"first": 1.5, "open first": 5.0, "true": 1.5, "sampled": 0.5, "rolled out": 4.0}
 """How often a batch is of which kind."""
 
 
@@ -331,7 +334,7 @@ def main() -> None:
             optimiser.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             prompted, right = draw_batch(ask, material, generator, step >= args.steady)
-            loss = loss_of(prompted, right, generator.random() < 0.5)
+            loss = loss_of(prompted, right, generator.random() < (OWN_OPEN if right.is_open else OWN))
         loss.backward()
         nn.utils.clip_grad_norm_(tree.parameters(), 1.0)
         for optimiser in optimisers:
