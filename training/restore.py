@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -24,30 +25,30 @@ from .common import WORK, save_checkpoint
 from .train_transformer import MODELS
 
 
-def main() -> None:
+def main(folder: Path = WORK) -> None:
     """Write the checkpoints that are not there yet."""
     files = trained_set()
     for role in MODELS:
         loaded = load_wan(getattr(files, role), dtype=torch.float32)
-        _write(f"{role}.pt", weights=loaded.tree.state_dict())
+        _write(folder / f"{role}.pt", weights=loaded.tree.state_dict())
     vae, _, _ = open_wan_vae(files.vae)
-    _write("vae.pt", weights=_single(vae))
+    _write(folder / "vae.pt", weights=_single(vae))
     stored = open_weights(files.text_encoder)
     weights = _single(with_hf_names(stored))
-    _write("text.pt", weights=weights | {TABLE_COPY: weights[TABLE]}, pieces=stored[SPIECE])
+    _write(folder / "text.pt", weights=weights | {TABLE_COPY: weights[TABLE]}, pieces=stored[SPIECE])
     for source, name in ((files.reward, "reward.safetensors"), (files.vocabulary, "vocab.txt")):
         assert source is not None
-        if not (WORK / name).exists():
-            shutil.copyfile(source, WORK / name)
+        if not (folder / name).exists():
+            shutil.copyfile(source, folder / name)
 
 
 def _single(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: weights[name].float() for name in weights}
 
 
-def _write(name: str, **parts: dict[str, Tensor] | Tensor) -> None:
-    if not (WORK / name).exists():
-        save_checkpoint(WORK / name, **parts)
+def _write(path: Path, **parts: dict[str, Tensor] | Tensor) -> None:
+    if not path.exists():
+        save_checkpoint(path, **parts)
 
 
 if __name__ == "__main__":
