@@ -41,8 +41,8 @@ REACH = 12
 FIRST = 4 * (BLOCK - 1) + 1
 """Pixel frames of the first block."""
 
-RECOGNISED = 0.1
-"""The mean squared error, things and ground weighing the same, above which a context is not recognised (10 dB).
+RECOGNISED = 0.06
+"""The mean squared error, things and ground weighing the same, above which a context is not recognised (12 dB).
 
 Of two things, one may be lost or discoloured in it: the prompt says what it should be, and so it can come back.
 """

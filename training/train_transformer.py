@@ -42,7 +42,7 @@ MODELS = {
 BATCH = 32
 THING_WEIGHT = 5.0
 ROLLOUTS = WORK / "rollouts"
-OWN_SHARDS = 6
+OWN_SHARDS = 4
 HELD_BACK = 1
 """Shards at the start that are not trained on, to measure by."""
 
@@ -198,7 +198,7 @@ class Material:
     own: OwnClips | None
 
 
-CHANCES = {"first": 1.5, "open first": 5.0, "true": 1.5, "sampled": 0.5, "rolled out": 4.0}
+CHANCES = {"first": 1.0, "open first": 4.0, "true": 3.0, "sampled": 1.0, "rolled out": 5.0}
 """How often a batch is of which kind."""
 
 
