@@ -20,7 +20,7 @@ from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.forward import Pass, TextKV, context_pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
+from sdvg_core.causal_wan.schedule import Schedule, get_schedule, predict_clean, renoise
 
 BLOCK = 3
 LEFT, UP, BEFORE = (0, 0, -1), (0, -1, 0), (-1, 0, 0)
@@ -113,10 +113,10 @@ class Prompted:
         return denoise_pass(self.tree, x, timestep, Pass(self.text, self.cache, self.place, rope, self.ops))
 
     @torch.no_grad()
-    def sample(self, noises: Sequence[Tensor]) -> Tensor:
-        """Denoise blocks from pure noise in as many steps as there are noises."""
+    def sample(self, noises: Sequence[Tensor], schedule: Schedule = SCHEDULE) -> Tensor:
+        """Denoise blocks from pure noise in as many steps as there are noises, the first of a schedule."""
         x = clean = noises[0]
-        for number, (step, noise) in enumerate(zip(SCHEDULE, noises, strict=False)):
+        for number, (step, noise) in enumerate(zip(schedule, noises, strict=False)):
             if number:
                 x = renoise(clean, noise, step.sigma)
             clean = predict_clean(x, self.velocity(x, step.timestep).float(), step.sigma)

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import still_quality
-from sdvg_core.pocket.world import Scene, draw_scene, render
+from sdvg_core.pocket.world import KINDS_OF_OPEN, Scene, draw_scene, opened, render
 from sdvg_core.scorers import ImageRewardScorer, load_image_reward
 from sdvg_core.study.statistics import Bootstrap
 
@@ -88,6 +88,11 @@ def evaluate(scorer: ImageRewardScorer, scenes: int, seed: int = 0) -> dict[str,
         for name, other in wrong_scenes(scene, seed, number).items():
             wrong = float(scorer.score(frames[None, :1], other.text))
             pairs.setdefault(f"right prompt against wrong: {name}", []).append((float(found[0]), wrong))
+        said, others = open_prompts(scene, seed, number)
+        of_right = float(scorer.score(frames[None, :1], said.text))
+        for name, other in others.items():
+            wrong = float(scorer.score(frames[None, :1], other.text))
+            pairs.setdefault(f"right open prompt against wrong: {name}", []).append((of_right, wrong))
     right = torch.stack(rewards)
     figures: dict[str, dict[str, Any]] = {name: _both(*torch.tensor(of).T) for name, of in pairs.items()}
     figures["rewards of spoiled frames and quality"] = correlations(
@@ -106,6 +111,14 @@ def wrong_scenes(scene: Scene, seed: int, number: int) -> dict[str, Scene]:
         alone = changed(Scene(scene.other, scene.ground), "place", generator)
         found["standing place"] = replace(scene, other=alone.mover)
     return found
+
+
+def open_prompts(scene: Scene, seed: int, number: int) -> tuple[Scene, dict[str, Scene]]:
+    """Return the scene with something left open, and some that differ in a word and leave the same open."""
+    generator = seeded(seed, "open", number)
+    slots = generator.choice(KINDS_OF_OPEN)
+    wrong = {name: changed(scene, name, generator) for name in VISIBLE if name not in slots}
+    return opened(scene, slots), {name: opened(other, slots) for name, other in wrong.items()}
 
 
 def evaluate_pictures(scorer: ImageRewardScorer, files: list[Path]) -> dict[str, float]:

@@ -10,6 +10,7 @@ clip has only one, and a model that has seen too few of them learns them by hear
 from __future__ import annotations
 
 import argparse
+import random
 from typing import Any
 
 import torch
@@ -75,6 +76,13 @@ def encode_beginnings(vae: WanCodec, scenes: list[Scene]) -> dict[str, Any]:
     }
 
 
+def _scene(generator: random.Random, company: bool) -> Scene:
+    while True:
+        scene = draw_scene(generator, held_out=False)
+        if scene.relation or not company:
+            return scene
+
+
 def main() -> None:
     """Write the shards that are not there yet."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -83,6 +91,7 @@ def main() -> None:
     options.add_argument("--first", type=int, default=0, help="number of the first shard")
     options.add_argument("--every", type=int, default=1, help="make every n-th shard, to share the work")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--company", action="store_true", help="only scenes of two things, which are harder")
     args = options.parse_args()
     torch.set_num_threads(1)
     vae = codec()
@@ -94,7 +103,7 @@ def main() -> None:
             path = folder / f"{number:05d}.pt"
             if not path.exists():
                 generator = seeded(args.seed, folder.name, number)
-                scenes = [draw_scene(generator, held_out=False) for _ in range(shard)]
+                scenes = [_scene(generator, args.company) for _ in range(shard)]
                 save_checkpoint(path, **encode(vae, scenes))
 
 

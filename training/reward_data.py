@@ -3,6 +3,8 @@
 Pairs come in groups, every picture of a group with every prompt of it: of a scene, of two that differ from it in a
 word, and of another one. So the same picture is seen with right and nearly right prompts, and the same prompt with
 good, spoiled and wrong pictures; and each scene is rendered, and each picture read, once for many pairs.
+
+In some groups the prompts leave something open. A picture is then as good as it is under the best completion.
 """
 
 from __future__ import annotations
@@ -19,7 +21,19 @@ from torch import Tensor
 
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import BEST
-from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene, draw_scene, render_with_mask
+from sdvg_core.pocket.world import (
+    COLOURS,
+    GROUNDS,
+    KINDS_OF_OPEN,
+    RADII,
+    SHAPES,
+    SIZE,
+    Scene,
+    completions,
+    draw_scene,
+    opened,
+    render_with_mask,
+)
 from sdvg_core.scorers.tokenizer import MAX_TOKENS
 
 from .corruptions import Shot, corrupt
@@ -38,6 +52,11 @@ CHANGES = {"ground": 1, "colour": 2, "shape": 4, "size": 3, "place": 2, "pace": 
 """How often a nearly right scene differs in what."""
 READABLE = 19.0
 """Decibels below which a picture is not asked what it shows: it may show something else."""
+
+OPEN_SHARE = 0.4
+"""How many of the groups have open prompts."""
+MOMENTS = 300
+"""Of all completions of an open prompt together, to which pictures are compared, besides those of the group."""
 
 POOL_SHARE = 0.4
 """How many of the groups begin with a pool's pictures, where there is a pool."""
@@ -65,10 +84,11 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Group:
-    """Pictures, each of the scene `origin`, `n`, and their `quality` under each scene's prompt, `n p` decibels.
+    """Pictures, each of the scene `origin`, `n`, and their `quality` under each prompt, `n p` decibels.
 
-    What the towers' tokens are asked besides: `flaws`, `n 8 8`, decibels of each patch; `words` and `places`,
-    `n p 35` each, see `word_labels`.
+    `scenes`: what the prompts say; where they are open, the pictures show one of the completions. What the
+    towers' tokens are asked besides: `flaws`, `n 8 8`, decibels of each patch; `words` and `places`, `n p 35` each,
+    see `word_labels`.
     """
 
     scenes: tuple[Scene, ...]
@@ -121,28 +141,42 @@ class Truth:
 def draw_group(generator: random.Random, pool: Pool | None = None) -> Group:
     """Draw a group of training prompts."""
     scene, made = draw_scene(generator, held_out=False), torch.zeros(0, 3, SIZE, SIZE)
+    slots = generator.choice(KINDS_OF_OPEN) if generator.random() < OPEN_SHARE else ()
     if pool and generator.random() < POOL_SHARE:
         prompt = generator.choice(sorted(pool))
-        scene, made = parse(prompt), pool[prompt]
+        said, made = parse(prompt), pool[prompt]
         made = made[generator.sample(range(len(made)), min(len(made), PICTURES[0]))].float() / 255
+        slots, scene = said.open, _shown(made, said)
     scenes = (scene, *relatives(scene, generator))
     truths = [Truth.draw(scene, count, generator) for scene, count in zip(scenes, PICTURES, strict=True)]
     frames = torch.cat([truth.spoiled(generator) for truth in truths])
     frames[: len(made)] = made
-    return judged(scenes, truths, (frames * 255).floor() / 255)
+    return judged(scenes, truths, (frames * 255).floor() / 255, slots)
 
 
-def judged(scenes: tuple[Scene, ...], truths: list[Truth], frames: Tensor) -> Group:
-    """Judge pictures, PICTURES of each scene, with the prompt of every scene."""
+def _shown(frames: Tensor, said: Scene) -> Scene:
+    """Return the completion that most pictures `n 3 h w` of one clip, at any time of it, look like."""
+    if not said.open:
+        return said
+    candidates = completions(said)
+    times = torch.linspace(0, LENGTH - 1, max(2, MOMENTS // len(candidates))).round()
+    found = [decibels(frames, *render_with_mask(one, times)).amax(dim=1).mean() for one in candidates]
+    return candidates[int(torch.stack(found).argmax())]
+
+
+def judged(scenes: tuple[Scene, ...], truths: list[Truth], frames: Tensor, slots: tuple[str, ...] = ()) -> Group:
+    """Judge pictures, PICTURES of each scene, with the prompt of every scene; `slots`: what prompts leave open."""
     origin = torch.arange(len(scenes)).repeat_interleave(torch.tensor(PICTURES))
     found = [decibels(frames, truth.frames, truth.cover) for truth in truths]
-    quality = torch.stack([of_scene.amax(dim=1) for of_scene in found], dim=1)
+    exact = [of_scene.amax(dim=1) for of_scene in found]
+    shown, scenes = scenes, tuple(said_without(scene, slots) for scene in scenes)
+    quality = torch.stack([_quality(frames, said, shown, exact) for said in scenes], dim=1)
     shown_by = [(truths[number], int(found[number][i].argmax())) for i, number in enumerate(origin.tolist())]
     patches = torch.stack([patch_labels(truth.scene, float(truth.times[best])) for truth, best in shown_by])
     cover = torch.stack([truth.cover[best] for truth, best in shown_by])
-    asked = [[word_labels(said, shown) for said in scenes] for shown in scenes]
+    asked = [[word_labels(said, one) for said in scenes] for one in shown]
     words, places = (torch.stack([torch.stack([w[kind] for w in row]) for row in asked])[origin] for kind in (0, 1))
-    unreadable = quality.gather(1, origin[:, None])[:, 0] < READABLE
+    unreadable = torch.stack(exact, dim=1).gather(1, origin[:, None])[:, 0] < READABLE
     for labels in (patches, words, places):
         labels[unreadable] = UNKNOWN
     return Group(
@@ -154,6 +188,25 @@ def judged(scenes: tuple[Scene, ...], truths: list[Truth], frames: Tensor) -> Gr
         words=words,
         places=places,
     )
+
+
+def said_without(scene: Scene, slots: tuple[str, ...]) -> Scene:
+    """Return the scene with some things left open, unless the words for that are held out of training."""
+    candidate = opened(scene, slots)
+    return scene if candidate.held_out else candidate
+
+
+def _quality(frames: Tensor, said: Scene, shown: tuple[Scene, ...], exact: list[Tensor]) -> Tensor:
+    """Return decibels of pictures, `n`, under a prompt, given those under each of the group's scenes.
+
+    A completion that is one of those scenes is known exactly; of all others a few moments must do.
+    """
+    candidates = completions(said)
+    found = [of_scene for scene, of_scene in zip(shown, exact, strict=True) if scene in candidates]
+    others = [one for one in candidates if one not in shown]
+    times = torch.linspace(0, LENGTH - 1, max(2, MOMENTS // max(1, len(others)))).round()
+    found += [decibels(frames, *render_with_mask(one, times)).amax(dim=1) for one in others]
+    return torch.stack(found).amax(dim=0)
 
 
 def draw_clean(generator: random.Random, scenes: int) -> Shown:
@@ -239,17 +292,21 @@ def word_labels(said: Scene, shown: Scene) -> tuple[Tensor, Tensor]:
     """
     found, where = torch.full((2, MAX_TOKENS), UNKNOWN)
     text = said.text.split()
-    found[len(text)] = said.ground == shown.ground
+    if said.ground:
+        found[len(text)] = said.ground == shown.ground
     if said.ground == shown.ground:
         where[len(text)] = _ground_label(said)
     articles = [number for number, word in enumerate(text, 1) if word == "a"]
     by_colour = {thing.colour: thing for thing in shown.things}
     for article, thing in zip(articles, filter(None, (said.mover, said.other)), strict=True):
         meant = by_colour.get(thing.colour)
-        found[article + 2] = meant is not None
+        colour = article + (2 if thing.size else 1)
+        found[colour] = meant is not None
         if meant is not None:
-            where[article + 1 : article + 4] = list(COLOURS).index(thing.colour)
-            found[article + 1], found[article + 3] = thing.size == meant.size, thing.shape == meant.shape
+            where[article + 1 : colour + 2] = list(COLOURS).index(thing.colour)
+            found[colour + 1] = thing.shape == meant.shape
+            if thing.size:
+                found[article + 1] = thing.size == meant.size
     return found, where
 
 

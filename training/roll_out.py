@@ -5,11 +5,15 @@
 A model that runs a little ahead or behind is not wrong from there on: what is right after a context is what the
 world would show next after it. So the moment that the context shows is looked for, and the true continuation is
 rendered from there. Contexts in which no moment of the clip can be recognised are left out.
+
+Half of the prompts leave something open. What the clip shows then is what the oracle takes its first block for; a
+clip that comes out as a scene held out of training teaches nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 from typing import Any
 
 import torch
@@ -17,14 +21,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
+from sdvg_core.causal_wan.schedule import Schedule
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.pocket.oracle import weighted_error
-from sdvg_core.pocket.world import Scene, draw_scene, render, render_with_mask
+from sdvg_core.pocket.oracle import choice, weighted_error
+from sdvg_core.pocket.world import Scene, render, render_with_mask
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import BLOCKS, codec, encode_stills
-from .train_text import CONFIG, Tokens
+from .train_text import CONFIG, Tokens, any_scene
 from .train_transformer import MODELS, ROLLOUTS
 
 TOGETHER = 16
@@ -33,16 +38,31 @@ TOGETHER = 16
 REACH = 12
 """How many frames a context may be ahead or behind."""
 
-RECOGNISED = 0.04
-"""The mean squared error, things and ground weighing the same, above which a context is not recognised (14 dB)."""
+FIRST = 4 * (BLOCK - 1) + 1
+"""Pixel frames of the first block."""
+
+RECOGNISED = 0.06
+"""The mean squared error, things and ground weighing the same, above which a context is not recognised (12 dB).
+
+Of two things, one may be lost or discoloured in it: the prompt says what it should be, and so it can come back.
+"""
+
+ALONE = 0.3
+"""The share of prompts with a single thing."""
 
 
 def roll_out(
-    tree: Any, vae: WanCodec, embedding: Tensor, real: Tensor
+    tree: Any,
+    vae: WanCodec,
+    embedding: Tensor,
+    real: Tensor,
+    *,
+    schedule: Schedule = SCHEDULE,
+    count: int = BLOCKS,
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Return the contexts of blocks 1 to 8, the blocks, and the pixel frames of clips a model made on its own."""
     contexts, blocks, shown, state = [], [], [], None
-    for number in range(BLOCKS):
+    for number in range(count):
         prompted = Prompted(tree, embedding, real)
         if number:
             context = blocks[-1].clone()
@@ -51,7 +71,8 @@ def roll_out(
                 context[:, :, 0] = encode_stills(vae, still)[:, 0]
             contexts.append(context)
             prompted.see(context)
-        blocks.append(prompted.sample([torch.randn(len(real), 16, BLOCK, 8, 8) for _ in SCHEDULE]))
+        noises = [torch.randn(len(real), 16, BLOCK, 8, 8) for _ in SCHEDULE]
+        blocks.append(prompted.sample(noises[: len(schedule)], schedule))
         frames, state = vae.decode(blocks[-1], state)
         shown.append(frames)
     return contexts, blocks, torch.cat(shown, dim=1)
@@ -86,6 +107,14 @@ def continuations(vae: WanCodec, scene: Scene, frames: Tensor) -> tuple[list[int
     return numbers, vae.encode(torch.stack(clips))[:, :, -BLOCK:]
 
 
+def _scene(generator: random.Random) -> Scene:
+    alone = generator.random() < ALONE
+    while True:
+        scene = any_scene(generator, held_out=False)
+        if bool(scene.relation) != alone:
+            return scene
+
+
 def main() -> None:
     """Write one shard of contexts and continuations, and the frames with their prompts for the reward."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -106,10 +135,13 @@ def main() -> None:
     prompts: list[str] = []
     contexts, truths, pictures, captions = [], [], [], []
     for _ in range(0, args.clips, TOGETHER):
-        scenes = [draw_scene(generator, held_out=False) for _ in range(TOGETHER)]
+        scenes = [_scene(generator) for _ in range(TOGETHER)]
         seen, _, frames = roll_out(tree, vae, *embed(encoder, tokens, [scene.text for scene in scenes]))
         for i, scene in enumerate(scenes):
-            numbers, truth = continuations(vae, scene, frames[i])
+            chosen = choice(frames[i, :FIRST], scene)
+            if chosen.held_out:
+                continue
+            numbers, truth = continuations(vae, chosen, frames[i])
             contexts += [seen[number - 1][i] for number in numbers]
             truths.append(truth)
             prompts += [scene.text] * len(numbers)

@@ -1,22 +1,29 @@
 """Train the pocket text encoder: the UMT5 architecture, on what the prompts of the small world say.
 
-    python -m training.train_text [--steps 1500] [--seed 0]
+    python -m training.train_text [--steps 1500] [--seed 0] [--start out/training/text.pt]
 
-A query for every slot of the grammar looks at the tokens and must name the word in the slot. So each token comes to
-know which thing it belongs to; the transformers' cross-attention then finds it. The queries are thrown away.
+A query for every slot of the grammar looks at the tokens and must name the word in the slot, or that it is left
+open. So each token comes to know which thing it belongs to; the transformers' cross-attention then finds it. The
+queries are thrown away.
+
+With `--start` an earlier encoder learns more, and the embeddings of prompts that leave nothing open stay what they
+were, so that transformers trained on them need not learn them anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import io
+import random
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from transformers import UMT5Config, UMT5EncoderModel
 
 from sdvg_core.pocket import world
-from sdvg_core.pocket.world import Scene, Thing, draw_scene
+from sdvg_core.pocket.world import Scene, Thing, draw_open_scene, draw_scene
 
 from .common import WORK, Log, falling_rate, save_checkpoint, seeded, set_rate
 
@@ -35,16 +42,16 @@ SLOTS: tuple[tuple[str, ...], ...] = (
     *(
         2
         * (
-            tuple(world.RADII),
+            ("", *world.RADII),
             tuple(world.COLOURS),
             world.SHAPES,
-            tuple(world.PLACES),
+            ("", *world.PLACES),
             ("", *world.PACES),
             ("", *world.DIRECTIONS),
         )
     ),
     ("", "in front of", "behind", "beside"),
-    tuple(world.GROUNDS),
+    ("", *world.GROUNDS),
 )
 """What each slot may hold; the second thing's slots are not asked for if there is none."""
 
@@ -130,43 +137,69 @@ def slots_of(scene: Scene) -> list[int]:
     return [-100 if word is None else options.index(word) for word, options in zip(words, SLOTS, strict=True)]
 
 
+KEEP_WEIGHT = 20.0
+"""Of the squared difference from the embeddings of an earlier encoder, whose values are of the order of one."""
+
+
+def any_scene(generator: random.Random, held_out: bool) -> Scene:
+    """Draw a scene; every second one leaves something open."""
+    draw = generator.choice((draw_scene, draw_open_scene))
+    return draw(generator, held_out=held_out)
+
+
 def main() -> None:
     """Train, measure on held-out prompts, save."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--steps", type=int, default=1500)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--start", type=Path, help="an earlier encoder to go on from")
     args = options.parse_args()
 
     torch.manual_seed(args.seed)
     pieces = sentencepiece_model()
     tokens, encoder, reader = Tokens(pieces), UMT5EncoderModel(CONFIG), SlotReader()
+    before = None
+    if args.start:
+        saved = torch.load(args.start, weights_only=True)
+        pieces = saved["pieces"].numpy().tobytes()
+        tokens = Tokens(pieces)
+        encoder.load_state_dict(saved["weights"])
+        before = copy.deepcopy(encoder).requires_grad_(False)
     parameters = [*encoder.parameters(), *reader.parameters()]
     optimiser, log = torch.optim.AdamW(parameters, lr=2e-3), Log(WORK / "text.jsonl")
 
-    def answers(step: int, held_out: bool, count: int) -> tuple[list[Tensor], Tensor]:
+    def answers(step: int, held_out: bool, count: int) -> tuple[list[Tensor], Tensor, Tensor]:
+        """Return what is named, what is right, and how far off determined prompts' embeddings are."""
         generator = seeded(args.seed, "text", step, held_out)
-        scenes = [draw_scene(generator, held_out=held_out) for _ in range(count)]
+        scenes = [any_scene(generator, held_out) for _ in range(count)]
         ids, real = tokens([scene.text for scene in scenes])
         hidden = encoder(input_ids=ids, attention_mask=real.long()).last_hidden_state
-        return reader(hidden, real), torch.tensor([slots_of(scene) for scene in scenes])
+        off = torch.zeros(())
+        if before is not None:
+            known = real & torch.tensor([not scene.open for scene in scenes])[:, None]
+            earlier = before(input_ids=ids, attention_mask=real.long()).last_hidden_state
+            off = (hidden - earlier)[known].square().mean()
+        return reader(hidden, real), torch.tensor([slots_of(scene) for scene in scenes]), off
 
     for step in range(args.steps):
         set_rate(optimiser, falling_rate(step, args.steps, 2e-3))
-        logits, right = answers(step, False, 128)
+        logits, right, off = answers(step, False, 128)
         loss = sum(nn.functional.cross_entropy(logit, right[:, i]) for i, logit in enumerate(logits)) / len(SLOTS)
+        loss = loss + KEEP_WEIGHT * off
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
         if (step + 1) % 100 == 0:
-            log(step=step + 1, loss=loss.item())
+            log(step=step + 1, loss=loss.item(), off=off.item())
     with torch.no_grad():
-        logits, right = answers(0, True, 1000)
+        logits, right, off = answers(0, True, 1000)
     asked = right != -100
     correct = torch.stack([logit.argmax(dim=1) for logit in logits], dim=1) == right
     log(
         held_out_slots=(correct & asked).sum().item() / asked.sum().item(),
         worst_slot=((correct | ~asked).float().mean(dim=0)).min().item(),
+        off=off.item(),
     )
     save_checkpoint(
         WORK / "text.pt",

@@ -4,7 +4,9 @@
 
 One sample is a block of a clip: three clean latent frames of context (none for the first block), and three noisy
 ones to be denoised, at the four timesteps that sampling uses. Prompt and context determine the block, so the mean
-the loss asks for is sharp. Three things keep the models from drifting once they feed on their own blocks: some
+the loss asks for is sharp; but for the first block of an open prompt, where it becomes sharp only in the course of
+the four steps, as the noise decides (training/families.py). Later blocks go on with what their context shows,
+whatever the prompt leaves open. Three things keep the models from drifting once they feed on their own blocks: some
 contexts are blocks the model sampled itself, some noisy inputs are built on its own previous estimate, and once
 there are any (training/roll_out.py), some contexts come from whole clips the model made.
 """
@@ -13,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +26,42 @@ from transformers import UMT5EncoderModel
 
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.schedule import renoise
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.world import KINDS_OF_OPEN, Scene, opened
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate
+from .families import Families, Right
 from .make_latents import BEGINNINGS, BLOCKS, LATENTS
 from .train_text import CONFIG, WIDTH, Tokens
 
 MODELS = {
     "drafter": WanConfig(dim=128, ffn_dim=512, num_layers=6, num_heads=1, text_dim=WIDTH),
-    "target": WanConfig(dim=256, ffn_dim=1024, num_layers=5, num_heads=2, text_dim=WIDTH),
+    "target": WanConfig(dim=256, ffn_dim=1024, num_layers=6, num_heads=2, text_dim=WIDTH),
 }
 BATCH = 32
 THING_WEIGHT = 5.0
 ROLLOUTS = WORK / "rollouts"
-OWN_SHARDS = 6
+OWN_SHARDS = 4
 HELD_BACK = 1
 """Shards at the start that are not trained on, to measure by."""
 
 
-class Shards:
-    """The shards of a folder, with the embeddings of their prompts; looks for new ones when asked."""
+GIVEN_UP = 0.67
+"""How often a draw of a thing alone is given up, so that three samples in four show two, which are harder."""
 
-    def __init__(self, folder: Path, encoder: Any, tokens: Tokens) -> None:
-        self._folder, self._encoder, self.tokens = folder, encoder, tokens
+OWN, OWN_OPEN = 0.5, 0.75
+"""How often noisy inputs are built on the model's own estimate; more often where it has a choice to make."""
+
+OPEN_SHARE = 0.4
+"""How many of the clips' prompts leave something open."""
+
+
+class Shards:
+    """The shards of a folder, with their scenes; looks for new ones when asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._shards: dict[Path, dict[str, Any]] = {}
 
     def refresh(self) -> int:
@@ -52,56 +69,59 @@ class Shards:
         for path in sorted(self._folder.glob("*.pt")):
             if path not in self._shards:
                 shard = torch.load(path, weights_only=True)
-                embedding, shard["real"] = embed(self._encoder, self.tokens, shard["prompts"])
-                shard["embedding"] = embedding.bfloat16()
+                shard["scenes"] = [parse(prompt) for prompt in shard["prompts"]]
                 self._shards[path] = shard
-        return sum(len(shard["prompts"]) for shard in self._shards.values())
+        return sum(len(shard["scenes"]) for shard in self._shards.values())
 
-    def draw(self, generator: random.Random, count: int, held_back: bool = False) -> dict[str, Tensor]:
-        """Return latents, prompts and what else the shards have of some samples."""
+    def draw(
+        self, generator: random.Random, count: int, held_back: bool = False, open_share: float = 0.0
+    ) -> tuple[list[str], dict[str, Tensor]]:
+        """Return prompts of some samples, a share of them open, and what the shards have of them."""
         shards = list(self._shards.values())
         shards = shards[:HELD_BACK] if held_back else shards[HELD_BACK:]
-        picked = [
-            (shard, generator.randrange(len(shard["prompts"]))) for shard in generator.choices(shards, k=count)
-        ]
-        longest = max(shard["real"].shape[1] for shard, _ in picked)
+        picked = [(shard, _drawn(shard["scenes"], generator)) for shard in generator.choices(shards, k=count)]
+        prompts = [said_in_part(shard["scenes"][i], generator, open_share).text for shard, i in picked]
+        names = set(picked[0][0]) & {"latents", "anchors"}
+        return prompts, {name: torch.stack([shard[name][i].float() for shard, i in picked]) for name in names}
 
-        def padded(w: Tensor) -> Tensor:
-            return torch.cat((w, w.new_zeros(longest - len(w), *w.shape[1:])))
 
-        stacked = {
-            name: torch.stack([padded(shard[name][i]) for shard, i in picked]) for name in ("embedding", "real")
-        }
-        for name in set(picked[0][0]) & {"latents", "anchors"}:
-            stacked[name] = torch.stack([shard[name][i].float() for shard, i in picked])
-        return stacked | {"embedding": stacked["embedding"].float()}
+def _drawn(scenes: list[Scene], generator: random.Random) -> int:
+    """Draw the number of a scene; one of a thing alone is often given up for another draw."""
+    number = generator.randrange(len(scenes))
+    while not scenes[number].relation and generator.random() < GIVEN_UP:
+        number = generator.randrange(len(scenes))
+    return number
+
+
+def said_in_part(scene: Scene, generator: random.Random, share: float) -> Scene:
+    """Leave something of a scene open, in a share of cases; never so that words are read that are held out."""
+    if generator.random() >= share:
+        return scene
+    candidate = opened(scene, generator.choice(KINDS_OF_OPEN))
+    return scene if candidate.held_out else candidate
 
 
 class OwnClips:
     """The contexts that came up when the model made whole clips, each with what should have come next."""
 
-    def __init__(self, model: str, encoder: Any, tokens: Tokens) -> None:
-        self._folder, self._encoder, self._tokens = ROLLOUTS / model, encoder, tokens
+    def __init__(self, model: str) -> None:
+        self._folder = ROLLOUTS / model
         self._shards: dict[Path, dict[str, Any]] = {}
 
     def refresh(self) -> int:
         """Read shards that are new, and return how many contexts there are; only the newest few shards are kept."""
         for path in sorted(self._folder.glob("*.pt"))[-OWN_SHARDS:]:
             if path not in self._shards:
-                shard = torch.load(path, weights_only=True)
-                shard["embedding"], shard["real"] = embed(self._encoder, self._tokens, shard["prompts"])
-                self._shards[path] = shard
+                self._shards[path] = torch.load(path, weights_only=True)
         self._shards = dict(sorted(self._shards.items())[-OWN_SHARDS:])
         return sum(len(shard["prompts"]) for shard in self._shards.values())
 
-    def draw(self, generator: random.Random, count: int) -> dict[str, Tensor]:
-        """Return contexts, blocks and prompts of one shard."""
+    def draw(self, generator: random.Random, count: int) -> tuple[list[str], Tensor, Tensor]:
+        """Return prompts, contexts and blocks of one shard."""
         shard = generator.choice(list(self._shards.values()))
-        rows = torch.tensor(generator.choices(range(len(shard["prompts"])), k=count))
-        return {
-            name: shard[name][rows].float() if name != "real" else shard[name][rows]
-            for name in ("context", "blocks", "embedding", "real")
-        }
+        rows = generator.choices(range(len(shard["prompts"])), k=count)
+        prompts = [shard["prompts"][row] for row in rows]
+        return prompts, shard["context"][rows].float(), shard["blocks"][rows].float()
 
 
 def context_of(clips: dict[str, Tensor], blocks: Tensor) -> Tensor:
@@ -126,38 +146,36 @@ def noises(like: Tensor) -> list[Tensor]:
     return [torch.randn_like(like) for _ in SCHEDULE]
 
 
-def own_context(tree: nn.Module, clips: dict[str, Tensor], blocks: Tensor) -> Tensor:
+def own_context(
+    ask: Callable[[list[str]], Prompted], prompts: list[str], clips: dict[str, Tensor], blocks: Tensor
+) -> Tensor:
     """Return the context of blocks 2 to 8 with the block before each as the model itself samples it.
 
     The still it begins with is the true one, out of place by the difference between sampled and true first frame.
     """
     before = blocks - 1
     with torch.no_grad():
-        sampled = (
-            Prompted(tree, clips["embedding"], clips["real"])
-            .see(context_of(clips, before))
-            .sample(noises(blocks_of(clips, before)))
-        )
+        sampled = ask(prompts).see(context_of(clips, before)).sample(noises(blocks_of(clips, before)))
     context = context_of(clips, blocks)
     off = sampled[:, :, :1] - blocks_of(clips, before)[:, :, :1]
     return torch.cat((context[:, :, :1] + off, sampled[:, :, 1:]), dim=2)
 
 
-def loss_of(prompted: Prompted, truth: Tensor, on_own: bool) -> Tensor:
+def loss_of(prompted: Prompted, right: Right, on_own: bool) -> Tensor:
     """Return the loss over a batch of blocks, a quarter of it at each timestep."""
-    rows, weights, losses = len(truth) // len(SCHEDULE), weights_of(truth), []
+    rows, losses = len(right.blocks) // len(SCHEDULE), []
     for number, step in enumerate(SCHEDULE):
         here = slice(number * rows, (number + 1) * rows)
-        part, clean = prompted.rows(here), truth[here]
-        base = clean
+        part, of_part = prompted.rows(here), right.rows(here)
+        base = of_part.drawn
         if on_own and number:
             with torch.no_grad():
-                base = part.sample([torch.randn_like(clean) for _ in range(number)])
-        noise = torch.randn_like(clean)
-        x = renoise(base, noise, step.sigma)
+                base = part.sample([torch.randn_like(base) for _ in range(number)])
+        x = renoise(base, torch.randn_like(base), step.sigma)
+        clean = of_part.expected(x, step.sigma)
         wanted = (x - clean) / step.sigma
         error = (part.velocity(x, step.timestep).float() - wanted).square().mean(dim=1, keepdim=True)
-        losses.append((weights[here] * error).mean())
+        losses.append((weights_of(clean) * error).mean())
     return torch.stack(losses).mean()
 
 
@@ -170,32 +188,47 @@ def weights_of(truth: Tensor) -> Tensor:
     return 1 + THING_WEIGHT * off.clamp(max=1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Material:
+    """What batches are drawn from. `own`: None as long as the model has made no clips."""
+
+    clips: Shards
+    beginnings: Shards
+    families: Families
+    own: OwnClips | None
+
+
+CHANCES = {"first": 1.0, "open first": 4.0, "true": 3.0, "sampled": 1.0, "rolled out": 5.0}
+"""How often a batch is of which kind."""
+
+
 def draw_batch(
-    tree: nn.Module,
-    clips: Shards,
-    beginnings: Shards,
-    own: OwnClips | None,
-    generator: random.Random,
-    steady: bool,
-) -> tuple[Prompted, Tensor]:
-    """Return a batch that has seen its context, and the true blocks; `steady`: the model samples well enough."""
-    chances = (4, 3, 2 * steady, 3 * bool(own))
-    kind = generator.choices(("first", "true", "sampled", "rolled out"), chances)[0]
+    ask: Callable[[list[str]], Prompted], material: Material, generator: random.Random, steady: bool
+) -> tuple[Prompted, Right]:
+    """Return a batch that has seen its context, and the right blocks; `steady`: the model samples well enough."""
+    chances = CHANCES | {
+        "sampled": CHANCES["sampled"] * steady,
+        "rolled out": CHANCES["rolled out"] * bool(material.own),
+    }
+    kind = generator.choices(tuple(chances), tuple(chances.values()))[0]
     if kind == "rolled out":
-        assert own is not None
-        drawn = own.draw(generator, BATCH)
-        return Prompted(tree, drawn["embedding"], drawn["real"]).see(drawn["context"]), drawn["blocks"]
+        assert material.own is not None
+        prompts, context, blocks = material.own.draw(generator, BATCH)
+        return ask(prompts).see(context), Right.only(blocks)
+    # Without a context a sample takes half as long, and where things begin is the hardest to learn.
+    if kind == "open first":
+        prompts, right = material.families.draw(generator, 2 * BATCH)
+        return ask(prompts), right
     if kind == "first":
-        # Without a context a sample takes half as long, and where things begin is the hardest to learn.
-        drawn = beginnings.draw(generator, 2 * BATCH)
-        return Prompted(tree, drawn["embedding"], drawn["real"]), drawn["latents"]
-    drawn = clips.draw(generator, BATCH)
-    prompted = Prompted(tree, drawn["embedding"], drawn["real"])
+        prompts, drawn = material.beginnings.draw(generator, 2 * BATCH)
+        return ask(prompts), Right.only(drawn["latents"])
+    prompts, drawn = material.clips.draw(generator, BATCH, open_share=OPEN_SHARE)
     earliest = 2 if kind == "sampled" else 1
     blocks = torch.tensor([generator.randint(earliest, BLOCKS - 1) for _ in range(BATCH)])
-    context = own_context(tree, drawn, blocks) if kind == "sampled" else context_of(drawn, blocks)
+    sampled = kind == "sampled"
+    context = own_context(ask, prompts, drawn, blocks) if sampled else context_of(drawn, blocks)
     noise = generator.choice((0.0, 0.05, 0.1)) * torch.randn_like(context)
-    return prompted.see(context + noise), blocks_of(drawn, blocks)
+    return ask(prompts).see(context + noise), Right.only(blocks_of(drawn, blocks))
 
 
 @torch.no_grad()
@@ -219,7 +252,7 @@ def make_optimisers(tree: nn.Module, rate: float) -> tuple[torch.optim.Optimizer
     )
 
 
-def clean_error(tree: nn.Module, clips: Shards, seed: int, runs: int = 4) -> dict[str, float]:
+def clean_error(ask: Callable[[list[str]], Prompted], clips: Shards, seed: int, runs: int = 4) -> dict[str, float]:
     """Return the mean squared error of sampled blocks, at the start of clips and in them."""
     found: dict[str, float] = {}
     with torch.no_grad():
@@ -228,9 +261,9 @@ def clean_error(tree: nn.Module, clips: Shards, seed: int, runs: int = 4) -> dic
             for run in range(runs):
                 generator = seeded(seed, "measure", run)
                 torch.manual_seed(run)
-                drawn = clips.draw(generator, 32, held_back=True)
+                prompts, drawn = clips.draw(generator, 32, held_back=True)
                 blocks = torch.tensor(generator.choices(choices, k=32))
-                prompted = Prompted(tree, drawn["embedding"], drawn["real"])
+                prompted = ask(prompts)
                 if choices != (0,):
                     prompted.see(context_of(drawn, blocks))
                 truth = blocks_of(drawn, blocks)
@@ -239,13 +272,23 @@ def clean_error(tree: nn.Module, clips: Shards, seed: int, runs: int = 4) -> dic
     return found
 
 
+def refreshed(material: Material) -> dict[str, int]:
+    """Read what is new, and return how much there is."""
+    names = ("clips", "beginnings", "families")
+    return {name: getattr(material, name).refresh() for name in names}
+
+
 def main() -> None:
     """Train, with a checkpoint to go on from every 100 steps."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("model", choices=sorted(MODELS))
     options.add_argument("--steps", type=int, default=4000)
     options.add_argument("--rate", type=float, default=2e-3)
+    options.add_argument("--stop-at", type=int, help="stop after this step, to make clips and go on")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument(
+        "--steady", type=int, default=1200, help="steps before the model's own samples are contexts"
+    )
     options.add_argument(
         "--start", type=Path, help="weights to start from, of an earlier training; it may have had fewer layers"
     )
@@ -256,14 +299,18 @@ def main() -> None:
     encoder = UMT5EncoderModel(CONFIG).eval()
     encoder.load_state_dict(saved_text["weights"])
     tokens = Tokens(saved_text["pieces"].numpy().tobytes())
-    clips, beginnings = Shards(LATENTS, encoder, tokens), Shards(BEGINNINGS, encoder, tokens)
-    own = OwnClips(args.model, encoder, tokens)
-    clips.refresh()
-    beginnings.refresh()
-    rolled_out = own.refresh()
+    own = OwnClips(args.model)
+    material = Material(Shards(LATENTS), Shards(BEGINNINGS), Families(), own if own.refresh() else None)
+    refreshed(material)
 
     torch.manual_seed(args.seed)
     tree = build(MODELS[args.model])
+
+    def ask(prompts: list[str]) -> Prompted:
+        with torch.autocast("cpu", enabled=False):
+            embedded = embed(encoder, tokens, prompts)
+        return Prompted(tree, *embedded)
+
     average = Average(tree, 0.995)
     optimisers = make_optimisers(tree, args.rate)
     checkpoint, log, first = WORK / f"{args.model}.ckpt", Log(WORK / f"{args.model}.jsonl"), 0
@@ -278,17 +325,16 @@ def main() -> None:
         average.weights, first = saved["average"], saved["step"]
 
     smooth = 0.0
-    for step in range(first, args.steps):
+    last = min(args.steps, args.stop_at or args.steps)
+    for step in range(first, last):
         generator = seeded(args.seed, args.model, step)
         torch.manual_seed(generator.getrandbits(63))
         for optimiser in optimisers:
             set_rate(optimiser, falling_rate(step, args.steps, args.rate))
             optimiser.zero_grad(set_to_none=True)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            prompted, truth = draw_batch(
-                tree, clips, beginnings, own if rolled_out else None, generator, step > 0.3 * args.steps
-            )
-            loss = loss_of(prompted, truth, generator.random() < 0.5)
+            prompted, right = draw_batch(ask, material, generator, step >= args.steady)
+            loss = loss_of(prompted, right, generator.random() < (OWN_OPEN if right.is_open else OWN))
         loss.backward()
         nn.utils.clip_grad_norm_(tree.parameters(), 1.0)
         for optimiser in optimisers:
@@ -297,7 +343,7 @@ def main() -> None:
         smooth = loss.item() if step == first else 0.95 * smooth + 0.05 * loss.item()
         if (step + 1) % 25 == 0:
             log(step=step + 1, loss=smooth)
-        if (step + 1) % 100 == 0:
+        if (step + 1) % 100 == 0 or step + 1 == last:
             states = [optimiser.state_dict() for optimiser in optimisers]
             save_checkpoint(
                 checkpoint,
@@ -309,10 +355,10 @@ def main() -> None:
         if (step + 1) % 250 == 0:
             current = {name: w.clone() for name, w in tree.state_dict().items()}
             tree.load_state_dict(average.weights)
-            counts = {"clips": clips.refresh(), "beginnings": beginnings.refresh(), "rolled_out": rolled_out}
-            log(step=step + 1, **counts, **clean_error(tree, clips, args.seed))
+            counts = refreshed(material) | {"rolled_out": own.refresh()}
+            log(step=step + 1, **counts, **clean_error(ask, material.clips, args.seed))
             tree.load_state_dict(current)
-            rolled_out = own.refresh()
+            material = replace(material, own=own if counts["rolled_out"] else None)
     save_checkpoint(WORK / f"{args.model}.pt", weights=average.weights)
 
 

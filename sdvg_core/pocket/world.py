@@ -1,14 +1,19 @@
-"""A small world: prompts that fully determine a clip, rendered exactly for any moment of it.
+"""A small world: prompts and the clips they allow, rendered exactly for any moment.
 
 One or two flat things on a lit ground; a moving thing goes straight and bounces off the edges. The position of
 everything is a closed formula of time, so a clip can be rendered at any frame count, or at moments between frames.
+
+Most prompts determine the clip. A prompt may also leave something open: the size of its first thing, where that
+starts, where it goes, and the ground. Then every clip of a determined scene that fits its words is right.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -82,10 +87,22 @@ RELATIONS = {"front": "in front of", "behind": "behind", "beside": "beside"}
 HELD_OUT_SHARE = 8
 """One prompt in this many is held out of training."""
 
+OPENABLE = ("size", "start", "direction", "ground")
+"""What a prompt may leave open; size, start and direction are those of the first thing."""
+
+MOST_OPEN = 2
+"""How many of them one prompt may leave open, so that at most 72 clips are right."""
+
+KINDS_OF_OPEN = tuple(slots for count in range(1, MOST_OPEN + 1) for slots in combinations(OPENABLE, count))
+"""Every choice of what to leave open, the single ones first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """Something flat in the world. `pace` is empty for one that stands still."""
+    """Something flat in the world. `pace` is empty for one that stands still.
+
+    `size`, and of one that moves `place` and `direction`, may be empty: left open. It can not be rendered then.
+    """
 
     size: str
     colour: str
@@ -98,9 +115,8 @@ class Thing:
     def text(self) -> str:
         """The words for it."""
         name = f"a {self.size} {self.colour} {self.shape}"
-        if not self.pace:
-            return f"{name} at the {self.place}"
-        return f"{name} {self.pace} {self.direction} from the {self.place}"
+        where = f"from the {self.place}" if self.pace else f"at the {self.place}"
+        return _joined(name, self.pace, self.direction, where if self.place else "")
 
     def centre(self, times: Tensor) -> tuple[Tensor, Tensor]:
         """Return where its middle is, in pixels (across, down), at `times` in frames."""
@@ -120,6 +136,7 @@ class Scene:
     """What a prompt says: a thing that moves, perhaps another one, and the ground.
 
     `relation`: how the first relates to the second, "in front of", "behind" or "beside"; empty if it is alone.
+    `ground`, and some words of the mover, may be empty: left open. `completions` are the scenes that fit then.
     """
 
     mover: Thing
@@ -130,12 +147,28 @@ class Scene:
     @property
     def text(self) -> str:
         """The prompt."""
-        company = f" {self.relation} {self.other.text}" if self.other else ""
-        return f"{self.mover.text}{company} over {self.ground}"
+        company = f"{self.relation} {self.other.text}" if self.other else ""
+        return _joined(self.mover.text, company, f"over {self.ground}" if self.ground else "")
+
+    @property
+    def open(self) -> tuple[str, ...]:
+        """What it leaves open, of OPENABLE and in its order; nothing for a scene that determines the clip."""
+        mover = self.mover
+        said = (mover.size, mover.place, mover.direction or not mover.pace, self.ground)
+        return tuple(name for name, word in zip(OPENABLE, said, strict=True) if not word)
+
+    @property
+    def kind(self) -> str:
+        """The class of the prompt, by what it leaves open: "nothing", "start", "start and direction" and so on."""
+        return " and ".join(self.open) or "nothing"
 
     @property
     def held_out(self) -> bool:
-        """Whether it is kept out of training: a property of its words alone."""
+        """Whether it is kept out of training: a property of its words alone.
+
+        Training reads no words that are held out, and shows no clip whose scene, said in full, is held out. An open
+        prompt that is held out may well allow clips that were shown under other words.
+        """
         return hashlib.sha256(self.text.encode()).digest()[0] % HELD_OUT_SHARE == 0
 
     @property
@@ -166,8 +199,37 @@ def render_with_mask(scene: Scene, times: Tensor) -> tuple[Tensor, Tensor]:
     return frames.clamp(0, 1), mask
 
 
+def opened(scene: Scene, slots: Collection[str]) -> Scene:
+    """Return the scene with some of OPENABLE left open."""
+    names = {"size": "size", "start": "place", "direction": "direction"}
+    mover = replace(scene.mover, **{names[slot]: "" for slot in slots if slot in names})
+    return replace(scene, mover=mover, ground="" if "ground" in slots else scene.ground)
+
+
+def completions(scene: Scene) -> tuple[Scene, ...]:
+    """Return the determined scenes that a scene allows, in a fixed order; those that `clash` are left out."""
+    mover, is_open = scene.mover, scene.open
+    found = (
+        replace(scene, mover=replace(mover, size=size, place=place, direction=direction), ground=ground)
+        for size in (RADII if "size" in is_open else [mover.size])
+        for place in (PLACES if "start" in is_open else [mover.place])
+        for direction in (DIRECTIONS if "direction" in is_open else [mover.direction])
+        for ground in (GROUNDS if "ground" in is_open else [scene.ground])
+    )
+    return tuple(candidate for candidate in found if clash(candidate) is None)
+
+
+def draw_open_scene(generator: random.Random, *, held_out: bool, slots: Sequence[str] = ()) -> Scene:
+    """Draw a scene of open prompts, of training's or held out; `slots`: what it leaves open, drawn if empty."""
+    chosen = tuple(slots) or generator.choice(KINDS_OF_OPEN)
+    while True:
+        scene = opened(_draw_any(generator), chosen)
+        if scene.held_out == held_out and clash(scene) is None:
+            return scene
+
+
 def draw_scene(generator: random.Random, *, held_out: bool) -> Scene:
-    """Draw a scene of the training prompts or of those held out of them."""
+    """Draw a determined scene of the training prompts or of those held out of them."""
     while True:
         scene = _draw_any(generator)
         if scene.held_out == held_out and clash(scene) is None:
@@ -175,12 +237,32 @@ def draw_scene(generator: random.Random, *, held_out: bool) -> Scene:
 
 
 def held_out_prompts(count: int, seed: int = 0) -> tuple[str, ...]:
-    """Return `count` different prompts that no model of the set was trained on; the same for the same seed."""
+    """Return `count` different prompts that no model of the set was trained on; the same for the same seed.
+
+    They determine their clips; those of `open_scenes` do not.
+    """
     generator = random.Random(seed)
     found: dict[str, None] = {}
     while len(found) < count:
         found.setdefault(draw_scene(generator, held_out=True).text)
     return tuple(found)
+
+
+def open_scenes(count: int, seed: int = 0) -> tuple[Scene, ...]:
+    """Return `count` different open scenes that no model was trained on, of every kind equally often.
+
+    The same for the same seed; the kinds take turns.
+    """
+    generator = random.Random(f"open prompts {seed}")
+    found: dict[Scene, None] = {}
+    while len(found) < count:
+        slots = KINDS_OF_OPEN[len(found) % len(KINDS_OF_OPEN)]
+        found.setdefault(draw_open_scene(generator, held_out=True, slots=slots))
+    return tuple(found)
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(" ".join(parts).split())
 
 
 def _bounce(where: Tensor, room: float) -> Tensor:

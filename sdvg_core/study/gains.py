@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -59,5 +60,7 @@ def _both_ways(run: Run) -> tuple[list[Tensor], list[Tensor]]:
 def _qualities(judge: FrameJudge | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
     if judge is None:
         return [None] * len(blocks)
-    quality = judge.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt)
-    return [float(part.mean()) for part in quality.split([block.shape[1] for block in blocks])]
+    counts = [block.shape[1] for block in blocks]
+    seams = tuple(accumulate(counts))[:-1]
+    quality = judge.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt, seams)
+    return [float(part.mean()) for part in quality.split(counts)]

@@ -36,8 +36,8 @@ class Metric(Protocol):
 class FrameJudge(Protocol):
     """Says how good each frame is, independent of its block."""
 
-    def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return one number per frame of `f c h w`, `(f,)`, higher is better."""
+    def frame_quality(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Tensor:
+        """Return one number per frame of `f c h w`, `(f,)`, higher is better; `seams`: where blocks start."""
         ...
 
 
@@ -58,9 +58,9 @@ class Oracle:
             "seam_error": verdict.seam_error,
         }
 
-    def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
+    def frame_quality(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Tensor:
         """Return each frame's quality in dB."""
-        return judge(frames, parse(prompt)).quality
+        return judge(frames, parse(prompt), seams).quality
 
 
 class SeamChange:

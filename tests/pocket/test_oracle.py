@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,7 +12,16 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from sdvg_core.pocket.oracle import BEST, judge, still_quality
-from sdvg_core.pocket.world import Scene, Thing, draw_scene, render
+from sdvg_core.pocket.world import (
+    KINDS_OF_OPEN,
+    Scene,
+    Thing,
+    completions,
+    draw_open_scene,
+    draw_scene,
+    opened,
+    render,
+)
 
 FRAMES = torch.arange(105)
 SEAMS = tuple(range(9, 105, 12))
@@ -92,3 +102,33 @@ def test_a_still_is_held_against_the_whole_clip():
     clip = render(RUNNER, FRAMES)
     assert still_quality(clip[[0, 50, 104]], RUNNER).tolist() == [BEST] * 3
     assert still_quality(clip[[50]], SCENES[0]).item() < 15
+
+
+@pytest.mark.parametrize("slots", KINDS_OF_OPEN, ids=" and ".join)
+def test_any_clip_that_an_open_prompt_allows_is_perfect(slots: tuple[str, ...]):
+    generator = random.Random(11)
+    scene = draw_open_scene(generator, held_out=True, slots=slots)
+    one = generator.choice(completions(scene))
+    clip = render(one, FRAMES)
+    verdict = judge(clip, scene, SEAMS)
+    assert verdict.quality.min() == BEST
+    # Right and left are the same clip from an edge, where the one bounces off at once.
+    assert torch.allclose(render(verdict.chosen, FRAMES), clip, atol=1e-5)
+    assert still_quality(clip[[60]], scene).tolist() == [BEST]
+
+
+def test_a_noisy_and_late_clip_is_still_taken_for_what_it_shows():
+    noise = 0.1 * torch.randn(105, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    shown = Scene(Thing("big", "red", "ball", "middle", "runs", "left and up"), "night")
+    clip = render(shown, (FRAMES - 3).clamp(min=0)) + noise
+    assert judge(clip, opened(RUNNER, ["start", "direction"]), SEAMS).chosen == shown
+
+
+def test_a_clip_that_changes_its_mind_after_the_first_block_is_wrong_from_there_on():
+    scene, by_day = opened(RUNNER, ["ground"]), replace(RUNNER, ground="snow")
+    clip = torch.cat([render(RUNNER, FRAMES)[:9], render(by_day, FRAMES)[9:]])
+    verdict = judge(clip, scene, SEAMS)
+    assert verdict.chosen == RUNNER
+    assert verdict.quality[:9].min() == BEST
+    assert verdict.quality[9:].max() < 15
+    assert judge(clip, scene).chosen == by_day

@@ -11,13 +11,14 @@ import torch
 
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import still_quality
-from sdvg_core.pocket.world import draw_scene, render, render_with_mask
+from sdvg_core.pocket.world import draw_scene, opened, render, render_with_mask
 from sdvg_core.scorers import load_image_reward
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, load_tokenizer
 from training.corruptions import CORRUPTIONS, Corruption, Shot, corrupt
 from training.evaluate_reward import auc, same
 from training.reward_data import (
     READABLE,
+    Group,
     decibels,
     draw_group,
     patch_decibels,
@@ -95,13 +96,21 @@ def test_decibels_are_the_oracles():
     assert torch.allclose(found, still_quality(frames, taken.scene), atol=0.02)
 
 
-def test_a_group_knows_what_the_oracle_says_of_every_picture_under_every_prompt():
-    group = draw_group(random.Random(3))
+def drawn_group(*, is_open: bool) -> Group:
+    groups = (draw_group(random.Random(seed)) for seed in range(100))
+    return next(group for group in groups if all(bool(scene.open) == is_open for scene in group.scenes))
+
+
+@pytest.mark.parametrize(("is_open", "missed"), [(False, 0.3), (True, 1.0)], ids=["determined", "open"])
+def test_a_group_knows_what_the_oracle_says_of_every_picture_under_every_prompt(is_open: bool, missed: float):
+    group = drawn_group(is_open=is_open)
     expected = torch.stack([still_quality(group.frames, scene) for scene in group.scenes], dim=1)
-    # The oracle looks at every moment, the training at every third and the picture's own.
+    # The oracle looks at every moment; the training at every third and the picture's own, and at fewer of the
+    # completions that no picture of the group shows.
     assert (expected - group.quality).min() > -0.02
-    assert (expected - group.quality).mean() < 0.3
-    assert torch.allclose(group.own_quality, expected[torch.arange(len(group.origin)), group.origin], atol=0.3)
+    assert (expected - group.quality).mean() < missed
+    own = expected[torch.arange(len(group.origin)), group.origin]
+    assert (own - group.own_quality).mean() < 0.3
 
 
 def test_a_picture_too_bad_to_read_is_not_asked_what_it_shows():
@@ -140,6 +149,19 @@ def test_words_are_labelled_with_whether_the_picture_shows_them():
     assert asked == {"big": 1, "red": 1, "ball": 0, "green": 0, "night": 1}
     places = {word: int(where[n]) for n, word in enumerate(TWO.split(), 1) if where[n] >= 0}
     assert places == {"big": 0, "red": 0, "ball": 0, "night": 8}
+
+
+def test_words_that_are_left_out_are_not_asked_and_the_others_are_where_they_stand():
+    shown = parse("a big red box runs right from the left in front of a small white box at the middle over night")
+    said = opened(parse(TWO), ["size", "ground"])
+    found, where = word_labels(said, shown)
+    text = said.text.split()
+    assert {word: int(found[n]) for n, word in enumerate(text, 1) if found[n] >= 0} == {
+        "red": 1,
+        "ball": 0,
+        "green": 0,
+    }
+    assert {word: int(where[n]) for n, word in enumerate(text, 1) if where[n] >= 0} == {"red": 0, "ball": 0}
 
 
 def test_words_that_look_at_their_thing_cost_nothing_whatever_the_others_do():

@@ -41,7 +41,7 @@ class Redness:
         time.sleep(self._seconds)
         return {"quality": float(frames[:, 0].mean()), "seams": float(len(seams))}
 
-    def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
+    def frame_quality(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Tensor:
         return frames[:, 0].mean(dim=(1, 2))
 
 
