@@ -155,7 +155,7 @@ def test_the_clients_of_the_documentation_work(server: Server, tmp_path: Path) -
     fetch, follow = re.findall(
         r"```python\n(.*?)```", text.replace("127.0.0.1:8188", f"127.0.0.1:{server.port}"), re.S
     )
-    assert run_python(fetch, tmp_path).splitlines()[1].startswith("0 target the first block is always the target's")
+    assert run_python(fetch, tmp_path).splitlines()[1].startswith("0 target the first blocks are the target's")
     assert (tmp_path / "clip.mp4").stat().st_size > 0
     assert run_python(follow, tmp_path).splitlines()[-1] == "execution_success"
 
