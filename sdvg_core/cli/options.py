@@ -87,7 +87,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=float,
         metavar="SHARE",
-        help="instead: spend this share of what the target alone would cost, such as 0.4, on the first blocks",
+        help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
     )
     group.add_argument("--policy", choices=get_args(Policy))
     group.add_argument(
@@ -99,7 +99,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--aggregation", choices=get_args(Aggregation))
     group.add_argument("--quantile", type=float, help="for --aggregation quantile")
     group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
-    group.add_argument("--router-seed", type=int, help="seed of --policy random", dest="router_seed")
+    group.add_argument("--router-seed", type=int, help="seed of --policy random")
     group.add_argument(
         "--draft-share", type=float, help="share of all blocks that --policy percentile wants drafted"
     )

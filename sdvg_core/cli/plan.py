@@ -20,6 +20,7 @@ from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution, KvDtype, VaeLayers
 from ..engine.router import RouterConfig
 from ..engine.router_presets import ROUTER_PRESETS
+from ..errors import BadInput
 from ..plan import PlanRequest, plan, plan_text, spend
 from ..plan.rates import A6000, H100, RATES, Rates
 from ..plan.request import PAPER_REJECTED, PCIE_GB_PER_SECOND
@@ -109,6 +110,11 @@ def run(options: argparse.Namespace) -> int:
         rates=RATES[options.rates] if options.rates else _guess_rates(),
     )
     if options.budget is not None:
+        if options.preset != "paper" or options.forced_blocks is not None or options.handover is not None:
+            raise BadInput(
+                "--budget chooses who makes which block, but there is also a preset, forced blocks or a handover; "
+                "leave them out"
+            )
         bought = spend(options.budget, request.router, request)
         request = replace(request, router=bought.router)
         if not options.json:

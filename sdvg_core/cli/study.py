@@ -237,7 +237,7 @@ def _configurations(options: argparse.Namespace, job: WorkerOptions) -> tuple[Co
 
 
 def _timesteps(checked: Checked) -> tuple[float, ...]:
-    """Return the schedule that both models share; of two schedules the shorter, to which nothing is handed over."""
+    """Return the schedule that both models share; of two, a single step, as nothing can be handed over."""
     drafter, target = (shape.timesteps for shape in checked.shapes)
     return target if drafter == target else min(drafter, target, key=len)[:1]
 

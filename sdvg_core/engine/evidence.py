@@ -24,8 +24,9 @@ def look(
     A frame that was scored as part of a draft is not scored again, unless the prompt has changed since.
     """
     scores = scorer.score(frames, condition.gate_text)
-    if not compares(router, span.index) or committed.shown is None:
+    if not compares(router, span.index):
         return scores, None
+    assert committed.shown is not None, "a timeline that ends with a block shows its last frame"
     newest = committed.history.blocks[-1].condition
     if past and past[-1].accepted and past[-1].scored and newest.gate_text == condition.gate_text:
         return scores, past[-1].frame_scores[-1]

@@ -47,6 +47,8 @@ def roles_asked(router: RouterConfig, spans: Iterable[Span]) -> Roles:
 def check_roles(router: RouterConfig, spans: Sequence[Span], there: Roles) -> Roles:
     """Return the parts that a run may ask for. Raises `BadInput` if one of them is not there."""
     asked = roles_asked(router, spans)
+    if asked.drafter and not there.drafter and not roles_asked(replace(router, handover=0), spans).drafter:
+        raise BadInput("a handover needs a drafter, but there is none; load one, or set handover to 0")
     by_policy = roles_asked(replace(router, directions=""), spans)
     for role, sentence in MISSING.items():
         if getattr(asked, role) and not getattr(there, role):

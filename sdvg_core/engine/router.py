@@ -307,7 +307,10 @@ def decide(
 def _threshold(config: RouterConfig, past: tuple[Decision, ...], blocks: int, reference: float | None) -> float:
     if config.policy == "percentile":
         return percentile_threshold(config, past, blocks)
-    return config.tau if reference is None else reference + config.tau
+    if config.policy != "relative":
+        return config.tau
+    assert reference is not None, "the clip's first block is not compared"
+    return reference + config.tau
 
 
 def aggregate(config: RouterConfig, scores: Tensor) -> float:

@@ -13,6 +13,7 @@ from ..causal_wan.schedule import get_schedule
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from .choose import BlockSeconds, seconds_without_copying
+from .rates import A6000
 from .request import PlanRequest
 
 
@@ -37,8 +38,9 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
         raise BadInput(
             f"a budget must be a share of target-only's cost, above 0 and up to 1, but is {budget}; 0.5 is usual"
         )
+    # Neither a machine's speed nor its memory may change the video: one device's rates, and nothing is copied.
+    request = replace(request, rates=A6000, side=False)
     half = handover_of(request)
-    # The memory of a machine must not change the video, so nothing is counted that is copied for lack of it.
     routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
     costs = {steps: seconds_without_copying(replace(request, router=of)) for steps, of in routers.items()}
     alone = _video(costs[0], request, request.blocks)
@@ -70,7 +72,7 @@ def _routes(request: PlanRequest, half: int) -> tuple[tuple[int, int], ...]:
 def handover_of(request: PlanRequest) -> int:
     """Return half of the denoising steps; 0 if the models have two schedules, and nothing can be handed over."""
     drafter, target = (get_schedule(preset.schedule) for _, preset in request.models.values())
-    return len(target) // 2 if drafter == target else 0
+    return request.steps_of("target") // 2 if drafter == target else 0
 
 
 def _video(seconds: BlockSeconds, request: PlanRequest, by_target: int) -> float:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from operator import add
 from typing import Any
 
-from ..engine.router import foresee
+from ..engine.router import RouterConfig, foresee
 from ..errors import BadInput
 from .request import PlanRequest
 from .setting import Setting, Sizes, copied_bytes, most, settings, split_parts, step_parts, with_target
@@ -190,20 +192,33 @@ def _seconds(request: PlanRequest, *, fp8: bool, copying: float) -> BlockSeconds
 
 def _video(request: PlanRequest, seconds: BlockSeconds, step: Mapping[str, float], copying: float) -> float:
     """Return the seconds of all blocks: of those that the scores decide, some are rejected."""
-    scored = (1 - request.rejected) * seconds.accepted + request.rejected * seconds.rejected
-    whole = step["target"] + step["decode"] + copying
-    total = 0.0
-    for index in range(request.given_blocks, request.given_blocks + request.blocks):
-        certain = foresee(request.router, index, ())
-        if certain is None:
-            total += scored
-        elif index == 0:
-            total += step["first drafter"] + step["first decode"] if certain.accepted else seconds.first
-        elif certain.accepted:
-            total += seconds.unscored
-        else:
-            total += seconds.by_target if request.router.handover_at(index) else whole
-    return total
+    each = {
+        "scored": (1 - request.rejected) * seconds.accepted + request.rejected * seconds.rejected,
+        "first draft": step["first drafter"] + step["first decode"],
+        "first": seconds.first,
+        "draft": seconds.unscored,
+        "handed over": seconds.by_target,
+        "whole": step["target"] + step["decode"] + copying,
+    }
+    counts = _counts(request.router, request.given_blocks, request.blocks)
+    return math.fsum(each[kind] * count for kind, count in counts.items())
+
+
+@lru_cache(maxsize=16)  # the same for every layout that is tried
+def _counts(router: RouterConfig, given_blocks: int, blocks: int) -> Counter[str]:
+    return Counter(_kind(router, index) for index in range(given_blocks, given_blocks + blocks))
+
+
+def _kind(router: RouterConfig, index: int) -> str:
+    """Return what happens to block `index`, as far as that is certain beforehand."""
+    certain = foresee(router, index, ())
+    if certain is None:
+        return "scored"
+    if certain.accepted:
+        return "draft" if index else "first draft"
+    if index == 0:
+        return "first"
+    return "handed over" if router.handover_at(index) else "whole"
 
 
 def _smaller_size(vram: float, request: PlanRequest) -> tuple[int, int] | None:

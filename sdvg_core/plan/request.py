@@ -13,6 +13,7 @@ from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution
 from ..engine.router import RouterConfig
 from ..engine.size import check_size
+from ..engine.spans import MOST_BLOCKS
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
 from .rates import A6000, Rates
@@ -63,6 +64,14 @@ class PlanRequest:
         for name, value in (("blocks", self.blocks), ("steps", 1 if self.steps is None else self.steps)):
             if value < 1:
                 raise BadInput(f"{name} must be at least 1, but is {value}; ask for 1 or more")
+        if self.blocks > MOST_BLOCKS:
+            raise BadInput(f"a plan has at most {MOST_BLOCKS} blocks, but got {self.blocks}; ask for fewer")
+        least = min(map(self.steps_of, self.models))
+        if self.router.handover >= least:
+            raise BadInput(
+                f"handover must be below the {least} denoising steps, but is {self.router.handover}; leave the "
+                "target at least one step"
+            )
         if not 0 <= self.rejected <= 1:
             raise BadInput(f"rejected must be from 0 to 1, but is {self.rejected}; give a share of the blocks")
         if not (self.pcie > 0 and math.isfinite(self.pcie)):

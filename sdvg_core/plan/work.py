@@ -58,7 +58,6 @@ def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
     `drafter begins` and `target finishes`: the two parts of a block that is handed over.
     """
     steps = {role: request.steps_of(role) for role in request.models}
-    left = max(0, steps["target"] - request.router.handover)
     return {
         "decode": decode_operations(request) / request.rates.vae,
         "first decode": decode_operations(request, first=True) / request.rates.vae,
@@ -66,7 +65,7 @@ def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
         **{role: _generating(request, role, of, fp8=fp8) for role, of in steps.items()},
         **{f"first {role}": _generating(request, role, of, fp8=fp8, first=True) for role, of in steps.items()},
         "drafter begins": _generating(request, "drafter", request.router.handover, fp8=fp8),
-        "target finishes": _generating(request, "target", left, fp8=fp8),
+        "target finishes": _generating(request, "target", steps["target"] - request.router.handover, fp8=fp8),
     }
 
 

@@ -43,10 +43,3 @@ def seconds(row: Record) -> float:
 def costs_with(weights: Weights) -> dict[str, NumberOf]:
     """Return the ways to count a cost, by name."""
     return {"cost": cost_with(weights), "target_calls": target_calls, "seconds": seconds}
-
-
-COST_WORDS = {
-    "cost": "cost of the published pair, in target blocks",
-    "target_calls": "target calls",
-    "seconds": "seconds, computed alone",
-}

@@ -26,6 +26,7 @@ from tiny import (
 )
 
 from sdvg_core.engine.overlap import speculate_overlapped
+from sdvg_core.engine.roles import Roles, check_roles
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.errors import BadInput
@@ -208,6 +209,18 @@ def test_a_handover_needs_both_models_and_one_schedule():
         run(make_engine(**FOUR), first(2, handover=4))
     engine = make_engine()
     run(engine, first(1, handover=9), blocks=3)  # block 0 is whole, so nothing is handed over
+    other = replace(engine, drafter=make_engine(schedule="1000,500").drafter)
+    with pytest.raises(BadInput, match="a handover needs one schedule for both models"):
+        run(other, first(2, handover=1))
+    alone, router = (
+        Roles(drafter=False, target=True, scorer=False),
+        RouterConfig(policy="always-target", handover=1),
+    )
+    with pytest.raises(
+        BadInput, match="a handover needs a drafter, but there is none; load one, or set handover to 0"
+    ):
+        check_roles(router, plan_spans(3, 3), alone)
+    check_roles(router, plan_spans(1, 3), alone)
 
 
 # --- the gate relative to the last committed frame

@@ -9,6 +9,7 @@ import pytest
 
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
+from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.router_presets import ROUTER_PRESETS, router_preset
 from sdvg_core.errors import BadInput
@@ -82,7 +83,25 @@ def test_models_with_two_schedules_hand_nothing_over():
 
 def test_a_machine_does_not_change_what_a_budget_buys():
     """A shared workflow asks for the same video everywhere, so the memory at hand must not matter."""
-    assert spend(0.6, RouterConfig(), FULL) == spend(0.6, RouterConfig(), replace(FULL, pcie=1.0))
+    slow = replace(FULL, rates=replace(H100, vae=H100.vae / 9))
+    apart = replace(FULL, side=True, execution=Execution(overlap=True))
+    for other in (replace(FULL, pcie=1.0), slow, apart):
+        assert spend(0.6, RouterConfig(), FULL) == spend(0.6, RouterConfig(), other)
+
+
+def test_a_plan_refuses_a_handover_without_a_step_left_and_more_blocks_than_a_video_can_have():
+    """Catches: a target with no step at all, or with less, counted as a saving."""
+    with pytest.raises(BadInput, match="handover must be below the 4 denoising steps, but is 4"):
+        replace(FULL, router=RouterConfig(handover=4))
+    with pytest.raises(BadInput, match="handover must be below the 2"):
+        replace(FULL, router=ROUTER_PRESETS["balanced"], steps=2)
+    with pytest.raises(BadInput, match="at most 100000 blocks"):
+        replace(FULL, blocks=10**9)
+    assert plan(80, replace(FULL, blocks=100_000)).seconds.video > 100_000
+
+
+def test_half_of_the_steps_that_are_asked_for_are_handed_over():
+    assert handover_of(replace(FULL, steps=8)) == 4
 
 
 def test_the_note_says_what_was_chosen():
@@ -132,3 +151,6 @@ def test_the_command_plans_presets_and_budgets(capsys):
     assert "drafted 2.8, by the target 7.1" in said
     assert main(["plan", "--vram", "80", "--rates", "h100", "--forced-blocks", "3"]) == 0
     assert H100.source[:4] in capsys.readouterr().out
+    for clash in (["--preset", "fast"], ["--forced-blocks", "3"], ["--handover", "1"]):
+        assert main(["plan", "--budget", "0.5", *clash]) == 2
+        assert "leave them out" in capsys.readouterr().err
