@@ -270,13 +270,6 @@ MISTAKES = [
         HANDOVER + "test_a_handover_of_k_saves_k_target_passes_a_block_and_costs_k_of_the_drafter",
     ),
     Mistake(
-        "a block is started ahead with all its steps, whatever is asked for",
-        "engine/overlap.py",
-        "self._condition_of(span.index), stop)",
-        "self._condition_of(span.index), None)",
-        HANDOVER + "test_with_overlap_a_handover_is_the_same_bit_for_bit",
-    ),
-    Mistake(
         "steps that are handed over have a name of their own",
         "engine/reuse.py",
         "self._keys.name(key, whole[:-1], whole[-1])",
