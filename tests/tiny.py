@@ -197,9 +197,9 @@ def timeline_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[Ti
     """The timeline that ends with `blocks`, decoded from the start, and its frames."""
     shown = []
     timeline = Timeline(History(horizon=horizon))
-    for after, frames in replay(blocks, codec, horizon):
-        timeline = after
-        shown.append(frames)
+    for again in replay(blocks, codec, timeline):
+        timeline = again.timeline
+        shown.append(again.preview)
     return timeline, torch.cat(shown, dim=1)
 
 

@@ -15,6 +15,7 @@ from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.report.fates import fate_of
 from ...sdvg_core.report.progress import block_line
 from ...sdvg_core.report.run_report import RunReport
+from ...sdvg_core.report.summary import count
 from .live import RUNS, LiveRun
 
 PREVIEW_SIZE = 512
@@ -85,6 +86,11 @@ class NodeProgress:
         event = {**self._whose(), **event}
         self.live.events.append(event)
         self._send(BLOCK_EVENT, event)
+
+    def delivering(self, blocks_left: int) -> None:
+        """Say how many blocks are still to be decoded; stop if the user interrupts."""
+        mm.throw_exception_if_processing_interrupted()
+        self.say(f"decoding the video: {count(blocks_left, 'block')} left")
 
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""

@@ -18,6 +18,7 @@ from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.causal_wan.schedule import get_schedule
 from ...sdvg_core.devices.device import device_clock
 from ...sdvg_core.devices.environment import versions_on
+from ...sdvg_core.engine.delivery import InOrder
 from ...sdvg_core.engine.fit import check_route
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.roles import Roles
@@ -227,22 +228,25 @@ def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
     """Return frames `f h w c`, latents `b c t h w` and the records."""
     progress.begin(len(run.reused))
-    timeline, shown = run.nothing, []
-    again = iter(run.reused)
-    for number, (after, frames) in enumerate(run.replay(), len(run.reused) - len(run.before)):
-        shown.append(frames.cpu())
-        timeline = after
+    shown: list[Tensor] = []
+    timeline, pixels = run.nothing, InOrder(lambda frames: shown.append(frames.cpu()))
+    of_reused = iter(run.reused)
+    for number, again in enumerate(run.replay(), len(run.reused) - len(run.before)):
+        pixels.add(again.delivered)
+        timeline = again.timeline
         if number >= 0:
-            progress.block(next(again), frames)
+            progress.block(next(of_reused), again.preview)
     records = list(run.reused)
     with closing(cast("Generator[Emitted, None, None]", run.blocks(timeline))) as blocks:
         for emitted in blocks:
-            progress.block(emitted.record, emitted.frames)
-            shown.append(emitted.frames.cpu())
+            progress.block(emitted.record, emitted.preview)
+            pixels.add(emitted.delivered)
             records.append(emitted.record)
             timeline = emitted.timeline
             if progress.stop_asked:
                 break
+    for blocks_left in pixels.finish():
+        progress.delivering(blocks_left)
     video = torch.cat(shown, dim=1)[0].movedim(1, -1).contiguous()
     return video, timeline.history.latents(0, timeline.history.frames), records
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
-from ..errors import BadInput
+from .finite import check_finite
 from .parts import BlockGenerator, NoiseSource, VideoCodec
 from .timeline import Timeline
 from .types import Block, Condition, Generated, Span, Work
@@ -31,15 +30,6 @@ def generate(
     made = model.generate(timeline.history, span, noise, condition, given, stop)
     check_finite(made.latents, span, f"{model.name} latents")
     return made
-
-
-def check_finite(values: Tensor, span: Span, what: str) -> None:
-    """Raise `BadInput` if a block's values hold a NaN or an infinity."""
-    if not bool(torch.isfinite(values).all()):
-        raise BadInput(
-            f"block {span.index} got NaN or infinity in its {what}, which must be finite; "
-            "check that model's file and try a wider dtype (bfloat16 or float32)"
-        )
 
 
 class OwnDrafts:
@@ -86,8 +76,9 @@ class OwnDrafts:
     def _commit_newest(self) -> None:
         assert self._newest is not None
         span, latents = self._newest
-        frames = state = None
-        if self._drafter.anchor_horizon:
-            frames, state = self._codec.decode(latents, self._timeline.decode_state)
         block = Block(span, latents, self._condition_of(span.index))
-        self._timeline = self._timeline.commit(block, frames, state, self._codec.temporal_stride)
+        if not self._drafter.anchor_horizon:
+            self._timeline = Timeline(self._timeline.history.commit(block))
+            return
+        frames, state = self._codec.decode(latents, self._timeline.decode_state)
+        self._timeline, _ = self._timeline.commit(block, frames, state, self._codec.temporal_stride)

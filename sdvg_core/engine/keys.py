@@ -32,6 +32,12 @@ class Identities:
     target: str
     codec: str
     scorer: str
+    judge: str = ""
+
+    @property
+    def judging(self) -> str:
+        """Of whatever decodes the frames that are scored."""
+        return self.judge or self.codec
 
 
 class Keys:
@@ -66,11 +72,11 @@ class Keys:
 
         `committed`: the keys of the latents before it; `text`: the prompt.
         """
-        return _hash("scores", self.identities.scorer, self.identities.codec, list(committed), draft, text)
+        return _hash("scores", self.identities.scorer, self.identities.judging, list(committed), draft, text)
 
     def last_score(self, committed: Sequence[str], text: str) -> str:
         """Return the key of the score of the last frame that `committed` shows."""
-        return _hash("last score", self.identities.scorer, self.identities.codec, list(committed), text)
+        return _hash("last score", self.identities.scorer, self.identities.judging, list(committed), text)
 
     def name(self, key: str, estimates: Sequence[Tensor], block: Tensor | None = None) -> None:
         """Note the tensors of the block with this key: its first `estimates`, and its latents if it is whole."""

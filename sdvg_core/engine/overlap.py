@@ -5,7 +5,7 @@ committed. If its context needs a picture of that block, it waits for that one f
 function, so a wrong guess is simply a value that is not taken, and the video is bit for bit the one the loop makes
 without overlap. The loop knows nothing of it: it is given models that may already have started. A block that the
 target generated is always committed. So after a rejection the guess is always right, and with target-only nothing
-is a guess.
+is a guess. With a judge, committed blocks are also decoded for the video in a thread of their own (`delivery`).
 
 The cost: the drafter's and the decoder's memory are needed at the same time. On one device the two also share its
 compute.
@@ -16,19 +16,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .delivery import last_frames
 from .fit import check_overlap
 from .history import History
 from .lane import Lane, Promise, Unwanted
 from .parts import BlockGenerator, Engine, NoiseSource, VideoCodec
 from .router import RouterConfig, foresee
 from .speculate import DrafterContext, Emitted, speculate
-from .timeline import last_frames
+from .timeline import Timeline, begin_clip
 from .types import Block, Condition, Generated, Span, Work
 from .wrapping import WrappedCodec, WrappedGenerator
 
@@ -41,19 +43,22 @@ def speculate_overlapped(
     condition_of: Callable[[int], Condition],
     *,
     device: torch.device,
+    side: torch.device | None = None,
     drafter_context: DrafterContext = "committed",
+    start: Timeline | None = None,
     **options: Any,
 ) -> Iterator[Emitted]:
     """Yield what `speculate` yields, working ahead. Takes the same further options.
 
-    `device`: where drafter and target run. In the records, a block that was started ahead only counts the seconds
-    the loop waited for it, and the passes of a draft on a wrong guess are added to those of the next draft.
+    `device`: where drafter and target run; `side`: where blocks are decoded, None for the same. In the records, a
+    block that was started ahead only counts the seconds the loop waited for it, and the passes of a draft on a
+    wrong guess are added to those of the next draft.
     Raises `BadInput` for a drafter that needs the pixels of its own drafts: nobody decodes those in the meantime.
     """
     own = drafter_context == "own"
     check_overlap(drafter_context, needs_pixels=engine.drafter.anchor_horizon > 0)
     lane = Lane(device, "sdvg-ahead")
-    ahead = _Ahead(lane, condition_of)
+    ahead = _Ahead(lane, condition_of, judged=engine.judge is not None)
     drafter, target = _Maker(engine.drafter, ahead), _Maker(engine.target, ahead)
     for span in spans:
         certain, handover = foresee(router, span.index, ()), router.handover_at(span.index)
@@ -68,13 +73,26 @@ def speculate_overlapped(
         drafter=drafter,
         # With a context of its own, the drafter continues from its own drafts, whatever the target makes.
         target=engine.target if own else target,
-        codec=_Codec(engine.codec, ahead),
+        codec=engine.codec if engine.judge else _Codec(engine.codec, ahead),
+        judge=_Codec(engine.judge, ahead) if engine.judge else None,
     )
-    try:
-        yield from speculate(parts, router, spans, noise, condition_of, drafter_context=drafter_context, **options)
-    finally:
-        ahead.stop()
-        lane.close()
+    timeline = start or begin_clip(engine)
+    # A model that waits for a picture in its lane must not be left waiting, so delivery ends last.
+    with timeline.delivery.in_background(side or device) if timeline.delivery else nullcontext():
+        try:
+            yield from speculate(
+                parts,
+                router,
+                spans,
+                noise,
+                condition_of,
+                drafter_context=drafter_context,
+                start=timeline,
+                **options,
+            )
+        finally:
+            ahead.stop()
+            lane.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,22 +132,8 @@ class _Call:
         step to stop before.
         """
         block = Block(self.span, latents, self.condition)
-        after = self.history.commit(block)
-        history = _Expected(blocks=after.blocks, horizon=after.horizon, before=self.history, shown=shown)
+        history = self.history.commit(block, tuple(promise.take for promise in shown))
         return _Call(history, span, self.noise, condition, stop=stop)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class _Expected(History):
-    """A history with a newest block that is still being decoded."""
-
-    before: History
-    shown: tuple[Promise, ...]
-
-    def anchor(self, frame: int) -> Tensor:
-        """Return the last pixel frame that latent frame `frame` shows; wait for it if need be."""
-        newest = frame - self.before.frames
-        return self.shown[newest].take() if newest >= 0 else self.before.anchor(frame)
 
 
 class _StoppableNoise:
@@ -204,10 +208,14 @@ class _Begun:
 
 
 class _Ahead:
-    """Starts blocks before they are asked for: at most one at a time, and always on the same thread."""
+    """Starts blocks before they are asked for: at most one at a time, and always on the same thread.
 
-    def __init__(self, lane: Lane, condition_of: Callable[[int], Condition]) -> None:
-        self._lane, self._condition_of = lane, condition_of
+    `judged`: whether a judge decodes the blocks. What a context would show of a block then comes from another
+    codec, once the block is committed.
+    """
+
+    def __init__(self, lane: Lane, condition_of: Callable[[int], Condition], *, judged: bool) -> None:
+        self._lane, self._condition_of, self._judged = lane, condition_of, judged
         self._expected: dict[int, tuple[_Maker, Span, int | None]] = {}
         self._newest: tuple[_Call, Tensor] | None = None
         self._begun: _Begun | None = None
@@ -240,7 +248,7 @@ class _Ahead:
             return ()
         call = self._newest[0]
         maker, span, stop = self._expected.get(call.span.stop, (None, call.span, None))
-        if maker is None or maker.idle:
+        if maker is None or maker.idle or (self._judged and maker.anchor_horizon):
             return ()
         shown = tuple(Promise() for _ in range(call.span.frames)) if maker.anchor_horizon else ()
         following = call.then(latents, shown, span, self._condition_of(span.index), stop)

@@ -102,12 +102,22 @@ class Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Engine:
-    """The parts of a run, which never changes them. `scorer`: None if no block will be scored."""
+    """The parts of a run, which never changes them.
+
+    `codec`: makes the video's pixels, and those a context asks for. `judge`: decodes blocks for scores and preview;
+    None if the codec does that too. `scorer`: None if no block will be scored.
+    """
 
     drafter: BlockGenerator
     target: BlockGenerator
     codec: VideoCodec
     scorer: Scorer | None = None
+    judge: VideoCodec | None = None
+
+    @property
+    def judging(self) -> VideoCodec:
+        """What decodes blocks for scores and preview."""
+        return self.judge or self.codec
 
     @property
     def horizon(self) -> int:

@@ -69,8 +69,8 @@ class Recaller:
             scorer=_RecalledScores(self._store, self._keys, codec) if engine.scorer else None,
         )
         start = Timeline()
-        for after, _ in replay(given, codec, horizon=0):
-            start = after
+        for again in replay(given, codec, start):
+            start = again.timeline
         found = []
         loop = speculate(
             known,

@@ -11,9 +11,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .drafts import check_finite
+from .finite import check_finite
 from .fit import parts_there
-from .history import History
 from .noise import KeyedNoise
 from .overlap import speculate_overlapped
 from .parts import Engine
@@ -23,7 +22,7 @@ from .route import plan_route
 from .router import Decision, RouterConfig
 from .size import check_given
 from .speculate import DrafterContext, Emitted, speculate
-from .timeline import Timeline, replay
+from .timeline import Replayed, Timeline, begin_clip, replay
 from .types import Block, Condition, Span
 
 
@@ -34,9 +33,9 @@ class Run:
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
     `reused` holds the records of the latter. `ahead`: the models' device, to start the next block while the newest
-    is decoded and scored (see `overlap`); None to do one after the other. `clock`: seconds; on an accelerator, one
-    that waits for the device. `notes`: what a reader of the report must know of the route. `recaller`: keeps what
-    is made for later runs; None to keep nothing.
+    is decoded and scored (see `overlap`); None to do one after the other. `side`: the device that decodes, None for
+    the same. `clock`: seconds; on an accelerator, one that waits for the device. `notes`: what a reader of the
+    report must know of the route. `recaller`: keeps what is made for later runs; None to keep nothing.
     """
 
     engine: Engine
@@ -48,6 +47,7 @@ class Run:
     before: tuple[Block, ...] = ()
     reused: tuple[BlockRecord, ...] = ()
     ahead: torch.device | None = None
+    side: torch.device | None = None
     clock: Callable[[], float] = time.perf_counter
     notes: tuple[str, ...] = ()
     recaller: Recaller | None = None
@@ -70,13 +70,13 @@ class Run:
     @property
     def nothing(self) -> Timeline:
         """The timeline of a clip without blocks."""
-        return Timeline(History(horizon=self.engine.horizon))
+        return begin_clip(self.engine)
 
-    def replay(self) -> Iterator[tuple[Timeline, Tensor]]:
-        """Decode the existing blocks: after each, yield the timeline and the block's pixel frames `b f c h w`."""
-        for timeline, frames in replay(self.before, self.engine.codec, self.engine.horizon):
-            check_finite(frames, timeline.history.blocks[-1].span, "decoded frames")
-            yield timeline, frames
+    def replay(self) -> Iterator[Replayed]:
+        """Decode the existing blocks, and yield each."""
+        for again in replay(self.before, self.engine.judging, self.nothing):
+            check_finite(again.preview, again.timeline.history.blocks[-1].span, "decoded frames")
+            yield again
 
     def blocks(self, start: Timeline | None = None) -> Iterator[Emitted]:
         """Make the remaining blocks, and yield each as soon as it is decided.
@@ -84,15 +84,21 @@ class Run:
         `start`: the last timeline of `replay`; without it, the existing blocks are decoded here.
         """
         timeline = start or self.nothing
-        for after, _ in () if start else self.replay():
-            timeline = after
+        for again in () if start else self.replay():
+            timeline = again.timeline
         parts = (self.engine, self.router, self.spans, self.noise, self.condition_of)
         context, past, clock = self.drafter_context, self.past, self.clock
         if self.ahead is None:
             loop = speculate(*parts, drafter_context=context, start=timeline, past=past, clock=clock)
         else:
             loop = speculate_overlapped(
-                *parts, device=self.ahead, drafter_context=context, start=timeline, past=past, clock=clock
+                *parts,
+                device=self.ahead,
+                side=self.side,
+                drafter_context=context,
+                start=timeline,
+                past=past,
+                clock=clock,
             )
         return loop if self.recaller is None else _remembered(loop, self.recaller)
 
@@ -119,6 +125,7 @@ def plan_run(
     given: Tensor | None = None,
     reuse: Reuse | None = None,
     ahead: torch.device | None = None,
+    side: torch.device | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Return the run that makes `blocks` blocks of `width` x `height` pixels.
@@ -157,6 +164,7 @@ def plan_run(
         drafter_context=drafter_context,
         before=clip,
         ahead=ahead,
+        side=side,
         clock=clock,
         notes=route.notes,
     )

@@ -14,14 +14,15 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from .drafts import OwnDrafts, check_finite, generate
+from .delivery import Delivered
+from .drafts import OwnDrafts, generate
 from .evidence import look
+from .finite import check_finite
 from .fit import check_parts
-from .history import History
 from .parts import Engine, NoiseSource
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, foresee
-from .timeline import Timeline, earlier
+from .timeline import Timeline, begin_clip, earlier
 from .types import Block, Condition, Generated, Span
 
 DrafterContext = Literal["committed", "own"]
@@ -38,16 +39,24 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Emitted:
-    """A block of the video, its pixel frames `b f c h w`, how it was made, and the timeline that ends with it.
+    """A block of the video, how it was made, and the timeline that ends with it.
 
-    `draft`: what the drafter made of it, kept or not, perhaps only its first steps; None if nothing was drafted.
+    `preview`: its pixel frames `b f c h w` as they were judged. `delivered`: those of the video, which a judge's
+    decoder leaves to be decoded later. `draft`: what the drafter made of it, kept or not, perhaps only its first
+    steps; None if nothing was drafted.
     """
 
     block: Block
-    frames: Tensor
+    preview: Tensor
+    delivered: Delivered
     record: BlockRecord
     timeline: Timeline
     draft: Generated | None = None
+
+    @property
+    def frames(self) -> Tensor:
+        """The video's pixel frames `b f c h w`, decoded now if need be."""
+        return self.delivered.frames()
 
 
 def speculate(
@@ -70,11 +79,12 @@ def speculate(
     Raises `BadInput` if the parts do not fit together, or if a model returns NaN or infinity.
     """
     check_parts(engine, router, spans)
-    drafter, target, codec, scorer = engine.drafter, engine.target, engine.codec, engine.scorer
-    committed = start or Timeline(History(horizon=engine.horizon))
+    drafter, target, codec, scorer = engine.drafter, engine.target, engine.judging, engine.scorer
+    committed = start or begin_clip(engine)
     own = None
     if drafter_context == "own":
-        own = OwnDrafts(drafter, codec, spans, noise, condition_of, earlier(committed, len(past), codec))
+        origin = earlier(committed, len(past), engine.codec, pixels=drafter.anchor_horizon > 0)
+        own = OwnDrafts(drafter, engine.codec, spans, noise, condition_of, origin)
 
     for span in spans[len(past) :]:
         condition, watch = condition_of(span.index), Stopwatch(clock)
@@ -112,8 +122,8 @@ def speculate(
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
         block = Block(span, winner.made.latents, condition)
-        committed = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
+        committed, delivered = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
         past = (*past, decision)
         works = (draft.work if draft else None, remake.work if remake else None)
         record = record_block(block, winner.frames, decision, *works, len(taken_over), watch)
-        yield Emitted(block, winner.frames, record, committed, draft)
+        yield Emitted(block, winner.frames, delivered, record, committed, draft)

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .delivery import Delivered, Delivery
 from .history import History
-from .parts import VideoCodec
+from .parts import Engine, VideoCodec
 from .types import Block
 
 
@@ -17,44 +18,66 @@ from .types import Block
 class Timeline:
     """A history with the decoder's state at its end: everything the next block depends on.
 
-    `shown`: the last pixel frame, `b 1 c h w`; None if there is none, or if nobody will ask for pixels.
+    `decode_state`: of the codec that decodes blocks for scores and preview. `shown`: the last pixel frame from that
+    codec, `b 1 c h w`; None if there is none. `delivery`: makes the video's pixels, if another codec does that.
     """
 
     history: History = field(default_factory=History)
     decode_state: Any = None
     shown: Tensor | None = None
+    delivery: Delivery | None = None
 
-    def commit(self, block: Block, frames: Tensor | None, decode_state: Any, temporal_stride: int) -> Timeline:
-        """Return the timeline with `block` and its pixel frames `b f c h w` appended.
+    def commit(
+        self, block: Block, frames: Tensor, decode_state: Any, temporal_stride: int
+    ) -> tuple[Timeline, Delivered]:
+        """Return the timeline with `block` appended, and the block's pixel frames in the video.
 
-        `frames` is None if nobody will ask for pixels.
+        `frames`: what the codec made of the block, `b f c h w`.
         """
-        anchors = () if frames is None else last_frames(frames, block.span.frames, temporal_stride)
-        return Timeline(self.history.commit(block, anchors), decode_state, anchors[-1] if anchors else None)
+        if self.delivery:
+            delivered = self.delivery.add(block)
+        else:
+            delivered = Delivered.of(frames, block.span.frames, temporal_stride)
+        history = self.history.commit(block, delivered.anchors)
+        return Timeline(history, decode_state, frames[:, -1:].clone(), self.delivery), delivered
 
 
-def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:
-    """Return copies of the last pixel frame of each latent frame of a block, so that the block can be freed."""
-    newest = frames.shape[1] - 1
-    backs = reversed(range(latent_frames))
-    return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """A block that existed already, decoded: `preview` as `Emitted` has it, and the timeline that ends with it."""
+
+    timeline: Timeline
+    preview: Tensor
+    delivered: Delivered
 
 
-def replay(blocks: tuple[Block, ...], codec: VideoCodec, horizon: int) -> Iterator[tuple[Timeline, Tensor]]:
-    """Decode `blocks` from the start; after each, yield the timeline and the block's frames `b f c h w`."""
-    timeline = Timeline(History(horizon=horizon))
+def begin_clip(engine: Engine) -> Timeline:
+    """Return the timeline of a clip without blocks."""
+    delivery = Delivery(engine.codec) if engine.judge else None
+    return Timeline(History(horizon=engine.horizon), delivery=delivery)
+
+
+def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[Replayed]:
+    """Decode `blocks`, which follow `start`, with the codec whose state `start` holds."""
+    timeline = start
     for block in blocks:
         frames, state = codec.decode(block.latents, timeline.decode_state)
-        timeline = timeline.commit(block, frames, state, codec.temporal_stride)
-        yield timeline, frames
+        timeline, delivered = timeline.commit(block, frames, state, codec.temporal_stride)
+        yield Replayed(timeline, frames, delivered)
 
 
-def earlier(timeline: Timeline, blocks: int, codec: VideoCodec) -> Timeline:
-    """Return `timeline` as it was `blocks` blocks ago, by decoding from the start."""
-    if not blocks:
+def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool) -> Timeline:
+    """Return `timeline` as it was `blocks` blocks ago, and without a judge.
+
+    `pixels`: whether a model will ask for them; they are then decoded with `codec` from the start.
+    """
+    if not blocks and timeline.delivery is None:
         return timeline
+    kept = timeline.history.blocks[: len(timeline.history.blocks) - blocks]
     horizon = timeline.history.horizon
+    if not pixels:
+        return Timeline(History(blocks=kept, horizon=horizon))
     before = Timeline(History(horizon=horizon))
-    for after, _ in replay(timeline.history.blocks[:-blocks], codec, horizon):
-        before = after
+    for again in replay(kept, codec, before):
+        before = again.timeline
     return before

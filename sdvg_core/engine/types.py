@@ -6,9 +6,13 @@ Every value is immutable, and so are the tensors inside: nobody writes into a te
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torch import Tensor
+
+Picture = Tensor | Callable[[], Tensor]
+"""A pixel frame, `b 1 c h w` in [0, 1], or how to get it once it is decoded."""
 
 
 @dataclass(frozen=True, slots=True)

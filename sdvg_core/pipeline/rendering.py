@@ -8,6 +8,7 @@ from pathlib import Path
 from ..causal_wan.generator import go_on
 from ..devices.device import device_clock
 from ..devices.environment import versions_on
+from ..engine.delivery import InOrder
 from ..engine.parts import Engine
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse
@@ -37,6 +38,7 @@ def render(
     on_block: Callable[[BlockRecord], None],
     *,
     on_pass: Callable[[str], None] = go_on,
+    on_delivery: Callable[[int], None] = lambda blocks_left: None,
     reuse: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
     prompt_in_report: bool = False,
@@ -44,7 +46,8 @@ def render(
     """Make one video; write video, latents, report, picture and blocks into `staging`; return the report.
 
     Each block goes into `journal` once it is committed; blocks already in there are not made again, nor those of
-    the video in the folder `reuse`. `on_pass`: called before every forward pass. `stop`: asked after every block
+    the video in the folder `reuse`. `on_pass`: called before every forward pass; `on_delivery`: before every block
+    that is decoded after the last one was made, with how many there are left. `stop`: asked after every block
     whether to end there. `prompt_in_report`: also in the picture; without it, each prompt is hashed.
     """
     store = Store()
@@ -61,18 +64,20 @@ def render(
         records.append(record)
         on_block(record)
     with Mp4Writer(staging.path(VIDEO), request.fps) as video:
-        timeline = run.nothing
-        for after, frames in run.replay():
-            video.add(frames)
-            timeline = after
+        timeline, pixels = run.nothing, InOrder(video.add)
+        for again in run.replay():
+            pixels.add(again.delivered)
+            timeline = again.timeline
         for emitted in run.blocks(timeline):
             journal.add(emitted.block.latents, emitted.record)
-            video.add(emitted.frames)
+            pixels.add(emitted.delivered)
             records.append(emitted.record)
             timeline = emitted.timeline
             on_block(emitted.record)
             if stop():
                 break
+        for blocks_left in pixels.finish():
+            on_delivery(blocks_left)
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}

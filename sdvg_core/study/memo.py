@@ -11,13 +11,14 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from torch import Tensor
 
 from ..engine.history import History
 from ..engine.parts import BlockGenerator, Engine, NoiseSource, Scorer, VideoCodec
-from ..engine.types import Condition, Generated, Span
+from ..engine.types import Condition, Generated, Picture, Span
 from ..engine.wrapping import WrappedCodec, WrappedGenerator
 
 Result = TypeVar("Result")
@@ -195,7 +196,12 @@ def _unseen(history: History) -> History:
     So a call's seconds do not depend on which run made it first. A remade block pays once more than it would alone
     to encode its context's first frame, which drafter and target otherwise share.
     """
-    return replace(history, anchors=tuple(anchor.view_as(anchor) for anchor in history.anchors))
+    return replace(history, anchors=tuple(partial(_as_new, anchor) for anchor in history.anchors))
+
+
+def _as_new(anchor: Picture) -> Tensor:
+    shown = anchor if isinstance(anchor, Tensor) else anchor()
+    return shown.view_as(shown)
 
 
 class _SharedCodec(WrappedCodec):

@@ -227,9 +227,9 @@ def made(asked: Asked, store: Store | None = None, parts: Parts | None = None) -
     assert parts.codec.decodes == parts.codec.encodes == parts.scorer.calls == 0
     records, shown = list(run.reused), []
     timeline = run.nothing
-    for after, frames in run.replay():
-        timeline = after
-        shown.append(frames)
+    for again in run.replay():
+        timeline = again.timeline
+        shown.append(again.delivered.frames())
     for emitted in run.blocks(timeline):
         timeline = emitted.timeline
         shown.append(emitted.frames)

@@ -1,0 +1,168 @@
+"""The video's pixels: decoded from the committed latents, by the full VAE, whenever somebody needs them.
+
+With a judge (a fast decoder for drafts), the loop itself never calls the full VAE. A committed block is decoded
+when a model's context asks for a picture of it, when somebody reads its frames, or in the background as soon as it
+is committed. Latent frames are decoded in order and one by one, so the time of decoding changes no bit. A rejected
+draft never gets here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .finite import check_finite
+from .lane import Lane
+from .parts import VideoCodec
+from .types import Block, Picture, Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivered:
+    """A block's pixel frames in the video.
+
+    `anchors`: the last pixel frame of each latent frame, or how to get it.
+    """
+
+    anchors: tuple[Picture, ...]
+    _pieces: tuple[Future[Tensor], ...]
+    _take: Callable[[Future[Tensor]], Tensor]
+
+    @classmethod
+    def of(cls, frames: Tensor, latent_frames: int, temporal_stride: int) -> Delivered:
+        """Return it for `frames` that are decoded already, `b f c h w`."""
+        there: Future[Tensor] = Future()
+        there.set_result(frames)
+        return cls(last_frames(frames, latent_frames, temporal_stride), (there,), Future.result)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the frames are there already."""
+        return all(piece.done() for piece in self._pieces)
+
+    def frames(self) -> Tensor:
+        """Return the pixel frames `b f c h w` in [0, 1], decoding now what is not decoded yet.
+
+        Raises `BadInput` if they are not finite.
+        """
+        shown = [self._take(piece) for piece in self._pieces]
+        # Joined as a codec joins them, so that readers of the frames get the same strides.
+        return shown[0] if len(shown) == 1 else torch.cat([s.transpose(1, 2) for s in shown], dim=2).transpose(1, 2)
+
+
+def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:
+    """Return copies of the last pixel frame of each latent frame of a block, so that the block can be freed."""
+    newest = frames.shape[1] - 1
+    backs = reversed(range(latent_frames))
+    return tuple(frames[:, newest - i * temporal_stride, None].clone() for i in backs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """A committed latent frame `b c 1 h w`, and what will be decoded of it: its frames, and a copy of the last."""
+
+    span: Span
+    latents: Tensor
+    frames: Future[Tensor] = field(default_factory=Future)
+    picture: Future[Tensor] = field(default_factory=Future)
+
+
+class Delivery:
+    """Decodes the committed blocks of one clip, in order and each latent frame once."""
+
+    def __init__(self, codec: VideoCodec) -> None:
+        self._codec = codec
+        self._state: Any = None
+        self._waiting: deque[_Piece] = deque()
+        self._lane: Lane | None = None
+        self._error: BaseException | None = None
+        self._stopped = threading.Event()
+
+    def add(self, block: Block) -> Delivered:
+        """Note a committed block; blocks are given in order."""
+        pieces = [_Piece(block.span, latents) for latents in block.latents.split(1, dim=2)]
+        for piece in pieces:
+            self._waiting.append(piece)
+            if self._lane:
+                self._lane.submit(self._decode_ahead)
+        anchors = tuple(partial(self._take, piece.picture) for piece in pieces)
+        return Delivered(anchors, tuple(piece.frames for piece in pieces), self._take)
+
+    @contextmanager
+    def in_background(self, device: torch.device) -> Iterator[None]:
+        """Decode in a thread of its own while inside; afterwards, what is still waiting is decoded on demand.
+
+        `device`: of the codec.
+        """
+        lane = Lane(device, "sdvg-deliver")
+        # Made on another stream, so it must not be freed before this lane has finished with it.
+        before = self._state
+        self._lane = lane
+        for _ in range(len(self._waiting)):
+            lane.submit(self._decode_ahead)
+        try:
+            yield
+        finally:
+            self._stopped.set()
+            lane.close()
+            self._lane = None
+            self._stopped.clear()
+            del before
+
+    def _take(self, result: Future[Tensor]) -> Tensor:
+        lane = self._lane
+        if lane is None:
+            while not result.done():
+                self._decode_next()
+            return result.result()
+        found = result.result()
+        lane.hand_over([found])
+        return found
+
+    def _decode_ahead(self) -> None:
+        if self._waiting and not self._stopped.is_set():
+            self._decode_next()
+
+    def _decode_next(self) -> None:
+        piece = self._waiting.popleft()
+        if self._error is None:
+            try:
+                frames, self._state = self._codec.decode(piece.latents, self._state)
+                check_finite(frames, piece.span, "decoded frames")
+                piece.frames.set_result(frames)
+                piece.picture.set_result(frames[:, -1:].clone())
+                return
+            except BaseException as error:
+                # Later frames follow from this one, so none of them can be decoded any more.
+                self._error = error
+        piece.frames.set_exception(self._error)
+        piece.picture.set_exception(self._error)
+
+
+class InOrder:
+    """Hands delivered blocks on in order: each once it and those before it are there, the rest at the end."""
+
+    def __init__(self, use: Callable[[Tensor], None]) -> None:
+        self._use = use
+        self._waiting: deque[Delivered] = deque()
+
+    def add(self, delivered: Delivered) -> None:
+        """Take the next block of the video."""
+        self._waiting.append(delivered)
+        while self._waiting and self._waiting[0].ready:
+            self._use(self._waiting.popleft().frames())
+
+    def finish(self) -> Iterator[int]:
+        """Hand on the remaining blocks; before each, yield how many there are."""
+        while self._waiting:
+            yield len(self._waiting)
+            self._use(self._waiting.popleft().frames())

@@ -1,0 +1,290 @@
+"""Two decoders: one judges drafts and shows them early, the other makes the video's pixels."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from overlap_parts import CPU
+from thinned import in_turn
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    BrightScorer,
+    EchoCodec,
+    frames_of,
+    latents_of,
+    make_engine,
+    run,
+    scripted,
+)
+
+from sdvg_core.engine.delivery import Delivery, InOrder
+from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.reuse import Reuse
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.store import Store
+from sdvg_core.engine.types import Block, Span
+from sdvg_core.errors import BadInput
+
+
+class QuickCodec(EchoCodec):
+    """Another decoder of the same latents: its frames are negatives, and an encode through it shows."""
+
+    def decode(self, latents, state=None):
+        frames, state = super().decode(latents, state)
+        return 1 - frames, state
+
+    def encode(self, frames):
+        raise AssertionError("contexts and start images go through the codec that delivers")
+
+
+def judged(engine: Engine) -> Engine:
+    return replace(engine, judge=QuickCodec())
+
+
+def planned(engine: Engine, pattern: str, **options) -> Run:
+    options = {"blocks": 9, "seed": 42, "width": 8, "height": 8} | options
+    return plan_run(engine, scripted(pattern), lambda _: PROMPT, **options)
+
+
+def made(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
+    """The video's latents and pixel frames, read as the command line and the node read them."""
+    shown: list[torch.Tensor] = []
+    timeline, pixels = run.nothing, InOrder(shown.append)
+    for again in run.replay():
+        timeline = again.timeline
+        pixels.add(again.delivered)
+    for emitted in run.blocks(timeline):
+        timeline = emitted.timeline
+        pixels.add(emitted.delivered)
+    for _ in pixels.finish():
+        pass
+    return timeline.history.latents(0, timeline.history.frames), torch.cat(shown, dim=1)
+
+
+def routes(count: int) -> list[str]:
+    draw = random.Random(16)
+    return ["r" + "".join(draw.choice("artd") for _ in range(8)) for _ in range(count)]
+
+
+def same(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torch.Tensor]) -> None:
+    assert torch.equal(one[0], other[0]), "latents"
+    assert torch.equal(one[1], other[1]), "pixels"
+
+
+@in_turn("pattern, policy", routes(40), POLICIES)
+def test_a_judge_changes_no_bit_of_the_video(pattern, policy):
+    """One after the other and overlapped, whole and continued. Catches: a picture for a context from the judge."""
+    plain = made(planned(make_engine(policy), pattern))
+    same(made(planned(judged(make_engine(policy)), pattern)), plain)
+    same(made(planned(judged(make_engine(policy, undo=True)), pattern, ahead=CPU)), plain)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("pattern", routes(6))
+def test_with_a_context_of_its_own_drafts_it_changes_none_either(pattern, policy):
+    """Such a drafter may need pixels of its own drafts; those too come from the full decoder."""
+    given = made(planned(make_engine(policy), "raaaaaaaa", blocks=2))[0]
+    for options in ({}, {"given": given, "blocks": 7}):
+        plain = made(planned(make_engine(policy), pattern, drafter_context="own", **options))
+        same(made(planned(judged(make_engine(policy)), pattern, drafter_context="own", **options)), plain)
+
+
+@pytest.mark.parametrize("ahead", [None, CPU])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_clip_that_is_continued_is_the_same(policy, ahead):
+    given = made(planned(make_engine(policy), "rarararaa", blocks=3))[0]
+    plain = made(planned(make_engine(policy), "rarraaarratd", given=given))
+    same(made(planned(judged(make_engine(policy, undo=True)), "rarraaarratd", given=given, ahead=ahead)), plain)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_run_that_takes_up_the_blocks_of_an_earlier_one_is_the_same(policy):
+    """The judge is no part of the models' keys: a judge that is added later makes no block again."""
+    store = Store()
+    plain = Identities(drafter="d", target="t", codec="c", scorer="s")
+    with_judge = replace(plain, judge="j")
+
+    def again(engine: Engine, identities: Identities, pattern: str) -> tuple[Run, tuple]:
+        store.begin_run()
+        run = planned(engine, pattern, reuse=Reuse(store=store, identities=identities))
+        return run, made(run)
+
+    _, first = again(make_engine(policy), plain, "rtdtdtddt")
+    run, second = again(judged(make_engine(policy)), with_judge, "rtdtdtddt")
+    assert len(run.reused) == 9
+    same(second, first)
+    run, third = again(judged(make_engine(policy)), with_judge, "rtdtddddt")
+    assert len(run.reused) == 5
+    same(third, made(planned(make_engine(policy), "rtdtddddt")))
+
+
+def test_scores_of_one_decoder_are_not_taken_for_those_of_another():
+    store, router = Store(), RouterConfig(tau=0.0)
+
+    def again(judge: str) -> int:
+        store.begin_run()
+        engine = judged(make_engine()) if judge else make_engine()
+        engine = replace(engine, scorer=BrightScorer())
+        identities = Identities(drafter="d", target="t", codec="c", scorer="s", judge=judge)
+        options = {"blocks": 5, "seed": 42, "width": 8, "height": 8}
+        run = plan_run(engine, router, lambda _: PROMPT, **options, reuse=Reuse(store=store, identities=identities))
+        made(run)
+        return engine.scorer.calls
+
+    first = again("")
+    assert first == 4
+    assert again("") == 0, "what is known is not scored again"
+    assert again("judge 1") > 0, "a judge shows other frames"
+    assert again("judge 1") == 0
+    assert again("judge 2") > 0
+
+
+def test_the_verdict_and_the_preview_are_the_judges_and_the_video_is_not():
+    router, engine = RouterConfig(tau=0.0), judged(make_engine())
+    emitted = run(engine, router)
+    seen = torch.cat([one.preview for one in emitted], dim=1)
+    at_once, _ = EchoCodec().decode(latents_of(emitted))
+    assert torch.equal(frames_of(emitted), at_once)
+    assert torch.equal(seen, 1 - at_once)
+    for one in emitted[1:]:
+        draft = one.draft
+        if one.record.decision.accepted:
+            shown = BrightScorer().score(one.preview, "")
+            assert one.record.decision.score == float(shown.min())
+        else:
+            assert draft is not None
+            assert one.record.decision.score < 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_rejected_draft_never_meets_the_full_decoder(policy):
+    engine = judged(make_engine(policy))
+    emitted = run(engine, scripted("rrararrar"))
+    assert engine.judge.decodes == 9 + 5, "every draft and every remade block"
+    frames_of(emitted)
+    assert engine.codec.decodes == 27, "every committed latent frame, once"
+
+
+def test_models_that_need_no_picture_leave_all_decoding_to_the_reader():
+    engine = judged(make_engine("incremental"))
+    emitted = run(engine, scripted("rarararaa"))
+    assert engine.codec.decodes == 0
+    assert not any(one.delivered.ready for one in emitted)
+    emitted[3].frames  # noqa: B018  reading a block's frames decodes as far as that block
+    assert [one.delivered.ready for one in emitted] == [True] * 4 + [False] * 5
+    assert engine.codec.decodes == 12
+
+
+def test_a_picture_for_a_context_costs_no_more_of_the_block_than_its_first_latent_frame():
+    engine = judged(make_engine("recompute"))
+    emitted = run(engine, scripted("rttdddddd"))
+    # The second block's context still holds the clip's first frame; each later one begins with an encoded picture.
+    assert engine.codec.decodes == 3 * 7 + 1
+    assert torch.equal(frames_of(emitted), frames_of(run(make_engine("recompute"), scripted("rttdddddd"))))
+
+
+def test_ahead_the_blocks_are_decoded_while_the_next_ones_are_made():
+    """Every block but the newest few is there when the loop ends; the reader waits only for the rest."""
+    engine = judged(make_engine("incremental", undo=True))
+    blocks = planned(engine, "raaaaaaaa", ahead=CPU)
+    threads = {thread.name for thread in threading.enumerate()}
+    seen: set[str] = set()
+    emitted = []
+    for one in blocks.blocks():
+        seen |= {thread.name.rpartition("_")[0] for thread in threading.enumerate()} - threads
+        emitted.append(one)
+    assert "sdvg-deliver" in seen
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sdvg-")]
+    assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), "raaaaaaaa"))[1])
+    assert engine.codec.decodes == 27
+
+
+class Failing(EchoCodec):
+    """A decoder that fails at its n-th latent frame, from 0: with an error, or with values that are not finite."""
+
+    def __init__(self, at: int, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.at, self.error = at, error
+
+    def decode(self, latents, state=None):
+        frames, state = super().decode(latents, state)
+        if self.decodes <= self.at:
+            return frames, state
+        if self.error:
+            raise self.error
+        return frames * torch.nan, state
+
+
+@pytest.mark.parametrize("ahead", [None, CPU])
+@pytest.mark.parametrize("at", [0, 4, 20])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_error_of_the_full_decoder_ends_the_run_and_leaves_no_thread(policy, at, ahead):
+    before = threading.active_count()
+    engine = replace(judged(make_engine(policy, undo=True)), codec=Failing(at, OSError("no more room")))
+    with pytest.raises(OSError, match="no more room"):
+        made(planned(engine, "rtrtrtrtr", ahead=ahead))
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("ahead", [None, CPU])
+def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them(ahead):
+    engine = replace(judged(make_engine("incremental", undo=True)), codec=Failing(4))
+    with pytest.raises(BadInput, match="block 1 got NaN or infinity in its decoded frames"):
+        made(planned(engine, "raaaaaaaa", ahead=ahead))
+
+
+def test_a_run_that_is_left_early_leaves_no_thread_and_its_blocks_can_still_be_read():
+    before = threading.active_count()
+    stream = planned(judged(make_engine("incremental", undo=True)), "raaaaaaaa", ahead=CPU).blocks()
+    emitted = [next(stream), next(stream)]
+    stream.close()
+    assert threading.active_count() == before
+    assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), "ra", blocks=2))[1])
+
+
+def test_what_was_read_once_can_be_read_again_and_nothing_is_decoded_twice():
+    codec = EchoCodec()
+    delivery = Delivery(codec)
+    latents = torch.randn(1, 4, 3, 4, 4)
+    delivered = delivery.add(Block(Span(0, 0, 3), latents, PROMPT))
+    assert torch.equal(delivered.frames(), delivered.frames())
+    picture = delivered.anchors[1]
+    assert callable(picture)
+    assert torch.equal(picture(), delivered.frames()[:, 4:5])
+    assert codec.decodes == 3
+
+
+def test_a_whole_video_is_handed_on_in_order_though_a_later_block_is_there_first():
+    codec, used = EchoCodec(), []
+    delivery = Delivery(codec)
+    blocks = [Block(Span(i, 3 * i, 3), torch.randn(1, 4, 3, 4, 4), PROMPT) for i in range(3)]
+    waiting = [delivery.add(block) for block in blocks]
+    pixels = InOrder(lambda frames: used.append(frames.shape[1]))
+    pixels.add(waiting[0])
+    waiting[1].frames()
+    pixels.add(waiting[1])
+    assert used == [9, 12], "both are there by now"
+    pixels.add(waiting[2])
+    assert used == [9, 12]
+    assert list(pixels.finish()) == [1]
+    assert used == [9, 12, 12]
+
+
+@pytest.mark.parametrize("drafter_context", CONTEXTS)
+def test_the_relative_gate_compares_frames_of_one_decoder(drafter_context):
+    """The last committed frame is scored as the judge shows it, for the draft's frames are the judge's too."""
+    engine = judged(make_engine())
+    emitted = run(engine, RouterConfig(policy="relative", tau=0.0), drafter_context=drafter_context)
+    for before, one in pairwise(emitted):
+        reference = one.record.decision.reference
+        if reference is not None:
+            assert reference == pytest.approx(float(BrightScorer().score(before.preview, "")[-1]), abs=1e-6)
