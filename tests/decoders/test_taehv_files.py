@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,14 @@ from safetensors.torch import save_file
 from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
 from vae_parts import random_frames, random_latents
 
+from sdvg_core.checkpoints.model_files import ModelFiles, find_models
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
+from sdvg_core.cli import main
 from sdvg_core.decoders import TaehvCodec, WanCodec, kind_of, load_taehv, load_vae, open_taehv, open_vae
 from sdvg_core.decoders.taehv_kinds import PUBLISHED as PUBLISHED_FILES
 from sdvg_core.decoders.taehv_sizes import checked_taehv
 from sdvg_core.errors import BadInput
+from sdvg_core.pipeline.inspection import inspect_file
 
 NAME = "taew2_1.safetensors"
 
@@ -243,3 +247,48 @@ def test_a_file_that_is_no_whole_taehv_for_wan_is_refused_by_name(weights, tmp_p
 def test_a_wan_vae_is_no_taehv(original_file):
     with pytest.raises(BadInput, match=r"wan_2\.1_vae\.safetensors holds no TAEHV; give lighttaew2_1"):
         load_taehv(original_file, kind="taew2_1")
+
+
+# --- what it is said to be
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("lighttaew2_1.safetensors", "taken for lighttaew2_1 by its name"),
+        (
+            "mine.safetensors",
+            "The kind must be stated, for nothing here tells it: --tae-kind taew2_1 or lighttaew2_1",
+        ),
+    ],
+)
+def test_inspect_says_which_kind_a_file_is_taken_for(weights, tmp_path, name, words):
+    found = inspect_file(saved(weights, tmp_path, name))
+    assert (found.kind, found.would_load) == ("tiny autoencoder (TAEHV)", True)
+    assert found.size == "widths 14, 12, 10, 6; with its encoder"
+    assert words in str(found)
+
+
+def test_inspect_says_why_a_file_of_other_latents_would_not_load(weights, tmp_path):
+    found = inspect_file(saved({**weights, "decoder.1.weight": torch.zeros(14, 48, 3, 3)}, tmp_path))
+    assert (found.kind, found.would_load) == ("tiny autoencoder (TAEHV)", False)
+    assert "Wan 2.2 5B" in found.reason
+
+
+@pytest.mark.parametrize("folder", ["vae_approx", "vae", ""])
+def test_doctor_finds_a_judge_where_previews_look_and_asks_nobody_to_get_one(weights, tmp_path, folder, capsys):
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert (
+        "judge_vae      not there, and no run needs it: get lighttaew2_1.safetensors (0.045 GB) from lightx2v"
+        in (capsys.readouterr().out)
+    )
+    (tmp_path / folder).mkdir(exist_ok=True)
+    path = saved(weights, tmp_path / folder, "lighttaew2_1.safetensors")
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert f"found {path} (It is taken for lighttaew2_1 by its name)" in capsys.readouterr().out
+
+
+def test_what_a_run_is_given_has_no_role_that_its_files_do_not_know(tmp_path):
+    """`ModelFiles(**find_models(...))` is documented."""
+    (tmp_path / "taew2_1.pth").write_bytes(b"")
+    assert set(find_models(tmp_path)) <= {field.name for field in fields(ModelFiles)}
