@@ -7,6 +7,7 @@ from collections.abc import Iterable
 TRANSFORMER = "causal Wan 2.1 transformer"
 OTHER_WAN = "Wan transformer of another kind"
 VAE = "Wan 2.1 VAE"
+TAEHV = "tiny autoencoder (TAEHV)"
 TEXT_ENCODER = "UMT5 text encoder"
 IMAGE_REWARD = "ImageReward"
 LORA = "LoRA"
@@ -18,6 +19,7 @@ LORA_PARTS = ("lora_A", "lora_B", "lora_up", "lora_down", "lora.up", "lora.down"
 TELLTALES: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
     ("Wan 2.2 VAE", (("decoder.upsamples.0.upsamples.0.residual.0.gamma",),)),
     (VAE, (("decoder.middle.0.residual.0.gamma",), ("decoder.mid_block.resnets.0.norm1.gamma",))),
+    (TAEHV, (("decoder.3.conv.0.weight", "decoder.19.conv.weight"),)),
     (
         TEXT_ENCODER,
         (

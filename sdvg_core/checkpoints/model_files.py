@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,13 +26,17 @@ class ModelFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownFile:
-    """A part of the real pair: its usual names (the first is the one to get), folder, source and size in GB."""
+    """A part of the real pair: its usual names (the first is the one to get), folder, source and size in GB.
+
+    `other_folders`: where it may lie too.
+    """
 
     role: str
     folder: str
     names: tuple[str, ...]
     source: str
     gigabytes: float
+    other_folders: tuple[str, ...] = ()
 
 
 # The folders are those of a ComfyUI installation, so its `models` folder works unchanged.
@@ -86,13 +90,25 @@ KNOWN_FILES = (
     ),
 )
 
+# Files of roles that no run needs.
+OPTIONAL_FILES = (
+    KnownFile(
+        role="judge_vae",
+        folder="vae_approx",
+        names=("lighttaew2_1.safetensors", "lighttaew2_1.pth", "taew2_1.safetensors", "taew2_1.pth"),
+        source="lightx2v/Autoencoders on the Hugging Face Hub (taew2_1: madebyollin/taehv on GitHub, 0.023 GB)",
+        gigabytes=0.045,
+        other_folders=("vae",),
+    ),
+)
 
-def find_models(folder: Path) -> Mapping[str, Path | None]:
+
+def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:
     """Return the path of every known role found in a models folder, in the role's subfolder or at the top."""
-    return {known.role: _first_there(folder, known) for known in KNOWN_FILES}
+    return {known.role: _first_there(folder, known) for known in known_files}
 
 
 def _first_there(folder: Path, known: KnownFile) -> Path | None:
-    places = (folder / known.folder, folder)
+    places = (*(folder / name for name in (known.folder, *known.other_folders)), folder)
     candidates = (place / name for place in places for name in known.names)
     return next((path for path in candidates if path.is_file()), None)

@@ -13,7 +13,8 @@ import torch
 from .. import __version__
 from ..causal_wan.backends import NEEDS, choose_attention, why_not
 from ..causal_wan.config import HEAD_DIM
-from ..checkpoints.model_files import KNOWN_FILES, find_models
+from ..causal_wan.kinds import TAEHV, VAE
+from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_models
 from ..devices.environment import package_version, processor
 from ..devices.execution import AUTO
 from ..errors import BadInput
@@ -31,6 +32,7 @@ NEEDED = (
     "tokenizers",
     "sentencepiece",
 )
+AUTOENCODERS = (VAE, TAEHV)
 STANDALONE = ("diffusers", "ftfy", "matplotlib")
 
 
@@ -49,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
 
 def examine(models: Path) -> dict[str, Any]:
     """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
-    found = find_models(models)
+    every = (*KNOWN_FILES, *OPTIONAL_FILES)
+    found = find_models(models, every)
     return {
         "sdvg": __version__,
         "python": platform.python_version(),
@@ -57,22 +60,28 @@ def examine(models: Path) -> dict[str, Any]:
         "devices": _devices(),
         "attention": _attention(),
         "models_folder": str(models),
-        "models": {known.role: _examine_file(found[known.role], known.role) for known in KNOWN_FILES},
+        "models": {known.role: _examine_file(found[known.role], known) for known in every},
     }
 
 
-def _examine_file(path: Path | None, role: str) -> dict[str, Any]:
-    known = next(k for k in KNOWN_FILES if k.role == role)
+def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
     if path is None:
-        return {"found": False, "wanted": known.names[0], "source": known.source, "gigabytes": known.gigabytes}
+        missing = {"wanted": known.names[0], "source": known.source, "gigabytes": known.gigabytes}
+        return {"found": False, "optional": known in OPTIONAL_FILES, **missing}
     result: dict[str, Any] = {"found": True, "path": str(path)}
-    if role == "vocabulary":
+    if known.role == "vocabulary":
         return result
     try:
         found = inspect_file(path)
     except BadInput as error:
         return {**result, "would_load": False, "reason": str(error)}
-    return {**result, "kind": found.kind, "would_load": found.would_load, "reason": found.reason}
+    return {
+        **result,
+        "kind": found.kind,
+        "would_load": found.would_load,
+        "reason": found.reason,
+        "notes": list(found.notes),
+    }
 
 
 def _devices() -> list[dict[str, Any]]:
@@ -123,7 +132,10 @@ def describe(findings: dict[str, Any]) -> list[str]:
 
 def _model_line(model: dict[str, Any]) -> str:
     if not model["found"]:
-        return f"MISSING: get {model['wanted']} ({model['gigabytes']:g} GB) from {model['source']}"
+        get = f"get {model['wanted']} ({model['gigabytes']:g} GB) from {model['source']}"
+        return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"
     if model.get("would_load", True):
-        return f"found {model['path']}"
+        # Of a transformer they are the same for every file.
+        notes = model.get("notes", []) if model.get("kind") in AUTOENCODERS else []
+        return " ".join((f"found {model['path']}", *(f"({note.rstrip('.')})" for note in notes)))
     return f"UNUSABLE {model['path']}: {model['reason']}"

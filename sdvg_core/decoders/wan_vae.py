@@ -18,6 +18,7 @@ from ..checkpoints.weights import WeightFile, check_complete, check_finite_weigh
 from ..devices.compiling import Backend, compiled, own_copy
 from ..devices.execution import VaeLayers
 from ..errors import BadInput
+from .clips import check_frames, check_latents
 from .wan_vae_channels_last import make_channels_last
 from .wan_vae_lean import make_lean
 from .wan_vae_planes import make_planar
@@ -67,7 +68,7 @@ class WanCodec:
         unchanged. Latent frames are decoded one by one, so the result does not depend on how a clip is cut into
         calls, bit for bit.
         """
-        self._check_latents(latents)
+        check_latents(latents, self.latent_channels)
         z = (latents.to(self.device, torch.float32) * self._std + self._mean).to(self.dtype)
         cache = _empty_cache(self._vae.decoder) if state is None else list(state)
         pieces = []
@@ -85,7 +86,7 @@ class WanCodec:
 
         The latents are the posterior's mean, normalised. Raises `BadInput` if the clip's size does not fit.
         """
-        self._check_frames(frames)
+        check_frames(frames, self.temporal_stride, self.spatial_stride)
         video = rearrange(frames.to(self.device, torch.float32), "b f c h w -> b c f h w")
         video = (video * 2 - 1).to(self.dtype)
         cache = _empty_cache(self._vae.encoder)
@@ -94,25 +95,6 @@ class WanCodec:
         moments = [self._vae.encoder(piece, feat_cache=cache, feat_idx=[0]) for piece in pieces]
         mean: Tensor = self._vae.quant_conv(torch.cat(moments, dim=2)).chunk(2, dim=1)[0]
         return (mean.float() - self._mean) / self._std
-
-    def _check_latents(self, latents: Tensor) -> None:
-        if latents.ndim != 5 or latents.shape[1] != self.latent_channels or latents.shape[2] < 1:
-            raise BadInput(
-                f"latents need the shape b c t h w, {self.latent_channels} channels and at least one latent frame, "
-                f"but got {tuple(latents.shape)}; use latents of the model this VAE belongs to"
-            )
-
-    def _check_frames(self, frames: Tensor) -> None:
-        if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % self.temporal_stride != 1:
-            raise BadInput(
-                f"clips need 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
-                f"{tuple(frames.shape)}; cut the clip to such a length"
-            )
-        if frames.shape[3] % self.spatial_stride or frames.shape[4] % self.spatial_stride:
-            raise BadInput(
-                f"frames need height and width in multiples of {self.spatial_stride}, but got "
-                f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
-            )
 
 
 def _decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:

@@ -12,10 +12,21 @@ from typing import Any
 
 from ..causal_wan.checkpoint import inspect_weights
 from ..causal_wan.config import WanConfig
-from ..causal_wan.kinds import IMAGE_REWARD, OTHER_WAN, TEXT_ENCODER, TRANSFORMER, UNKNOWN, VAE, other_kind
+from ..causal_wan.kinds import (
+    IMAGE_REWARD,
+    OTHER_WAN,
+    TAEHV,
+    TEXT_ENCODER,
+    TRANSFORMER,
+    UNKNOWN,
+    VAE,
+    other_kind,
+)
 from ..causal_wan.names import key_styles
 from ..causal_wan.presets import guess_preset
 from ..checkpoints.weights import WeightFile, open_weights
+from ..decoders.taehv_kinds import TAE_KINDS, recognised_kind
+from ..decoders.taehv_sizes import checked_taehv
 from ..decoders.wan_vae import open_wan_vae
 from ..errors import BadInput
 from ..scorers.checkpoint import read_config
@@ -24,6 +35,12 @@ from ..text.umt5 import open_umt5
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
     "trained to continue block by block; its publisher can tell."
+)
+LIGHT_VAE_BASE = 24
+# On UCF-101, as published with Flash-VAED (arXiv 2602.19161).
+LIGHT_VAE = (
+    "The widths are those of LightVAE (lightvaew2_1), a quarter of Wan 2.1's: it loads as a Wan VAE. Its published "
+    "quality is 32.61 dB and LPIPS 0.0892, against 40.40 dB and 0.0190."
 )
 
 
@@ -92,8 +109,7 @@ def inspect_file(path: str | Path) -> Inspection:
     kind = _kind(file)
     try:
         if kind in OTHER_PARTS:
-            OTHER_PARTS[kind](file)
-            return Inspection(kind=kind, would_load=True, **common)
+            return Inspection(kind=kind, would_load=True, **OTHER_PARTS[kind](file), **common)
         found = inspect_weights(file)
     except BadInput as refusal:
         return Inspection(kind=kind, would_load=False, reason=str(refusal), **common)
@@ -112,11 +128,38 @@ def inspect_file(path: str | Path) -> Inspection:
     )
 
 
-# For each other part, the check its loader makes before it reads a weight.
-OTHER_PARTS: Mapping[str, Callable[[WeightFile], object]] = {
-    VAE: lambda file: open_wan_vae(file.path),
-    TEXT_ENCODER: lambda file: open_umt5(file.path),
-    IMAGE_REWARD: read_config,
+def _inspect_vae(file: WeightFile) -> dict[str, Any]:
+    _, sizes, _ = open_wan_vae(file.path)
+    return {"notes": (LIGHT_VAE,) if sizes.encoder_base == sizes.decoder_base == LIGHT_VAE_BASE else ()}
+
+
+def _inspect_taehv(file: WeightFile) -> dict[str, Any]:
+    _, sizes = checked_taehv(file)
+    kind, why = recognised_kind(file.path)
+    widths = ", ".join(map(str, sizes.decoder))
+    unknown = f"The kind must be stated, for nothing here tells it: --tae-kind {' or '.join(TAE_KINDS)}."
+    return {
+        "size": f"widths {widths}; {'with its encoder' if sizes.encoder else 'the decoder alone'}",
+        "notes": (f"It is taken for {kind} by its {why}." if kind else unknown,),
+    }
+
+
+def _inspect_text_encoder(file: WeightFile) -> dict[str, Any]:
+    open_umt5(file.path)
+    return {}
+
+
+def _inspect_reward(file: WeightFile) -> dict[str, Any]:
+    read_config(file)
+    return {}
+
+
+# For each other part, the check its loader makes before it reads a weight, and what more can be said of it.
+OTHER_PARTS: Mapping[str, Callable[[WeightFile], dict[str, Any]]] = {
+    VAE: _inspect_vae,
+    TAEHV: _inspect_taehv,
+    TEXT_ENCODER: _inspect_text_encoder,
+    IMAGE_REWARD: _inspect_reward,
 }
 
 

@@ -1,0 +1,210 @@
+"""TAEHV, the tiny autoencoder for Wan 2.1's latents, as a codec whose decode state is a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ..checkpoints.weights import TensorInfo, WeightFile, check_finite_weights
+from ..devices.compiling import Backend, compiled, own_copy
+from ..errors import BadInput
+from .clips import check_frames, check_latents
+from .taehv_kinds import AUTO, StatedKind, TaeKind, kind_of
+from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE, Memory, Taehv, blank_memory, run_half
+from .taehv_sizes import ADVICE, TaehvSizes, checked_taehv, open_taehv
+from .wan_vae_channels_last import make_channels_last
+from .wan_vae_sizes import WAN_MEAN, WAN_STD
+
+LIMIT = 3.0
+"""Latents are bent smoothly so that none lies further from 0."""
+LEADING = TEMPORAL_STRIDE - 1
+"""A clip's first latent frame shows one pixel frame; those made before it are dropped."""
+
+_RunHalf = Callable[[nn.Sequential, Tensor, Memory, int], tuple[Tensor, Memory]]
+
+
+class TaehvCodec:
+    """Turns Wan 2.1 latents into pixels, and back if the encoder is there; a `VideoCodec`.
+
+    Latents may have any dtype and device; the codec computes in the network's own, and returns float32 on the
+    network's device. The decode state is a tuple of nine tensors, one for each block with memory.
+    `kind`: which latents the network wants. `channels_last`: the memory order that suits a GPU in half precision;
+    the codec owns the network from now on and may change it. `compiler`: compiles the decoder, once for all frames
+    of a size; None leaves it uncompiled. `name`: of the file, for errors.
+    """
+
+    temporal_stride = TEMPORAL_STRIDE
+    spatial_stride = SPATIAL_STRIDE
+
+    def __init__(
+        self,
+        net: Taehv,
+        *,
+        latent_channels: int,
+        kind: TaeKind,
+        channels_last: bool = False,
+        compiler: Backend | None = None,
+        name: str = "the TAEHV",
+    ) -> None:
+        self.latent_channels, self.kind = latent_channels, kind
+        if channels_last:
+            make_channels_last(net)
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
+        self._net, self._name = net, name
+        self._run_decoder: _RunHalf = compiled(own_copy(run_half), compiler) if compiler else run_half
+        weight = next(net.parameters())
+        self.device, self.dtype = weight.device, weight.dtype
+        scaled = kind == "lighttaew2_1"
+        mean, std = (WAN_MEAN, WAN_STD) if scaled else ((0.0,) * latent_channels, (1.0,) * latent_channels)
+        self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
+        self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
+
+    @property
+    def encodes(self) -> bool:
+        """Whether the encoder is there."""
+        return self._net.encoder is not None
+
+    @torch.inference_mode()
+    def decode(self, latents: Tensor, state: Memory | None = None) -> tuple[Tensor, Memory]:
+        """Decode `b c t h w` into `b f c h w` in [0, 1], and return the next state.
+
+        The first latent frame of a clip gives one pixel frame, each later one four. `state` itself is unchanged.
+        Latent frames are decoded one by one, so the result does not depend on how a clip is cut into calls, bit for
+        bit.
+        """
+        check_latents(latents, self.latent_channels)
+        pieces, memory = [], state
+        for z in self._limited(latents).unbind(2):
+            z = z.contiguous(memory_format=self._format)
+            if memory is None:
+                memory = self._blank(self._net.decoder, z, len(z))
+            made, kept = self._run_decoder(self._net.decoder, z, memory, len(z))
+            memory = tuple(self._on_its_own(entry) for entry in kept)
+            pieces += made.split(len(z))
+        assert memory is not None
+        video = torch.stack(pieces[LEADING if state is None else 0 :], dim=1).float()
+        # Infinity must not turn into white: what is not finite becomes NaN.
+        return video.clamp(0, 1).masked_fill(~video.isfinite(), torch.nan), memory
+
+    @torch.inference_mode()
+    def encode(self, frames: Tensor) -> Tensor:
+        """Encode a clip of 1 + 4 * k pixel frames, `b f c h w` in [0, 1], into normalised latents `b c t h w`.
+
+        As in ComfyUI, four frames make a latent frame, counted from the first, and the last one is repeated three
+        times at the end. So, unlike the Wan VAE's, a latent frame also shows what follows its last pixel frame.
+        Raises `BadInput` if the clip's size does not fit, or the file has no encoder.
+        """
+        encoder = self._net.encoder
+        if encoder is None:
+            raise BadInput(
+                f"encoding needs the encoder of a TAEHV, but {self._name} holds the decoder alone; {ADVICE}, or "
+                "use the Wan 2.1 VAE"
+            )
+        check_frames(frames, self.temporal_stride, self.spatial_stride)
+        video = frames.to(self.device, self.dtype)
+        video = torch.cat([video, video[:, -1:].expand(-1, LEADING, -1, -1, -1)], dim=1)
+        batch, memory, pieces = len(video), None, []
+        for group in video.split(self.temporal_stride, dim=1):
+            x = group.transpose(0, 1).flatten(0, 1).contiguous(memory_format=self._format)
+            memory = self._blank(encoder, x, batch) if memory is None else memory
+            made, memory = run_half(encoder, x, memory, batch)
+            pieces.append(made)
+        return (torch.stack(pieces, dim=2).float() - self._mean) / self._std
+
+    def _limited(self, latents: Tensor) -> Tensor:
+        """Return the latents as the decoder's first convolution wants them. Infinity would look like the limit."""
+        z = latents.to(self.device, torch.float32) * self._std + self._mean
+        return (torch.tanh(z / LIMIT) * LIMIT).masked_fill(~z.isfinite(), torch.nan).to(self.dtype)
+
+    def _blank(self, half: nn.Sequential, x: Tensor, batch: int) -> Memory:
+        return tuple(entry.contiguous(memory_format=self._format) for entry in blank_memory(half, x, batch))
+
+    def _on_its_own(self, entry: Tensor) -> Tensor:
+        """Return an entry of the state in a fixed memory order, and without the frames it was cut from."""
+        entry = entry.contiguous(memory_format=self._format)
+        return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
+
+
+def load_taehv(
+    path: str | Path,
+    *,
+    kind: StatedKind = AUTO,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = False,
+    compiler: Backend | None = None,
+) -> TaehvCodec:
+    """Load a TAEHV for Wan 2.1 from a file.
+
+    `kind`: which latents it wants; `auto`: what digest or name say. `channels_last`, `compiler`: see `TaehvCodec`.
+    Raises `BadInput` if the file cannot be read, is another model, is incomplete, or its kind is not known or
+    another than stated.
+    """
+    file, sizes = open_taehv(path)
+    known = known_kind(file, sizes, kind)
+    return _codec(file, sizes, known, torch.device(device), dtype, channels_last, compiler)
+
+
+def taehv_from_weights(
+    weights: Mapping[str, Tensor],
+    *,
+    kind: TaeKind,
+    name: str = "the TAEHV in memory",
+    device: str | torch.device | None = None,
+    dtype: torch.dtype | None = None,
+    channels_last: bool = False,
+    compiler: Backend | None = None,
+) -> TaehvCodec:
+    """Return a codec over the weights of a TAEHV in memory, such as the `state_dict` of another program's module.
+
+    `kind`: which latents it wants; tensors cannot tell. `device`, `dtype`: None for those of the weights, which are
+    then shared and not copied, unless `channels_last` is asked for. `name`: for errors.
+    Raises `BadInput` if they are of another model, or incomplete.
+    """
+    info = {key: TensorInfo(tuple(tensor.shape), tensor.dtype) for key, tensor in weights.items()}
+    file = WeightFile(Path(name), "tensors in memory", info, weights.__getitem__, {key: key for key in weights})
+    file, sizes = checked_taehv(file)
+    _check_channels(file, sizes, kind)
+    first = file["decoder.1.weight"]
+    place = first.device if device is None else torch.device(device)
+    return _codec(file, sizes, kind, place, dtype or first.dtype, channels_last, compiler)
+
+
+def known_kind(file: WeightFile, sizes: TaehvSizes, stated: StatedKind) -> TaeKind:
+    """Return the kind of an opened file. Raises `BadInput` if it is unknown, or another than stated."""
+    kind = kind_of(file.path, stated)
+    _check_channels(file, sizes, kind)
+    return kind
+
+
+def _check_channels(file: WeightFile, sizes: TaehvSizes, kind: TaeKind) -> None:
+    if kind == "lighttaew2_1" and sizes.latent_channels != len(WAN_MEAN):
+        raise BadInput(
+            f"a TAEHV of the kind lighttaew2_1 needs mean and standard deviation of its {sizes.latent_channels} "
+            f"latent channels, but those of {len(WAN_MEAN)} are known; check what {file.path.name} was trained for"
+        )
+
+
+def _codec(
+    file: WeightFile,
+    sizes: TaehvSizes,
+    kind: TaeKind,
+    device: torch.device,
+    dtype: torch.dtype,
+    channels_last: bool,
+    compiler: Backend | None,
+) -> TaehvCodec:
+    net = sizes.build()
+    net.load_state_dict({name: file[name].detach().to(device, dtype) for name in net.state_dict()}, assign=True)
+    check_finite_weights(net, file.path.name)
+    return TaehvCodec(
+        net,
+        latent_channels=sizes.latent_channels,
+        kind=kind,
+        channels_last=channels_last,
+        compiler=compiler,
+        name=file.path.name,
+    )

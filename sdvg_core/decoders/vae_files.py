@@ -1,0 +1,95 @@
+"""Open a file of either autoencoder: a Wan 2.1 VAE of any width, or a TAEHV. Tensors' names tell which."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..checkpoints.weights import open_weights
+from ..devices.compiling import Backend
+from ..devices.execution import VaeLayers
+from .taehv import TaehvCodec, known_kind, load_taehv
+from .taehv_kinds import AUTO, StatedKind, TaeKind
+from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE
+from .taehv_sizes import checked_taehv, is_taehv
+from .wan_vae import WanCodec, load_wan_vae, open_wan_vae
+
+CHANNELS_LAST: tuple[VaeLayers, ...] = ("channels-last", "planes")
+"""The layouts of the Wan VAE's layers for a GPU in half precision; TAEHV has one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VaeHeader:
+    """What the header of an autoencoder's file tells.
+
+    `decoder_base`: the width that the Wan VAE's decoder is a multiple of, None for a TAEHV. `encodes`: whether it
+    has an encoder. `tae_kind`: which latents a TAEHV wants, None for a Wan VAE.
+    """
+
+    latent_channels: int
+    temporal_stride: int
+    spatial_stride: int
+    decoder_base: int | None
+    encodes: bool
+    tae_kind: TaeKind | None = None
+
+    @property
+    def is_tae(self) -> bool:
+        """Whether it is a TAEHV."""
+        return self.tae_kind is not None
+
+
+def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
+    """Return what the header of a Wan 2.1 VAE or a TAEHV tells; no weight is loaded.
+
+    `tae_kind`: the kind of a TAEHV, as the user states it; it says nothing of a Wan VAE.
+    Raises `BadInput` if `load_vae` could not load the file.
+    """
+    if not _holds_taehv(path):
+        _, wan, _ = open_wan_vae(path)
+        return VaeHeader(
+            latent_channels=wan.latent_channels,
+            temporal_stride=wan.temporal_stride,
+            spatial_stride=wan.spatial_stride,
+            decoder_base=wan.decoder_base,
+            encodes=True,
+        )
+    file, sizes = checked_taehv(open_weights(path))
+    return VaeHeader(
+        latent_channels=sizes.latent_channels,
+        temporal_stride=TEMPORAL_STRIDE,
+        spatial_stride=SPATIAL_STRIDE,
+        decoder_base=None,
+        encodes=sizes.encoder is not None,
+        tae_kind=known_kind(file, sizes, tae_kind),
+    )
+
+
+def load_vae(
+    path: str | Path,
+    *,
+    tae_kind: StatedKind = AUTO,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype = torch.float32,
+    layers: VaeLayers = "diffusers",
+    compiler: Backend | None = None,
+) -> WanCodec | TaehvCodec:
+    """Load a Wan 2.1 VAE or a TAEHV, whichever the file holds.
+
+    `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; for a TAEHV,
+    `channels-last` and `planes` both mean channels last, the others its plain order. `compiler`: see `WanCodec`
+    and `TaehvCodec`.
+    Raises `BadInput` if the file cannot be read, is another model, is incomplete, or a TAEHV of unknown kind.
+    """
+    if not _holds_taehv(path):
+        return load_wan_vae(path, device=device, dtype=dtype, layers=layers, compiler=compiler)
+    return load_taehv(
+        path, kind=tae_kind, device=device, dtype=dtype, channels_last=layers in CHANNELS_LAST, compiler=compiler
+    )
+
+
+def _holds_taehv(path: str | Path) -> bool:
+    path = Path(path)
+    return not (path / "vae").is_dir() and is_taehv(open_weights(path))

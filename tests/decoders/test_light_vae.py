@@ -1,0 +1,53 @@
+"""LightVAE, a Wan VAE of a quarter of the widths: its published shapes load and stream as any Wan VAE's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from diffusers import AutoencoderKLWan
+from safetensors.torch import save_file
+from vae_parts import decode_pieces, decode_whole, random_latents, random_vae
+
+from sdvg_core.decoders import load_wan_vae, open_vae, wan_vae_to_original
+from sdvg_core.pipeline.inspection import inspect_file
+
+BASE = 24
+PUBLISHED_BYTES, HEADER = 32_160_476, 20_464
+"""Of the published file, in float32; 194 tensors need a header of about that length."""
+
+
+@pytest.fixture(scope="module")
+def vae() -> AutoencoderKLWan:
+    return random_vae({"base_dim": BASE}, torch.float32)
+
+
+@pytest.fixture(scope="module")
+def light_file(vae, tmp_path_factory):
+    path = tmp_path_factory.mktemp("light") / "lightvaew2_1.safetensors"
+    save_file(wan_vae_to_original(vae.state_dict()), path)
+    return path
+
+
+def test_the_size_is_that_of_the_published_file(vae, light_file):
+    assert sum(p.nbytes for p in vae.parameters()) == PUBLISHED_BYTES - HEADER
+    assert abs(light_file.stat().st_size - PUBLISHED_BYTES) < 100
+
+
+def test_it_opens_as_a_wan_vae_of_a_quarter_of_the_width(light_file):
+    header = open_vae(light_file)
+    assert (header.latent_channels, header.decoder_base, header.is_tae) == (16, BASE, False)
+
+
+@pytest.mark.parametrize("cut", [[5], [1, 4], [3, 2], [1] * 5], ids=str)
+def test_it_streams_in_any_cut_to_the_bit(vae, light_file, cut):
+    latents = random_latents(5)
+    pieces, _ = decode_pieces(load_wan_vae(light_file), latents, cut)
+    assert torch.equal(pieces, decode_whole(vae, latents))
+    assert pieces.std() > 0.01
+
+
+def test_inspect_says_whose_it_is_and_what_its_quality_is(light_file):
+    found = str(inspect_file(light_file))
+    assert "Wan 2.1 VAE" in found
+    assert "lightvaew2_1" in found
+    assert "32.61 dB" in found

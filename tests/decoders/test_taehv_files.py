@@ -1,0 +1,294 @@
+"""Files of TAEHV: which load, whose latents they want, and what is refused by name."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
+from vae_parts import random_frames, random_latents
+
+from sdvg_core.checkpoints.model_files import ModelFiles, find_models
+from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
+from sdvg_core.cli import main
+from sdvg_core.decoders import TaehvCodec, WanCodec, kind_of, load_taehv, load_vae, open_taehv, open_vae
+from sdvg_core.decoders.taehv_kinds import PUBLISHED as PUBLISHED_FILES
+from sdvg_core.decoders.taehv_sizes import checked_taehv
+from sdvg_core.errors import BadInput
+from sdvg_core.pipeline.inspection import inspect_file
+
+NAME = "taew2_1.safetensors"
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return random_tae()
+
+
+def saved(weights, folder: Path, name=NAME) -> Path:
+    path = folder / name
+    if path.suffix == ".pth":
+        torch.save(dict(weights), path)
+    else:
+        save_file({key: tensor.contiguous() for key, tensor in weights.items()}, path)
+    return path
+
+
+# --- what loads
+
+
+@pytest.mark.parametrize("name", [NAME, "taew2_1.pth"])
+@pytest.mark.parametrize("prefix", ["", "first_stage_model."])
+def test_every_layout_holds_the_same_codec(weights, tmp_path, name, prefix):
+    codec = load_taehv(saved({prefix + key: tensor for key, tensor in weights.items()}, tmp_path, name))
+    expected = codec_of(weights)
+    assert torch.equal(codec.decode(random_latents(2))[0], expected.decode(random_latents(2))[0])
+    assert torch.equal(codec.encode(random_frames(5)), expected.encode(random_frames(5)))
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+def test_it_computes_in_the_dtype_that_is_asked_for_whatever_the_file_has(weights, tmp_path, stored):
+    path = saved({name: tensor.to(stored) for name, tensor in weights.items()}, tmp_path)
+    assert load_taehv(path).dtype == torch.float32
+    assert load_taehv(path, dtype=torch.float16).dtype == torch.float16
+    assert load_taehv(path).kind == "taew2_1", "the dtype tells nothing of the kind"
+
+
+def test_the_published_sizes_are_read_off_the_shapes():
+    shapes = tae_shapes(**PUBLISHED)
+    info = {name: TensorInfo(shape, torch.float16) for name, shape in shapes.items()}
+    file, sizes = checked_taehv(WeightFile(Path("tae"), "", info, info.__getitem__, {n: n for n in info}))
+    assert (sizes.latent_channels, sizes.decoder, sizes.encoder) == (16, *PUBLISHED.values())
+    assert len(file) == 128
+    assert sum(t.numel() for t in sizes.build().state_dict().values()) == 11_315_539
+
+
+def test_a_file_of_the_decoder_alone_is_a_decoder(tmp_path):
+    path = saved(random_tae(tae_shapes(encoder=None)), tmp_path)
+    assert not load_taehv(path).encodes
+    assert not open_vae(path).encodes
+
+
+@pytest.mark.parametrize("layer, rows", [(7, 2 * DECODER[0]), (13, 3 * DECODER[1]), (19, 2 * DECODER[2] + 1)])
+def test_of_a_growing_layer_with_more_rows_the_last_ones_are_meant(weights, tmp_path, layer, rows):
+    name = f"decoder.{layer}.conv.weight"
+    wanted = weights[name]
+    more = torch.cat([torch.randn(rows - len(wanted), *wanted.shape[1:]), wanted])
+    codec = load_taehv(saved({**weights, name: more}, tmp_path))
+    assert torch.equal(codec.decode(random_latents(2))[0], codec_of(weights).decode(random_latents(2))[0])
+
+
+# --- whose latents
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("lighttaew2_1.safetensors", "lighttaew2_1"),
+        ("taew2_1.pth", "taew2_1"),
+        ("TAEW2_1_fp16.safetensors", "taew2_1"),
+        ("Wan2.1-LightTAEW2.1-bf16.safetensors", "lighttaew2_1"),
+        ("light_taew2_1.pth", "lighttaew2_1"),
+    ],
+)
+def test_the_files_name_tells_the_kind(name, kind):
+    assert kind_of(Path(name)) == kind
+    assert kind_of(Path("lighttaew2_1") / name) == kind, "a folder's name says nothing"
+    assert kind_of(Path(name), kind) == kind
+
+
+@pytest.mark.parametrize("name", ["taehv.pth", "tae.safetensors", "taew2_2.pth", "taew2_10.pth", "not_a_taew2.pth"])
+def test_a_kind_that_nobody_says_is_asked_for(name):
+    with pytest.raises(
+        BadInput, match=r"state it: --tae-kind taew2_1 or lighttaew2_1, in a node the widget tae_kind"
+    ):
+        kind_of(Path(name))
+    assert kind_of(Path(name), "lighttaew2_1") == "lighttaew2_1"
+
+
+def test_a_name_with_both_kinds_tells_neither():
+    with pytest.raises(BadInput, match="must be known"):
+        kind_of(Path("taew2_1_from_lighttaew2_1.pth"))
+
+
+@pytest.mark.parametrize("stated, name", [("taew2_1", "lighttaew2_1.pth"), ("lighttaew2_1", "taew2_1.pth")])
+def test_a_stated_kind_that_the_name_contradicts_is_refused(stated, name):
+    with pytest.raises(BadInput, match=f"stated kind {stated}, but is .* by its name; state"):
+        kind_of(Path(name), stated)
+
+
+def test_a_word_that_is_no_kind_is_refused():
+    with pytest.raises(BadInput, match=r"must be one of auto, taew2_1, lighttaew2_1, but is 'taehv'"):
+        kind_of(Path(NAME), "taehv")
+
+
+def test_a_known_digest_outweighs_any_name(tmp_path, monkeypatch):
+    """Catches a published file that was renamed to what ComfyUI's previews look for."""
+    path = tmp_path / "taew2_1.pth"
+    path.write_bytes(b"published")
+    known = (len(b"published"), hashlib.sha256(b"published").hexdigest())
+    monkeypatch.setitem(PUBLISHED_FILES, "lighttaew2_1", known)
+    assert kind_of(path) == kind_of(path, "lighttaew2_1") == "lighttaew2_1"
+    with pytest.raises(BadInput, match="but is lighttaew2_1 by its digest"):
+        kind_of(path, "taew2_1")
+    path.write_bytes(b"same size")
+    assert kind_of(path) == "taew2_1", "length alone is no proof"
+
+
+def test_the_published_digests_are_whole():
+    assert {kind: length for kind, (length, _) in PUBLISHED_FILES.items()} == {
+        "lighttaew2_1": 45_274_004,
+        "taew2_1": 22_642_902,
+    }
+    assert all(len(bytes.fromhex(digest)) == 32 for _, digest in PUBLISHED_FILES.values())
+
+
+def test_a_file_loads_as_the_kind_that_is_stated_or_named(weights, tmp_path):
+    unnamed, latents = saved(weights, tmp_path, "mine.safetensors"), random_latents(2)
+    light = saved(weights, tmp_path, "lighttaew2_1.safetensors")
+    expected = codec_of(weights, "lighttaew2_1").decode(latents)[0]
+    assert torch.equal(load_taehv(unnamed, kind="lighttaew2_1").decode(latents)[0], expected)
+    assert torch.equal(load_taehv(light).decode(latents)[0], expected)
+    for attempt in (load_taehv, load_vae, open_vae):
+        with pytest.raises(BadInput, match=r"nor name of mine\.safetensors tells it"):
+            attempt(unnamed)
+    with pytest.raises(BadInput, match="stated kind taew2_1"):
+        open_vae(light, tae_kind="taew2_1")
+
+
+def test_only_the_channels_of_wan_can_be_scaled(tmp_path):
+    shapes = tae_shapes(latents=4)
+    assert load_taehv(saved(random_tae(shapes), tmp_path)).latent_channels == 4
+    with pytest.raises(BadInput, match="standard deviation of its 4 latent channels"):
+        codec_of(random_tae(shapes), "lighttaew2_1")
+    with pytest.raises(BadInput, match="standard deviation of its 4 latent channels"):
+        open_vae(saved(random_tae(shapes), tmp_path, "lighttaew2_1.safetensors"))
+
+
+# --- either autoencoder
+
+
+def test_a_file_of_either_autoencoder_is_told_by_its_tensors(weights, tmp_path, original_file):
+    header = open_vae(saved(weights, tmp_path))
+    assert (header.is_tae, header.tae_kind, header.decoder_base, header.encodes) == (True, "taew2_1", None, True)
+    assert (header.latent_channels, header.temporal_stride, header.spatial_stride) == (16, 4, 8)
+    wan = open_vae(original_file)
+    assert (wan.is_tae, wan.tae_kind, wan.decoder_base, wan.encodes) == (False, None, 4, True)
+    assert (wan.latent_channels, wan.temporal_stride, wan.spatial_stride) == (16, 4, 8)
+    assert isinstance(load_vae(saved(weights, tmp_path)), TaehvCodec)
+    assert isinstance(load_vae(original_file), WanCodec)
+    assert isinstance(load_vae(original_file, tae_kind="taew2_1"), WanCodec)
+
+
+@pytest.mark.parametrize(
+    "layers, last", [("diffusers", False), ("lean", False), ("channels-last", True), ("planes", True)]
+)
+def test_the_layouts_of_the_wan_vae_mean_a_memory_order_here(weights, tmp_path, layers, last):
+    codec = load_vae(saved(weights, tmp_path), layers=layers)
+    assert codec._net.decoder[1].weight.is_contiguous(memory_format=torch.channels_last) == last
+
+
+# --- refusals
+
+
+def reshaped(name, *shape):
+    return lambda weights: {**weights, name: torch.zeros(shape)}
+
+
+def without(*names):
+    return lambda weights: {name: t for name, t in weights.items() if name not in names}
+
+
+SPOILED = {
+    "16 latent channels, but .* has 48, as the one for Wan 2.2 5B": reshaped("decoder.1.weight", 14, 48, 3, 3),
+    "16 latent channels, but .* has 32, as the one for HunyuanVideo 1.5": reshaped(
+        "decoder.1.weight", 14, 32, 3, 3
+    ),
+    "16 latent channels, but .* has 128, as the one for LTX-2": reshaped("decoder.1.weight", 14, 128, 3, 3),
+    "makes 3 colours, but .* makes 12 channels": reshaped("decoder.22.weight", 12, 6, 3, 3),
+    "holds no TAEHV": lambda w: {"decoder.layers.3.conv.0.weight": torch.zeros(4, 4, 3, 3)},
+    "lacks decoder.1.weight": without("decoder.1.weight"),
+    "lacks decoder.20.weight": without("decoder.20.weight"),
+    "lacks decoder.16.conv.2.bias;": without("decoder.16.conv.2.bias"),
+    "lacks decoder.13.conv.weight": without("decoder.13.conv.weight"),
+    "lacks encoder.3.weight": without("encoder.3.weight"),
+    "lacks encoder.17.bias;": without("encoder.17.bias"),
+    "has the unknown decoder.3.skip.weight": reshaped("decoder.3.skip.weight", 14, 14, 1, 1),
+    "has another shape for decoder.4.conv.0.weight": reshaped("decoder.4.conv.0.weight", 14, 14, 3, 3),
+    "decoder.13.conv.weight must have 24 rows to make 2 frames of one, but has 12": reshaped(
+        "decoder.13.conv.weight", 12, 12, 1, 1
+    ),
+    "decoder.7.conv.weight with the shape \\(14,\\)": reshaped("decoder.7.conv.weight", 14),
+    "another quantisation, in decoder.22.bias": lambda w: {
+        **w,
+        "decoder.22.bias": torch.zeros(3, dtype=torch.int8),
+    },
+    "must be finite, but decoder.22.bias holds NaN": lambda w: {
+        **w,
+        "decoder.22.bias": torch.full((3,), torch.nan),
+    },
+}
+
+
+@pytest.mark.parametrize("words", SPOILED)
+def test_a_file_that_is_no_whole_taehv_for_wan_is_refused_by_name(weights, tmp_path, words):
+    path = saved(SPOILED[words](weights), tmp_path)
+    with pytest.raises(BadInput, match=words):
+        load_taehv(path)
+    if "finite" not in words:
+        with pytest.raises(BadInput, match=words):
+            open_taehv(path)
+
+
+def test_a_wan_vae_is_no_taehv(original_file):
+    with pytest.raises(BadInput, match=r"wan_2\.1_vae\.safetensors holds no TAEHV; give lighttaew2_1"):
+        load_taehv(original_file, kind="taew2_1")
+
+
+# --- what it is said to be
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("lighttaew2_1.safetensors", "taken for lighttaew2_1 by its name"),
+        (
+            "mine.safetensors",
+            "The kind must be stated, for nothing here tells it: --tae-kind taew2_1 or lighttaew2_1",
+        ),
+    ],
+)
+def test_inspect_says_which_kind_a_file_is_taken_for(weights, tmp_path, name, words):
+    found = inspect_file(saved(weights, tmp_path, name))
+    assert (found.kind, found.would_load) == ("tiny autoencoder (TAEHV)", True)
+    assert found.size == "widths 14, 12, 10, 6; with its encoder"
+    assert words in str(found)
+
+
+def test_inspect_says_why_a_file_of_other_latents_would_not_load(weights, tmp_path):
+    found = inspect_file(saved({**weights, "decoder.1.weight": torch.zeros(14, 48, 3, 3)}, tmp_path))
+    assert (found.kind, found.would_load) == ("tiny autoencoder (TAEHV)", False)
+    assert "Wan 2.2 5B" in found.reason
+
+
+@pytest.mark.parametrize("folder", ["vae_approx", "vae", ""])
+def test_doctor_finds_a_judge_where_previews_look_and_asks_nobody_to_get_one(weights, tmp_path, folder, capsys):
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert (
+        "judge_vae      not there, and no run needs it: get lighttaew2_1.safetensors (0.045 GB) from lightx2v"
+        in (capsys.readouterr().out)
+    )
+    (tmp_path / folder).mkdir(exist_ok=True)
+    path = saved(weights, tmp_path / folder, "lighttaew2_1.safetensors")
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert f"found {path} (It is taken for lighttaew2_1 by its name)" in capsys.readouterr().out
+
+
+def test_what_a_run_is_given_has_no_role_that_its_files_do_not_know(tmp_path):
+    """`ModelFiles(**find_models(...))` is documented."""
+    (tmp_path / "taew2_1.pth").write_bytes(b"")
+    assert set(find_models(tmp_path)) <= {field.name for field in fields(ModelFiles)}
