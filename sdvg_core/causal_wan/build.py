@@ -58,6 +58,7 @@ def build_engine(
     codec: VideoCodec,
     scorer: Scorer | None,
     *,
+    judge: VideoCodec | None = None,
     overlap: bool = False,
     before_pass: Callable[[str], None] = go_on,
     clock: Callable[[], float] | None = None,
@@ -66,10 +67,11 @@ def build_engine(
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
-    `drafter`, `target`: one of them may be None if no block will ask for it. `overlap`: drafts may start on a
-    guess, so the drafter keeps what it needs to go back one block. `before_pass`: called with "context" or
-    "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits for each
-    one's device. `around_context`: wraps their context policies. `target_schedule`: instead of its preset's.
+    `drafter`, `target`: one of them may be None if no block will ask for it. `codec`, `judge`: see `Engine`.
+    `overlap`: drafts may start on a guess, so the drafter keeps what it needs to go back one block. `before_pass`:
+    called with "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models;
+    None waits for each one's device. `around_context`: wraps their context policies. `target_schedule`: instead of
+    its preset's.
     """
     if target and target_schedule:
         target = replace(target, preset=replace(target.preset, schedule=target_schedule))
@@ -99,6 +101,7 @@ def build_engine(
         target=targets or Absent("target", there),
         codec=codec,
         scorer=scorer,
+        judge=judge,
     )
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 class ModelFiles:
     """Where the models of a run are.
 
-    `drafter`, `target`, `reward`: None for a run that never asks for it. `tokenizer` and `vocabulary` are looked
-    for next to their models if not given.
+    `drafter`, `target`, `reward`: None for a run that never asks for it. `judge_vae`: a fast decoder for drafts;
+    None if the VAE decodes them too. `tokenizer` and `vocabulary` are looked for next to their models if not given.
     """
 
     drafter: Path | None = None
@@ -22,6 +22,7 @@ class ModelFiles:
     reward: Path | None = None
     tokenizer: Path | None = None
     vocabulary: Path | None = None
+    judge_vae: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

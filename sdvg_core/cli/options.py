@@ -10,6 +10,7 @@ from typing import get_args
 from ..causal_wan.presets import PRESETS
 from ..causal_wan.schedule import SCHEDULES
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
+from ..decoders import StatedKind
 from ..devices.compiling import CompileMode
 from ..devices.dtypes import DTYPES
 from ..devices.execution import AUTO, Attention, Execution, KvDtype, VaeLayers
@@ -140,6 +141,19 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         group.add_argument(
             f"--{known.role.replace('_', '-')}", type=Path, metavar="FILE", help=f"usually {known.names[0]}"
         )
+    group.add_argument(
+        "--judge-vae",
+        type=Path,
+        metavar="FILE",
+        help="a fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) that decodes drafts for their scores; the "
+        "video's pixels stay the VAE's",
+    )
+    group.add_argument(
+        "--tae-kind",
+        choices=get_args(StatedKind),
+        default=AUTO,
+        help="which latents a TAEHV takes, if its file's name does not say",
+    )
     group.add_argument("--tokenizer", type=Path, help="for the text encoder, if its file has none")
     for role in ("drafter", "target"):
         names = ", ".join((AUTO, *PRESETS))
@@ -257,6 +271,7 @@ def load_options(options: argparse.Namespace) -> LoadOptions:
         side_device=options.side_device,
         dtype=options.dtype,
         vae_dtype=options.vae_dtype,
+        tae_kind=options.tae_kind,
         text_dtype=options.text_dtype,
         reward_dtype=options.reward_dtype,
         crop=options.crop,
@@ -297,6 +312,7 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
     """
     found = find_models(options.models)
     paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
+    paths["judge_vae"] = options.judge_vae
     needed = _needed(request, has_target=paths["target"] is not None)
     missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role in needed]
     if missing:

@@ -21,6 +21,7 @@ from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
 from ..pipeline.loading import Checked, check_models, encode_prompts
 from ..plan.request import PlanRequest
+from ..plan.sizes import PUBLISHED_BASE
 from ..pocket.grammar import parse
 from ..pocket.world import held_out_prompts
 from ..study.calibrate import calibrate
@@ -258,7 +259,7 @@ def _weights(job: WorkerOptions) -> Weights:
             target=checked.target.found.config,
             drafter_preset=checked.drafter.preset,
             target_preset=checked.target.preset,
-            vae_base=checked.vae.decoder_base,
+            vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
         )
     )
 

@@ -57,9 +57,13 @@ class Mp4Writer:
     path (`outputs.staged_outputs`), which is then removed. Any suffix will do.
     """
 
-    def __init__(self, path: Path, fps: float) -> None:
-        """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` for an impossible rate."""
+    def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
+        """Get ready to write to `path`, `fps` pixel frames per second. Raises `BadInput` for an impossible rate.
+
+        `comment`: for the file's metadata, what a viewer must know.
+        """
         check_rate(fps)
+        self._comment = comment
         self._rate = Fraction(fps).limit_denominator(1001)
         self._path = path
         self._container: Any = None
@@ -104,6 +108,8 @@ class Mp4Writer:
         check_video_size(width, height)
         self._size = (width, height)
         self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
+        if self._comment:
+            self._container.metadata["comment"] = self._comment
         self._stream = self._container.add_stream("libx264", rate=self._rate, options=X264_OPTIONS)
         self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
         codec = self._stream.codec_context

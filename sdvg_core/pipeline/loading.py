@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,7 @@ from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
-from ..decoders import load_wan_vae
-from ..decoders.wan_vae import open_wan_vae
-from ..decoders.wan_vae_sizes import WanVaeSizes
+from ..decoders import TaehvCodec, VaeHeader, WanCodec, load_vae, open_vae
 from ..devices.compiling import check_compile, compiler_of
 from ..devices.device import check_device
 from ..devices.dtypes import dtype_name, parse_dtype
@@ -28,7 +27,7 @@ from ..engine.keys import Identities
 from ..engine.parts import Engine
 from ..engine.roles import Roles
 from ..errors import BadInput
-from ..report.assemble import ModelSettings, PartSettings, swapped_note
+from ..report.assemble import FAST_NOTE, JUDGE_NOTE, ModelSettings, PartSettings, swapped_note
 from ..scorers.image_reward import ImageRewardScorer, check_reward_dtype, load_image_reward
 from ..text import load_umt5
 from ..text.umt5 import check_text_dtype
@@ -40,12 +39,13 @@ from .parts import identify_parts
 class Checked:
     """Models that can be loaded and fit together, as their headers tell; no weight has been read.
 
-    `drafter`, `target`: None if it is not there, but one of them is.
+    `drafter`, `target`: None if it is not there, but one of them is. `judge`: None if the VAE decodes drafts too.
     """
 
     drafter: CheckedWan | None
     target: CheckedWan | None
-    vae: WanVaeSizes
+    vae: VaeHeader
+    judge: VaeHeader | None = None
     overlap: bool = False
 
     @property
@@ -71,9 +71,10 @@ class Checked:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
+        decoders = [*([FAST_NOTE] if self.vae.is_tae else []), *([JUDGE_NOTE] if self.judge else [])]
         if not (self.drafter and self.target):
-            return ()
-        return swapped_note(self.drafter.found.config, self.target.found.config)
+            return tuple(decoders)
+        return (*decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
 
     @property
     def is_one_file(self) -> bool:
@@ -87,6 +88,7 @@ class Checked:
             self,
             drafter=self.drafter if asked.drafter else None,
             target=self.target if asked.target else None,
+            judge=self.judge if asked.scorer else None,
         )
 
 
@@ -131,8 +133,10 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
         _check_pair(drafter.found, target.found)
     elif not (drafter or target):
         raise BadInput("a run needs a drafter or a target, but there is neither; give at least one")
-    _, vae, _ = open_wan_vae(files.vae)
-    return Checked(drafter=drafter, target=target, vae=vae, overlap=options.execution.overlap)
+    vae = open_vae(files.vae, tae_kind=options.tae_kind)
+    _check_encoder(vae, files.vae, (drafter, target))
+    judge = _check_judge(files, vae, options) if files.judge_vae else None
+    return Checked(drafter=drafter, target=target, vae=vae, judge=judge, overlap=options.execution.overlap)
 
 
 def _check_wan(
@@ -155,6 +159,43 @@ def _check_pair(drafter: WanCheckpoint, target: WanCheckpoint) -> None:
                 f"{small} and {target.weights.path.name} (target) has {large}; load two models that share one VAE "
                 "and text encoder"
             )
+
+
+def _check_encoder(vae: VaeHeader, path: Path, models: Iterable[CheckedWan | None]) -> None:
+    encoding = [model for model in models if model and model.preset.policy == "recompute"]
+    if encoding and not vae.encodes:
+        raise BadInput(
+            f"the context of {encoding[0].found.weights.path.name} is encoded from pixels, but {path.name} holds a "
+            f"decoder alone; give the Wan 2.1 VAE with --vae, and {path.name} with --judge-vae"
+        )
+
+
+def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> VaeHeader:
+    assert files.judge_vae is not None
+    if files.judge_vae.resolve() == files.vae.resolve():
+        raise BadInput(
+            f"the judge must be another decoder than the VAE, but both are {files.vae.name}; leave --judge-vae "
+            "out, or give a faster one"
+        )
+    judge = open_vae(files.judge_vae, tae_kind=options.tae_kind)
+    if vae.is_tae and not judge.is_tae:
+        raise BadInput(
+            f"the judge should be the faster decoder, but {files.vae.name} (--vae) is a TAEHV and "
+            f"{files.judge_vae.name} (--judge-vae) a Wan VAE; swap the two"
+        )
+    names = {
+        "latent_channels": "latent channels",
+        "temporal_stride": "pixel frames per latent frame",
+        "spatial_stride": "pixels per latent pixel",
+    }
+    for field, words in names.items():
+        ours, theirs = getattr(vae, field), getattr(judge, field)
+        if ours != theirs:
+            raise BadInput(
+                f"VAE and judge must decode the same latents, but {files.vae.name} has {ours} {words} and "
+                f"{files.judge_vae.name} has {theirs}; give a judge of Wan 2.1's latents"
+            )
+    return judge
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
@@ -182,13 +223,8 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
     """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one."""
     device, side, execution = check_device(options.device), options.side, options.execution
-    codec = load_wan_vae(
-        files.vae,
-        device=side,
-        dtype=parse_dtype(options.vae_dtype),
-        layers=execution.vae_layers,
-        compiler=compiler_of(execution.compile),
-    )
+    codec = _load_vae(files.vae, options)
+    judge = _load_vae(files.judge_vae, options) if files.judge_vae else None
     scorer = _load_scorer(files, options) if files.reward else None
     drafter = _load_wan(checked.drafter, options, device) if checked.drafter else None
     shared = drafter if checked.is_one_file else None
@@ -203,13 +239,17 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
             target.wan if target else None,
             codec,
             scorer,
+            judge=judge,
             overlap=execution.overlap,
         ),
         scorer=scorer,
         parts=PartSettings(
             drafter=drafter.settings if drafter else None,
             target=target.settings if target else None,
-            vae={"file": files.vae.name, "dtype": options.vae_dtype, "layers": execution.vae_layers},
+            vae=_vae_settings(files.vae, checked.vae, options),
+            judge=_vae_settings(files.judge_vae, checked.judge, options)
+            if files.judge_vae and checked.judge
+            else None,
             text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
             device=options.device,
             side_device=options.side_device or options.device,
@@ -221,6 +261,23 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
         identify=cache(partial(_identify, by_files, drafter, target, scorer)),
         notes=(*checked.notes, *kernel_notes),
     )
+
+
+def _load_vae(path: Path, options: LoadOptions) -> WanCodec | TaehvCodec:
+    execution = options.execution
+    return load_vae(
+        path,
+        tae_kind=options.tae_kind,
+        device=options.side,
+        dtype=parse_dtype(options.vae_dtype),
+        layers=execution.vae_layers,
+        compiler=compiler_of(execution.compile),
+    )
+
+
+def _vae_settings(path: Path, header: VaeHeader, options: LoadOptions) -> dict[str, Any]:
+    layers = options.execution.vae_layers
+    return {"file": path.name, "dtype": options.vae_dtype, "layers": layers, "tae_kind": header.tae_kind}
 
 
 def _identify(

@@ -10,6 +10,7 @@ import torch
 from ..causal_wan.checkpoint import WanCheckpoint
 from ..causal_wan.presets import Preset, get_preset, guess_preset
 from ..causal_wan.schedule import get_schedule
+from ..decoders import StatedKind
 from ..devices.device import check_device
 from ..devices.execution import AUTO, Execution
 from ..scorers.preprocess import Crop
@@ -46,8 +47,8 @@ class LoadOptions:
     """Where the models run, in which dtypes, and how.
 
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
-    the same one. `dtype`: of the transformers, None as stored. `schedule`: for whichever model has none of its own;
-    None for the presets'.
+    the same one. `dtype`: of the transformers, None as stored. `tae_kind`: which latents a TAEHV takes, if its file
+    does not tell. `schedule`: for whichever model has none of its own; None for the presets'.
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)
@@ -57,6 +58,7 @@ class LoadOptions:
     side_device: str | None = None
     dtype: str | None = None
     vae_dtype: str = "float32"
+    tae_kind: StatedKind = AUTO
     text_dtype: str = "bfloat16"
     reward_dtype: str = "float32"
     crop: Crop = "center"

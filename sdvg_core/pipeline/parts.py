@@ -27,10 +27,17 @@ def identify_parts(
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
         return _text(fingerprint(path), preset.identity, load.dtype, kernels, here)
 
+    def decoder(path: Path | None) -> str:
+        if path is None:
+            return ""
+        settings = (load.vae_dtype, execution.vae_layers, execution.compile, load.tae_kind)
+        return _text(fingerprint(path), *settings, side)
+
     return Identities(
         drafter=model(files.drafter, drafter),
         target=model(files.target, target),
-        codec=_text(fingerprint(files.vae), load.vae_dtype, execution.vae_layers, execution.compile, side),
+        codec=decoder(files.vae),
+        judge=decoder(files.judge_vae),
         scorer=_text(
             fingerprint(files.reward),
             fingerprint(find_vocabulary(files.reward, files.vocabulary)),

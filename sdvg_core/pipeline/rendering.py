@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..causal_wan.generator import go_on
@@ -17,7 +18,7 @@ from ..engine.store import Store
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, Staging
 from ..files.video import Mp4Writer
-from ..report.assemble import assemble_report, notes_on
+from ..report.assemble import FAST_NOTE, assemble_report, notes_on
 from ..report.picture import route_picture
 from ..report.run_report import RunReport
 from ..text.prompts import Conditions
@@ -63,7 +64,8 @@ def render(
         journal.add(block.latents, record)
         records.append(record)
         on_block(record)
-    with Mp4Writer(staging.path(VIDEO), request.fps) as video:
+    comment = FAST_NOTE if loaded.parts.vae["tae_kind"] else None
+    with Mp4Writer(staging.path(VIDEO), request.fps, comment) as video:
         timeline, pixels = run.nothing, InOrder(video.add)
         for again in run.replay():
             pixels.add(again.delivered)
@@ -76,14 +78,19 @@ def render(
             on_block(emitted.record)
             if stop():
                 break
+        began = run.clock()
         for blocks_left in pixels.finish():
             on_delivery(blocks_left)
+        delivery_seconds = run.clock() - began if loaded.parts.judge else None
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}
     save_latents(staging.path(LATENTS), timeline.history.latents(0, timeline.history.frames), noted)
     save_results(staging.path(BLOCKS), store.newest, loaded.by_files)
-    report = _report(loaded, run, request, beginning, conditions, records, len(journal.before), reuse)
+    report = replace(
+        _report(loaded, run, request, beginning, conditions, records, len(journal.before), reuse),
+        delivery_seconds=delivery_seconds,
+    )
     if not prompt_in_report:
         report = report.without_prompts()
     staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
@@ -113,6 +120,7 @@ def _plan(
         takes=request.takes,
         reuse=Reuse(store=store, identities=loaded.identify()),
         ahead=loaded.device if loaded.parts.execution.overlap else None,
+        side=loaded.side,
         clock=device_clock(loaded.device, loaded.side),
     )
 

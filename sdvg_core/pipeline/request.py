@@ -20,6 +20,7 @@ from ..errors import BadInput
 from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
 from ..plan import PlanRequest, spend
+from ..plan.sizes import PUBLISHED_BASE
 from .latents import load_latents
 from .loading import Checked
 
@@ -95,6 +96,11 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
     check_video_size(width, height)
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
+    if request.start_image and not vae.encodes:
+        raise BadInput(
+            "a start image is encoded, but the VAE's file holds a decoder alone; give the Wan 2.1 VAE with --vae, "
+            "and the decoder with --judge-vae"
+        )
     image = read_image(request.start_image, width, height) if request.start_image else None
     given = clip.shape[2] if clip is not None else int(image is not None)
     router, notes = _within_budget(request, checked, width, height, given)
@@ -143,7 +149,7 @@ def _within_budget(
             target=target.found.config,
             drafter_preset=drafter.preset,
             target_preset=target.preset,
-            vae_base=checked.vae.decoder_base,
+            vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
             given_blocks=blocks_before(given_frames, target.preset.block_frames),
         ),
     )

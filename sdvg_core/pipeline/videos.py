@@ -134,6 +134,7 @@ def needed_files(files: ModelFiles, asked: Roles) -> ModelFiles:
         target=files.target if asked.target else None,
         reward=files.reward if asked.scorer else None,
         vocabulary=files.vocabulary if asked.scorer else None,
+        judge_vae=files.judge_vae if asked.scorer else None,
     )
 
 
@@ -177,6 +178,7 @@ def _make(
                 journal,
                 bar.block,
                 on_pass=bar.step,
+                on_delivery=bar.delivering,
                 reuse=reuse,
                 stop=lambda: stopping is not None and stopping.asked,
                 prompt_in_report=prompt_in_report,

@@ -19,6 +19,14 @@ from .run_report import RunReport, predict_target_only
 OVERLAP_NOTE = (
     "Blocks were started while the ones before them were decoded: their seconds are those they were waited for."
 )
+FAST_NOTE = (
+    "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
+    "Wan VAE would have shown."
+)
+JUDGE_NOTE = (
+    "Drafts were decoded for their scores by a judge of their own. A tau belongs to a decoder, so some blocks may "
+    "be decided differently than with the VAE alone; the video's pixels are the VAE's."
+)
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -74,9 +82,9 @@ class ModelSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSettings:
-    """What the report says of a run's parts. `vae`, `text_encoder`: file, dtype and more, as JSON values.
+    """What the report says of a run's parts. `vae`, `judge`, `text_encoder`: file, dtype and more, as JSON values.
 
-    `drafter`, `target`: None if the run did not ask for it.
+    `drafter`, `target`: None if the run did not ask for it. `judge`: None if the VAE decoded drafts too.
     `device`: of the transformers; `side_device`: of VAE and scorer.
     """
 
@@ -87,6 +95,7 @@ class PartSettings:
     device: str
     side_device: str
     execution: Execution
+    judge: Mapping[str, Any] | None = None
 
 
 def assemble_report(
@@ -156,6 +165,7 @@ def _part_settings(run: Run, parts: PartSettings) -> dict[str, Any]:
         "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
         "target": parts.target.as_dict(parts.execution) if parts.target else None,
         "vae": dict(parts.vae),
+        "judge": dict(parts.judge) if parts.judge else None,
         "text_encoder": dict(parts.text_encoder),
         "scorer": scorer,
         "device": parts.device,

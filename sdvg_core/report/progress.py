@@ -73,6 +73,10 @@ class RouteBar:
             self._stream.write(line + "\n")
             self._stream.flush()
 
+    def delivering(self, blocks_left: int) -> None:
+        """Show that the video is being decoded, now that all blocks are made."""
+        self._show(f"decoding the video: {count(blocks_left, 'block')} left")
+
     def close(self) -> None:
         """Leave the bar in place and go to the next line; a second call does nothing."""
         if self._bar is not None:

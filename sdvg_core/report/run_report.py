@@ -91,6 +91,7 @@ class RunReport:
     their folders. `versions`: of sdvg, torch, diffusers, transformers, python, and the name of the device.
     `notes`: sentences a reader should know. `target_only_seconds`: the time target-only needs for the same blocks;
     `target_only_source`: how that is known, such as "measured" or "predicted from its own blocks".
+    `delivery_seconds`: with a judge, for decoding the video after the last block was made; None without one.
     """
 
     settings: Mapping[str, Any]
@@ -100,6 +101,7 @@ class RunReport:
     notes: tuple[str, ...] = ()
     target_only_seconds: float | None = None
     target_only_source: str | None = None
+    delivery_seconds: float | None = None
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 
     def __post_init__(self) -> None:
@@ -153,9 +155,11 @@ class RunReport:
 
     @property
     def speed_up(self) -> float | None:
-        """Target-only seconds over this run's; None if they are not known."""
-        spent = self.seconds.total
-        return self.target_only_seconds / spent if self.target_only_seconds and spent else None
+        """Target-only seconds over this run's, both with the delivery; None if they are not known."""
+        spent, delivery = self.seconds.total, self.delivery_seconds or 0.0
+        if not (self.target_only_seconds and spent):
+            return None
+        return (self.target_only_seconds + delivery) / (spent + delivery)
 
     @property
     def pixel_frames(self) -> int:
@@ -181,6 +185,7 @@ class RunReport:
             "notes": list(self.notes),
             "target_only_seconds": plain(self.target_only_seconds),
             "target_only_source": self.target_only_source,
+            "delivery_seconds": plain(self.delivery_seconds),
             "blocks": [record_to_dict(record) for record in self.blocks],
             "totals": self._totals(),
         }
@@ -257,6 +262,8 @@ def report_from_dict(data: Any) -> RunReport:
         notes=tuple(notes),
         target_only_seconds=take_number(data, "target_only_seconds", WHERE),
         target_only_source=take(data, "target_only_source", (str, NONE), WHERE),
+        # Reports from before there was a judge lack it.
+        delivery_seconds=take_number(data, "delivery_seconds", WHERE) if "delivery_seconds" in data else None,
     )
 
 

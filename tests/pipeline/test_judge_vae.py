@@ -1,0 +1,169 @@
+"""`generate` with a judge, from files to files: the same video, other scores, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+import torch
+from cli_runs import generate, latents, refused, report
+from cli_runs import options as files_of
+from random_set import write_random_set
+from safetensors.torch import save_file
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.cli import main
+from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.pipeline import rendering
+
+SCRIPT = ["--policy", "scripted", "--script", "rardta", "--blocks", "6"]
+
+
+def options(files: ModelFiles) -> list[str]:
+    return [*files_of(files), "--prompt", "a red ball rolls"]
+
+
+def write_tae(path: Path, channels: int = 16, *, encoder: bool = True) -> Path:
+    net = Taehv(channels, (8, 6, 5, 4), (4, 4, 4, 4) if encoder else None)
+    draw = torch.Generator().manual_seed(3)
+    weights = {name: torch.randn(w.shape, generator=draw) * 0.2 for name, w in net.state_dict().items()}
+    weights["decoder.22.bias"] += 0.5
+    save_file(weights, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def tae(tmp_path_factory) -> Path:
+    return write_tae(tmp_path_factory.mktemp("judge") / "tiny_taew2_1.safetensors")
+
+
+@pytest.fixture
+def shown(monkeypatch) -> dict[str, list[torch.Tensor]]:
+    """The pixel frames that each video.mp4 was given, by its folder's name."""
+    found: dict[str, list[torch.Tensor]] = {}
+
+    class Watched(rendering.Mp4Writer):
+        def add(self, frames: torch.Tensor) -> None:
+            found.setdefault("frames", []).append(frames)
+            super().add(frames)
+
+    monkeypatch.setattr(rendering, "Mp4Writer", Watched)
+    return found
+
+
+def pixels(shown: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+    return torch.cat(shown.pop("frames"), dim=1)
+
+
+@pytest.mark.parametrize("more", [[], ["--overlap"]], ids=["in turn", "overlap"])
+def test_a_judge_changes_no_pixel_of_a_route_and_the_report_names_both_decoders(files, tae, shown, more, tmp_path):
+    base = options(files)
+    assert generate(base, tmp_path / "plain", *SCRIPT) == 0
+    plain = pixels(shown)
+    assert generate(base, tmp_path / "judged", *SCRIPT, "--judge-vae", str(tae), *more) == 0
+    assert torch.equal(pixels(shown), plain)
+    assert torch.equal(latents(tmp_path / "judged"), latents(tmp_path / "plain"))
+    said, before = report(tmp_path / "judged"), report(tmp_path / "plain")
+    assert said["settings"]["vae"] == before["settings"]["vae"]
+    assert said["settings"]["judge"]["file"] == tae.name
+    assert said["settings"]["judge"]["tae_kind"] == "taew2_1"
+    assert before["settings"]["judge"] is None
+    assert before["delivery_seconds"] is None
+    assert said["delivery_seconds"] >= 0
+    assert any("judge" in note for note in said["notes"])
+    assert not any("judge" in note for note in before["notes"])
+
+    def scored(of: dict[str, Any]) -> list[list[float]]:
+        return [block["frame_scores"] for block in of["blocks"] if block["frame_scores"]]
+
+    assert len(scored(said)) == len(scored(before)) == 3
+    assert scored(said) != scored(before), "the judge's frames are scored"
+
+
+def test_a_judge_that_nobody_asks_is_not_loaded(files, tae, tmp_path):
+    """Its weights are not even read: they hold NaN, which a loader refuses."""
+    weights = {"decoder.1.weight": torch.full((8, 16, 3, 3), torch.nan)}
+    from safetensors.torch import load_file
+
+    damaged = tmp_path / "damaged_taew2_1.safetensors"
+    save_file(load_file(tae) | weights, damaged)
+    video = ["--blocks", "2", "--judge-vae", str(damaged)]
+    assert generate(options(files), tmp_path / "first", "--preset", "fast", *video) == 0
+    assert report(tmp_path / "first")["settings"]["judge"] is None
+    assert generate(options(files), tmp_path / "paper", *video) == 2
+
+
+def test_a_video_is_taken_up_again_with_the_judge_and_not_without_it(files, tae, tmp_path, capsys, monkeypatch):
+    base, folder = options(files), tmp_path / "video"
+    judged = [*SCRIPT, "--judge-vae", str(tae)]
+    assert generate(base, tmp_path / "whole", *judged) == 0
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rendering, "save_results", stopped)
+    assert generate(base, folder, *judged) == 130
+    monkeypatch.undo()
+    capsys.readouterr()
+    assert "judge vae" in refused(capsys, [*base, "--width", "32", "--height", "32", "--schedule", "1000,625",
+                                          "--output", str(folder), *SCRIPT, "--resume"])  # fmt: skip
+    assert generate(base, folder, *judged, "--resume") == 0
+    assert torch.equal(latents(folder), latents(tmp_path / "whole"))
+
+
+def test_a_fast_decoder_for_everything_is_marked_wherever_the_video_is_described(files, tae, tmp_path):
+    fast = ModelFiles(
+        **{role: getattr(files, role) for role in ("drafter", "target", "text_encoder", "reward")}, vae=tae
+    )
+    assert generate(options(fast), tmp_path / "fast", *SCRIPT) == 0
+    said = report(tmp_path / "fast")
+    assert said["settings"]["vae"]["tae_kind"] == "taew2_1"
+    assert any("fast decoder (TAEHV) made the video's pixels" in note for note in said["notes"])
+    with av.open(str(tmp_path / "fast" / "video.mp4")) as video:
+        assert "fast decoder (TAEHV)" in video.metadata["comment"]
+
+
+def test_refusals_are_one_sentence_each(files, tae, tmp_path, capsys):
+    small = ["--width", "32", "--height", "32", "--output", str(tmp_path / "video"), "--blocks", "2"]
+
+    def says(*more: str, vae: Path | None = None) -> str:
+        used = ModelFiles(
+            **{role: getattr(files, role) for role in ("drafter", "target", "text_encoder", "reward")},
+            vae=vae or files.vae,
+        )
+        return refused(capsys, [*options(used), *small, *more])
+
+    other = write_tae(tmp_path / "other_taew2_1.safetensors", channels=8)
+    assert "must decode the same latents" in says("--judge-vae", str(other))
+    assert "leave --judge-vae out" in says("--judge-vae", str(files.vae))
+    assert "swap the two" in says("--judge-vae", str(files.vae), vae=tae)
+    unnamed = write_tae(tmp_path / "tiny.safetensors")
+    assert "--tae-kind" in says("--judge-vae", str(unnamed))
+    assert "state taew2_1" in says("--judge-vae", str(tae), "--tae-kind", "lighttaew2_1")
+    half = write_tae(tmp_path / "half_taew2_1.safetensors", encoder=False)
+    assert "with --judge-vae" in says(vae=half)
+    assert "no such file" in says("--judge-vae", str(tmp_path / "none.pth"))
+    assert not (tmp_path / "video").exists()
+
+
+def test_a_start_image_needs_an_encoder(files, tmp_path, capsys):
+    """Models with a sliding window need none, so that only the image asks for it."""
+    half = write_tae(tmp_path / "half_taew2_1.safetensors", encoder=False)
+    used = ModelFiles(
+        **{role: getattr(files, role) for role in ("drafter", "target", "text_encoder", "reward")}, vae=half
+    )
+    from PIL import Image
+
+    Image.new("RGB", (32, 32), "red").save(tmp_path / "start.png")
+    window = [part for role in ("drafter", "target") for part in (f"--{role}-cache", "incremental")]
+    window += ["--blocks", "2", "--schedule", "1000,625"]
+    base = [*options(used), "--width", "32", "--height", "32", *window, "--output", str(tmp_path / "video")]
+    assert "decoder alone" in refused(capsys, [*base, "--start-image", str(tmp_path / "start.png")])
+    assert main(base) == 0
