@@ -59,8 +59,8 @@ class TaehvCodec:
         self.device, self.dtype = weight.device, weight.dtype
         scaled = kind == "lighttaew2_1"
         mean, std = (WAN_MEAN, WAN_STD) if scaled else ((0.0,) * latent_channels, (1.0,) * latent_channels)
-        self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
-        self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
+        self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
+        self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
 
     @property
     def encodes(self) -> bool:
@@ -77,8 +77,8 @@ class TaehvCodec:
         """
         check_latents(latents, self.latent_channels)
         pieces, memory = [], state
-        for z in self._limited(latents).unbind(2):
-            z = z.contiguous(memory_format=self._format)
+        for frame in latents.to(self.device, torch.float32).unbind(2):
+            z = self._limited(frame)
             if memory is None:
                 memory = self._blank(self._net.decoder, z, len(z))
             made, kept = self._run_decoder(self._net.decoder, z, memory, len(z))
@@ -111,13 +111,17 @@ class TaehvCodec:
             x = group.transpose(0, 1).flatten(0, 1).contiguous(memory_format=self._format)
             memory = self._blank(encoder, x, batch) if memory is None else memory
             made, memory = run_half(encoder, x, memory, batch)
-            pieces.append(made)
-        return (torch.stack(pieces, dim=2).float() - self._mean) / self._std
+            pieces.append((made.float() - self._mean) / self._std)
+        return torch.stack(pieces, dim=2)
 
-    def _limited(self, latents: Tensor) -> Tensor:
-        """Return the latents as the decoder's first convolution wants them. Infinity would look like the limit."""
-        z = latents.to(self.device, torch.float32) * self._std + self._mean
-        return (torch.tanh(z / LIMIT) * LIMIT).masked_fill(~z.isfinite(), torch.nan).to(self.dtype)
+    def _limited(self, frame: Tensor) -> Tensor:
+        """Return a latent frame as the decoder's first convolution wants it.
+
+        Infinity would look like the limit. Frame by frame, for a function's last bit may depend on the place.
+        """
+        z = frame.contiguous() * self._std + self._mean
+        z = (torch.tanh(z / LIMIT) * LIMIT).masked_fill(~z.isfinite(), torch.nan)
+        return z.to(self.dtype).contiguous(memory_format=self._format)
 
     def _blank(self, half: nn.Sequential, x: Tensor, batch: int) -> Memory:
         return tuple(entry.contiguous(memory_format=self._format) for entry in blank_memory(half, x, batch))

@@ -1,12 +1,20 @@
-"""A VAE, the file that it would be released as, and the codec that is loaded from that."""
+"""A VAE, the file that it would be released as, and the codec that is loaded from that.
+
+Lets the tests import what they share with the scripts in `tests/golden`, too.
+"""
 
 from __future__ import annotations
+
+import sys
+from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
 from vae_parts import make_vae
 
 from sdvg_core.decoders import load_wan_vae, wan_vae_to_original
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ import sentencepiece
 import torch
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
+from sdvg_core.decoders.taehv_sizes import TaehvSizes
 from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.scorers.config import ImageRewardConfig
@@ -81,6 +82,25 @@ def vae(random: Random) -> Files:
     if random.random() < 0.3:
         return {"vae.safetensors": safetensors(entries), "config.json": _config(random, VAE_CONFIG)}
     return {"vae.safetensors": changed_file(random, entries)}
+
+
+@cache
+def taehvs() -> tuple[list[Entry], ...]:
+    """Return the tensors of a tiny TAEHV: whole, the decoder alone, with rows to spare, and for other latents."""
+    sizes = TaehvSizes(latent_channels=16, decoder=(4, 3, 2, 2), encoder=(2, 2, 3, 4))
+    whole = entries_of({name: tuple(tensor.shape) for name, tensor in sizes.build().state_dict().items()}, "F16")
+    spare = [(n, d, (8, 4, 1, 1)) if n == "decoder.7.conv.weight" else (n, d, s) for n, d, s in whole]
+    other = [(n, d, (4, 48, 3, 3)) if n == "decoder.1.weight" else (n, d, s) for n, d, s in whole]
+    return whole, [entry for entry in whole if entry[0].startswith("decoder.")], spare, other
+
+
+def taehv(random: Random) -> Files:
+    """Return a TAEHV's file under a name that tells its kind, or does not."""
+    name = random.choice(("taew2_1", "lighttaew2_1", "taew2_1", "taehv", "taew2_1_lighttaew2_1"))
+    entries = random.choice(taehvs())
+    if random.random() < 0.2:
+        return {f"{name}.safetensors": safetensors(entries)}
+    return {f"{name}.safetensors": changed_file(random, entries)}
 
 
 @cache
@@ -183,7 +203,7 @@ ELSEWHERE = (
 
 def anything(random: Random) -> Files:
     """Return a changed file of any model, or of tensors that are no model's."""
-    make = random.choice((transformer, vae, text_encoder, reward, latents, _plain))
+    make = random.choice((transformer, vae, taehv, text_encoder, reward, latents, _plain))
     name, data = next(iter(make(random).items()))
     return {name: data}
 

@@ -13,7 +13,7 @@ from typing import Any
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
-from sdvg_core.decoders import load_wan_vae
+from sdvg_core.decoders import load_vae, load_wan_vae
 from sdvg_core.engine.directions import direct, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
@@ -176,6 +176,7 @@ READERS: Mapping[str, Reader] = {
         Reader(name="shards", make=models.shards, read=read_shards),
         Reader(name="transformer", make=models.transformer, read=read_model(load_wan)),
         Reader(name="vae", make=models.vae, read=read_model(load_wan_vae)),
+        Reader(name="taehv", make=models.taehv, read=read_model(load_vae)),
         Reader(name="text-encoder", make=models.text_encoder, read=read_model(load_umt5)),
         Reader(name="reward", make=models.reward, read=read_model(load_image_reward)),
         Reader(name="latents", make=models.latents, read=load_latents),

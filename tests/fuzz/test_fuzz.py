@@ -60,7 +60,7 @@ def test_a_hostile_file_is_refused_in_a_sentence_or_taken_and_nothing_else(name,
 
 
 # Those that build a model are slower.
-COUNTS = {"vae": 30, "text-encoder": 30, "reward": 30, "transformer": 40, "report": 50}
+COUNTS = {"vae": 30, "taehv": 40, "text-encoder": 30, "reward": 30, "transformer": 40, "report": 50}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -44,6 +44,7 @@ REUSE = "engine/test_reuse.py::"
 DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
 JUDGE = "engine/test_judge.py::"
+TAEHV = "decoders/test_taehv.py::"
 MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
@@ -327,6 +328,34 @@ MISTAKES = [
         "if isinstance(keys, list) and KEY in file and",
         "if False and",
         "pipeline/test_reuse_folder.py::test_a_run_that_was_killed_can_be_re_used",
+    ),
+    Mistake(
+        "the tiny decoder drops the leading frames of every block",
+        "decoders/taehv.py",
+        "pieces[LEADING if state is None else 0 :]",
+        "pieces[LEADING:]",
+        TAEHV + "test_the_first_latent_frame_of_a_clip_is_one_pixel_frame_and_each_later_one_is_four",
+    ),
+    Mistake(
+        "the tiny decoder takes every other channel for a frame",
+        "decoders/taehv_net.py",
+        "frame.chunk(self.growth, dim=1)",
+        "frame.unflatten(1, (-1, self.growth)).unbind(2)",
+        TAEHV + "test_channels_that_grow_become_frames_one_after_the_other",
+    ),
+    Mistake(
+        "the tiny decoder remembers what its blocks made in place of what they were given",
+        "decoders/taehv_net.py",
+        "kept.append(x[-batch:])\n            x = layer(x, before)",
+        "x = layer(x, before)\n            kept.append(x[-batch:])",
+        TAEHV + "test_what_a_block_remembers_is_its_input_one_time_step_earlier",
+    ),
+    Mistake(
+        "the dtype tells which latents a tiny decoder wants",
+        "decoders/taehv.py",
+        'scaled = kind == "lighttaew2_1"',
+        "scaled = self.dtype == torch.float32",
+        TAEHV + "test_the_kind_decides_which_latents_the_network_sees",
     ),
 ]
 
