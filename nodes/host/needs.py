@@ -18,7 +18,7 @@ from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.dtypes import dtype_name
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.plan.setting import WORKERS, Setting, Sizes, owner, step_parts
+from ...sdvg_core.plan.setting import Setting, Sizes, owner, step_parts, workers
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .model import compute_dtype, config_of
 
@@ -76,14 +76,15 @@ def needs_of(
     """
     steps = step_parts(request, Sizes.of(request, fp8=fp8), Setting())
     found: dict[torch.device, Needs] = {}
-    for step, worker in WORKERS.items():
+    at = workers(request)
+    for step, worker in at.items():
         if worker not in devices:
             continue
         for device in dict.fromkeys(devices.values()):
             parts = {
                 part: size * (min(prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
                 for part, size in steps[step].items()
-                if part not in WORKERS.values() and devices.get(owner(part, step)) == device
+                if part not in at.values() and devices.get(owner(part, worker)) == device
             }
             needs = Needs(step=step, parts=parts)
             found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)

@@ -30,7 +30,7 @@ def room_for(request: PlanRequest, variants: Sequence[Variant], *, side: bool) -
 def check_room(request: PlanRequest, device: torch.device, beside: torch.device, fp8: bool) -> None:
     """Refuse a run that would exceed the memory of either device; print the plan for the first one."""
     parts = step_parts(request, Sizes.of(request, fp8=fp8), Setting(fp8=fp8))
-    needs = zip((device, beside), split_parts(parts), strict=True) if request.side else [(device, parts)]
+    needs = zip((device, beside), split_parts(parts, request), strict=True) if request.side else [(device, parts)]
     for where, there in needs:
         if where.type != "cuda":
             continue

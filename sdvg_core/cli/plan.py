@@ -22,6 +22,7 @@ from ..engine.router import RouterConfig
 from ..engine.router_presets import ROUTER_PRESETS
 from ..errors import BadInput
 from ..plan import PlanRequest, plan, plan_text, spend
+from ..plan.decoders import JUDGES, DecoderName
 from ..plan.rates import A6000, H100, RATES, Rates
 from ..plan.request import PAPER_REJECTED, PCIE_GB_PER_SECOND
 from ..plan.text import plan_table
@@ -65,6 +66,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default="auto", help="of keys and values (default bfloat16)"
     )
+    models.add_argument(
+        "--vae", choices=get_args(DecoderName), default="wan", help="the decoder of the video (default wan)"
+    )
+    models.add_argument(
+        "--judge-vae", choices=JUDGES, help="a fast decoder for drafts, as in generate (default: the same)"
+    )
     models.add_argument("--vae-dtype", choices=list(DTYPES), default="float16")
     models.add_argument("--vae-layers", choices=get_args(VaeLayers), default="diffusers")
     models.add_argument("--reward-dtype", choices=list(DTYPES), default="float32")
@@ -104,6 +111,8 @@ def run(options: argparse.Namespace) -> int:
             overlap=options.overlap,
         ),
         side=options.side_device,
+        vae=options.vae,
+        judge=options.judge_vae,
         vae_dtype=options.vae_dtype,
         reward_dtype=options.reward_dtype,
         pcie=options.pcie,

@@ -20,8 +20,8 @@ from ..devices.device import check_device
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
 from ..pipeline.loading import Checked, check_models, encode_prompts
+from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
-from ..plan.sizes import PUBLISHED_BASE
 from ..pocket.grammar import parse
 from ..pocket.world import held_out_prompts
 from ..study.calibrate import calibrate
@@ -259,6 +259,8 @@ def _weights(job: WorkerOptions) -> Weights:
             target=checked.target.found.config,
             drafter_preset=checked.drafter.preset,
             target_preset=checked.target.preset,
+            vae=checked.vae.planned_as,
+            judge=checked.judge.planned_as if checked.judge else None,
             vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
         )
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -16,6 +17,8 @@ from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE
 from .taehv_sizes import checked_taehv, is_taehv
 from .wan_vae import WanCodec, load_wan_vae, open_wan_vae
 
+LIGHT_BASE = 24
+"""The width of LightVAE's decoder, a quarter of the Wan VAE's."""
 CHANNELS_LAST: tuple[VaeLayers, ...] = ("channels-last", "planes")
 """The layouts of the Wan VAE's layers for a GPU in half precision; TAEHV has one."""
 
@@ -34,6 +37,13 @@ class VaeHeader:
     decoder_base: int | None
     encodes: bool
     tae_kind: TaeKind | None = None
+
+    @property
+    def planned_as(self) -> Literal["wan", "lightvae", "tae"]:
+        """The decoder that a plan takes it for."""
+        if self.is_tae:
+            return "tae"
+        return "lightvae" if self.decoder_base == LIGHT_BASE else "wan"
 
     @property
     def is_tae(self) -> bool:

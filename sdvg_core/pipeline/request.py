@@ -20,7 +20,7 @@ from ..errors import BadInput
 from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
 from ..plan import PlanRequest, spend
-from ..plan.sizes import PUBLISHED_BASE
+from ..plan.decoders import PUBLISHED_BASE
 from .latents import load_latents
 from .loading import Checked
 
@@ -149,6 +149,8 @@ def _within_budget(
             target=target.found.config,
             drafter_preset=drafter.preset,
             target_preset=target.preset,
+            vae=checked.vae.planned_as,
+            judge=checked.judge.planned_as if checked.judge else None,
             vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
             given_blocks=blocks_before(given_frames, target.preset.block_frames),
         ),

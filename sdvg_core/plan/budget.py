@@ -79,7 +79,8 @@ def _video(seconds: BlockSeconds, request: PlanRequest, by_target: int) -> float
     """Return the seconds of a video whose first `by_target` blocks are the target's."""
     first = 1 if by_target and not request.given_blocks else 0
     later = (by_target - first) * seconds.by_target + (request.blocks - by_target) * seconds.unscored
-    return first * seconds.first + later
+    # Every route's blocks are decoded for the video, whoever made them.
+    return first * seconds.first + later + request.blocks * seconds.deliver
 
 
 def _note(budget: float, blocks: int, of: int, handover: int, share: float) -> str:

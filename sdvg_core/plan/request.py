@@ -16,6 +16,7 @@ from ..engine.size import check_size
 from ..engine.spans import MOST_BLOCKS
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
+from .decoders import PUBLISHED_BASE, DecoderName
 from .rates import A6000, Rates
 
 VAE_STRIDE, PATCH = 8, 2
@@ -31,7 +32,8 @@ class PlanRequest:
 
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `execution`: as in
     loading; its memory is counted, but no time is counted as saved except by overlap, and by that only where `side`
-    says that VAE and scorer have a device of their own. `vae_base`: the VAE's narrowest width. `steps`: denoising
+    says that VAE and scorer have a device of their own. `vae`: what makes the video's pixels; `judge`: what decodes
+    drafts, None for the same. `vae_base`: the narrowest width of a Wan VAE. `steps`: denoising
     steps per block of both models; None goes by their presets. `router`: who makes which block, and `rejected` the
     share it rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run
     continues. `pcie`: GB per second from main memory to the
@@ -49,7 +51,9 @@ class PlanRequest:
     dtype: str = "bfloat16"
     execution: Execution = field(default_factory=Execution)
     side: bool = False
-    vae_base: int = 96
+    vae: DecoderName = "wan"
+    judge: DecoderName | None = None
+    vae_base: int = PUBLISHED_BASE
     vae_dtype: str = "float16"
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
     reward_dtype: str = "float32"
@@ -107,6 +111,12 @@ class PlanRequest:
     def models(self) -> Mapping[str, tuple[WanConfig, Preset]]:
         """Both transformers, each with its preset."""
         return {"drafter": (self.drafter, self.drafter_preset), "target": (self.target, self.target_preset)}
+
+    @property
+    def decoders(self) -> Mapping[str, tuple[DecoderName, int]]:
+        """The decoders by role, `vae` and perhaps `judge`: each one's name, and the Wan VAE's narrowest width."""
+        judge = {"judge": (self.judge, self.vae_base)} if self.judge else {}
+        return {"vae": (self.vae, self.vae_base), **judge}
 
     def itemsize(self, name: str) -> int:
         """Bytes per number of the dtype in the field `name`."""

@@ -14,12 +14,16 @@ from .request import PlanRequest
 from .sizes import layer_bytes, state_bytes, weight_bytes, working_bytes
 from .work import context_passes
 
-# The model that does a step, which decides where its temporary buffers lie.
-WORKERS: Mapping[str, str] = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
-SIDE = ("vae", "scorer")
+SIDE = ("vae", "judge", "scorer")
 MOVABLE = ("drafter", "scorer", "vae state")
 # Layers of a streamed target on the device: the one at work, and the next one on its way.
 LAYERS_IN_FLIGHT = 2
+
+
+def workers(request: PlanRequest) -> Mapping[str, str]:
+    """Return the model that does each step, which decides where the step's temporary buffers lie."""
+    usual = {"draft": "drafter", "decode": "vae", "score": "scorer", "target": "target"}
+    return {**usual, "decode": "judge", "deliver": "vae"} if request.judge else usual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,30 +83,35 @@ Parts = dict[str, dict[str, int]]
 
 def step_parts(request: PlanRequest, sizes: Sizes, setting: Setting) -> Parts:
     """Return the parts on any device in every step; of a streamed target only the layers in flight."""
-    return {step: _parts_of(step, request, sizes, setting) for step in WORKERS}
+    return {step: _parts_of(step, request, sizes, setting) for step in workers(request)}
 
 
-def split_parts(parts: Parts) -> tuple[Parts, Parts]:
-    """Split the parts into those on the device of drafter and target, and those with VAE and scorer."""
-    beside = {step: {n: size for n, size in of.items() if owner(n, step) in SIDE} for step, of in parts.items()}
+def split_parts(parts: Parts, request: PlanRequest) -> tuple[Parts, Parts]:
+    """Split the parts into those on the device of drafter and target, and those with VAE, judge and scorer."""
+    at = workers(request)
+    beside = {step: {n: size for n, size in of.items() if owner(n, at[step]) in SIDE} for step, of in parts.items()}
     with_models = {step: {n: size for n, size in of.items() if n not in beside[step]} for step, of in parts.items()}
     return with_models, beside
 
 
-def owner(part: str, step: str) -> str:
-    """Return the model a part belongs to: buffers to the step's worker, other parts to the model they name.
+def owner(part: str, worker: str) -> str:
+    """Return the model a part belongs to: buffers to the step's `worker`, other parts to the model they name.
 
-    In an overlap, the drafter is the one that works at the same time.
+    In an overlap, drafter and VAE may work at the same time.
     """
-    return {"working": WORKERS[step], "working beside": "drafter"}.get(part, part.split()[0])
+    working = {"working": worker, "working beside": "drafter", "working deliver": "vae"}
+    return working.get(part, part.split()[0])
 
 
 def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, int]:
     weights, states = sizes.weights, sizes.states
-    works_beside = request.execution.overlap and step in ("decode", "score")
-    parts = {"vae": weights["vae"], "working": sizes.working[step]}
+    overlap, worker = request.execution.overlap, workers(request)[step]
+    works_beside = overlap and step in ("decode", "score")
+    parts = {**{name: weights[name] for name in request.decoders}, "working": sizes.working[step]}
     if works_beside:
         parts["working beside"] = sizes.working["draft"]
+    if overlap and request.judge and step != "deliver":
+        parts["working deliver"] = sizes.working["deliver"]
     for name in ("drafter", "scorer"):
         if not (step == "target" and name in setting.away):
             parts[name] = weights[name]
@@ -110,10 +119,13 @@ def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -
         parts["target"] = LAYERS_IN_FLIGHT * sizes.layer if setting.streamed else weights["target"]
     if not (step == "target" and "vae state" in setting.away):
         # The committed state, and while a draft is decoded or scored, the next one.
-        parts["vae state"] = states["vae state"] * (2 if step in ("decode", "score") else 1)
+        decoding = step == "deliver" or overlap if request.judge else step in ("decode", "score")
+        parts["vae state"] = states["vae state"] * (2 if decoding else 1)
+    if request.judge:
+        parts["judge state"] = states["judge state"] * (2 if step in ("decode", "score") else 1)
     for name, (_, preset) in request.models.items():
         parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
-        at_work = name == WORKERS[step] or (works_beside and name == "drafter")
+        at_work = name == worker or (works_beside and name == "drafter")
         if at_work or preset.policy == "incremental":
             parts[f"{name} keys and values"] = states[f"{name} keys and values"]
     return parts

@@ -12,27 +12,12 @@ from collections.abc import Mapping
 from ..causal_wan.config import WanConfig, wan_shapes
 from ..causal_wan.fp8_cache import SCALE
 from ..causal_wan.presets import Preset
-from ..devices.execution import VaeLayers
 from ..scorers.config import scorer_parameters
+from .decoders import ENCODE_VALUES, PUBLISHED_BASE, decode_state_bytes, decode_working_bytes, decoder_bytes
 from .request import PATCH, VAE_STRIDE, PlanRequest
 
 GB = 10**9
-# Of the VAE, by powers of its base width; ComfyUI has no diffusers to count them with.
-VAE_PARAMETERS = (1363, 5719, 13709)
 FLOAT32 = 4
-# The decoder's state, in values per pixel of a frame: per channel of its base width, plus a constant.
-STATE_VALUES_PER_BASE, STATE_VALUES_MORE = 24.625, 0.5
-# Alive at once while a block is decoded, besides the old state and the new, by VAE layers: values of the VAE's
-# dtype, and bytes independent of the dtype, per pixel of a frame, at a base width of 96.
-DECODE: Mapping[VaeLayers, tuple[int, int]] = {
-    "diffusers": (2330, 783),
-    "channels-last": (2330, 783),
-    "lean": (3494, 0),
-    "planes": (3482, 0),
-}
-# The same while a frame is encoded.
-ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "channels-last": 974, "lean": 1259, "planes": 1350}
-PUBLISHED_BASE = 96
 # Alive at once in a pass, in model widths per token: in attention, and in the feed-forward besides its inner layer
 # and that layer's activation.
 ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 5.01
@@ -83,11 +68,6 @@ def text_kv_bytes(config: WanConfig, itemsize: int) -> int:
     return 2 * config.num_layers * config.text_len * config.dim * itemsize
 
 
-def vae_state_bytes(base: int, pixels: int, itemsize: int) -> int:
-    """Return the bytes of the VAE's decode state for frames of `pixels` pixels."""
-    return int((STATE_VALUES_PER_BASE * base + STATE_VALUES_MORE) * pixels) * itemsize
-
-
 def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, read: int = 0) -> int:
     """Return the bytes of temporary buffers in a forward pass over `frames` latent frames.
 
@@ -102,19 +82,19 @@ def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, re
 def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
     """Return the bytes of every model's weights. `fp8`: the target's linear layers."""
     itemsize = request.itemsize("dtype")
-    vae = sum(count * request.vae_base**power for power, count in enumerate(VAE_PARAMETERS))
+    decoders = {name: decoder_bytes(*of, request.itemsize("vae_dtype")) for name, of in request.decoders.items()}
     towers, head = scorer_parameters(request.reward)
     return {
         "target": wan_bytes(request.target, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter, itemsize),
-        "vae": vae * request.itemsize("vae_dtype"),
+        **decoders,
         # The head is float32 whatever the towers are.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
 
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:
-    """Return the bytes held besides weights: the keys and values of both models, and one decode state."""
+    """Return the bytes held besides weights: the keys and values of both models, and one state of each decoder."""
     itemsize, tokens = request.itemsize("dtype"), frame_tokens(request.width, request.height)
     held: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
@@ -123,14 +103,18 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
         frames = kv_frames(preset) + (preset.block_frames if undo else 0)
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
-    held["vae state"] = vae_state_bytes(request.vae_base, request.pixels, request.itemsize("vae_dtype"))
+    for name, of in request.decoders.items():
+        held[f"{name} state"] = decode_state_bytes(*of, request.pixels, request.itemsize("vae_dtype"))
     return held
 
 
 def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
-    """Return the temporary buffers of each step: drafting, decoding, scoring, and generating with the target."""
+    """Return the temporary buffers of each step: drafting, decoding, scoring, generating with the target.
+
+    With a judge, decoding is the judge's, and delivering the VAE's.
+    """
     tokens, itemsize = frame_tokens(request.width, request.height), request.itemsize("dtype")
-    vae, scale = request.itemsize("vae_dtype"), request.vae_base / PUBLISHED_BASE
+    vae, layers = request.itemsize("vae_dtype"), request.execution.vae_layers
     passes = {
         name: pass_bytes(
             config, preset.block_frames, tokens, itemsize, read=kv_frames(preset) if request.execution.kv_fp8 else 0
@@ -140,17 +124,20 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     if fp8:  # one weight at a time is cast up
         config = request.target
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
-    encode = int(ENCODE_VALUES[request.execution.vae_layers] * scale * request.pixels) * vae
+    encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae
     for name, (_, preset) in request.models.items():
         if preset.policy == "recompute":  # the window's first frame is encoded when the cache already exists
             passes[name] = max(passes[name], encode)
-    values, whatever = DECODE[request.execution.vae_layers]
+    decoding = {
+        name: decode_working_bytes(*of, request.pixels, vae, layers) for name, of in request.decoders.items()
+    }
     frames = 4 * request.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
     return {
         "draft": passes["drafter"],
-        "decode": int((values * vae * scale + whatever) * request.pixels),
+        "decode": decoding["judge" if request.judge else "vae"],
         "score": max(SCORE_BYTES * frames * request.pixels, network),
         "target": passes["target"],
+        **({"deliver": decoding["vae"]} if request.judge else {}),
     }

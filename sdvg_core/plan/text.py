@@ -13,15 +13,19 @@ NAMES = {
     "drafter": "drafter weights",
     "vae": "VAE weights",
     "scorer": "scorer weights",
+    "judge": "judge weights",
     "vae state": "VAE state",
+    "judge state": "judge state",
     "working": "temporary buffers",
     "working beside": "temporary buffers of the next draft",
+    "working deliver": "temporary buffers of the video's decoding",
 }
 STEP_NAMES = {
     "draft": "drafting",
     "decode": "decoding",
     "score": "scoring",
     "target": "generating with the target",
+    "deliver": "decoding for the video",
 }
 
 
@@ -102,9 +106,10 @@ def _seconds_lines(plan: Plan) -> list[str]:
     else:
         kinds = f"drafted {seconds.unscored:.1f}, by the target {seconds.by_target:.1f}{copying}"
         route = f"policy {request.router.policy}"
+    delivery = f", decoded for the video {seconds.deliver:.1f}" if request.judge else ""
     return [
-        f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}; {seconds.video:.0f} s a video, "
-        f"{route}.",
+        f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}{delivery}; {seconds.video:.0f} s a "
+        f"video, {route}.",
         f"Rates of the {request.rates.source}. Predicted, not measured.",
     ]
 

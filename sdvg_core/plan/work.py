@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
+from .decoders import PUBLISHED_BASE, SHARE_OF_SECONDS, DecoderName
 from .request import PlanRequest
-from .sizes import PUBLISHED_BASE, frame_tokens, kv_frames
+from .sizes import frame_tokens, kv_frames
 
 # The published VAE, per pixel of a frame: decoding one latent frame after the first, and encoding one pixel frame.
 # ImageReward, per pixel frame. Counted on their layers.
@@ -52,15 +55,25 @@ def decode_operations(request: PlanRequest, *, first: bool = False) -> float:
     return frames * DECODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
 
 
+def decode_seconds(request: PlanRequest, decoder: DecoderName, *, first: bool = False) -> float:
+    """Return the seconds of decoding a block. `first`: the clip's first one."""
+    request = request if decoder == "wan" else replace(request, vae_base=PUBLISHED_BASE)
+    return SHARE_OF_SECONDS[decoder] * decode_operations(request, first=first) / request.rates.vae
+
+
 def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
     """Return the seconds of each step of a block, and of the first block's, without any copying.
 
-    `drafter begins` and `target finishes`: the two parts of a block that is handed over.
+    `decode`: for the verdict and the preview; `deliver`: for the video, 0 unless there is a judge. `drafter begins`
+    and `target finishes`: the two parts of a block that is handed over.
     """
     steps = {role: request.steps_of(role) for role in request.models}
+    judging = request.judge or request.vae
     return {
-        "decode": decode_operations(request) / request.rates.vae,
-        "first decode": decode_operations(request, first=True) / request.rates.vae,
+        "decode": decode_seconds(request, judging),
+        "first decode": decode_seconds(request, judging, first=True),
+        "deliver": decode_seconds(request, request.vae) if request.judge else 0.0,
+        "first deliver": decode_seconds(request, request.vae, first=True) if request.judge else 0.0,
         "score": 4 * request.block_frames * SCORE_OPERATIONS / request.rates.scorer,
         **{role: _generating(request, role, of, fp8=fp8) for role, of in steps.items()},
         **{f"first {role}": _generating(request, role, of, fp8=fp8, first=True) for role, of in steps.items()},
@@ -69,16 +82,22 @@ def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
     }
 
 
+def encode_seconds(request: PlanRequest) -> float:
+    """Return the seconds of encoding one frame."""
+    operations = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
+    return SHARE_OF_SECONDS[request.vae] * operations / request.rates.vae
+
+
 def pass_seconds(request: PlanRequest) -> dict[str, float]:
     """Return the seconds of one pass of each kind with a full context, of a decode, an encode and a score.
 
     The names are those a report counts passes by (`report.run_report.Passes`); `scores` is one pixel frame's.
     """
     rates, tokens = request.rates, frame_tokens(request.width, request.height)
-    encode = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
     seconds = {
-        "decodes": decode_operations(request) / rates.vae,
-        "encodes": encode / rates.vae,
+        "decodes": decode_seconds(request, request.judge or request.vae),
+        "deliveries": decode_seconds(request, request.vae) if request.judge else 0.0,
+        "encodes": encode_seconds(request),
         "scores": SCORE_OPERATIONS / rates.scorer,
     }
     for role, (config, preset) in request.models.items():
@@ -95,6 +114,5 @@ def _generating(request: PlanRequest, role: str, steps: int, *, fp8: bool, first
     # In every pass, fp8 weights are read, written in the wider dtype, and read again.
     cast = 3 * config.parameters / rates.memory if fp8 and role == "target" else 0.0
     passes = steps + (0 if first else context_passes(preset))
-    encode = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
-    anchor = encode / rates.vae if preset.policy == "recompute" and not first else 0.0
+    anchor = encode_seconds(request) if preset.policy == "recompute" and not first else 0.0
     return work / rates.transformer + passes * cast + anchor

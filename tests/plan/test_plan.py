@@ -183,7 +183,7 @@ def test_the_json_holds_bytes_seconds_and_their_sources(capsys):
     fits, small = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert set(fits["bytes"]) == {"draft", "decode", "score", "target"}
     assert set(fits["seconds"]) == {
-        *("accepted", "unscored", "rejected", "first", "by_target", "copying", "video"),
+        *("accepted", "unscored", "rejected", "first", "by_target", "copying", "deliver", "video"),
     }
     assert max(sum(step.values()) for step in fits["bytes"].values()) == fits["peak_bytes"]
     assert (fits["width"], fits["fits"], small["vram_gb"]) == (640, True, 8)

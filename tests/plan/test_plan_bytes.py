@@ -25,7 +25,7 @@ from sdvg_core.decoders import WanCodec
 from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from sdvg_core.devices.execution import Execution, VaeLayers
-from sdvg_core.plan import PlanRequest, sizes, work
+from sdvg_core.plan import PlanRequest, decoders, sizes, work
 from sdvg_core.scorers.blip import HEAD, used_shapes
 from sdvg_core.scorers.config import scorer_parameters
 
@@ -202,5 +202,5 @@ def test_the_real_vae_needs_the_memory_and_the_work_that_is_planned(dtype, layer
     with FlopCounterMode(display=False) as encode, Peak([*there, frame]) as peak:
         codec.encode(frame)
     assert encode.get_total_flops() == pytest.approx(work.ENCODE_OPERATIONS * FULL.pixels, rel=0.01)
-    encoding = sizes.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
+    encoding = decoders.ENCODE_VALUES[layers] * FULL.pixels * request.itemsize("vae_dtype")
     assert peak.bytes == pytest.approx(encoding, rel=0.01)

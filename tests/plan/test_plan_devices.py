@@ -10,7 +10,7 @@ import pytest
 from sdvg_core.cli import main
 from sdvg_core.devices.execution import Execution
 from sdvg_core.plan import PlanRequest, plan, plan_text
-from sdvg_core.plan.setting import WORKERS, Setting, Sizes, most, owner, split_parts, step_parts
+from sdvg_core.plan.setting import Setting, Sizes, most, owner, split_parts, step_parts, workers
 
 FULL = PlanRequest()
 GB = 10**9
@@ -23,8 +23,8 @@ def parts(request: PlanRequest):
 @pytest.mark.parametrize("overlap", [False, True])
 def test_what_lies_on_two_devices_is_what_lay_on_one(overlap):
     whole = parts(replace(FULL, execution=Execution(overlap=overlap)))
-    first, second = split_parts(whole)
-    for step in WORKERS:
+    first, second = split_parts(whole, FULL)
+    for step in workers(FULL):
         assert first[step] | second[step] == whole[step]
         assert not first[step].keys() & second[step].keys()
         assert {"target", "drafter"} <= first[step].keys()
@@ -38,8 +38,10 @@ def test_what_lies_on_two_devices_is_what_lay_on_one(overlap):
 
 def test_every_part_has_an_owner_among_the_models():
     everything = replace(FULL, execution=Execution(overlap=True))
-    owners = {owner(part, step) for step, of in parts(everything).items() for part in of}
-    assert owners == set(WORKERS.values())
+    for request in (everything, replace(everything, judge="tae")):
+        at = workers(request)
+        owners = {owner(part, at[step]) for step, of in parts(request).items() for part in of}
+        assert owners == set(at.values())
 
 
 def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds():

@@ -1,0 +1,128 @@
+"""Plans with a judge, and with a fast decoder for everything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from test_plan_bytes import META, Peak
+from torch.utils.flop_counter import FlopCounterMode
+
+from sdvg_core.causal_wan.presets import get_preset
+from sdvg_core.cli import main
+from sdvg_core.decoders import TaehvCodec
+from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.decoders.wan_vae import empty_wan_vae
+from sdvg_core.devices.execution import Execution
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.plan import PlanRequest, plan, plan_text, sizes
+from sdvg_core.plan.budget import spend
+from sdvg_core.plan.choose import seconds_without_copying
+from sdvg_core.plan.decoders import LIGHT_BASE, SHARE_OF_SECONDS
+from sdvg_core.plan.work import pass_seconds, step_seconds
+
+FULL = PlanRequest()
+WINDOWS = {"drafter_preset": replace(FULL.drafter_preset, policy="incremental", window=6, sink=0)}
+APART = {"side": True, "execution": Execution(overlap=True)}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@torch.inference_mode()
+def test_the_real_taehv_needs_the_memory_that_is_planned_and_a_twentieth_of_the_work(dtype):
+    with META:
+        net = Taehv(16, (256, 128, 64, 64), (64, 64, 64, 64)).to(getattr(torch, dtype)).requires_grad_(False)
+        z = torch.empty(1, 16, 3, 60, 104)
+    codec = TaehvCodec(net, latent_channels=16, kind="taew2_1", channels_last=True)
+    request = replace(FULL, judge="tae", vae_dtype=dtype)
+    assert sizes.weight_bytes(request, fp8=False)["judge"] == sum(p.nbytes for p in net.parameters())
+    _, state = codec.decode(z)
+    with (
+        FlopCounterMode(display=False) as flops,
+        Peak([*net.parameters(), codec._mean, codec._std, z, *state]) as peak,
+    ):
+        _, after = codec.decode(z, state)
+    new = sum(t.nbytes for t in after)
+    assert new == sizes.state_bytes(request)["judge state"]
+    assert peak.bytes - new == pytest.approx(sizes.working_bytes(request, fp8=False)["decode"], rel=0.01)
+    # Published seconds say a twenty-second; the operations say the same to a fifth.
+    of_wan = flops.get_total_flops() / (3 * 33.93e6 * FULL.pixels)
+    assert of_wan == pytest.approx(SHARE_OF_SECONDS["tae"], rel=0.2)
+
+
+def test_the_light_vae_takes_the_bytes_of_the_same_network_at_a_quarter_of_the_width():
+    request = replace(FULL, judge="lightvae", vae_dtype="float32")
+    of_module = sum(p.numel() for p in empty_wan_vae(base_dim=LIGHT_BASE).parameters())
+    assert sizes.weight_bytes(request, fp8=False)["judge"] == 4 * of_module
+    states = sizes.state_bytes(request)
+    assert states["judge state"] == pytest.approx(states["vae state"] / 4, rel=0.01)
+
+
+def test_on_one_device_a_judge_saves_the_full_decode_of_rejected_drafts_and_costs_its_own():
+    plain, judged = (seconds_without_copying(replace(FULL, judge=judge, rejected=0.5)) for judge in (None, "tae"))
+    of_judge = pass_seconds(replace(FULL, judge="tae"))["decodes"]
+    full = judged.deliver
+    assert judged.accepted == pytest.approx(plain.accepted - full + of_judge)
+    assert judged.rejected == pytest.approx(plain.rejected - 2 * full + 2 * of_judge)
+    # Of the eight blocks after the first, four drafts are rejected: 13 decodes by the judge, and 9 for the video.
+    first = 1 - 0.68 / 3
+    assert judged.video == pytest.approx(plain.video - 4 * full + (12 + first) * of_judge)
+
+
+def test_on_two_devices_the_video_is_decoded_while_the_next_blocks_are_made():
+    anchor = {"router": RouterConfig(policy="anchor-only")}
+    request = replace(FULL, **WINDOWS, **anchor)
+    one = seconds_without_copying(replace(request, judge="tae"))
+    two = seconds_without_copying(replace(request, judge="tae", **APART))
+    assert two.video < one.video
+    # The first device makes the target's block and eight drafts; the last block is decoded at the end.
+    drafts = 8 * max(
+        step_seconds(request, fp8=False)["drafter"], pass_seconds(replace(request, judge="tae"))["decodes"]
+    )
+    critical = two.first + drafts + two.deliver
+    assert two.video == pytest.approx(max(critical, 9 * two.deliver), rel=0.01)
+
+
+def test_a_drafter_whose_context_begins_with_a_picture_waits_for_it():
+    request = replace(FULL, judge="tae", **APART)
+    waits = seconds_without_copying(request)
+    goes_on = seconds_without_copying(replace(request, **WINDOWS))
+    assert waits.accepted > goes_on.accepted
+
+
+def test_a_fast_decoder_for_everything_is_the_fastest_and_the_smallest():
+    usual, fast = plan(48), plan(48, replace(FULL, vae="tae"))
+    assert fast.seconds.video < 0.75 * usual.seconds.video
+    assert fast.peak < usual.peak
+    assert fast.seconds.deliver == 0
+
+
+def test_the_judge_is_held_beside_the_vae_and_named():
+    found = plan(80, replace(FULL, judge="tae"))
+    assert found.fits
+    for step in found.parts.values():
+        assert {"vae", "judge", "vae state", "judge state"} <= step.keys()
+    assert found.parts["deliver"]["vae state"] == 2 * found.sizes.states["vae state"]
+    assert found.parts["decode"]["judge state"] == 2 * found.sizes.states["judge state"]
+    assert found.parts["decode"]["working"] < found.parts["deliver"]["working"]
+    assert "decoded for the video" in plan_text(found)
+    overlapped = plan(80, replace(FULL, judge="tae", execution=Execution(overlap=True)))
+    assert overlapped.parts["target"]["working deliver"] == overlapped.sizes.working["deliver"]
+
+
+def test_a_budget_counts_the_delivery_of_every_block():
+    """It is the same for every route, so it moves all shares towards 1."""
+    request = replace(FULL, drafter_preset=get_preset("self-forcing-1.3b"))
+    plain = spend(0.6, RouterConfig(), request).share
+    assert spend(0.6, plain_router := RouterConfig(), replace(request, judge="tae")).share > plain - 0.05
+    assert spend(1.0, plain_router, replace(request, judge="tae")).share == pytest.approx(1.0)
+
+
+def test_the_command_line_plans_them(capsys):
+    assert main(["plan", "--vram", "80", "--judge-vae", "tae", "--json"]) == 0
+    judged = json.loads(capsys.readouterr().out)
+    assert judged["judge"] == "tae"
+    assert judged["seconds"]["deliver"] > judged["seconds"]["accepted"] / 3
+    assert main(["plan", "--vram", "80", "--vae", "tae", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["vae"] == "tae"
