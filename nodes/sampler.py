@@ -9,6 +9,7 @@ from typing import get_args
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
+from ..sdvg_core.decoders import StatedKind
 from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
 from ..sdvg_core.engine.store import GIGABYTE
 from .host.job import Job
@@ -50,7 +51,11 @@ class SpeculativeSampler(io.ComfyNode):
                     "MODEL serves too, with another schedule.",
                 ),
                 io.Conditioning.Input("positive", tooltip="The prompt, encoded by umt5-xxl (CLIP type wan)."),
-                io.Vae.Input("vae", tooltip="The VAE of Wan 2.1."),
+                io.Vae.Input(
+                    "vae",
+                    tooltip="The VAE of Wan 2.1, which makes the video's pixels. A TAEHV is faster and rougher, for "
+                    "everything.",
+                ),
                 Router.Input("router", tooltip="From the Quality Router."),
                 io.String.Input(
                     "prompt",
@@ -149,6 +154,21 @@ class SpeculativeSampler(io.ComfyNode):
                     tooltip="Host memory for finished blocks, so that the next run makes only what changed. The oldest "
                     "runs go first. 0: keep nothing.",
                 ),
+                io.Vae.Input(
+                    "judge_vae",
+                    optional=True,
+                    tooltip="A fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) for the scores and the preview. The video "
+                    "keeps the pixels of 'vae', decoded after the verdict. A tau belongs to a decoder.",
+                ),
+                io.Combo.Input(
+                    "tae_kind",
+                    options=list(get_args(StatedKind)),
+                    default=AUTO,
+                    advanced=True,
+                    optional=True,
+                    tooltip="Which latents a TAEHV takes: choose the name of its file. Its wire does not tell, so 'auto' "
+                    "is for other decoders.",
+                ),
             ],
             outputs=[
                 io.Image.Output(display_name="frames"),
@@ -183,12 +203,16 @@ class SpeculativeSampler(io.ComfyNode):
         drafter_schedule=BOTH,
         target_schedule=BOTH,
         reuse_gb=2.0,
+        judge_vae=None,
+        tae_kind=AUTO,
     ) -> io.NodeOutput:
         """Make the video."""
         job = Job(
             drafter=drafter,
             target=target,
             vae=vae,
+            judge_vae=judge_vae,
+            tae_kind=tae_kind,
             router=router,
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
             width=width,

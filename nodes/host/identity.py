@@ -23,6 +23,7 @@ from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.keys import Identities
 from .model import compute_dtype
 from .scorer import HostScorer
+from .vae import is_tae
 
 PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
 
@@ -31,22 +32,22 @@ _count = itertools.count(1)
 
 
 def identify(
-    models: Mapping[str, tuple[ModelPatcher, Preset]], vae: VAE, scorer: HostScorer | None, execution: Execution
+    models: Mapping[str, tuple[ModelPatcher, Preset]],
+    decoders: Mapping[str, VAE],
+    scorer: HostScorer | None,
+    execution: Execution,
+    tae_kind: str,
 ) -> Identities:
-    """Return the identities of a run's parts. `models`: those of drafter and target that the run asks for."""
+    """Return the identities of a run's parts.
+
+    `models`: those of drafter and target that the run asks for. `decoders`: vae, and perhaps judge.
+    """
     texts = {role: _of_model(patcher, preset, execution) for role, (patcher, preset) in models.items()}
     return Identities(
         drafter=texts.get("drafter", ""),
         target=texts.get("target", ""),
-        codec=repr(
-            (
-                token(vae.first_stage_model),
-                str(vae.patcher.patches_uuid),
-                _options(vae.patcher),
-                str(vae.vae_dtype),
-                arithmetic_on(vae.device),
-            )
-        ),
+        codec=_of_decoder(decoders["vae"], tae_kind),
+        judge=_of_decoder(decoders["judge"], tae_kind) if "judge" in decoders else "",
         scorer=_of_scorer(scorer) if scorer else "",
     )
 
@@ -73,6 +74,19 @@ def _of_model(patcher: ModelPatcher, preset: Preset, execution: Execution) -> st
             preset.identity,
             execution.kv_dtype,
             arithmetic_on(patcher.load_device),
+        )
+    )
+
+
+def _of_decoder(vae: VAE, tae_kind: str) -> str:
+    return repr(
+        (
+            token(vae.first_stage_model),
+            str(vae.patcher.patches_uuid),
+            _options(vae.patcher),
+            str(vae.vae_dtype),
+            tae_kind if is_tae(vae) else "",
+            arithmetic_on(vae.device),
         )
     )
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from ...sdvg_core.devices.execution import Execution
+from ...sdvg_core.decoders import StatedKind
+from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.speculate import DrafterContext
 from ..sockets import PromptEntry, RouterValue
@@ -18,13 +19,16 @@ from ..sockets import PromptEntry, RouterValue
 class Job:
     """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype and overlap.
 
-    `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `schedules`: by role, None for
+    `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
+    None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
     the preset's. `reuse_bytes`: of host memory for what later runs may use again.
     """
 
     drafter: Any
     target: Any
     vae: Any
+    judge_vae: Any = None
+    tae_kind: StatedKind = AUTO
     router: RouterValue
     prompts: tuple[PromptEntry, ...]
     width: int
@@ -47,6 +51,11 @@ class Job:
         """The MODELs by role, the target first."""
         wired = {"target": self.target, "drafter": self.drafter}
         return {role: patcher for role, patcher in wired.items() if patcher is not None}
+
+    @property
+    def decoders(self) -> dict[str, Any]:
+        """The VAEs by role: the one that makes the video, and perhaps a judge."""
+        return {"vae": self.vae, **({"judge": self.judge_vae} if self.judge_vae is not None else {})}
 
     @property
     def main(self) -> Any:

@@ -43,13 +43,13 @@ class Memory:
 
 def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     """Work out a run's memory from what is wired in, without loading anything. `presets`: by role."""
-    patchers = {"vae": job.vae.patcher, **job.models}
+    patchers = {**{role: vae.patcher for role, vae in job.decoders.items()}, **job.models}
     scorer = None
     if job.router.scorer is not None:
         patchers, scorer = {"scorer": job.router.scorer.patcher, **patchers}, job.router.scorer.scorer
     request = plan_request(
         {role: (patcher, presets[role]) for role, patcher in job.models.items()},
-        job.vae,
+        job.decoders,
         scorer,
         width=job.width,
         height=job.height,

@@ -21,6 +21,7 @@ from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.setting import Setting, Sizes, owner, step_parts, workers
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .model import compute_dtype, config_of
+from .vae import planned_as
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +39,14 @@ class Needs:
 
 def plan_request(
     models: Mapping[str, tuple[ModelPatcher, Preset]],
-    vae: VAE,
+    decoders: Mapping[str, VAE],
     scorer: ImageRewardScorer | None,
     execution: Execution,
     **size: int,
 ) -> PlanRequest:
-    """Return the request to the core's planner. `models`: drafter, target or both. `size`: width, height, blocks.
+    """Return the request to the core's planner.
 
+    `models`: drafter, target or both. `decoders`: vae, and perhaps judge. `size`: width, height, blocks.
     Raises `BadInput` for bad values.
     """
     # The core knows one dtype for both models; if they differ, take the wider.
@@ -52,14 +54,17 @@ def plan_request(
     # The core plans for a pair. Nothing is counted on a device for a role without a MODEL.
     first = next(iter(models.values()))
     drafter, target = (models.get(role, first) for role in ("drafter", "target"))
+    decoder, base = planned_as(decoders["vae"])
     request = PlanRequest(
         drafter=config_of(drafter[0].model.diffusion_model),
         target=config_of(target[0].model.diffusion_model),
         drafter_preset=drafter[1],
         target_preset=target[1],
         dtype=dtype_name(dtype),
-        vae_base=vae.first_stage_model.decoder.dim,
-        vae_dtype=dtype_name(vae.vae_dtype),
+        vae=decoder,
+        judge=planned_as(decoders["judge"])[0] if "judge" in decoders else None,
+        vae_base=base,
+        vae_dtype=dtype_name(decoders["vae"].vae_dtype),
         execution=execution,
         **size,
     )

@@ -20,6 +20,7 @@ from ...sdvg_core.devices.device import device_clock
 from ...sdvg_core.devices.environment import versions_on
 from ...sdvg_core.engine.delivery import InOrder
 from ...sdvg_core.engine.fit import check_route
+from ...sdvg_core.engine.parts import VideoCodec
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.route import Route, plan_route
@@ -29,7 +30,15 @@ from ...sdvg_core.engine.spans import blocks_before
 from ...sdvg_core.engine.speculate import Emitted
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan import spend
-from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
+from ...sdvg_core.report.assemble import (
+    FAST_NOTE,
+    JUDGE_NOTE,
+    ModelSettings,
+    PartSettings,
+    assemble_report,
+    notes_on,
+    swapped_note,
+)
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from .checks import check_model, check_pair
@@ -43,7 +52,7 @@ from .model import comfy_wan, compute_dtype, config_of
 from .needs import plan_request
 from .presets import file_of, preset_of
 from .progress import NodeProgress
-from .vae import ComfyCodec, check_vae
+from .vae import ComfyCodec, check_decoders, codec_of, is_tae
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +67,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     if not job.models:
         raise BadInput("a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL")
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
-    check_vae(job.vae)
+    check_decoders(job.vae, job.judge_vae, job.tae_kind)
     job, bought = _within_budget(job)
     job, route = _settle(job)
     presets = {role: _preset(job, role) for role in job.models}
@@ -75,7 +84,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         fps=FPS,
     )
     memory = memory_of(job, presets)
-    said = (*bought, *_swapped(job), *memory.plan)
+    said = (*bought, *_decoded_by(job), *_swapped(job), *memory.plan)
     notes = (*(note for role in job.models for note in ineffective[role]), *said)
     for line in notes:
         logger.info("SDVG: %s", line)
@@ -104,7 +113,7 @@ def _within_budget(job: Job) -> tuple[Job, tuple[str, ...]]:
         raise BadInput("a budget is spent on two models, but only one is wired in; wire in a drafter and a target")
     models = {role: (patcher, _preset(job, role)) for role, patcher in job.models.items()}
     size = {"width": job.width, "height": job.height, "blocks": job.blocks}
-    request = plan_request(models, job.vae, None, job.execution, **size)
+    request = plan_request(models, job.decoders, None, job.execution, **size)
     given = blocks_before(_given_frames(job), request.block_frames)
     bought = spend(job.router.budget, job.router.config, replace(request, given_blocks=given))
     return replace(job, router=replace(job.router, config=bought.router, budget=None)), (bought.note,)
@@ -174,6 +183,11 @@ def _shape(role: str, job: Job, presets: Mapping[str, Preset]) -> WanShape:
     return WanShape.of(role, config_of(job.models[there].model.diffusion_model), presets[there])
 
 
+def _decoded_by(job: Job) -> tuple[str, ...]:
+    fast = (FAST_NOTE,) if is_tae(job.vae) else ()
+    return (*fast, JUDGE_NOTE) if job.judge_vae is not None else fast
+
+
 def _swapped(job: Job) -> tuple[str, ...]:
     if len(job.models) < 2:
         return ()
@@ -183,7 +197,8 @@ def _swapped(job: Job) -> tuple[str, ...]:
 def _plan(
     job: Job, presets: Mapping[str, Preset], conditions: Conditions, memory: Memory, progress: NodeProgress
 ) -> Run:
-    codec = ComfyCodec(job.vae)
+    codecs = {role: codec_of(vae, job.tae_kind) for role, vae in job.decoders.items()}
+    codec = codecs["vae"]
     wans: dict[str, Wan] = {
         role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8) for role, patcher in job.models.items()
     }
@@ -192,10 +207,12 @@ def _plan(
         wans.get("target"),
         codec,
         job.router.scorer,
+        judge=codecs.get("judge"),
         overlap=job.execution.overlap,
         before_pass=progress.before_pass,
     )
     models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
+    identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind)
     return plan_run(
         engine,
         job.router.config,
@@ -208,13 +225,14 @@ def _plan(
         takes=job.takes,
         drafter_context=job.drafter_context,
         given=_given(job, codec),
-        reuse=begin_reuse(job.reuse_bytes, identify(models, job.vae, job.router.scorer, job.execution)),
+        reuse=begin_reuse(job.reuse_bytes, identities),
         ahead=job.main.load_device if job.execution.overlap else None,
+        side=job.vae.device,
         clock=device_clock(*memory.devices),
     )
 
 
-def _given(job: Job, codec: ComfyCodec) -> Tensor | None:
+def _given(job: Job, codec: VideoCodec) -> Tensor | None:
     """Return the latents before the first new block, normalised, or None."""
     if job.continue_from is not None:
         return job.main.model.process_latent_in(job.continue_from["samples"].float())
@@ -268,7 +286,8 @@ def _report(
         PartSettings(
             drafter=models.get("drafter"),
             target=models.get("target"),
-            vae={"file": None, "dtype": _name(job.vae.vae_dtype), "layers": HOST},
+            vae=_vae_settings(job, job.vae),
+            judge=_vae_settings(job, job.judge_vae) if job.judge_vae is not None else None,
             text_encoder={"file": None, "dtype": None},
             device=device,
             side_device=str(job.vae.device),
@@ -284,6 +303,11 @@ def _report(
 
 HOST = "comfyui"
 """The name in the report for kernels and layers that ComfyUI chooses."""
+
+
+def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
+    kind = job.tae_kind if is_tae(vae) else None
+    return {"file": None, "dtype": _name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
 
 
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:

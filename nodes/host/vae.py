@@ -1,4 +1,4 @@
-"""A ComfyUI VAE as a codec whose decode state is a value.
+"""A ComfyUI VAE, Wan 2.1's or a TAEHV, as a codec whose decode state is a value.
 
 ComfyUI's own `decode` starts over at every call. Here the decoder gets its feature cache as an argument and returns it,
 so a rejected draft costs a list copy and nothing else.
@@ -16,7 +16,11 @@ from comfy.sd import VAE
 from einops import rearrange
 from torch import Tensor
 
+from ...sdvg_core.decoders import TAE_KINDS, StatedKind, TaehvCodec, taehv_from_weights
+from ...sdvg_core.decoders.vae_files import LIGHT_BASE
+from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.plan.decoders import PUBLISHED_BASE, DecoderName
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.
@@ -25,24 +29,79 @@ DecodeState = tuple[Any, ...]
 LATENT_CHANNELS = 16
 RGB = 3
 LOAD_WAN_VAE = "load wan_2.1_vae.safetensors with Load VAE"
+TAEHV = "taehv"
+"""The end of the name of ComfyUI's module for it."""
 
 
-def check_vae(vae: VAE) -> None:
-    """Raise `BadInput` unless a VAE is Wan 2.1's."""
+def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
+    """Raise `BadInput` unless `vae` can make the video's pixels, and `judge`, if there is one, decode drafts.
+
+    `tae_kind`: the kind of a TAEHV, as the artist states it.
+    """
+    for found, what in ((vae, "vae"), (judge, "judge_vae")):
+        if found is not None:
+            _check_decoder(found, what, tae_kind)
+    if judge is None:
+        return
+    if judge.first_stage_model is vae.first_stage_model:
+        raise BadInput(
+            "vae and judge_vae must be two decoders, but one is wired into both; unwire judge_vae, or load a faster one"
+        )
+    if is_tae(vae) and not is_tae(judge):
+        raise BadInput(
+            "judge_vae should be the faster decoder, but vae is a TAEHV and judge_vae the VAE of Wan 2.1; swap the two"
+        )
+
+
+def is_tae(vae: VAE) -> bool:
+    """Whether a VAE is a TAEHV."""
+    return type(vae.first_stage_model).__module__.endswith(TAEHV)
+
+
+def planned_as(vae: VAE) -> tuple[DecoderName, int]:
+    """Return the decoder that a plan takes a VAE for, and its narrowest width."""
+    if is_tae(vae):
+        return "tae", PUBLISHED_BASE
+    base = vae.first_stage_model.decoder.dim
+    return ("lightvae" if base == LIGHT_BASE else "wan"), base
+
+
+def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
+    """Return the codec over a VAE that passed `check_decoders`, which ComfyUI has put on its device.
+
+    A TAEHV's weights are used with our own scaling: ComfyUI goes by their dtype, which tells nothing.
+    """
+    if not is_tae(vae):
+        return ComfyCodec(vae)
+    assert tae_kind != AUTO
+    weights = vae.first_stage_model.state_dict()
+    return taehv_from_weights(
+        weights, kind=tae_kind, name=f"a TAEHV ({tae_kind})", device=vae.device, dtype=vae.vae_dtype
+    )
+
+
+def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
     vae.throw_exception_if_invalid()
     model = vae.first_stage_model
     family = type(model).__module__
     if isinstance(model, WanVAE) and vae.latent_channels == LATENT_CHANNELS and _shows_rgb(model):
         return
+    if is_tae(vae) and vae.latent_channels == LATENT_CHANNELS:
+        if tae_kind == AUTO:
+            raise BadInput(
+                f"{what} is a TAEHV, and its wire does not tell which latents it takes; set tae_kind to "
+                f"{' or '.join(TAE_KINDS)}, as the file is called"
+            )
+        return
     if isinstance(model, WanVAE):
         found = "a variant of it that does not map RGB to RGB"
     elif family.endswith("wan.vae2_2"):
         found = f"Wan 2.2's, which has {vae.latent_channels} latent channels"
-    elif family.endswith("taehv"):
-        found = "a tiny preview VAE (TAEHV), and the scorer was not made for its frames"
+    elif family.endswith(TAEHV):
+        found = f"a TAEHV of another model, with {vae.latent_channels} latent channels"
     else:
         found = f"a VAE of another family ({type(model).__name__})"
-    raise BadInput(f"the sampler needs the VAE of Wan 2.1, but got {found}; {LOAD_WAN_VAE}")
+    raise BadInput(f"{what} must be the VAE of Wan 2.1 or its TAEHV, but got {found}; {LOAD_WAN_VAE}")
 
 
 def _shows_rgb(model: WanVAE) -> bool:
@@ -50,7 +109,7 @@ def _shows_rgb(model: WanVAE) -> bool:
 
 
 class ComfyCodec:
-    """Turns Wan 2.1 latents into pixels and back, with a VAE that passed `check_vae`; a `VideoCodec`.
+    """Turns Wan 2.1 latents into pixels and back, with a Wan VAE that passed `check_decoders`; a `VideoCodec`.
 
     It works in the VAE's dtype and on its device, where ComfyUI must have put it (see `residency`). Results are
     float32 on that device.

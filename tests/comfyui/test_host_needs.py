@@ -27,6 +27,7 @@ from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_t
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.plan import PlanRequest, plan, sizes
+from sdvg_pack.sdvg_core.plan.decoders import decode_state_bytes
 from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -91,7 +92,7 @@ def real_pair() -> tuple[tuple[ModelPatcher, Any], tuple[ModelPatcher, Any]]:
 def real_request(pair: Any, dtype: torch.dtype = torch.float16, **changes: Any) -> PlanRequest:
     return plan_request(
         dict(zip(("drafter", "target"), pair, strict=True)),
-        EmptyVae(dtype),
+        {"vae": EmptyVae(dtype)},
         SCORER,
         **{"width": 832, "height": 480, "blocks": 9, "execution": Execution(), **changes},
     )
@@ -202,8 +203,8 @@ def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
     assert memory.weights[2].bytes == parts.target.model_size()
     [(device, needs)] = memory.needs.items()
     assert device == CPU
-    assert needs.parts["vae state"] == (2 if needs.step in ("decode", "score") else 1) * sizes.vae_state_bytes(
-        8, 48 * 32, parts.vae.vae_dtype.itemsize
+    assert needs.parts["vae state"] == (2 if needs.step in ("decode", "score") else 1) * decode_state_bytes(
+        "wan", 8, 48 * 32, parts.vae.vae_dtype.itemsize
     )
 
 
@@ -271,7 +272,7 @@ def test_comfyuis_vae_takes_no_more(dtype: torch.dtype) -> None:
         with Peak(*vae.first_stage_model.parameters(), z, *held) as peak:
             _, after = codec.decode(z, state)
     new = sum(t.nbytes for t in after if torch.is_tensor(t))
-    assert new == sizes.vae_state_bytes(96, pixels, dtype.itemsize)
+    assert new == decode_state_bytes("wan", 96, pixels, dtype.itemsize)
     planned = sizes.working_bytes(PlanRequest(vae_dtype=str(dtype).removeprefix("torch.")), fp8=False)["decode"]
     assert peak.bytes - new <= planned
     assert load_vae().memory_used_decode((1, 16, 1, *FULL), dtype) <= planned
@@ -281,6 +282,6 @@ def test_comfyuis_vae_takes_no_more(dtype: torch.dtype) -> None:
 def test_the_state_of_a_narrower_vae_is_counted_too(dim: int) -> None:
     vae = EmptyVae(torch.float32, dim)
     _, state = ComfyCodec(vae).decode(torch.empty(1, 16, 3, 6, 8, device=META))
-    assert sizes.vae_state_bytes(vae.first_stage_model.decoder.dim, 48 * 64, 4) == sum(
+    assert decode_state_bytes("wan", vae.first_stage_model.decoder.dim, 48 * 64, 4) == sum(
         t.nbytes for t in state if torch.is_tensor(t)
     )

@@ -11,7 +11,7 @@ import torch
 from comfy.latent_formats import Wan21
 from comfy.ldm.wan.vae import WanVAE
 from host_tiny import generator_of, load_vae
-from sdvg_pack.nodes.host.vae import ComfyCodec, check_vae
+from sdvg_pack.nodes.host.vae import ComfyCodec, check_decoders
 from sdvg_pack.sdvg_core.errors import BadInput
 from torch import Tensor
 
@@ -148,7 +148,7 @@ def test_latents_of_another_shape_are_refused(shape: tuple[int, ...], vae: comfy
 
 
 def test_the_wan_vae_passes(vae: comfy.sd.VAE) -> None:
-    check_vae(vae)
+    check_decoders(vae, None, "auto")
 
 
 def stand_in(model: Any, channels: int) -> comfy.sd.VAE:
@@ -167,13 +167,15 @@ def foreign(name: str) -> tuple[Any, int]:
     with torch.device("meta"):
         return {
             "Wan 2.2's": lambda: (comfy.ldm.wan.vae2_2.WanVAE(dim=16, z_dim=48, **layout), 48),
-            "TAEHV": lambda: (comfy.taesd.taehv.TAEHV(latent_channels=16, latent_format=None), 16),
+            "TAEHV of another model": lambda: (comfy.taesd.taehv.TAEHV(latent_channels=48, latent_format=None), 48),
             "another family": lambda: (AutoencoderKL.__new__(AutoencoderKL), 4),
             "a variant": lambda: (WanVAE(dim=8, z_dim=16, image_channels=4, conv_out_channels=4, **layout), 16),
         }[name]()
 
 
-@pytest.mark.parametrize("name", ["Wan 2.2's", "TAEHV", "another family", "a variant"])
+@pytest.mark.parametrize("name", ["Wan 2.2's", "TAEHV of another model", "another family", "a variant"])
 def test_another_vae_is_refused_by_what_it_is(name: str) -> None:
     with pytest.raises(BadInput, match=name):
-        check_vae(stand_in(*foreign(name)))
+        check_decoders(stand_in(*foreign(name)), None, "taew2_1")
+    with pytest.raises(BadInput, match=f"judge_vae must be .*{name}"):
+        check_decoders(load_vae(), stand_in(*foreign(name)), "taew2_1")

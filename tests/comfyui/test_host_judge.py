@@ -1,0 +1,129 @@
+"""A fast decoder on the sampler's sockets: as judge, and as the only decoder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import comfy.sd
+import pytest
+import torch
+from comfy.taesd.taehv import TAEHV
+from host_run import Parts, load_parts, make_job
+from host_tiny import generator_of, load_vae
+from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.host.vae import check_decoders, codec_of
+from sdvg_pack.sdvg_core.errors import BadInput
+
+pytestmark = pytest.mark.comfyui
+
+ROUTE = "rardtarar"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    return load_parts(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def tae() -> comfy.sd.VAE:
+    return load_tae()
+
+
+def load_tae(dtype: torch.dtype = torch.float32) -> comfy.sd.VAE:
+    """A TAEHV of the published sizes and random weights, as Load VAE returns it."""
+    g = generator_of(7)
+    empty = TAEHV(latent_channels=16).state_dict()
+    weights = {name: torch.randn(w.shape, generator=g) * 0.7 / w[0].numel() ** 0.5 for name, w in empty.items()}
+    weights = {name: w if w.ndim > 1 else 0.1 * w for name, w in weights.items()}
+    weights["decoder.22.bias"] += 0.5
+    return comfy.sd.VAE(sd={name: w.to(dtype) for name, w in weights.items()})
+
+
+def made(parts: Parts, **changes: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    frames, latent, report, _ = run_job(make_job(parts, script=ROUTE, **changes))
+    return frames, latent["samples"], report
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlap"])
+def test_a_judge_changes_no_pixel_of_a_route(parts: Parts, tae: comfy.sd.VAE, overlap: bool) -> None:
+    from sdvg_pack.sdvg_core.devices.execution import Execution
+
+    frames, latents, before = made(parts)
+    judged, same, report = made(parts, judge_vae=tae, tae_kind="taew2_1", execution=Execution(overlap=overlap))
+    assert torch.equal(same, latents)
+    assert torch.equal(judged, frames)
+    assert report.settings["judge"]["tae_kind"] == "taew2_1"
+    assert before.settings["judge"] is None
+    scores = [
+        [block.decision.frame_scores for block in r.blocks if block.decision.scored] for r in (before, report)
+    ]
+    assert scores[0] != scores[1], "the judge's frames are scored"
+    assert any("judge" in note for note in report.notes)
+
+
+def test_a_narrow_wan_vae_judges_too(parts: Parts) -> None:
+    """LightVAE is one: the same network at a quarter of the width."""
+    frames, latents, _ = made(parts)
+    judged, same, report = made(parts, judge_vae=load_vae(seed=5, dim=4))
+    assert torch.equal(judged, frames)
+    assert torch.equal(same, latents)
+    assert report.settings["judge"]["tae_kind"] is None
+
+
+def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts: Parts, tae: comfy.sd.VAE) -> None:
+    frames, _, report = made(replace(parts, vae=tae), tae_kind="taew2_1")
+    assert frames.shape == (105, 32, 32, 3)
+    assert float(frames.min()) >= 0
+    assert report.settings["vae"]["tae_kind"] == "taew2_1"
+    assert any("fast decoder (TAEHV)" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_the_scaling_is_what_the_artist_states_whatever_the_dtype(dtype: torch.dtype) -> None:
+    """ComfyUI takes a float16 file for HunyuanVideo's, and scales its latents."""
+    vae, latents = load_tae(dtype), torch.randn(1, 16, 2, 4, 4, generator=generator_of(1))
+    shown = {kind: codec_of(vae, kind).decode(latents)[0] for kind in ("taew2_1", "lighttaew2_1")}
+    assert not torch.equal(shown["taew2_1"], shown["lighttaew2_1"])
+    module = vae.first_stage_model
+    plain = TAEHV(latent_channels=16)
+    plain.load_state_dict(module.state_dict())
+    with torch.inference_mode():
+        theirs = plain.to(vae.vae_dtype).decode(latents.to(vae.vae_dtype)).float().movedim(2, 1).clamp(0, 1)
+    assert torch.allclose(shown["taew2_1"], theirs, atol=2e-3 if vae.vae_dtype == torch.float16 else 1e-5)
+
+
+def test_what_does_not_fit_is_refused_in_one_sentence(parts: Parts, tae: comfy.sd.VAE) -> None:
+    with pytest.raises(BadInput, match="set tae_kind to taew2_1 or lighttaew2_1"):
+        check_decoders(parts.vae, tae, "auto")
+    with pytest.raises(BadInput, match="one is wired into both"):
+        check_decoders(parts.vae, parts.vae, "auto")
+    with pytest.raises(BadInput, match="swap the two"):
+        check_decoders(tae, parts.vae, "taew2_1")
+    check_decoders(parts.vae, tae, "lighttaew2_1")
+
+
+def test_another_judge_scores_again_and_the_models_blocks_are_taken_up(parts: Parts, tae: comfy.sd.VAE) -> None:
+    """With a policy that looks at scores. Catches: scores of one decoder taken for another's."""
+    from sdvg_pack.nodes.sockets import RouterValue
+    from sdvg_pack.sdvg_core.engine.router import RouterConfig
+
+    asked = {"router": RouterValue(RouterConfig(tau=-100.0), parts.scorer), "reuse_bytes": 1 << 30}
+    _, _, first = made(parts, **asked)
+    _, _, again = made(parts, **asked)
+    assert all(block.reused for block in again.blocks)
+    _, _, judged = made(parts, **asked, judge_vae=tae, tae_kind="taew2_1")
+    scored = [block for block in judged.blocks if block.decision.scored]
+    assert scored
+    assert not any(block.reused for block in scored), "its scores are new"
+    assert all(block.draft and block.draft.denoising_passes == 0 for block in scored), "its drafts are not"
+    assert first.blocks[1].decision.frame_scores != judged.blocks[1].decision.frame_scores
+
+
+def test_saved_workflows_without_the_new_inputs_still_run() -> None:
+    from sdvg_pack.nodes.sampler import SpeculativeSampler
+
+    inputs = {one.id: one for one in SpeculativeSampler.define_schema().inputs}
+    assert inputs["judge_vae"].optional
+    assert inputs["tae_kind"].optional
+    assert list(inputs)[-2:] == ["judge_vae", "tae_kind"], "new widgets go last, for saved widget values"
