@@ -11,12 +11,14 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES
 from ..devices.device import check_device
+from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
 from ..pipeline.loading import Checked, check_models, encode_prompts
@@ -30,6 +32,7 @@ from ..study.cluster import work_on_ray
 from ..study.compare import make_table
 from ..study.costs import Weights, pass_weights
 from ..study.equipment import WorkerOptions, open_equipment
+from ..study.judging import compare_judge
 from ..study.memo import GIGABYTE
 from ..study.metrics import parse_external
 from ..study.models import POCKET_SIZE, common_settings, pocket_models
@@ -113,7 +116,10 @@ def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
 def _add_calibration_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("calibration")
     group.add_argument(
-        "--calibrate", action="store_true", help="instead, choose tau for a draft share or a speed-up"
+        "--calibrate",
+        action="store_true",
+        help="instead, choose tau for a draft share or a speed-up; with --judge-vae, compare its scores of drafts "
+        "with the full VAE's, and find its tau for a --tau of the full VAE",
     )
     goal = group.add_mutually_exclusive_group()
     goal.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
@@ -154,7 +160,7 @@ def _go_on(options: argparse.Namespace, job: WorkerOptions, plan: Plan) -> int:
     )
     try:
         fill(notebook, plan, partial(_embed, job), partial(_work, options, job), say)
-        show = _show_calibration if options.calibrate else _show
+        show = _show_judge if _judging(options) else _show_calibration if options.calibrate else _show
         show(options, notebook, plan)
     except KeyboardInterrupt:
         kept = len(notebook.rows_of(plan))
@@ -175,7 +181,11 @@ def _check(options: argparse.Namespace) -> None:
             raise BadInput(f"--{name} must be a multiple of 16, but is {getattr(options, name)}; round it")
     if options.workers is not None and options.workers < 1:
         raise BadInput(f"--workers must be at least 1, but is {options.workers}; give 1 or more")
-    if options.calibrate and options.draft_share is None and options.speed_up is None:
+    if options.calibrate and options.judge_vae and (len(options.tau or [0]) > 1 or options.speed_up):
+        raise BadInput(
+            "a judge is calibrated at one tau of the full VAE, but there are several or a speed-up; give one --tau"
+        )
+    if options.calibrate and not options.judge_vae and options.draft_share is None and options.speed_up is None:
         raise BadInput("--calibrate needs a goal, but there is none; add --draft-share 0.8 or --speed-up 1.5")
     if not (options.no_plots or options.calibrate):
         check_plots()
@@ -190,6 +200,7 @@ def _job(options: argparse.Namespace) -> WorkerOptions:
         files, width, height = model_files(options), options.width or 832, options.height or 480
     else:
         files, load = pocket_models(load)
+        files = replace(files, judge_vae=options.judge_vae)
         width, height = options.width or POCKET_SIZE, options.height or POCKET_SIZE
     external = parse_external(options.external, options.fps, options.external_timeout) if options.external else None
     return WorkerOptions(
@@ -219,12 +230,18 @@ def _plan(options: argparse.Namespace, job: WorkerOptions) -> Plan:
     return Plan(
         prompts=prompts,
         seeds=tuple(dict.fromkeys(options.seeds)),
-        configurations=_configurations(options, job),
+        configurations=() if _judging(options) else _configurations(options, job),
         blocks=job.blocks,
         gains=not (options.no_gains or options.calibrate or options.every_route),
+        judged=_judging(options),
         weights=_weights(job),
         classes={prompt: of for prompt, of in classes.items() if of},
     )
+
+
+def _judging(options: argparse.Namespace) -> bool:
+    """Whether a judge is compared with the full VAE, instead of a study."""
+    return bool(options.calibrate and options.judge_vae)
 
 
 def _configurations(options: argparse.Namespace, job: WorkerOptions) -> tuple[Configuration, ...]:
@@ -291,6 +308,12 @@ def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
         return
     print(text)
     print("Worth looking at:", *(f"  {options.output / name}" for name in (TABLE, SUMMARY, *plots)), sep="\n")
+
+
+def _show_judge(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+    tau = options.tau[0] if options.tau else RouterConfig().tau
+    found = compare_judge(notebook.judged_of(plan), plan.prompts, tau)
+    print(json.dumps(found.as_dict()) if options.json else found)
 
 
 def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:

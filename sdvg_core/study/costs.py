@@ -21,6 +21,7 @@ def pass_weights(request: PlanRequest) -> Weights:
         + context_passes(preset) * seconds["target_context"]
         + (seconds["encodes"] if preset.policy == "recompute" else 0.0)
         + seconds["decodes"]
+        + seconds["deliveries"]
     )
     return {name: value / block for name, value in seconds.items()}
 

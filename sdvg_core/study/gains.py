@@ -50,8 +50,8 @@ def _both_ways(run: Run) -> tuple[list[Tensor], list[Tensor]]:
     for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
         span = emitted.block.span
         made = generate(engine.target, before, span, run.noise, run.condition_of(span.index))
-        frames, _ = engine.codec.decode(made.latents, before.decode_state)
-        drafts.append(emitted.frames)
+        frames, _ = engine.judging.decode(made.latents, before.decode_state)
+        drafts.append(emitted.preview)
         remakes.append(frames)
         before = emitted.timeline
     return drafts, remakes

@@ -135,6 +135,7 @@ class Sharing:
             target=target,
             codec=_SharedCodec(self._engine.codec, self._pixels, ledger),
             scorer=_SharedScorer(scorer, self._pixels, ledger) if scorer else None,
+            judge=_SharedCodec(self._engine.judge, self._pixels, ledger) if self._engine.judge else None,
         )
 
 

@@ -34,7 +34,8 @@ def pocket_models(load: LoadOptions) -> tuple[ModelFiles, LoadOptions]:
 
 def common_settings(options: WorkerOptions) -> dict[str, Any]:
     """Return everything but prompt, seed and configuration that a row's values depend on, as JSON values."""
-    roles = ("drafter", "target", "vae", "text_encoder", "reward")
+    roles = ["drafter", "target", "vae", "text_encoder", "reward"]
+    roles += ["judge_vae"] if options.files.judge_vae else []
     return {
         "models": {role: named(getattr(options.files, role)) for role in roles},
         "loading": asdict(options.load),

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..plan.request import PlanRequest
 from .costs import Weights, pass_weights
 from .protocol import Configuration
-from .store import GAIN_KEY, GAINS, ROW_KEY, ROWS, JsonLines, Record
+from .store import BLOCK_KEY, GAINS, JUDGED, ROW_KEY, ROWS, JsonLines, Record
 from .unit import Unit, pack
 from .workers import Finished, Found
 
@@ -23,6 +23,7 @@ class Plan:
     """What a study covers: every prompt with every seed in every configuration.
 
     `gains`: also measure what the target would have gained on each of the `blocks` of the anchor-only video.
+    `judged`: also score each of its drafts as the full VAE and as the judge show it.
     `weights`: the cost of each kind of pass, in target blocks (see `costs`). `classes`: the class of each prompt
     that has one.
     """
@@ -32,6 +33,7 @@ class Plan:
     configurations: tuple[Configuration, ...]
     blocks: int
     gains: bool = True
+    judged: bool = False
     weights: Weights = field(default_factory=lambda: pass_weights(PlanRequest()))
     classes: Mapping[str, str] = field(default_factory=dict)
 
@@ -46,22 +48,30 @@ class Notebook:
 
     def __init__(self, folder: Path) -> None:
         self.rows = JsonLines(folder / ROWS, ROW_KEY)
-        self.gains = JsonLines(folder / GAINS, GAIN_KEY)
+        self.gains = JsonLines(folder / GAINS, BLOCK_KEY)
+        self.judged = JsonLines(folder / JUDGED, BLOCK_KEY)
 
     def add(self, found: Found) -> None:
         """Save a record."""
-        {ROWS: self.rows, GAINS: self.gains}[found.file].add(found.record)
+        {ROWS: self.rows, GAINS: self.gains, JUDGED: self.judged}[found.file].add(found.record)
 
-    def missing(self, plan: Plan) -> list[tuple[str, int, tuple[Configuration, ...], bool]]:
-        """For every incomplete pair, return prompt, seed, missing configurations, and whether gains are missing."""
+    def missing(self, plan: Plan) -> list[tuple[str, int, tuple[Configuration, ...], bool, bool]]:
+        """For every incomplete pair, return prompt, seed, missing configurations, and which of its blocks are.
+
+        The last two say whether gains are missing, and scores by the judge.
+        """
         found = []
         for prompt, seed in plan.pairs:
             wanted = tuple(c for c in plan.configurations if (c.name, prompt, seed) not in self.rows.records)
-            known = sum((prompt, seed, block) in self.gains.records for block in range(1, plan.blocks))
-            gains = plan.gains and known < plan.blocks - 1
-            if wanted or gains:
-                found.append((prompt, seed, wanted, gains))
+            gains = plan.gains and self._lacks(self.gains, plan, prompt, seed)
+            judged = plan.judged and self._lacks(self.judged, plan, prompt, seed)
+            if wanted or gains or judged:
+                found.append((prompt, seed, wanted, gains, judged))
         return found
+
+    @staticmethod
+    def _lacks(lines: JsonLines, plan: Plan, prompt: str, seed: int) -> bool:
+        return any((prompt, seed, block) not in lines.records for block in range(1, plan.blocks))
 
     def rows_of(self, plan: Plan) -> list[Record]:
         """Return the rows that the plan asks for, in its order."""
@@ -70,8 +80,16 @@ class Notebook:
 
     def gains_of(self, plan: Plan) -> list[Record]:
         """Return the gains of the plan's pairs, in its order."""
+        return self._of_blocks(self.gains, plan)
+
+    def judged_of(self, plan: Plan) -> list[Record]:
+        """Return the drafts' scores by both decoders, in the plan's order."""
+        return self._of_blocks(self.judged, plan)
+
+    @staticmethod
+    def _of_blocks(lines: JsonLines, plan: Plan) -> list[Record]:
         keys = ((*pair, block) for pair in plan.pairs for block in range(1, plan.blocks))
-        return [self.gains.records[key] for key in keys if key in self.gains.records]
+        return [lines.records[key] for key in keys if key in lines.records]
 
 
 def fill(
@@ -90,8 +108,15 @@ def fill(
         return
     embeddings = embeddings_of(dict.fromkeys(prompt for prompt, *_ in missing))
     units = [
-        Unit(prompt=prompt, seed=seed, embedding=pack(embeddings[prompt]), configurations=wanted, gains=gains)
-        for prompt, seed, wanted, gains in missing
+        Unit(
+            prompt=prompt,
+            seed=seed,
+            embedding=pack(embeddings[prompt]),
+            configurations=wanted,
+            gains=gains,
+            judged=judged,
+        )
+        for prompt, seed, wanted, gains, judged in missing
     ]
     began, done = time.monotonic(), 0
     for news in work(units):

@@ -14,9 +14,9 @@ from ..files.locks import try_lock
 from ..files.outputs import staged_outputs
 from ..files.small_files import parse_json
 
-ROWS, GAINS, STUDY, LOCK = "rows.jsonl", "gains.jsonl", "study.json", ".study.lock"
+ROWS, GAINS, JUDGED, STUDY, LOCK = "rows.jsonl", "gains.jsonl", "judged.jsonl", "study.json", ".study.lock"
 ROW_KEY = ("configuration", "prompt", "seed")
-GAIN_KEY = ("prompt", "seed", "block")
+BLOCK_KEY = ("prompt", "seed", "block")
 
 Record = dict[str, Any]
 Key = tuple[Any, ...]

@@ -22,9 +22,10 @@ from ..report.record_json import SECONDS
 from ..report.run_report import RunReport
 from .equipment import Equipment, configured, scorer_of
 from .gains import measure_gains
+from .judging import measure_judge
 from .memo import Ledger, Sharing
 from .protocol import Configuration
-from .store import GAINS, ROWS, Record
+from .store import GAINS, JUDGED, ROWS, Record
 
 EMBEDDING = "embedding"
 
@@ -41,6 +42,7 @@ class Unit:
     embedding: bytes
     configurations: tuple[Configuration, ...]
     gains: bool = False
+    judged: bool = False
 
     @property
     def condition(self) -> Condition:
@@ -71,7 +73,7 @@ def run_unit(equipment: Equipment, unit: Unit) -> Iterator[tuple[str, Record]]:
             **_describe([one.record for one in emitted]),
             "target_calls": ledger.asked["target"],
             "draft_calls": ledger.asked["draft"],
-            "passes": _passes([one.record for one in emitted]),
+            "passes": _passes([one.record for one in emitted], judged=engine.judge is not None),
             "metrics": {**_reward_metrics(rewards), **_measure(equipment, emitted, unit.prompt)},
             "latents_sha256": _hash(torch.cat([one.block.latents for one in emitted], dim=2)),
             "seconds": _seconds([one.record for one in emitted]),
@@ -81,6 +83,9 @@ def run_unit(equipment: Equipment, unit: Unit) -> Iterator[tuple[str, Record]]:
     if unit.gains:
         for gain in measure_gains(replace(run, engine=sharing.engine(Ledger())), equipment.judge):
             yield GAINS, {"prompt": unit.prompt, "seed": unit.seed, **gain}
+    if unit.judged:
+        for scores in measure_judge(run):
+            yield JUDGED, {"prompt": unit.prompt, "seed": unit.seed, **scores}
 
 
 def _describe(records: Sequence[BlockRecord]) -> Record:
@@ -94,14 +99,17 @@ def _describe(records: Sequence[BlockRecord]) -> Record:
     }
 
 
-def _passes(records: Sequence[BlockRecord]) -> dict[str, int]:
+def _passes(records: Sequence[BlockRecord], *, judged: bool) -> dict[str, int]:
     """Return how many passes of each kind the video took, as if nothing were shared; `scores` are pixel frames.
+
+    `judged`: whether a judge left the video to be decoded by the VAE.
 
     Only the passes of a growing cache (context policy `incremental`) depend on what was asked before: a block from
     the memo counts those of the row that made it.
     """
     counted = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0).passes
-    return {**asdict(counted), "scores": sum(map(scored_frames, (None, *records), records))}
+    scores = sum(map(scored_frames, (None, *records), records))
+    return {**asdict(counted), "scores": scores, "deliveries": len(records) if judged else 0}
 
 
 def scored_frames(before: BlockRecord | None, record: BlockRecord) -> int:
