@@ -46,8 +46,8 @@ class Judged:
 
     def __str__(self) -> str:
         return (
-            f"{self.drafts} drafts of {self.prompts} prompts, by their worst frame: the judge's score minus the full "
-            f"VAE's is {_of(self.shift)} (standard deviation {self.spread:.2g}), their rank correlation "
+            f"{self.drafts} drafts of {self.prompts} prompts, by their worst frame: the judge's score minus the "
+            f"full VAE's is {_of(self.shift)} (standard deviation {self.spread:.2g}), their rank correlation "
             f"{_of(self.rank_correlation)}. At tau {self.tau:g} the judge decides a share of {_of(self.changed)} "
             f"differently. Its tau that keeps as many drafts is {_of(self.judge_tau)}, where it decides "
             f"{_of(self.changed_there)} differently."
