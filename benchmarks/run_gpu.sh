@@ -6,8 +6,8 @@
 # Each step has its own limit and is interrupted, not killed, when that is reached: what it measured until then is
 # printed and kept. PYTHON (default python3) needs this project's `standalone` extra and a CUDA build of torch.
 # STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, same 270, check 300,
-# routes 540, decode 360, fast 540, check-full 540, overlap 420, others 300, attention 300, long 300, fp8 180,
-# kv 240, two 360 (where there are two GPUs); together 80 minutes.
+# routes 540, decode 360, fast 540, judge 420, check-full 540, overlap 420, others 300, attention 300, long 300,
+# fp8 180, kv 240, two 360, two-judge 360 (where there are two GPUs); together 93 minutes.
 # Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
@@ -58,6 +58,9 @@ step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
 # What compiling and the better layers bring, baseline included.
 step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled compiled+planes \
     --repeats 2
+# A fast decoder for the verdicts, and for everything: what is left of the time if decoding costs next to nothing.
+step judge 420 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours judge-tae tae lightvae \
+    --repeats 2
 step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled compiled+planes compiled+overlap
 # What beginning a block beside the decoding of the newest brings on one device, where the two share it.
 step overlap 420 "${bench[@]}" --routes target-only anchor-only r=1 --repeats 2 \
@@ -75,6 +78,8 @@ step kv 240 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2
 if [ "$("$python" -c 'import torch; print(torch.cuda.device_count())')" -gt 1 ]; then
     step two 360 "${bench[@]}" --side-device cuda:1 --routes target-only anchor-only r=1 --repeats 2 \
         --executions ours overlap compiled+overlap
+    step two-judge 360 "${bench[@]}" --side-device cuda:1 --routes target-only anchor-only r=1 r=2 --repeats 2 \
+        --executions overlap judge-tae+overlap tae+overlap
 fi
 echo "results are in $results"
 "$python" -m benchmarks.show "$results"

@@ -73,7 +73,8 @@ def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
         engine,
         drafter=_MeteredGenerator(engine.drafter, "draft", meter),
         target=_MeteredGenerator(engine.target, "target", meter),
-        codec=_MeteredCodec(engine.codec, meter),
+        codec=_MeteredCodec(engine.codec, "deliver" if engine.judge else "decode", meter),
+        judge=_MeteredCodec(engine.judge, "decode", meter) if engine.judge else None,
         scorer=_MeteredScorer(engine.scorer, meter) if engine.scorer else None,
     )
 
@@ -111,12 +112,12 @@ class _MeteredGenerator(WrappedGenerator):
 
 
 class _MeteredCodec(WrappedCodec):
-    def __init__(self, inner: VideoCodec, meter: _Meter) -> None:
+    def __init__(self, inner: VideoCodec, part: str, meter: _Meter) -> None:
         super().__init__(inner)
-        self._meter = meter
+        self._part, self._meter = part, meter
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        decoded: tuple[Tensor, Any] = self._meter("decode", lambda: self.inner.decode(latents, state))
+        decoded: tuple[Tensor, Any] = self._meter(self._part, lambda: self.inner.decode(latents, state))
         return decoded
 
 

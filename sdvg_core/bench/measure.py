@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ..engine.delivery import InOrder
 from ..engine.parts import Engine
 from ..engine.records import Seconds
 from ..engine.router import RouterConfig
@@ -25,7 +26,8 @@ SEED = 42
 class Sample:
     """What one video took, in seconds, bytes and counts.
 
-    `arrivals`: when each block arrived, since the call. `parts`: as the loop records them. `peak`: of memory.
+    `arrivals`: when each block arrived, since the call; with a judge, as it shows them. `parts`: as the loop
+    records them. `peak`: of memory. `delivered`: with a judge, when the last pixel of the video was there.
     """
 
     arrivals: tuple[float, ...]
@@ -33,11 +35,12 @@ class Sample:
     passes: Passes
     pixel_frames: int
     peak: int | None
+    delivered: float | None = None
 
     @property
     def video(self) -> float:
         """Seconds for the whole video."""
-        return self.arrivals[-1]
+        return self.arrivals[-1] if self.delivered is None else self.delivered
 
     @property
     def gaps(self) -> tuple[float, ...]:
@@ -80,10 +83,15 @@ class Bench:
         run = self.run(case, self.engine(case))
         self.gauge.clear()
         arrivals, records = [], []
+        pixels = InOrder(lambda frames: None)
         began = self.clock()
         for emitted in run.blocks():
+            pixels.add(emitted.delivered)
             arrivals.append(self.clock() - began)
             records.append(emitted.record)
+        for _ in pixels.finish():
+            pass
+        delivered = self.clock() - began if case.variant.judge else None
         taken = tuple(record.decision.accepted for record in records)
         if taken != case.route.keeps:
             raise BadInput(
@@ -97,6 +105,7 @@ class Bench:
             passes=report.passes,
             pixel_frames=report.pixel_frames,
             peak=self.gauge.peak(),
+            delivered=delivered,
         )
 
     def warm_up(self, case: Case) -> WarmUp:
@@ -111,8 +120,8 @@ class Bench:
                 router=RouterConfig(policy="scripted", script=script, forced_blocks=int(forced)),
                 ahead=None,
             )
-            for _ in run.blocks():
-                pass
+            for emitted in run.blocks():
+                emitted.delivered.frames()
         return WarmUp(seconds=self.clock() - began, peaks=peaks)
 
     def run(self, case: Case, engine: Engine, blocks: int | None = None) -> Run:
@@ -127,6 +136,7 @@ class Bench:
             width=self.request.width,
             height=self.request.height,
             ahead=models.device if case.variant.execution.overlap else None,
+            side=models.side_device,
             clock=self.clock,
         )
 

@@ -19,13 +19,16 @@ from ..causal_wan.config import WanConfig
 from ..causal_wan.modules import WanTree
 from ..checkpoints.quantized import Fp8Linear
 from ..checkpoints.weights import WeightFile
-from ..decoders import WanCodec
+from ..decoders import TaehvCodec, WanCodec
+from ..decoders.taehv_net import Taehv
+from ..decoders.vae_files import CHANNELS_LAST, LIGHT_BASE
 from ..decoders.wan_vae import empty_wan_vae
 from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from ..devices.compiling import Backend
 from ..devices.dtypes import DTYPES
 from ..devices.execution import VaeLayers
 from ..engine.types import Condition
+from ..plan.decoders import PUBLISHED_BASE, DecoderName
 from ..plan.request import PlanRequest
 from ..scorers.blip import build_model, used_shapes
 from ..scorers.config import ImageRewardConfig
@@ -35,6 +38,8 @@ from ..scorers.tokenizer import PromptTokenizer, load_tokenizer
 PROMPT = "a red fox runs through deep snow at dawn"
 PROMPT_TOKENS = 40
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TAE_WIDTHS = (256, 128, 64, 64)
+TAE_SEED = 2
 # BLIP appends two words of its own to the vocabulary.
 APPENDED_WORDS = 2
 
@@ -93,6 +98,23 @@ def codec_of(vae: nn.Module, layers: VaeLayers = "diffusers", compiler: Backend 
     """Return the codec of a random VAE, with Wan 2.1's own mean, std and strides."""
     return WanCodec(
         vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers, compiler=compiler
+    )
+
+
+def fast_codec(
+    name: DecoderName, request: PlanRequest, device: torch.device, layers: VaeLayers, compiler: Backend | None
+) -> WanCodec | TaehvCodec:
+    """Return a fast decoder of random weights, as narrow against the published one as the request's VAE is."""
+    random, dtype = Random(device, TAE_SEED), DTYPES[request.vae_dtype]
+    share = request.vae_base / PUBLISHED_BASE
+    if name == "lightvae":
+        return codec_of(_random_vae(max(1, round(LIGHT_BASE * share)), dtype, random), layers, compiler)
+    first, second, third, last = (max(1, round(width * share)) for width in TAE_WIDTHS)
+    with torch.device("meta"):
+        net = Taehv(16, (first, second, third, last), (last,) * 4)
+    _fill(net, dtype, random)
+    return TaehvCodec(
+        net.eval(), latent_channels=16, kind="taew2_1", channels_last=layers in CHANNELS_LAST, compiler=compiler
     )
 
 

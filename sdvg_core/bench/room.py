@@ -24,7 +24,8 @@ def room_for(request: PlanRequest, variants: Sequence[Variant], *, side: bool) -
         overlap=any(execution.overlap for execution in executions),
         vae_layers="planes" if "planes" in layers else "diffusers",
     )
-    return replace(request, side=side, execution=most)
+    judges = [variant.judge for variant in variants if variant.judge]
+    return replace(request, side=side, execution=most, judge=judges[0] if judges else None)
 
 
 def check_room(request: PlanRequest, device: torch.device, beside: torch.device, fp8: bool) -> None:

@@ -14,15 +14,16 @@ from ..causal_wan.build import Wan, build_engine
 from ..causal_wan.modules import WanTree
 from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
-from ..decoders import WanCodec
+from ..decoders import TaehvCodec, WanCodec
 from ..devices.compiling import Backend, CompileMode, compiler_of
 from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution, VaeLayers
 from ..engine.parts import Engine, Scorer
 from ..engine.router import RouterConfig
 from ..errors import BadInput
+from ..plan.decoders import DecoderName
 from ..plan.request import PlanRequest
-from .models import Models, codec_of
+from .models import Models, codec_of, fast_codec
 from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing
 from .routes import ANCHOR_ONLY, Route
 
@@ -31,13 +32,16 @@ from .routes import ANCHOR_ONLY, Route
 class Variant:
     """One way to execute routes. Target-only gets every speed-up that the other routes get.
 
-    `schedule`: for both models. `as_published`: the authors' order of work (see `published`).
+    `schedule`: for both models. `as_published`: the authors' order of work (see `published`). `vae`: what makes the
+    video's pixels; `judge`: what decodes drafts, None for the same.
     """
 
     name: str
     schedule: str = "four-step"
     as_published: bool = False
     execution: Execution = field(default_factory=Execution)
+    vae: DecoderName = "wan"
+    judge: DecoderName | None = None
 
 
 OURS = Variant(name="ours")
@@ -50,6 +54,13 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     "compiled": {"compile": "default", "vae_layers": "channels-last"},
     "overlap": {"overlap": True},
 }
+DECODERS: Mapping[str, Mapping[str, Any]] = {
+    "judge-tae": {"judge": "tae"},
+    "judge-lightvae": {"judge": "lightvae"},
+    "tae": {"vae": "tae"},
+    "lightvae": {"vae": "lightvae"},
+}
+"""Marks that change who decodes."""
 
 
 def parse_variant(name: str, common: Execution | None = None) -> Variant:
@@ -62,14 +73,16 @@ def parse_variant(name: str, common: Execution | None = None) -> Variant:
         if name == known.name:
             return replace(known, execution=common)
     changes: dict[str, Any] = {}
+    decoders: dict[str, Any] = {}
     for mark in name.split("+"):
-        if mark not in MARKS:
+        if mark not in MARKS and mark not in DECODERS:
             raise BadInput(
                 f"there is no execution {name!r}; use {OURS.name}, {AS_PUBLISHED.name}, or one or more of "
-                f"{', '.join(MARKS)} joined by +"
+                f"{', '.join((*MARKS, *DECODERS))} joined by +"
             )
-        changes |= MARKS[mark]
-    return Variant(name=name, execution=replace(common, **changes))
+        changes |= MARKS.get(mark, {})
+        decoders |= DECODERS.get(mark, {})
+    return Variant(name=name, execution=replace(common, **changes), **decoders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -80,7 +93,8 @@ class Setup:
     models: Models
     drafter: Wan
     target: Wan
-    codec: WanCodec
+    codec: WanCodec | TaehvCodec
+    judge: WanCodec | TaehvCodec | None
     kernels: tuple[str, str]
 
     def as_dict(self) -> dict[str, Any]:
@@ -93,6 +107,8 @@ class Setup:
             "vae_layers": execution.vae_layers,
             "attention": dict(zip(("drafter", "target"), self.kernels, strict=True)),
             "overlap": execution.overlap,
+            "vae": self.variant.vae,
+            "judge": self.variant.judge,
         }
 
 
@@ -112,9 +128,14 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         return compiled_stages(compiler_of(mode))
 
     @cache
-    def codec(layers: VaeLayers, compiler: Backend | None) -> WanCodec:
+    def codec(name: DecoderName, layers: VaeLayers, compiler: Backend | None) -> WanCodec | TaehvCodec:
+        if name != "wan":
+            return fast_codec(name, request, models.side_device, layers, compiler)
         # Other layers change the VAE itself, so they get their own copy.
         return codec_of(models.vae if layers == "diffusers" else copy.deepcopy(models.vae), layers, compiler)
+
+    def decoder(name: DecoderName, execution: Execution) -> WanCodec | TaehvCodec:
+        return codec(name, execution.vae_layers, compiler_of(execution.compile))
 
     def wan(tree: WanTree, preset: Preset, variant: Variant) -> Wan:
         execution = variant.execution
@@ -134,7 +155,8 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
             models=models,
             drafter=wan(models.drafter, request.drafter_preset, variant),
             target=wan(models.target, request.target_preset, variant),
-            codec=codec(execution.vae_layers, compiler_of(execution.compile)),
+            codec=decoder(variant.vae, execution),
+            judge=decoder(variant.judge, execution) if variant.judge else None,
             kernels=(kernel(trees[0], execution.attention).name, kernel(trees[1], execution.attention).name),
         )
 
@@ -168,6 +190,7 @@ class Case:
             setup.target,
             setup.codec,
             setup.models.scorer,
+            judge=setup.judge,
             overlap=self.variant.execution.overlap,
             clock=clock,
             around_context=OnceABlock if published else lambda policy: policy,

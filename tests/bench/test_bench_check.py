@@ -70,7 +70,7 @@ def test_the_compiled_execution_makes_the_same_video_from_the_command_on(capsys,
     found = json.loads(capsys.readouterr().out)
     assert found["conditions"]["executions"]["compiled"] == {
         **{"schedule": "four-step", "as_published": False, "compile": "default", "vae_layers": "channels-last"},
-        **{"attention": {"drafter": "sdpa", "target": "sdpa"}, "overlap": False},
+        **{"attention": {"drafter": "sdpa", "target": "sdpa"}, "overlap": False, "vae": "wan", "judge": None},
     }
     assert [entry["ratio_to_target_only"] is not None for entry in found["cases"]] == [True, True]
     torch._dynamo.reset()

@@ -62,7 +62,7 @@ def test_the_json_line_is_complete(printed):
     assert names == ours + [(name, "as-published") for name in usual if name not in ("bail-out", "first=2+2")]
     assert set(printed["conditions"]) == CONDITIONS
     assert set(printed["conditions"]["executions"]["ours"]) == {
-        "schedule", "as_published", "attention", "compile", "overlap", "vae_layers",
+        "schedule", "as_published", "attention", "compile", "overlap", "vae_layers", "vae", "judge",
     }  # fmt: skip
     for entry in printed["cases"]:
         assert set(entry) == CASE_KEYS

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from bench_parts import case, tiny_bench, tiny_models
-from tiny import make_engine, run
+from tiny import EchoCodec, make_engine, run
 
 from sdvg_core.bench.gauges import metered
 from sdvg_core.bench.measure import Bench, one_of_each, rounds
@@ -63,6 +65,46 @@ def test_rounds_are_interleaved_and_an_execution_is_made_ready_just_before_its_f
     )
     list(rounds(bench, [*ours, *published], 3, lambda asked: done.append(asked.variant.name)))
     assert done == ["ours", *ours, "as-published", *published, *[*ours, *published] * 2]
+
+
+@pytest.mark.parametrize("name", ["judge-tae", "judge-lightvae", "judge-tae+overlap"])
+def test_with_a_judge_a_video_counts_until_its_last_pixel_is_decoded(name, monkeypatch):
+    """Every block is decoded once for the video, in target-only too, and a rejected draft by the judge alone."""
+    variant = parse_variant(name)
+    bench, decoded = tiny_bench(variant), []
+    full, judge = bench.setups[name].codec, bench.setups[name].judge
+
+    def watched(codec, of):
+        decode = codec.decode
+        monkeypatch.setattr(
+            codec, "decode", lambda z, state=None: decoded.append((of, z.shape[2])) or decode(z, state)
+        )
+
+    watched(full, "full")
+    watched(judge, "judge")
+    for route, by_judge in (("target-only", 4), ("r=1", 5)):
+        decoded.clear()
+        sample = bench.measure(case(route, variant, 4))
+        assert decoded.count(("full", 1)) == 12
+        assert decoded.count(("judge", 3)) == by_judge
+        assert sample.video >= sample.arrivals[-1]
+        assert sample.pixel_frames == 45
+
+
+@pytest.mark.parametrize("name", ["tae", "lightvae", "tae+overlap"])
+def test_a_fast_decoder_may_decode_everything(name):
+    variant = parse_variant(name)
+    bench = tiny_bench(variant)
+    assert bench.setups[name].judge is None
+    assert bench.setups[name].as_dict()["vae"] == name.partition("+")[0]
+    assert bench.measure(case("r=1", variant, 4)).pixel_frames == 45
+
+
+def test_memory_of_the_video_s_decoding_is_gauged_apart_from_the_judge_s():
+    engine, peaks = make_engine(), {}
+    for one in run(metered(replace(engine, judge=EchoCodec()), Rising(), peaks), case("r=2").router):
+        assert one.frames.shape[1] in (9, 12)
+    assert set(peaks) == {"draft", "decode", "score", "target", "deliver"}
 
 
 class Rising:
