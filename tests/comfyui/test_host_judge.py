@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from typing import Any
 
+import comfy.model_management as management
 import comfy.sd
 import pytest
 import torch
+from comfy.latent_formats import Wan21
 from comfy.taesd.taehv import TAEHV
 from host_run import Parts, load_parts, make_job
 from host_tiny import generator_of, load_vae
+from PIL import Image
+from sdvg_pack.nodes.host.live import small
+from sdvg_pack.nodes.host.memory import memory_of
+from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.vae import check_decoders, codec_of
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.errors import BadInput
+from torchvision.transforms.functional import pil_to_tensor
 
 pytestmark = pytest.mark.comfyui
 
@@ -47,13 +56,12 @@ def made(parts: Parts, **changes: Any) -> tuple[torch.Tensor, torch.Tensor, Any]
 
 @pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlap"])
 def test_a_judge_changes_no_pixel_of_a_route(parts: Parts, tae: comfy.sd.VAE, overlap: bool) -> None:
-    from sdvg_pack.sdvg_core.devices.execution import Execution
-
     frames, latents, before = made(parts)
-    judged, same, report = made(parts, judge_vae=tae, tae_kind="taew2_1", execution=Execution(overlap=overlap))
+    judged, same, report = made(parts, judge_vae=tae, tae_kind="taew2_1", overlap=overlap)
     assert torch.equal(same, latents)
     assert torch.equal(judged, frames)
     assert report.settings["judge"]["tae_kind"] == "taew2_1"
+    assert report.settings["overlap"] == overlap
     assert before.settings["judge"] is None
     scores = [
         [block.decision.frame_scores for block in r.blocks if block.decision.scored] for r in (before, report)
@@ -118,6 +126,46 @@ def test_another_judge_scores_again_and_the_models_blocks_are_taken_up(parts: Pa
     assert not any(block.reused for block in scored), "its scores are new"
     assert all(block.draft and block.draft.denoising_passes == 0 for block in scored), "its drafts are not"
     assert first.blocks[1].decision.frame_scores != judged.blocks[1].decision.frame_scores
+
+
+def test_the_strip_shows_what_the_judge_saw(parts: Parts, tae: comfy.sd.VAE) -> None:
+    _, _, _, live = run_job(make_job(parts, script=ROUTE, judge_vae=tae, tae_kind="taew2_1", node_id="7"))
+    frames, latents, _ = made(parts)
+    seen, _ = codec_of(tae, "taew2_1").decode(Wan21().process_in(latents)[:, :, :3])
+    shown = pil_to_tensor(Image.open(io.BytesIO(live.sprites[1]))).float() / 255
+    by_judge, by_vae = (torch.cat(tuple(small(of)), dim=2) for of in (seen[0], frames[:9].movedim(-1, 1)))
+    assert float((shown - by_judge).abs().mean()) < 0.1 * float((shown - by_vae).abs().mean())
+
+
+def test_memory_is_asked_for_once_and_for_both_decoders(parts: Parts, tae: comfy.sd.VAE) -> None:
+    presets = {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")}
+    plain, judged = (
+        memory_of(make_job(parts, **more), presets) for more in ({}, {"judge_vae": tae, "tae_kind": "taew2_1"})
+    )
+    assert [weights.name for weights in judged.weights][:3] == ["scorer", "vae", "judge"]
+    assert tae.patcher in judged.patchers
+    (before,), (needs,) = plain.needs.values(), judged.needs.values()
+    assert {"vae state", "judge state"} <= needs.parts.keys()
+    assert "judge state" not in before.parts
+
+
+def test_an_interrupt_while_the_video_is_decoded_loses_no_block(
+    parts: Parts, tae: comfy.sd.VAE, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"judge_vae": tae, "tae_kind": "taew2_1", "reuse_bytes": 1 << 30, "seed": 77}
+    honest = NodeProgress.delivering
+
+    def interrupted(self: NodeProgress, blocks_left: int) -> None:
+        management.interrupt_current_processing(True)
+        honest(self, blocks_left)
+
+    monkeypatch.setattr(NodeProgress, "delivering", interrupted)
+    with pytest.raises(management.InterruptProcessingException):
+        made(parts, **asked)
+    monkeypatch.undo()
+    frames, _, report = made(parts, **asked)
+    assert all(block.reused for block in report.blocks)
+    assert torch.equal(frames, made(parts, seed=77)[0])
 
 
 def test_saved_workflows_without_the_new_inputs_still_run() -> None:
