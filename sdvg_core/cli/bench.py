@@ -1,7 +1,7 @@
 """Time every route with randomly initialised models. Downloads nothing and writes nothing.
 
 Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Proportional scale runs
-models in their proportions on any machine, in about five minutes on two cores: what the order of work is worth, not
+models in their proportions on any machine, in eight minutes of one core: what the order of work is worth, not
 how fast a GPU is. Tiny scale runs in seconds, to check that the numbers are complete, not that they are fast.
 """
 
