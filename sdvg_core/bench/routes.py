@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..engine.router import Policy, RouterConfig
@@ -64,11 +65,9 @@ class Route:
         )
 
 
-def default_routes(blocks: int) -> tuple[Route, ...]:
-    """Return the usual routes that are possible in a clip of this many blocks."""
-    return tuple(
-        parse_route(name, blocks) for name in DEFAULT if not name.startswith("r=") or int(name[2:]) < blocks
-    )
+def default_routes(blocks: int, names: Sequence[str] = DEFAULT) -> tuple[Route, ...]:
+    """Return those of the usual routes that are possible in a clip of this many blocks."""
+    return tuple(parse_route(name, blocks) for name in names if not name.startswith("r=") or int(name[2:]) < blocks)
 
 
 def parse_route(name: str, blocks: int) -> Route:

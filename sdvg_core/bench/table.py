@@ -12,6 +12,7 @@ COLUMNS = (
     ("route", 12),
     ("execution", 14),
     ("s/video", 9),
+    ("spread", 8),
     ("x target", 9),
     ("limit", 7),
     ("share", 7),
@@ -75,6 +76,7 @@ def _cells(case: Mapping[str, Any]) -> dict[str, str]:
         "route": case["route"],
         "execution": case["execution"],
         "s/video": _number(seconds["video"], 3),
+        "spread": _spread(case["videos"], seconds["video"]),
         "x target": _number(case["ratio_to_target_only"], 2),
         "limit": _number(case["limit"], 2),
         "share": _percent(case["share_of_limit"]),
@@ -100,6 +102,11 @@ def _number(value: float | None, decimals: int) -> str:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{100 * value:.0f} %"
+
+
+def _spread(videos: Sequence[float], median: float) -> str:
+    """Return how far the slowest and the fastest video are apart, in percent of the median."""
+    return _percent((max(videos) - min(videos)) / median if len(videos) > 1 else None)
 
 
 def _routes(cases: Sequence[Mapping[str, Any]]) -> list[str]:

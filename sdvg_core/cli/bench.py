@@ -1,7 +1,8 @@
 """Time every route with randomly initialised models. Downloads nothing and writes nothing.
 
-Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Tiny scale runs the
-same in seconds on any machine, to check that the numbers are complete, not that they are fast.
+Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Proportional scale runs
+models in their proportions on any machine, in eight minutes of one core: what the order of work is worth, not
+how fast a GPU is. Tiny scale runs in seconds, to check that the numbers are complete, not that they are fast.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="ROUTE",
         help="target-only, draft-only, anchor-only, bail-out, r=N: N rejected blocks, first=M or first=M+K: M "
-        "blocks by the target, K steps of each but the first handed over (default: the usual ones)",
+        "blocks by the target, K steps of each but the first handed over (default: the scale's)",
     )
     parser.add_argument(
         "--executions",
         nargs="+",
         metavar="EXECUTION",
-        default=list(USUAL),
         help="ours; as-published, the authors' order of work; or options that make ours faster: "
-        f"{', '.join(MARKS)}, also joined by + (default: {' '.join(USUAL)})",
+        f"{', '.join(MARKS)}, also joined by + (default: {' '.join(USUAL)}; the "
+        "proportional scale has planes in place of ours)",
     )
     parser.add_argument(
         "--check",
@@ -66,12 +67,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
     parser.add_argument("--blocks", type=int, default=9, help="blocks of a video (default 9)")
-    parser.add_argument("--size", metavar="WxH", help="in pixels (default 832x480; 32x16 at tiny scale)")
-    parser.add_argument("--device", help="cuda, cuda:1 ... (default cuda; cpu at tiny scale)")
+    parser.add_argument("--size", metavar="WxH", help="in pixels (default 832x480, or the small scale's own)")
+    parser.add_argument("--device", help="cuda, cuda:1 ... (default cuda; cpu at small scales)")
     parser.add_argument("--side-device", help="for VAE and scorer, in every execution (default: --device)")
     names = list(DTYPES)
-    parser.add_argument("--dtype", choices=names, help="of the transformers (default bfloat16; float32 when tiny)")
-    parser.add_argument("--vae-dtype", choices=names, help="default float16; float32 when tiny")
+    parser.add_argument(
+        "--dtype", choices=names, help="of the transformers (default bfloat16; small scales float32)"
+    )
+    parser.add_argument("--vae-dtype", choices=names, help="default float16; small scales float32")
     parser.add_argument("--reward-dtype", choices=names, help="default float32")
     parser.add_argument(
         "--attention", choices=get_args(Attention), default=AUTO, help="attention kernel, in every execution"
@@ -89,7 +92,8 @@ def run(options: argparse.Namespace) -> int:
         raise BadInput(f"--repeats must be at least 1, but is {options.repeats}; ask for 1 or more")
     scale = SCALES[options.scale]
     request = _request(options, scale.request)
-    routes, variants = _routes(options, request.blocks), _variants(options, request)
+    routes = _routes(options, scale, request.blocks)
+    variants = _variants(options.executions or scale.executions, request)
     device = _device(options.device or scale.device, scale)
     beside = _device(options.side_device, scale) if options.side_device else device
     for model in (request.drafter, request.target):
@@ -214,8 +218,8 @@ def _open(
     return models, bench
 
 
-def _variants(options: argparse.Namespace, request: PlanRequest) -> tuple[Variant, ...]:
-    return tuple(parse_variant(name, request.execution) for name in dict.fromkeys(options.executions))
+def _variants(names: Sequence[str], request: PlanRequest) -> tuple[Variant, ...]:
+    return tuple(parse_variant(name, request.execution) for name in dict.fromkeys(names))
 
 
 def say(text: str) -> None:
@@ -242,9 +246,9 @@ def parse_size(text: str) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def _routes(options: argparse.Namespace, blocks: int) -> tuple[Route, ...]:
+def _routes(options: argparse.Namespace, scale: Scale, blocks: int) -> tuple[Route, ...]:
     if not options.routes:
-        return default_routes(blocks)
+        return default_routes(blocks, scale.routes)
     return tuple(parse_route(name, blocks) for name in dict.fromkeys(options.routes))
 
 
@@ -252,7 +256,7 @@ def _device(name: str, scale: Scale) -> torch.device:
     if scale.device == "cuda" and not (name.startswith("cuda") and torch.cuda.is_available()):
         raise BadInput(
             f"the full-size models need a CUDA device, but got {name} and "
-            f"{'there is one' if torch.cuda.is_available() else 'this machine has none'}; bench --scale tiny runs "
-            "on any machine, and so do plan, demo, study and doctor"
+            f"{'there is one' if torch.cuda.is_available() else 'this machine has none'}; bench --scale "
+            "proportional and bench --scale tiny run on any machine, and so do plan, demo, study and doctor"
         )
     return check_device(name)
