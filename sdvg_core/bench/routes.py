@@ -67,7 +67,12 @@ class Route:
 
 def default_routes(blocks: int, names: Sequence[str] = DEFAULT) -> tuple[Route, ...]:
     """Return those of the usual routes that are possible in a clip of this many blocks."""
-    return tuple(parse_route(name, blocks) for name in names if not name.startswith("r=") or int(name[2:]) < blocks)
+    # A clip of n blocks has at most n - 1 that are rejected, and n that are the target's.
+    possible = {"r": blocks - 1, "first": blocks}
+    counts = {name: re.match(r"(r|first)=(\d+)", name) for name in names}
+    return tuple(
+        parse_route(name, blocks) for name, of in counts.items() if not of or int(of[2]) <= possible[of[1]]
+    )
 
 
 def parse_route(name: str, blocks: int) -> Route:

@@ -73,24 +73,10 @@ class TorchOps:
 
     def rotate(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
         """Rotate each adjacent pair of channels by its angle, in float32."""
-        if x.device.type == "cpu" and not torch.compiler.is_compiling():
-            return _rotate_swapped(x, *rope)
         cos, sin = rope
         even, odd = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
         return turned.flatten(-2).to(x.dtype)
-
-
-def _rotate_swapped(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotate to the same bits without gaps in memory, on which a CPU is slow; compilers take no complex numbers.
-
-    A pair times i is the pair (-odd, even), exactly. One complex product for all of it would be faster still, but
-    what is left over at the end of a row or of a thread's share has other bits there.
-    """
-    wide = x.float()
-    swapped = torch.view_as_real(torch.view_as_complex(wide.view(*x.shape[:-1], -1, 2)) * 1j).flatten(-2)
-    along, across = (table.repeat_interleave(2, dim=-1) for table in (cos, sin))
-    return (wide * along).add_(swapped.mul_(across)).to(x.dtype)
 
 
 def rope_angles(head_dim: int, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:

@@ -89,3 +89,13 @@ def test_the_authors_have_no_bail_out_and_no_first_blocks():
     assert [c.route.name for c in found if c.variant is AS_PUBLISHED] == [
         route.name for route in default_routes(NINE) if route.name not in ("bail-out", "first=2+2")
     ]
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_the_usual_routes_of_a_short_clip_are_those_that_it_has(blocks):
+    """Catches: a default that needs two blocks, asked of a clip of one."""
+    names = [route.name for route in default_routes(blocks)]
+    assert {"target-only", "draft-only", "anchor-only"} <= set(names)
+    assert ("first=2+2" in names) == (blocks >= 2)
+    assert ("r=1" in names) == (blocks >= 2)
+    assert ("r=2" in names) == (blocks >= 3)

@@ -108,25 +108,3 @@ def test_a_table_of_a_block_of_832x480_takes_2_point_4_megabytes():
     table = TorchOps(torch.bfloat16).rope(tree, 3, (3, 30, 52), torch.device("meta"))
     assert sum(part.nbytes for part in table) == 2 * 4680 * 64 * 4 == 2_396_160
     assert SIZE[0] // 2 * (SIZE[1] // 2) == GRID[1] * GRID[2], "the grid of these tests is that of tiny blocks"
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("heads, width", [(1, 128), (3, 6), (2, 12), (5, 126)])
-def test_a_cpu_rotates_to_the_bits_of_other_devices(monkeypatch, heads, width, dtype):
-    """Catches: a product of complex numbers, which is rounded otherwise at the end of a row."""
-    g = torch.Generator().manual_seed(0)
-    x = torch.randn(1, 97, heads, width, generator=g).to(dtype)
-    angles = torch.rand(97, 1, width // 2, generator=g) * 600
-    ops, table = TorchOps(dtype), (angles.cos(), angles.sin())
-    here = ops.rotate(x, table)
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert torch.equal(here, ops.rotate(x, table))
-
-
-def test_a_rotation_has_the_gradient_of_turning_back():
-    x = torch.randn(1, 5, 2, 12, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    angles = torch.arange(30.0).view(5, 1, 6)
-    ops, cos, sin = TorchOps(torch.float32), angles.cos(), angles.sin()
-    ops.rotate(x, (cos, sin)).square().sum().mul(0.5).backward()
-    torch.testing.assert_close(x.grad, x.detach())  # as lengths stay
-    assert not torch.equal(ops.rotate(x, (cos, sin)), x)
