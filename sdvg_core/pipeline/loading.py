@@ -181,7 +181,7 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 
 def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
     """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one."""
-    device, side, execution = check_device(options.device), options.side, options.execution
+    device, side, execution = check_device(options.device), options.side, options.settled().execution
     codec = load_wan_vae(
         files.vae,
         device=side,

@@ -101,7 +101,7 @@ class Plan:
             "overlap": request.execution.overlap,
             "side_device": request.side,
             "compile": request.execution.compile,
-            "vae_layers": request.execution.vae_layers,
+            "vae_layers": request.vae_layers,
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "everything_stays": self.setting.stays,

@@ -27,11 +27,10 @@ STATE_VALUES_PER_BASE, STATE_VALUES_MORE = 24.625, 0.5
 DECODE: Mapping[VaeLayers, tuple[int, int]] = {
     "diffusers": (2330, 783),
     "channels-last": (2330, 783),
-    "lean": (3494, 0),
-    "planes": (3482, 0),
+    "planes": (2137, 0),
 }
 # The same while a frame is encoded.
-ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "channels-last": 974, "lean": 1259, "planes": 1350}
+ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "channels-last": 974, "planes": 867}
 PUBLISHED_BASE = 96
 # Alive at once in a pass, in model widths per token: in attention, and in the feed-forward besides its inner layer
 # and that layer's activation.
@@ -140,11 +139,11 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     if fp8:  # one weight at a time is cast up
         config = request.target
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
-    encode = int(ENCODE_VALUES[request.execution.vae_layers] * scale * request.pixels) * vae
+    encode = int(ENCODE_VALUES[request.vae_layers] * scale * request.pixels) * vae
     for name, (_, preset) in request.models.items():
         if preset.policy == "recompute":  # the window's first frame is encoded when the cache already exists
             passes[name] = max(passes[name], encode)
-    values, whatever = DECODE[request.execution.vae_layers]
+    values, whatever = DECODE[request.vae_layers]
     frames = 4 * request.block_frames
     patches = (request.reward.image_size // request.reward.patch_size) ** 2 + 1
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
