@@ -24,7 +24,7 @@ from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, FOLDER, NAMES
 from sdvg_core.pocket.world import SIZE
 
-REFERENCE = ("--device", "cpu", "--vae-layers", "lean")
+REFERENCE = ("--device", "cpu")
 # What each one changes besides the device, as options of `generate`.
 VARIANTS = {
     "plain": (),

@@ -19,7 +19,7 @@ import torch
 from sdvg_core.decoders import load_wan_vae
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.trained_set import pocket_options, trained_set
+from sdvg_core.pocket.trained_set import trained_set
 from sdvg_core.pocket.world import held_out_prompts, render
 
 from .common import WORK
@@ -28,7 +28,7 @@ from .make_latents import FRAMES
 
 def reconstruction(prompts: int) -> dict[str, float]:
     """Return how well whole held-out clips come back from the VAE, in decibels by the oracle."""
-    codec = load_wan_vae(trained_set().vae, layers=pocket_options().execution.vae_layers)
+    codec = load_wan_vae(trained_set().vae, layers="auto")
     found = []
     for prompt in held_out_prompts(prompts, seed=0):
         scene = parse(prompt)

@@ -27,7 +27,7 @@ from diffusers import AutoencoderKLWan
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanResidualBlock
 from torch import Tensor, nn
 
-from sdvg_core.decoders.wan_vae_lean import make_lean
+from sdvg_core.decoders.wan_vae_planes import make_planar
 from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
 from sdvg_core.pocket.world import SIZE, draw_scene, render_with_mask
 
@@ -49,7 +49,7 @@ def build() -> Any:
         if isinstance(module, WanResidualBlock):
             forget_earlier_frames(module)
             module.forward = MethodType(_frame_by_frame, module)
-    make_lean(vae)
+    make_planar(vae)
     return vae
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from ..devices.execution import AUTO
 from ..errors import BadInput
 from ..plan import PlanRequest, plan, plan_text
 from ..plan.setting import Setting, Sizes, most, split_parts, step_parts
@@ -18,11 +19,10 @@ from .variants import Variant
 def room_for(request: PlanRequest, variants: Sequence[Variant], *, side: bool) -> PlanRequest:
     """Return the run that must fit: one that does everything any variant does."""
     executions = [variant.execution for variant in variants]
-    layers = {execution.vae_layers for execution in executions}
     most = replace(
         request.execution,
         overlap=any(execution.overlap for execution in executions),
-        vae_layers="planes" if "planes" in layers else "diffusers",
+        vae_layers="planes" if all(execution.vae_layers == "planes" for execution in executions) else AUTO,
     )
     judges = [variant.judge for variant in variants if variant.judge]
     return replace(request, side=side, execution=most, judge=judges[0] if judges else None)

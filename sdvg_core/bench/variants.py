@@ -49,6 +49,7 @@ AS_PUBLISHED = Variant(name="as-published", schedule="reference5", as_published=
 USUAL = (OURS.name, AS_PUBLISHED.name)
 # Options that can be added to ours. If two set the same thing, the later one counts.
 MARKS: Mapping[str, Mapping[str, Any]] = {
+    "diffusers": {"vae_layers": "diffusers"},
     "channels-last": {"vae_layers": "channels-last"},
     "planes": {"vae_layers": "planes"},
     "compiled": {"compile": "default", "vae_layers": "channels-last"},
@@ -149,9 +150,9 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         )
 
     def setup(variant: Variant) -> Setup:
-        execution, trees = variant.execution, (models.drafter, models.target)
+        execution, trees = variant.execution.on(models.side_device), (models.drafter, models.target)
         return Setup(
-            variant=variant,
+            variant=replace(variant, execution=execution),
             models=models,
             drafter=wan(models.drafter, request.drafter_preset, variant),
             target=wan(models.target, request.target_preset, variant),

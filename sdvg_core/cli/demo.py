@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     meant = pocket_options()
     ((folder, report),) = make_videos(
         trained_set(),
-        replace(meant, execution=execution(options, meant.execution.vae_layers)),
+        replace(meant, execution=execution(options)),
         request,
         (one_prompt(scene.text),),
         options.output,

@@ -17,7 +17,7 @@ from ..causal_wan.config import PUBLISHED
 from ..causal_wan.presets import PRESETS, get_preset
 from ..devices.compiling import CompileMode
 from ..devices.dtypes import DTYPES
-from ..devices.execution import Execution, KvDtype, VaeLayers
+from ..devices.execution import AUTO, Execution, KvDtype, VaeLayers
 from ..engine.router import RouterConfig
 from ..engine.router_presets import ROUTER_PRESETS
 from ..errors import BadInput
@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--judge-vae", choices=JUDGES, help="a fast decoder for drafts, as in generate (default: the same)"
     )
     models.add_argument("--vae-dtype", choices=list(DTYPES), default="float16")
-    models.add_argument("--vae-layers", choices=get_args(VaeLayers), default="diffusers")
+    models.add_argument("--vae-layers", choices=get_args(VaeLayers), default=AUTO, help="as in generate")
     models.add_argument("--reward-dtype", choices=list(DTYPES), default="float32")
     models.add_argument("--compile", choices=get_args(CompileMode), default="off", help="as in generate")
     models.add_argument("--overlap", action="store_true", help="as in generate")

@@ -16,17 +16,19 @@ from torch import Tensor, nn
 
 from ..checkpoints.weights import WeightFile, check_complete, check_finite_weights, open_weights
 from ..devices.compiling import Backend, compiled, own_copy
-from ..devices.execution import VaeLayers
+from ..devices.execution import VaeLayers, vae_layers_on
 from ..errors import BadInput
 from .clips import check_frames, check_latents
 from .wan_vae_channels_last import make_channels_last
-from .wan_vae_lean import make_lean
 from .wan_vae_planes import make_planar
 from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, with_diffusers_names
+from .wan_vae_stream import decode_frame as decode_planes
+from .wan_vae_stream import encode_frames as encode_planes
 
 # One entry per causal convolution: the last two frames of its input. The layers replace entries and never write
 # into the tensors, so a shallow copy is a complete snapshot, and a rejected draft costs no copy of the state.
 DecodeState = tuple[Any, ...]
+Step = Callable[[Any, Tensor, list[Any]], Tensor]
 
 
 class WanCodec:
@@ -52,11 +54,15 @@ class WanCodec:
         self.latent_channels = len(mean)
         self.temporal_stride = temporal_stride
         self.spatial_stride = spatial_stride
-        self._vae: Any = _arranged(vae, layers)
-        self._format = torch.channels_last_3d if layers in ("channels-last", "planes") else torch.contiguous_format
-        self._decode_frame = _compiled(self._format, compiler) if compiler else _decode_frame
         weight = next(vae.parameters())
         self.device, self.dtype = weight.device, weight.dtype
+        layers = vae_layers_on(self.device, layers)
+        self._vae: Any = _arranged(vae, layers)
+        self._format = torch.channels_last_3d if layers in ("channels-last", "planes") else torch.contiguous_format
+        planes = layers == "planes"
+        decode_frame = decode_planes if planes else _decode_frame
+        self._encode_frames = encode_planes if planes else _encode_frames
+        self._decode_frame = _compiled(decode_frame, self._format, compiler) if compiler else decode_frame
         self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
         self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1, 1)
 
@@ -92,7 +98,7 @@ class WanCodec:
         cache = _empty_cache(self._vae.encoder)
         later = range(1, video.shape[2], self.temporal_stride)
         pieces = [video[:, :, :1], *(video[:, :, first : first + self.temporal_stride] for first in later)]
-        moments = [self._vae.encoder(piece, feat_cache=cache, feat_idx=[0]) for piece in pieces]
+        moments = [self._encode_frames(self._vae, piece, cache) for piece in pieces]
         mean: Tensor = self._vae.quant_conv(torch.cat(moments, dim=2)).chunk(2, dim=1)[0]
         return (mean.float() - self._mean) / self._std
 
@@ -103,15 +109,21 @@ def _decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
     return video
 
 
-def _compiled(memory_format: torch.memory_format, compiler: Backend) -> Callable[[Any, Tensor, list[Any]], Tensor]:
-    fast = compiled(own_copy(_decode_frame), compiler)
+def _encode_frames(vae: Any, video: Tensor, cache: list[Any]) -> Tensor:
+    """Encode a clip's first frame or the next `temporal_stride`, and put the next state into the list."""
+    moments: Tensor = vae.encoder(video, feat_cache=cache, feat_idx=[0])
+    return moments
 
-    def decode_frame(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
+
+def _compiled(decode_frame: Step, memory_format: torch.memory_format, compiler: Backend) -> Step:
+    fast = compiled(own_copy(decode_frame), compiler)
+
+    def decode_in_order(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
         video = fast(vae, z, cache)
         cache[:] = [_on_its_own(entry, memory_format) for entry in cache]
         return video
 
-    return decode_frame
+    return decode_in_order
 
 
 def _on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:
@@ -126,9 +138,7 @@ def _on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:
 
 
 def _arranged(vae: nn.Module, layers: VaeLayers) -> nn.Module:
-    if layers == "lean":
-        make_lean(vae)
-    elif layers == "channels-last":
+    if layers == "channels-last":
         make_channels_last(vae)
     elif layers == "planes":
         make_planar(vae)
@@ -150,8 +160,7 @@ def load_wan_vae(
 ) -> WanCodec:
     """Load the Wan 2.1 VAE from a file or a diffusers folder, with the original release's names or diffusers'.
 
-    `layers`: `lean` adds in another order, several times as fast for a miniature VAE on a CPU; `channels-last` and
-    `planes` are for half precision on a GPU. `compiler`: see `WanCodec`.
+    `layers`, `compiler`: see `WanCodec`. Layers other than diffusers' own add in another order.
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
     file, sizes, vae = open_wan_vae(path)

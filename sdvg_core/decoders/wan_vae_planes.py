@@ -1,4 +1,4 @@
-"""The Wan VAE's layers as 2-D layers with channels last: the form that suits tensor cores in half precision.
+"""The Wan VAE's layers as 2-D layers with channels last: the form that CPUs and tensor cores are fast in.
 
 A causal 3-D convolution equals a 2-D one over planes that stack the channels of a frame and of the frames before
 it. The products are the same but are added in another order, so pixels differ from diffusers' own layers by
@@ -21,40 +21,64 @@ TINY = 1e-24
 SQUARES_WIDE = hasattr(torch.ops.aten, "_fused_rms_norm")
 
 
-def planar_conv(x: Tensor, weight: Tensor, bias: Tensor | None, padding: tuple[int, int] = (0, 0)) -> Tensor:
-    """Convolve `b c t h w` by `o c k h w`: each frame and the k - 1 before it as the channels of one plane.
-
-    `padding`: zeros above and below, left and right.
-    """
-    depth = weight.shape[2]
-    frames = x.shape[2] - depth + 1
-    stacked = torch.cat([x[:, :, k : k + frames] for k in range(depth)], dim=1)
-    planes = F.conv2d(
-        stacked.transpose(1, 2).flatten(0, 1), weight.transpose(1, 2).flatten(1, 2), bias, padding=padding
-    )
-    clips: Tensor = planes.unflatten(0, (len(x), frames)).transpose(1, 2)
-    return clips
-
-
 class PlanarConv(nn.Conv3d):
-    """Replaces one of diffusers' causal convolutions with stride 1, and uses its weights."""
+    """Replaces one of diffusers' causal convolutions with stride 1, and uses its weights.
+
+    `before`: the number of earlier frames that a frame's result depends on.
+    """
 
     def __init__(self, conv: Any) -> None:
         super().__init__(conv.in_channels, conv.out_channels, conv.kernel_size, device="meta")
         # In this order the 2-D weights are a view, with channels last.
         ordered = conv.weight.data.permute(0, 3, 4, 2, 1).contiguous().permute(0, 4, 3, 1, 2)
-        self.weight, self.bias = nn.Parameter(ordered, requires_grad=False), conv.bias
-        left, _, above, _, self._before, _ = conv._padding
+        self.weight, self.bias = nn.Parameter(ordered, requires_grad=conv.weight.requires_grad), conv.bias
+        left, _, above, _, self.before, _ = conv._padding
         self._sides = above, left
 
     def forward(self, x: Tensor, before: Tensor | None = None) -> Tensor:
         """Convolve `b c t h w` after the frames `before` it; zeros replace missing frames."""
-        given = [x] if before is None else [before, x]
-        missing = self._before - sum(part.shape[2] for part in given[:-1])
-        if missing:
-            given.insert(0, torch.zeros_like(x[:, :, :1]).expand(-1, -1, missing, -1, -1))
-        clip = torch.cat(given, dim=2) if len(given) > 1 else x
-        return planar_conv(clip, self.weight, self.bias, self._sides)
+        return self.convolve(self.stack(x, self.fill(x, before)), len(x))
+
+    def fill(self, x: Tensor, before: Tensor | None) -> Tensor:
+        """Return as many frames before `x` as a result depends on, with zeros for missing ones."""
+        have = 0 if before is None else before.shape[2]
+        if before is not None and have == self.before:
+            return before
+        missing = torch.zeros_like(x[:, :, :1]).expand(-1, -1, self.before - have, -1, -1)
+        return missing if before is None else torch.cat([missing, before], dim=2)
+
+    def stack(self, x: Tensor, before: Tensor) -> Tensor:
+        """Return planes `(b t) c h w`: the channels of each frame after those of the frames before it."""
+        if not self.before:
+            return as_frames(x)
+        batch, channels, frames, height, width = x.shape
+        planes = x.new_empty(batch, frames, height, width, self.before + 1, channels)
+        for k in range(self.before + 1):
+            # Place k is for the frame `self.before - k` steps earlier; for the first ones that is before `x`.
+            early = min(self.before - k, frames)
+            planes[:, :early, :, :, k] = before[:, :, k : k + early].movedim(1, -1)
+            planes[:, early:, :, :, k] = x[:, :, : frames - early].movedim(1, -1)
+        return as_frames(planes.flatten(4).movedim(-1, 1))
+
+    def convolve(self, planes: Tensor, batch: int) -> Tensor:
+        """Convolve such planes into `b c t h w`."""
+        weight = self.weight.transpose(1, 2).flatten(1, 2)
+        return as_clip(F.conv2d(planes, weight, self.bias, padding=self._sides), batch)
+
+
+# By way of the order in memory: convolutions go by the strides, even those of axes of length 1.
+
+
+def as_frames(clip: Tensor) -> Tensor:
+    """Return `b c t h w` as `(b t) c h w`, channels last."""
+    frames: Tensor = clip.movedim(1, -1).contiguous().flatten(0, 1).movedim(-1, 1)
+    return frames
+
+
+def as_clip(frames: Tensor, batch: int) -> Tensor:
+    """Return `(b t) c h w` as `b c t h w`, channels last."""
+    clip: Tensor = frames.movedim(1, -1).contiguous().unflatten(0, (batch, -1)).movedim(-1, 1)
+    return clip
 
 
 class PlanarNorm(nn.Module):

@@ -47,7 +47,7 @@ def identify(
 
 def _arithmetic(load: LoadOptions) -> dict[str, Any]:
     """Return every execution setting that changes bits of the output; overlap changes none."""
-    settings = asdict(load)
+    settings = asdict(load.settled())
     execution: dict[str, Any] = settings.pop("execution")
     del execution["overlap"]
     return settings | execution

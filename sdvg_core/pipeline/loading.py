@@ -222,6 +222,7 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 
 def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
     """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one."""
+    options = options.settled()
     device, side, execution = check_device(options.device), options.side, options.execution
     codec = _load_vae(files.vae, options)
     judge = _load_vae(files.judge_vae, options) if files.judge_vae else None

@@ -68,3 +68,7 @@ class LoadOptions:
     def side(self) -> torch.device:
         """The device of text encoder, VAE and scorer."""
         return check_device(self.side_device or self.device)
+
+    def settled(self) -> LoadOptions:
+        """Return it with the layers named that the VAE gets."""
+        return replace(self, execution=self.execution.on(self.side))

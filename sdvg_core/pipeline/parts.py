@@ -18,7 +18,7 @@ def identify_parts(
     files: ModelFiles, load: LoadOptions, drafter: Preset | None, target: Preset | None
 ) -> Identities:
     """Return what the results of each part depend on: its file, its settings, and the device's arithmetic."""
-    execution = load.execution
+    execution = load.settled().execution
     here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
 
     def model(path: Path | None, preset: Preset | None) -> str:

@@ -105,7 +105,7 @@ class Plan:
             "compile": request.execution.compile,
             "vae": request.vae,
             "judge": request.judge,
-            "vae_layers": request.execution.vae_layers,
+            "vae_layers": request.vae_layers,
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "everything_stays": self.setting.stays,

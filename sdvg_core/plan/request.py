@@ -6,11 +6,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
+
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
 from ..causal_wan.schedule import get_schedule
 from ..devices.dtypes import DTYPES
-from ..devices.execution import Execution
+from ..devices.execution import Execution, VaeLayers
 from ..engine.router import RouterConfig
 from ..engine.size import check_size
 from ..engine.spans import MOST_BLOCKS
@@ -90,6 +92,11 @@ class PlanRequest:
                 f"the presets must have one block size, but drafter and target make blocks of "
                 f"{self.drafter_preset.block_frames} and {self.target_preset.block_frames}; choose others"
             )
+
+    @property
+    def vae_layers(self) -> VaeLayers:
+        """The layers that the VAE gets; a plan is for a GPU."""
+        return self.execution.on(torch.device("cuda")).vae_layers
 
     @property
     def block_frames(self) -> int:

@@ -114,7 +114,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     With a judge, decoding is the judge's, and delivering the VAE's.
     """
     tokens, itemsize = frame_tokens(request.width, request.height), request.itemsize("dtype")
-    vae, layers = request.itemsize("vae_dtype"), request.execution.vae_layers
+    vae, layers = request.itemsize("vae_dtype"), request.vae_layers
     passes = {
         name: pass_bytes(
             config, preset.block_frames, tokens, itemsize, read=kv_frames(preset) if request.execution.kv_fp8 else 0

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
-from ..devices.execution import Execution
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 
@@ -47,7 +46,6 @@ def pocket_options() -> LoadOptions:
         target=ModelOptions(preset="krea-14b"),
         dtype="float32",
         text_dtype="float32",
-        execution=Execution(vae_layers="lean"),
     )
 
 

@@ -28,7 +28,6 @@ def pocket_models(load: LoadOptions) -> tuple[ModelFiles, LoadOptions]:
         target=meant.target,
         dtype=meant.dtype,
         text_dtype=meant.text_dtype,
-        execution=replace(load.execution, vae_layers=meant.execution.vae_layers),
     )
 
 
@@ -38,7 +37,7 @@ def common_settings(options: WorkerOptions) -> dict[str, Any]:
     roles += ["judge_vae"] if options.files.judge_vae else []
     return {
         "models": {role: named(getattr(options.files, role)) for role in roles},
-        "loading": asdict(options.load),
+        "loading": asdict(options.load.settled()),
         "blocks": options.blocks,
         "size": [options.width, options.height],
         "oracle": options.pocket,

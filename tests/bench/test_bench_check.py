@@ -37,7 +37,7 @@ def test_without_two_scores_there_is_nothing_to_decide():
     assert (found["tau"], found["decided_otherwise"], found["scores"]) == (None, [], 8.0)
 
 
-@pytest.mark.parametrize("other", [CHANNELS_LAST, parse_variant("planes")], ids=lambda other: other.name)
+@pytest.mark.parametrize("other", [CHANNELS_LAST, parse_variant("diffusers")], ids=lambda other: other.name)
 def test_every_execution_starts_from_the_same_noise(other):
     bench = tiny_bench(OURS, other)
     plain, fast = (video_of(bench, case("r=2", execution, 4)) for execution in (OURS, other))

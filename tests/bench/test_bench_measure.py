@@ -182,10 +182,10 @@ def test_warming_up_drafts_the_first_block_too(monkeypatch):
 
 def test_what_executions_have_alike_is_made_once():
     """Catches a VAE, or compiled code, for every execution anew."""
-    names = ["ours", "overlap", "planes", "planes+overlap", "compiled", "compiled+overlap"]
-    ours, overlap, planes, both, compiled, ahead = tiny_bench(*map(parse_variant, names)).setups.values()
-    assert ours.codec is overlap.codec is not planes.codec
-    assert planes.codec is both.codec is not compiled.codec
+    names = ["ours", "overlap", "diffusers", "diffusers+overlap", "compiled", "compiled+overlap"]
+    ours, overlap, diffusers, both, compiled, ahead = tiny_bench(*map(parse_variant, names)).setups.values()
+    assert ours.codec is overlap.codec is not diffusers.codec
+    assert diffusers.codec is both.codec is not compiled.codec
     assert compiled.codec is ahead.codec
     assert compiled.target.stages is ahead.target.stages is not ours.target.stages
     assert compiled.target.stages is not compiled.drafter.stages

@@ -51,11 +51,12 @@ def test_two_devices_are_each_asked_for_their_own_part(capsys, monkeypatch):
 
 
 def test_room_is_looked_for_for_all_that_any_execution_does():
-    """Catches what working ahead and wider layers of the VAE need, left out."""
+    """Catches what working ahead and the widest of the VAE's layers need, left out."""
     executions = [parse_variant(name) for name in ("ours", "compiled", "planes+overlap")]
     found = room_for(PlanRequest(), executions, side=True)
-    assert (found.execution.vae_layers, found.execution.overlap, found.side) == ("planes", True, True)
+    assert (found.vae_layers, found.execution.overlap, found.side) == ("diffusers", True, True)
     assert room_for(PlanRequest(), executions[:1], side=False) == PlanRequest()
+    assert room_for(PlanRequest(), executions[2:], side=False).vae_layers == "planes"
 
 
 @pytest.mark.parametrize(

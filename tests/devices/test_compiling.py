@@ -12,10 +12,14 @@ from sdvg_core.causal_wan import stages
 from sdvg_core.cli.options import load_options
 from sdvg_core.devices import compiling
 from sdvg_core.devices.compiling import check_compile, compiler_of
-from sdvg_core.devices.execution import Execution
+from sdvg_core.devices.execution import Execution, vae_layers_on
 from sdvg_core.errors import BadInput
+from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.loading import check_models, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
+from sdvg_core.pipeline.parts import identify_parts
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.text.prompts import one_prompt
 
 CPU = torch.device("cpu")
 
@@ -79,6 +83,19 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
     layer = ["_before", "_between", "_after"]
     assert [name for name, _ in asked] == ["_trial", "_decode_frame", *layer, *layer]
     assert {backend for _, backend in asked} == {"inductor"}
+
+
+def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(files):
+    """Catches `auto` in a report, a key or a request: what it means depends on device and version."""
+    auto, planes, plain = (options(vae_layers=name) for name in ("auto", "planes", "diffusers"))
+    loaded = load_models(files, auto, check_models(files, auto))
+    assert loaded.parts.vae["layers"] == loaded.parts.execution.vae_layers == "planes"
+    codecs = [identify_parts(files, load, None, None).codec for load in (auto, planes, plain)]
+    requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)]
+    for one, same, other in (codecs, requests):
+        assert one == same != other
+    assert vae_layers_on(torch.device("cuda"), "auto") == "diffusers"
+    assert vae_layers_on(torch.device("cuda"), "planes") == "planes"
 
 
 def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
