@@ -64,7 +64,7 @@ def render(
         journal.add(block.latents, record)
         records.append(record)
         on_block(record)
-    comment = FAST_NOTE if loaded.parts.vae["tae_kind"] else None
+    comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
     with Mp4Writer(staging.path(VIDEO), request.fps, comment) as video:
         timeline, pixels = run.nothing, InOrder(video.add)
         for again in run.replay():

@@ -45,8 +45,10 @@ def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str
         options = parser.parse_args(arguments[3:])
         assert options.json
         if command is bench:
-            request = bench._request(options, SCALES[options.scale].request)
-            measured += bool(cases(bench._routes(options, request.blocks), bench._variants(options, request)))
+            scale = SCALES[options.scale]
+            request = bench._request(options, scale.request)
+            routes = bench._routes(options, scale, request.blocks)
+            measured += bool(cases(routes, bench._variants(options.executions or scale.executions, request)))
             assert options.attention in get_args(Attention)
     assert measured == len(steps) - 2
     assert steps["same"] == ["-m", "benchmarks.same_on_gpu", "cuda", "--json"]
