@@ -13,7 +13,6 @@ from ..causal_wan.config import WanConfig
 from ..plan.request import PlanRequest
 from ..scorers.config import ImageRewardConfig
 from .routes import ANCHOR_ONLY, DEFAULT, TARGET_ONLY
-from .variants import AS_PUBLISHED, USUAL
 
 # The words the tiny scorer knows, and the tokens of a prompt.
 TINY_WORDS, TINY_TEXT = 128, 64
@@ -66,14 +65,13 @@ SMALL_REWARD = ImageRewardConfig(
 class Scale:
     """What to run. `request`: the models' sizes, dtypes and presets, and the video's size and blocks.
 
-    `routes`, `executions`: which ones, unless others are asked for.
+    `routes`: which ones, unless others are asked for.
     """
 
     name: str
     device: str
     request: PlanRequest
     routes: tuple[str, ...] = DEFAULT
-    executions: tuple[str, ...] = USUAL
 
 
 SCALES: Mapping[str, Scale] = {
@@ -95,7 +93,6 @@ SCALES: Mapping[str, Scale] = {
                 reward_dtype="float32",
             ),
             routes=(TARGET_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2"),
-            executions=("planes", AS_PUBLISHED.name),
         ),
         Scale(
             name="tiny",

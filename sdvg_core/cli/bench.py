@@ -25,7 +25,7 @@ from ..bench.room import check_room, no_room, room_for
 from ..bench.routes import Route, default_routes, parse_route
 from ..bench.scales import SCALES, Scale
 from ..bench.table import check_text, result_text
-from ..bench.variants import MARKS, OURS, USUAL, Case, Variant, cases, parse_variant, set_up
+from ..bench.variants import DECODERS, MARKS, OURS, USUAL, Case, Variant, cases, parse_variant, set_up
 from ..causal_wan.backends import choose_attention
 from ..devices.compiling import check_compile
 from ..devices.device import check_device, device_clock
@@ -55,10 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--executions",
         nargs="+",
+        default=list(USUAL),
         metavar="EXECUTION",
         help="ours; as-published, the authors' order of work; or options that make ours faster: "
-        f"{', '.join(MARKS)}, also joined by + (default: {' '.join(USUAL)}; the "
-        "proportional scale has planes in place of ours)",
+        f"{', '.join((*MARKS, *DECODERS))}, also joined by + (default: {' '.join(USUAL)})",
     )
     parser.add_argument(
         "--check",
@@ -93,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     scale = SCALES[options.scale]
     request = _request(options, scale.request)
     routes = _routes(options, scale, request.blocks)
-    variants = _variants(options.executions or scale.executions, request)
+    variants = _variants(options.executions, request)
     device = _device(options.device or scale.device, scale)
     beside = _device(options.side_device, scale) if options.side_device else device
     for model in (request.drafter, request.target):

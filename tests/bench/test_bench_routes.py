@@ -99,3 +99,9 @@ def test_the_usual_routes_of_a_short_clip_are_those_that_it_has(blocks):
     assert ("first=2+2" in names) == (blocks >= 2)
     assert ("r=1" in names) == (blocks >= 2)
     assert ("r=2" in names) == (blocks >= 3)
+
+
+def test_the_authors_order_of_work_has_the_vae_s_layers_as_released():
+    """On a CPU ours take faster ones by default, and so the comparison stays what it says."""
+    assert parse_variant("as-published").execution.vae_layers == "diffusers"
+    assert parse_variant("ours").execution.vae_layers == "auto"

@@ -59,13 +59,13 @@ def test_its_schedules_and_contexts_are_the_published_pair_s():
     assert {config.head_dim for config, _ in request.models.values()} == {128}
 
 
-def test_a_scale_brings_its_own_routes_and_executions(capsys, monkeypatch):
+def test_a_scale_brings_its_own_routes(capsys, monkeypatch):
     """A short clip leaves out what it is too short for. The models are tiny, as only the names matter here."""
     monkeypatch.setitem(SCALES, "proportional", replace(PROPORTIONAL, request=SCALES["tiny"].request))
     assert main([*ASKED, "--blocks", "2", "--repeats", "2"]) == 0
     header, *rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:10]]
     ours = ["target-only", "anchor-only", "first=2+2", "r=1"]
-    assert [row[:2] for row in rows] == [[name, "planes"] for name in ours] + [
+    assert [row[:2] for row in rows] == [[name, "ours"] for name in ours] + [
         [name, "as-published"] for name in ours if name != "first=2+2"
     ]
     assert header[:4] == ["route", "execution", "s/video", "spread"]
@@ -81,10 +81,9 @@ def test_a_block_of_its_own_models_is_made(capsys):
     assert found["cases"][0]["passes"]["target_denoising"] == 4
 
 
-def test_the_other_scales_keep_the_usual_routes_and_executions():
+def test_the_other_scales_keep_the_usual_routes():
     for name in ("full", "tiny"):
         assert SCALES[name].routes == DEFAULT
-        assert SCALES[name].executions == ("ours", "as-published")
     assert [route.name for route in default_routes(2, PROPORTIONAL.routes)] == [
         "target-only",
         "anchor-only",

@@ -48,7 +48,7 @@ def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str
             scale = SCALES[options.scale]
             request = bench._request(options, scale.request)
             routes = bench._routes(options, scale, request.blocks)
-            measured += bool(cases(routes, bench._variants(options.executions or scale.executions, request)))
+            measured += bool(cases(routes, bench._variants(options.executions, request)))
             assert options.attention in get_args(Attention)
     assert measured == len(steps) - 2
     assert steps["same"] == ["-m", "benchmarks.same_on_gpu", "cuda", "--json"]
