@@ -9,8 +9,9 @@ from comfy_api.latest import io
 from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
 from ..sdvg_core.pocket.grammar import parse
-from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_options, trained_set
+from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_judge, pocket_options, trained_set
 from .host.files import load_model
+from .host.judge import load_host_judge
 from .host.presets import attach_preset
 from .host.scorer import load_host_scorer
 from .known import known_inputs_only, node_schema
@@ -26,7 +27,7 @@ class PocketModels(io.ComfyNode):
         return node_schema(
             node_id="SDVGPocketModels",
             display_name="SDVG Pocket Models",
-            description="A tiny drafter, target, VAE and scorer, trained on a small world of moving shapes (64 x 64 pixels).",
+            description="A tiny drafter, target, VAE, judge and scorer, trained on a small world of moving shapes (64 x 64 pixels).",
             inputs=[
                 io.String.Input(
                     "prompt",
@@ -45,6 +46,7 @@ class PocketModels(io.ComfyNode):
                 io.Vae.Output(display_name="vae"),
                 RewardModel.Output(display_name="scorer"),
                 io.String.Output(display_name="prompt"),
+                io.Vae.Output(display_name="judge_vae"),
             ],
         )
 
@@ -60,4 +62,5 @@ class PocketModels(io.ComfyNode):
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
         scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
         (embedding,) = encode_prompts(files, (text,), pocket_options()).values()
-        return io.NodeOutput(drafter, target, [[embedding, {}]], vae, scorer, text)
+        judge = load_host_judge(pocket_judge())
+        return io.NodeOutput(drafter, target, [[embedding, {}]], vae, scorer, text, judge)

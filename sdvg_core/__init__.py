@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .pipeline.options import LoadOptions, ModelOptions
     from .pipeline.request import VideoRequest
     from .pipeline.videos import make_video
-    from .pocket.trained_set import pocket_options, trained_set
+    from .pocket.trained_set import pocket_judge, pocket_options, trained_set
     from .report.run_report import RunReport, read_report
 
 __version__ = "0.1.0"
@@ -31,6 +31,7 @@ _HOMES = {
     "RunReport": "report.run_report",
     "VideoRequest": "pipeline.request",
     "make_video": "pipeline.videos",
+    "pocket_judge": "pocket.trained_set",
     "pocket_options": "pocket.trained_set",
     "read_report": "report.run_report",
     "router_preset": "engine.router_presets",
@@ -46,6 +47,7 @@ __all__ = [
     "RunReport",
     "VideoRequest",
     "make_video",
+    "pocket_judge",
     "pocket_options",
     "read_report",
     "router_preset",

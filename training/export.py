@@ -1,12 +1,14 @@
 """Put the trained set into the package: 16-bit safetensors in the published layouts, and a manifest.
 
-    python -m training.export
+    python -m training.export [--judge]
 
 The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
+`--judge`: only the judge is put in, and its entry is all that changes.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import shutil
@@ -19,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
-from sdvg_core.pocket.trained_set import FOLDER, NAMES
+from sdvg_core.pocket.trained_set import FOLDER, JUDGE, JUDGE_NAME, NAMES, manifest
 from sdvg_core.text.umt5_weights import umt5_to_comfy
 
 from .common import WORK
@@ -29,6 +31,14 @@ from .train_transformer import MODELS
 
 def main() -> None:
     """Write the set and its manifest."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--judge", action="store_true", help="only the judge")
+    if options.parse_args().judge:
+        found = manifest()
+        _write_judge()
+        found["files"][JUDGE] = _described(FOLDER / JUDGE_NAME)
+        _write_manifest(found)
+        return
     FOLDER.mkdir(parents=True, exist_ok=True)
     for role in MODELS:
         save_file(_transformer(role), FOLDER / NAMES[role], _stated_sizes())
@@ -38,13 +48,24 @@ def main() -> None:
     save_file(umt5_to_comfy(_half(text["weights"]), pieces), FOLDER / NAMES["text_encoder"])
     shutil.copyfile(WORK / "reward.safetensors", FOLDER / NAMES["reward"])
     shutil.copyfile(WORK / "vocab.txt", FOLDER / NAMES["vocabulary"])
-    for path in FOLDER.iterdir():
-        path.chmod(0o644)  # safetensors writes for the owner alone
-    manifest = {"commit": _commit(), "files": {role: _described(FOLDER / name) for role, name in NAMES.items()}}
+    _write_judge()
+    names = {**NAMES, JUDGE: JUDGE_NAME}
+    made: dict[str, Any] = {"commit": _commit()}
+    made["files"] = {role: _described(FOLDER / name) for role, name in names.items()}
     metrics = WORK / "metrics.json"
     if metrics.exists():
-        manifest["metrics"] = json.loads(metrics.read_text(encoding="utf-8"))
-    (FOLDER / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+        made["metrics"] = json.loads(metrics.read_text(encoding="utf-8"))
+    _write_manifest(made)
+
+
+def _write_judge() -> None:
+    save_file(_half(_load("judge")), FOLDER / JUDGE_NAME)
+
+
+def _write_manifest(made: dict[str, Any]) -> None:
+    for path in FOLDER.iterdir():
+        path.chmod(0o644)  # safetensors writes for the owner alone
+    (FOLDER / "manifest.json").write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     total = sum(path.stat().st_size for path in FOLDER.iterdir())
     print(f"{total / 1e6:.1f} MB in {FOLDER.name}")
 

@@ -18,12 +18,13 @@ from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
 
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.arithmetic import arithmetic_on
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.keys import Identities
 from .model import compute_dtype
 from .scorer import HostScorer
-from .vae import is_tae
+from .vae import is_tae, kind_of_wire
 
 PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
 
@@ -36,7 +37,7 @@ def identify(
     decoders: Mapping[str, VAE],
     scorer: HostScorer | None,
     execution: Execution,
-    tae_kind: str,
+    tae_kind: StatedKind,
 ) -> Identities:
     """Return the identities of a run's parts.
 
@@ -78,14 +79,14 @@ def _of_model(patcher: ModelPatcher, preset: Preset, execution: Execution) -> st
     )
 
 
-def _of_decoder(vae: VAE, tae_kind: str) -> str:
+def _of_decoder(vae: VAE, tae_kind: StatedKind) -> str:
     return repr(
         (
             token(vae.first_stage_model),
             str(vae.patcher.patches_uuid),
             _options(vae.patcher),
             str(vae.vae_dtype),
-            tae_kind if is_tae(vae) else "",
+            kind_of_wire(vae, tae_kind) if is_tae(vae) else "",
             arithmetic_on(vae.device),
         )
     )

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import comfy.model_management as management
+import comfy.model_patcher
 import torch
 from comfy.model_patcher import ModelPatcher
 
@@ -26,6 +27,13 @@ class Room:
 
     total: int
     usable: int
+
+
+def patcher_of(model: torch.nn.Module, *, load_device: torch.device, offload_device: torch.device) -> ModelPatcher:
+    """Return what lets ComfyUI manage a module of ours."""
+    # Older versions have no CoreModelPatcher.
+    kind = getattr(comfy.model_patcher, "CoreModelPatcher", ModelPatcher)
+    return kind(model, load_device=load_device, offload_device=offload_device)
 
 
 def weights_of(name: str, patcher: ModelPatcher) -> Weights:

@@ -52,7 +52,7 @@ from .model import comfy_wan, compute_dtype, config_of
 from .needs import plan_request
 from .presets import file_of, preset_of
 from .progress import NodeProgress
-from .vae import ComfyCodec, check_decoders, codec_of, is_tae
+from .vae import ComfyCodec, check_decoders, codec_of, is_tae, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ HOST = "comfyui"
 
 
 def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
-    kind = job.tae_kind if is_tae(vae) else None
+    kind = kind_of_wire(vae, job.tae_kind) if is_tae(vae) else None
     return {"file": None, "dtype": _name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import comfy.model_management as mm
-import comfy.model_patcher
 import torch
 from torch import Tensor
 
 from ...sdvg_core.devices.dtypes import DTYPES
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
+from .residency import patcher_of
 
 DEFAULT, CPU = "default", "cpu"
 
@@ -47,10 +47,8 @@ def load_host_scorer(path: str | Path, *, crop: str, device: str, dtype: str) ->
     """
     scorer = load_image_reward(path, dtype=DTYPES[dtype], crop=crop)
     load_device, notes = _find_device(device)
-    # Older versions have no CoreModelPatcher.
-    patcher = getattr(comfy.model_patcher, "CoreModelPatcher", comfy.model_patcher.ModelPatcher)
-    cpu = torch.device("cpu")
-    return HostScorer(scorer, patcher(scorer.model, load_device=load_device, offload_device=cpu), notes)
+    patcher = patcher_of(scorer.model, load_device=load_device, offload_device=torch.device("cpu"))
+    return HostScorer(scorer, patcher, notes)
 
 
 def scorer_devices() -> list[str]:

@@ -16,7 +16,7 @@ from comfy.sd import VAE
 from einops import rearrange
 from torch import Tensor
 
-from ...sdvg_core.decoders import TAE_KINDS, StatedKind, TaehvCodec, taehv_from_weights
+from ...sdvg_core.decoders import TAE_KINDS, StatedKind, Taehv, TaehvCodec, taehv_from_weights
 from ...sdvg_core.decoders.vae_files import LIGHT_BASE
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
@@ -36,11 +36,16 @@ TAEHV = "taehv"
 def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
     """Raise `BadInput` unless `vae` can make the video's pixels, and `judge`, if there is one, decode drafts.
 
-    `tae_kind`: the kind of a TAEHV, as the artist states it.
+    `tae_kind`: the kind of a TAEHV that does not carry it, as the artist states it.
     """
     for found, what in ((vae, "vae"), (judge, "judge_vae")):
         if found is not None:
             _check_decoder(found, what, tae_kind)
+    if isinstance(vae.first_stage_model, Taehv) and vae.first_stage_model.encoder is None:
+        raise BadInput(
+            "vae must be able to encode, but this TAEHV is a decoder alone; wire it into judge_vae, and the VAE of Wan 2.1 "
+            "into vae"
+        )
     if judge is None:
         return
     if judge.first_stage_model is vae.first_stage_model:
@@ -54,8 +59,15 @@ def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
 
 
 def is_tae(vae: VAE) -> bool:
-    """Whether a VAE is a TAEHV."""
-    return type(vae.first_stage_model).__module__.endswith(TAEHV)
+    """Whether a VAE is a TAEHV, of ComfyUI's class or of ours."""
+    model = vae.first_stage_model
+    return isinstance(model, Taehv) or type(model).__module__.endswith(TAEHV)
+
+
+def kind_of_wire(vae: VAE, stated: StatedKind) -> StatedKind:
+    """Return the kind of a TAEHV: its own if it carries one, as those of ours do, else what the artist states."""
+    kind: StatedKind = getattr(vae, "tae_kind", stated)
+    return kind
 
 
 def planned_as(vae: VAE) -> tuple[DecoderName, int]:
@@ -73,11 +85,10 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
     """
     if not is_tae(vae):
         return ComfyCodec(vae)
-    assert tae_kind != AUTO
+    kind = kind_of_wire(vae, tae_kind)
+    assert kind != AUTO
     weights = vae.first_stage_model.state_dict()
-    return taehv_from_weights(
-        weights, kind=tae_kind, name=f"a TAEHV ({tae_kind})", device=vae.device, dtype=vae.vae_dtype
-    )
+    return taehv_from_weights(weights, kind=kind, name=f"a TAEHV ({kind})", device=vae.device, dtype=vae.vae_dtype)
 
 
 def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
@@ -87,7 +98,7 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
     if isinstance(model, WanVAE) and vae.latent_channels == LATENT_CHANNELS and _shows_rgb(model):
         return
     if is_tae(vae) and vae.latent_channels == LATENT_CHANNELS:
-        if tae_kind == AUTO:
+        if kind_of_wire(vae, tae_kind) == AUTO:
             raise BadInput(
                 f"{what} is a TAEHV, and its wire does not tell which latents it takes; set tae_kind to "
                 f"{' or '.join(TAE_KINDS)}, as the file is called"

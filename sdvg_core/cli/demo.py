@@ -17,7 +17,7 @@ from ..pipeline.request import VideoRequest
 from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
 from ..pocket.grammar import parse
-from ..pocket.trained_set import DEFAULT_PROMPT, pocket_options, trained_set
+from ..pocket.trained_set import DEFAULT_PROMPT, POCKET, judge_file, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.summary import summarise
 from ..text.prompts import one_prompt
@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--output", type=Path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--judge-vae",
+        type=Path,
+        metavar="FILE",
+        help=f"a fast decoder that decodes drafts for their scores; {POCKET} for the embedded one (default: none)",
+    )
     add_video_options(parser, size=False)
     add_router_options(parser)
     add_kernel_options(parser.add_argument_group("devices"))
@@ -61,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
     began, stopping = time.perf_counter(), Stopping()
     meant = pocket_options()
     ((folder, report),) = make_videos(
-        trained_set(),
+        replace(trained_set(), judge_vae=judge_file(options.judge_vae)),
         replace(meant, execution=execution(options)),
         request,
         (one_prompt(scene.text),),

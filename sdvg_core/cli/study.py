@@ -25,6 +25,7 @@ from ..pipeline.loading import Checked, check_models, encode_prompts
 from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
 from ..pocket.grammar import parse
+from ..pocket.trained_set import judge_file
 from ..pocket.world import held_out_prompts
 from ..study.calibrate import calibrate
 from ..study.classes import read_classes
@@ -119,7 +120,7 @@ def _add_calibration_options(parser: argparse.ArgumentParser) -> None:
         "--calibrate",
         action="store_true",
         help="instead, choose tau for a draft share or a speed-up; with --judge-vae, compare its scores of drafts "
-        "with the full VAE's, and find its tau for a --tau of the full VAE",
+        "with the full VAE's, and find its tau for a --tau of the full VAE (--judge-vae pocket: the embedded one)",
     )
     goal = group.add_mutually_exclusive_group()
     goal.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
@@ -200,7 +201,7 @@ def _job(options: argparse.Namespace) -> WorkerOptions:
         files, width, height = model_files(options), options.width or 832, options.height or 480
     else:
         files, load = pocket_models(load)
-        files = replace(files, judge_vae=options.judge_vae)
+        files = replace(files, judge_vae=judge_file(options.judge_vae))
         width, height = options.width or POCKET_SIZE, options.height or POCKET_SIZE
     external = parse_external(options.external, options.fps, options.external_timeout) if options.external else None
     return WorkerOptions(

@@ -152,6 +152,16 @@ def load_taehv(
     return _codec(file, sizes, known, torch.device(device), dtype, channels_last, compiler)
 
 
+def load_taehv_network(path: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Taehv, TaeKind]:
+    """Load a TAEHV's network alone, for a program that keeps it itself, and its kind, as digest or name tell it.
+
+    Raises `BadInput` as `load_taehv` does.
+    """
+    file, sizes = open_taehv(path)
+    kind = known_kind(file, sizes, AUTO)
+    return _network(file, sizes, torch.device("cpu"), dtype), kind
+
+
 def taehv_from_weights(
     weights: Mapping[str, Tensor],
     *,
@@ -201,14 +211,18 @@ def _codec(
     channels_last: bool,
     compiler: Backend | None,
 ) -> TaehvCodec:
-    net = sizes.build()
-    net.load_state_dict({name: file[name].detach().to(device, dtype) for name in net.state_dict()}, assign=True)
-    check_finite_weights(net, file.path.name)
     return TaehvCodec(
-        net,
+        _network(file, sizes, device, dtype),
         latent_channels=sizes.latent_channels,
         kind=kind,
         channels_last=channels_last,
         compiler=compiler,
         name=file.path.name,
     )
+
+
+def _network(file: WeightFile, sizes: TaehvSizes, device: torch.device, dtype: torch.dtype) -> Taehv:
+    net = sizes.build()
+    net.load_state_dict({name: file[name].detach().to(device, dtype) for name in net.state_dict()}, assign=True)
+    check_finite_weights(net, file.path.name)
+    return net

@@ -25,18 +25,32 @@ NAMES = {
     "reward": "PocketImageReward.safetensors",
     "vocabulary": "vocab.txt",
 }
+JUDGE, JUDGE_NAME = "judge_vae", "pocket_taew2_1.safetensors"
+"""The role and the file that a run asks for by itself."""
+
+POCKET = Path("pocket")
+"""What stands for the embedded judge where a command takes a file."""
 
 
 def trained_set() -> ModelFiles:
-    """Return where the embedded models are. Raises `BadInput` if one of them is missing or damaged."""
-    for role, known in manifest()["files"].items():
-        path = FOLDER / NAMES[role]
-        if not path.is_file() or _sha256(path) != known["sha256"]:
-            raise BadInput(
-                f"the embedded {role} must be the released file, but {path.name} is "
-                f"{'damaged' if path.is_file() else 'missing'}; install the package again"
-            )
-    return ModelFiles(**{role: FOLDER / name for role, name in NAMES.items()})
+    """Return where the embedded models are, without a judge.
+
+    Raises `BadInput` if one of them is missing or damaged.
+    """
+    return ModelFiles(**{role: _released(role, name) for role, name in NAMES.items()})
+
+
+def pocket_judge() -> Path:
+    """Return where the embedded judge is, a TAEHV for the `judge_vae` of the set.
+
+    Raises `BadInput` if it is missing or damaged.
+    """
+    return _released(JUDGE, JUDGE_NAME)
+
+
+def judge_file(asked: Path | None) -> Path | None:
+    """Return the judge that a command asks for: the embedded one for `POCKET`, else the file itself."""
+    return pocket_judge() if asked == POCKET else asked
 
 
 def pocket_options() -> LoadOptions:
@@ -58,6 +72,17 @@ def manifest() -> dict[str, Any]:
         )
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
+
+
+def _released(role: str, name: str) -> Path:
+    """Return the path of an embedded file. Raises `BadInput` unless it is the one of the manifest."""
+    path = FOLDER / name
+    if not path.is_file() or _sha256(path) != manifest()["files"][role]["sha256"]:
+        raise BadInput(
+            f"the embedded {role} must be the released file, but {path.name} is "
+            f"{'damaged' if path.is_file() else 'missing'}; install the package again"
+        )
+    return path
 
 
 def _sha256(path: Path) -> str:

@@ -94,7 +94,7 @@ def become_pocket(node: dict[str, Any], links: list[list[Any]]) -> None:
         if link[1] == node["id"]:
             link[2] = POCKET_CONDITIONING
     slots = ("drafter", "MODEL"), ("target", "MODEL"), ("conditioning", "CONDITIONING")
-    rest = ("vae", "VAE"), ("scorer", "SDVG_SCORER"), ("prompt", "STRING")
+    rest = ("vae", "VAE"), ("scorer", "SDVG_SCORER"), ("prompt", "STRING"), ("judge_vae", "VAE")
     node["type"] = node["properties"]["Node name for S&R"] = "SDVGPocketModels"
     node["inputs"] = [{**text, "name": "prompt", "widget": {"name": "prompt"}}]
     node["outputs"] = [{"name": name, "type": kind, "links": []} for name, kind in (*slots, *rest)]

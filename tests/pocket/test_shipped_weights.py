@@ -34,11 +34,12 @@ WAYS = {
 
 def test_the_set_is_small_16_bit_and_as_the_manifest_says():
     files = shipped.manifest()["files"]
-    assert set(files) == set(shipped.NAMES)
-    assert {path.name for path in shipped.FOLDER.iterdir()} == {"manifest.json", *shipped.NAMES.values()}
+    names = {**shipped.NAMES, shipped.JUDGE: shipped.JUDGE_NAME}
+    assert set(files) == set(names)
+    assert {path.name for path in shipped.FOLDER.iterdir()} == {"manifest.json", *names.values()}
     assert sum(path.stat().st_size for path in shipped.FOLDER.iterdir()) < 25e6
     for role, known in files.items():
-        path = shipped.FOLDER / shipped.NAMES[role]
+        path = shipped.FOLDER / names[role]
         assert path.stat().st_size == known["bytes"]
         if path.suffix == ".safetensors":
             kinds = {info.dtype for info in open_weights(path).info.values()}

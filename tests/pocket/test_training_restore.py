@@ -12,6 +12,7 @@ from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_options, trained_set
 from training import restore
 from training.causal import build, embed
+from training.train_judge import build as build_judge
 from training.train_text import CONFIG, Tokens
 from training.train_transformer import MODELS, go_on_from
 from training.train_vae import build as build_vae
@@ -28,7 +29,8 @@ def test_what_is_there_already_is_kept(folder: Path):
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     restore.main(folder)
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    assert set(before) == {"drafter.pt", "target.pt", "vae.pt", "text.pt", "reward.safetensors", "vocab.txt"}
+    models = {"drafter.pt", "target.pt", "vae.pt", "judge.pt", "text.pt"}
+    assert set(before) == {*models, "reward.safetensors", "vocab.txt"}
 
 
 @pytest.mark.parametrize("role", MODELS)
@@ -42,6 +44,10 @@ def test_a_transformer_goes_on_with_every_weight(folder: Path, role: str):
 
 def test_the_vae_goes_on_with_every_weight(folder: Path):
     build_vae().load_state_dict(torch.load(folder / "vae.pt", weights_only=True)["weights"])
+
+
+def test_the_judge_goes_on_with_every_weight(folder: Path):
+    build_judge().load_state_dict(torch.load(folder / "judge.pt", weights_only=True)["weights"])
 
 
 def test_the_text_encoder_says_what_the_engine_hears(folder: Path):

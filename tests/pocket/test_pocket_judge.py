@@ -1,0 +1,127 @@
+"""The embedded judge: small, close to the VAE's own picture, and the same in any pieces; and in demo and study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from sdvg_core.checkpoints.weights import open_weights
+from sdvg_core.cli import main
+from sdvg_core.decoders import TaehvCodec, load_taehv, load_vae
+from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.pipeline.inspection import inspect_file
+from sdvg_core.pocket import trained_set as shipped
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.world import held_out_prompts, render
+
+LARGEST = 1e6
+"""Bytes."""
+
+CLOSE, FIRST, THINGS = 28.0, 22.0, 21.0
+"""Decibels to the VAE's own picture: of whole clips, of their first frames, and where there are things."""
+
+PROMPTS = held_out_prompts(4, seed=22)
+SCRIPT = ["--blocks", "4", "--policy", "scripted", "--script", "tard"]
+
+
+@pytest.fixture(scope="module")
+def judge() -> TaehvCodec:
+    return load_taehv(shipped.pocket_judge())
+
+
+@pytest.fixture(scope="module")
+def vae() -> WanCodec:
+    found = load_vae(shipped.trained_set().vae, layers="lean")
+    assert isinstance(found, WanCodec)
+    return found
+
+
+@pytest.fixture(scope="module")
+def latents(vae: WanCodec) -> Tensor:
+    """Held-out clips of 29 frames, `b c t h w`."""
+    return vae.encode(torch.stack([render(parse(prompt), torch.arange(29)) for prompt in PROMPTS]))
+
+
+def test_the_file_is_small_and_half_precision_and_a_decoder_alone():
+    path = shipped.pocket_judge()
+    assert path.stat().st_size <= LARGEST
+    file = open_weights(path)
+    assert {info.dtype for info in file.info.values()} == {torch.float16}
+    assert all(name.startswith("decoder.") for name in file)
+    assert inspect_file(path).would_load
+
+
+def test_a_run_without_the_word_has_no_judge():
+    assert shipped.trained_set().judge_vae is None
+    assert shipped.judge_file(None) is None
+    assert shipped.judge_file(Path("mine.safetensors")) == Path("mine.safetensors")
+    assert shipped.judge_file(Path("pocket")) == shipped.pocket_judge()
+
+
+def test_held_out_clips_look_as_the_vae_shows_them(judge: TaehvCodec, vae: WanCodec, latents: Tensor):
+    """To the end, and from the first frame, which has nothing before it."""
+    shown, truth = judge.decode(latents)[0], vae.decode(latents)[0]
+    assert shown.shape == truth.shape
+    error = (shown - truth).square().mean(dim=(2, 3, 4))
+    assert -10 * error.mean().log10() > CLOSE
+    assert -10 * error[:, 0].mean().log10() > FIRST
+    assert -10 * error[:, -4:].mean().log10() > CLOSE
+
+
+def test_a_thing_is_where_the_vae_shows_it(judge: TaehvCodec, vae: WanCodec, latents: Tensor):
+    """Catches: a judge that has learned the grounds alone, which are most of the pixels."""
+    shown, truth = judge.decode(latents)[0], vae.decode(latents)[0]
+    away = (truth - truth.median(dim=-1, keepdim=True).values).abs().amax(dim=2, keepdim=True) > 0.2
+    things = away.expand_as(truth)
+    assert things.float().mean() > 0.01
+    assert -10 * (shown - truth)[things].square().mean().log10() > THINGS
+
+
+@pytest.mark.parametrize("cut", [[1] * 8, [3, 3, 2]], ids=str)
+def test_pieces_are_the_whole_bit_for_bit(judge: TaehvCodec, latents: Tensor, cut: list[int]):
+    state, pieces = None, []
+    for part in latents.split(cut, dim=2):
+        frames, state = judge.decode(part, state)
+        pieces.append(frames)
+    assert torch.equal(torch.cat(pieces, dim=1), judge.decode(latents)[0])
+
+
+def test_a_damaged_judge_is_refused_only_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
+    for path in shipped.FOLDER.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / shipped.JUDGE_NAME).unlink()
+    (tmp_path / shipped.JUDGE_NAME).write_bytes(b"?")
+    monkeypatch.setattr(shipped, "FOLDER", tmp_path)
+    assert shipped.trained_set().vae.parent == tmp_path
+    assert main(["demo", "--output", str(tmp_path / "out"), "--judge-vae", "pocket"]) == 2
+    assert "the embedded judge_vae must be the released file" in capsys.readouterr().err
+
+
+def test_the_demo_makes_the_same_latents_with_the_judge_and_names_it(tmp_path, capsys):
+    made, said = {}, {}
+    for name, more in {"plain": [], "judged": ["--judge-vae", "pocket"]}.items():
+        folder = tmp_path / name
+        assert main(["demo", "--output", str(folder), "--json", *SCRIPT, *more]) == 0
+        made[name] = load_file(folder / "latents.safetensors")
+        said[name] = json.loads(capsys.readouterr().out)
+    assert made["plain"].keys() == made["judged"].keys()
+    assert all(torch.equal(made["judged"][key], one) for key, one in made["plain"].items())
+    assert said["plain"]["settings"]["judge"] is None
+    assert said["judged"]["settings"]["judge"]["file"] == "pocket_taew2_1.safetensors"
+    assert said["judged"]["settings"]["judge"]["tae_kind"] == "taew2_1"
+    scores = {name: [b["frame_scores"] for b in found["blocks"]] for name, found in said.items()}
+    assert scores["plain"] != scores["judged"], "the judge's frames are scored"
+
+
+@pytest.mark.heavy
+def test_the_study_compares_the_embedded_judge_with_the_vae(tmp_path, capsys):
+    asked = ["study", "--calibrate", "--judge-vae", "pocket", "--prompts", "2", "--blocks", "3", "--workers", "1"]
+    assert main([*asked, "--output", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["prompts"], found["drafts"]) == (2, 4)
+    assert abs(found["shift"]["value"]) < 0.5
