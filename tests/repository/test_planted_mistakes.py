@@ -162,7 +162,7 @@ MISTAKES = [
     ),
     Mistake(
         "the anchor is the first pixel frame of its latent frame",
-        "engine/timeline.py",
+        "engine/delivery.py",
         "newest - i * temporal_stride, None",
         "newest - i * temporal_stride - 3 * (newest > i * temporal_stride), None",
         "engine/test_values.py::test_an_anchor_is_the_last_pixel_frame_of_its_latent_frame",
