@@ -346,6 +346,16 @@ def test_the_summary_says_what_happened_by_both_conventions() -> None:
     ]
 
 
+def test_decoding_after_the_last_block_counts_for_both_sides_of_the_speed_up_and_is_told() -> None:
+    """With a judge, target-only too would decode its video; the file keeps the seconds, and older ones lack them."""
+    run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", delivery_seconds=35.0)
+    assert run.speed_up == pytest.approx((330 + 35) / (165 + 35))
+    assert "context 11.2; then 35.0 s to decode the video" in summarise(run)
+    assert report_from_dict(run.as_dict()).delivery_seconds == 35.0
+    older = {name: value for name, value in run.as_dict().items() if name != "delivery_seconds"}
+    assert report_from_dict(older).delivery_seconds is None
+
+
 def test_the_summary_of_a_run_without_scores_is_silent_about_them() -> None:
     text = summarise(report([Decision(accepted=False, reason=Reason.FORCED)]))
     assert "accepted 0 drafts, regenerated 0, forced 1\ndraft share 0.0 % (0 of 1 block)\n" in text
