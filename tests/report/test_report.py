@@ -347,7 +347,7 @@ def test_the_summary_says_what_happened_by_both_conventions() -> None:
 
 
 def test_decoding_after_the_last_block_counts_for_both_sides_of_the_speed_up_and_is_told() -> None:
-    """With a judge, target-only too would decode its video; the file keeps the seconds, and older ones lack them."""
+    """With a judge, target-only too would decode its video. The file keeps the seconds; older files lack them."""
     run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", delivery_seconds=35.0)
     assert run.speed_up == pytest.approx((330 + 35) / (165 + 35))
     assert "context 11.2; then 35.0 s to decode the video" in summarise(run)
