@@ -24,7 +24,6 @@ from sdvg_pack.nodes.host import model, run
 from sdvg_pack.nodes.host.files import load_model
 from sdvg_pack.nodes.host.presets import attach_preset
 from sdvg_pack.nodes.host.scorer import load_host_scorer
-from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.nodes.router import BUDGET, FIRST, router_value
 from sdvg_pack.nodes.sampler import SpeculativeSampler
 from sdvg_pack.nodes.sockets import RouterValue
@@ -139,12 +138,7 @@ def test_nodes_and_command_line_make_the_same_latents_bit_for_bit(
     files = write_random_set(tmp_path / "models")
     theirs, written = by_command_line(files, tmp_path / "out", options)
     monkeypatch.setattr(model, "ComfyOps", lambda dtype, _: TorchOps(dtype))
-
-    class TheirCodec(ComfyCodec):
-        def __new__(cls, vae: Any) -> Any:
-            return load_wan_vae(files.vae)
-
-    monkeypatch.setattr(run, "ComfyCodec", TheirCodec)
+    monkeypatch.setattr(run, "codec_of", lambda vae, kind: load_wan_vae(files.vae, layers="auto"))
     ours, report = by_nodes(files, changes, **inputs)
     # A LATENT is the model's own latents times their standard deviation, plus their mean.
     assert torch.equal(ours, Wan21().process_out(theirs))

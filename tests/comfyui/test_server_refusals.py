@@ -65,7 +65,7 @@ REFUSED_BY_US = [
     (
         "another family's VAE",
         {"extra": node("VAELoader", vae_name="pixel_space"), "sampler__vae": [EXTRA, 0]},
-        "the sampler needs the VAE of Wan 2.1, but got a VAE of another family",
+        "vae must be the VAE of Wan 2.1 or its TAEHV, but got a VAE of another family",
     ),
     (
         "a clip of another size",
