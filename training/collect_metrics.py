@@ -3,8 +3,8 @@
     python -m training.collect_metrics --study out/margins
 
 The study is of the same weights: `python -m sdvg_core study --prompts 200 --seeds 0 1 2 --configurations
-target-only draft-only 'reward-min@*' --output out/margins`. Reconstruction is measured here, and the reward by
-training.evaluate_reward.
+target-only draft-only 'reward-min@*' --output out/margins`. Reconstruction is measured here, the reward by
+training.evaluate_reward, and the judge by training.measure_judge.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def main() -> None:
         "reconstruction_db": reconstruction(args.prompts),
         "reward": json.loads((WORK / "reward.json").read_text(encoding="utf-8")),
         "margins": margins(args.study),
+        "judge": json.loads((WORK / "judge.json").read_text(encoding="utf-8")),
     }
     (WORK / "metrics.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 

@@ -3,7 +3,7 @@
     python -m training.export [--judge]
 
 The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
-`--judge`: only the judge is put in, and its entry is all that changes.
+`--judge`: only the judge is put in, with what was measured of it; all other entries stay.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def main() -> None:
         found = manifest()
         _write_judge()
         found["files"][JUDGE] = _described(FOLDER / JUDGE_NAME)
+        if (WORK / "judge.json").exists():
+            found["metrics"]["judge"] = json.loads((WORK / "judge.json").read_text(encoding="utf-8"))
         _write_manifest(found)
         return
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ def judge() -> TaehvCodec:
 
 @pytest.fixture(scope="module")
 def vae() -> WanCodec:
-    found = load_vae(shipped.trained_set().vae, layers="lean")
+    found = load_vae(shipped.trained_set().vae, layers="auto")
     assert isinstance(found, WanCodec)
     return found
 
