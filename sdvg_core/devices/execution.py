@@ -62,5 +62,12 @@ class Execution:
 
 
 def vae_layers_on(device: torch.device, asked: VaeLayers) -> VaeLayers:
-    """Return the layers asked for; of `auto`, the fastest known for that type of device."""
+    """Return the layers asked for; of `auto`, the fastest known for that type of device.
+
+    Raises `BadInput` for layers that do not exist.
+    """
+    if asked not in get_args(VaeLayers):
+        raise BadInput(
+            f"vae_layers must be one of {', '.join(get_args(VaeLayers))}, but is {asked!r}; choose one of them"
+        )
     return FASTEST_LAYERS.get(device.type, "diffusers") if asked == AUTO else asked

@@ -22,7 +22,8 @@ from vae_parts import (
 )
 
 from sdvg_core.decoders.wan_vae_planes import PlanarConv, PlanarNorm, PlanarUpsample
-from sdvg_core.devices.execution import VaeLayers
+from sdvg_core.devices.execution import VaeLayers, vae_layers_on
+from sdvg_core.errors import BadInput
 
 RELEASED = {"base_dim": 4}
 STRIDED = 2  # of the encoder, in time
@@ -190,3 +191,9 @@ def test_the_watch_sees_a_copy_and_a_write():
         x.add_(1)
         x + 1
     assert copies.seen == ["clone", "add_"]
+
+
+def test_layers_that_do_not_exist_are_refused_and_not_taken_for_others():
+    """Catches: a name from an earlier version, which would pass for diffusers' own."""
+    with pytest.raises(BadInput, match="auto, diffusers, channels-last, planes, but is 'lean'"):
+        vae_layers_on(torch.device("cpu"), "lean")
