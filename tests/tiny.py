@@ -121,7 +121,7 @@ def make_generator(
     name: str = "model",
     window: int = 9,
     sink: int = 3,
-    undo: bool = False,
+    undo: int = 0,
     frames: int = 3,
     schedule: str = "1000,625",
     encoder: AnchorEncoder | None = None,

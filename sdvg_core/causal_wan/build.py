@@ -77,7 +77,7 @@ def build_engine(
         target = replace(target, preset=replace(target.preset, schedule=target_schedule))
     encoder = AnchorEncoder(codec.encode)
 
-    def build(name: str, wan: Wan, *, undo: bool) -> CausalWanGenerator:
+    def build(name: str, wan: Wan, *, undo: int) -> CausalWanGenerator:
         return CausalWanGenerator(
             wan.tree,
             name=name,
@@ -92,8 +92,8 @@ def build_engine(
             clock=clock or device_clock(wan.device),
         )
 
-    drafts: BlockGenerator | None = build("drafter", drafter, undo=overlap) if drafter else None
-    targets: BlockGenerator | None = build("target", target, undo=False) if target else None
+    drafts: BlockGenerator | None = build("drafter", drafter, undo=int(overlap)) if drafter else None
+    targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     there = drafts or targets
     assert there is not None, "a run has at least one model"
     return Engine(
@@ -105,7 +105,7 @@ def build_engine(
     )
 
 
-def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: bool = False) -> ContextPolicy:
+def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> ContextPolicy:
     """Return the context policy of a preset, for one generator only. `undo`: see `Incremental`."""
     if preset.policy == "recompute":
         return Recompute(encode_anchor=encoder, frames=preset.context_frames)

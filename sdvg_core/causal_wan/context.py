@@ -143,6 +143,15 @@ class Recompute:
         return torch.cat((anchor.to(rest), rest), dim=2), encodes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Overwritten:
+    """What the slots of the latent frames from `start` held before those frames took them."""
+
+    start: int
+    stop: int
+    contents: Copied
+
+
 class Incremental:
     """Self-Forcing's policy: keep the keys and values of a sliding window, at absolute positions.
 
@@ -152,20 +161,26 @@ class Incremental:
     one context pass with its own condition, in order. A block's keys and values depend on those before it, so none
     may be skipped, however long ago it left the window.
 
-    If the newest block turns out to be another one, only that block is passed again, provided that nothing in its
-    window was overwritten in the meantime. Once the window is full, the block generated after it has done that.
-    `undo` keeps copies of what such a block overwrites; they take one block's share of the cache.
+    If the newest blocks turn out to be others, only those are passed again, provided that nothing in their windows
+    was overwritten in the meantime. Once the window is full, every block generated after them has done that.
+    `undo`: of how many of the newest blocks to copy what they overwrite. A copy takes one block's share of the cache.
     """
 
     anchor_horizon = 0
 
-    def __init__(self, *, window: int, sink: int = 0, undo: bool = False) -> None:
+    def __init__(self, *, window: int, sink: int = 0, undo: int = 0) -> None:
         self.window, self.sink, self.undo = window, sink, undo
+        self._forget()
+
+    def _forget(self) -> None:
         self._cache: KVCache | None = None
         self._size: tuple[int, int] | None = None
+        # The blocks whose context is in the cache, and the latent frame up to which anything has been written.
         self._blocks: tuple[Block, ...] = ()
-        # What the block generated after `_blocks` overwrote: nothing until the window is full, None if unknown.
-        self._overwritten: Copied | None = None
+        self._begun = 0
+        # What the newest frames overwrote, oldest first. What those before frame `_lost` overwrote is not known.
+        self._overwritten: tuple[_Overwritten, ...] = ()
+        self._lost = 0
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
@@ -178,30 +193,48 @@ class Incremental:
             )
         cache = self._cache_for(model, history, size)
         missing = history.blocks[len(self._blocks) :]
-        if missing:
-            self._overwritten = None
         for block in missing:
+            self._begin(cache, block.span)
             model.write_context(block.latents, block.condition, cache, self._place(block.span))
             self._blocks = (*self._blocks, block)
-        place = self._place(span)
-        if span.stop <= self.window:
-            self._overwritten = ()
-        elif missing or self._overwritten == ():
-            self._overwritten = cache.copy(place.slots) if self.undo else None
-        return Prepared(cache, place, len(missing), 0)
+        self._begin(cache, span)
+        return Prepared(cache, self._place(span), len(missing), 0)
 
     def _cache_for(self, model: Model, history: History, size: tuple[int, int]) -> KVCache:
-        """Return a cache with the first blocks of the history: the existing one, that one block back, or empty."""
-        if self._cache is not None and self._size == size:
-            if _begins_with(history, self._blocks):
-                return self._cache
-            if self._overwritten is not None and _begins_with(history, self._blocks[:-1]):
-                self._cache.restore(self._overwritten)
-                self._blocks, self._overwritten = self._blocks[:-1], None
-                return self._cache
-        self._cache, self._size, self._blocks = model.new_cache(self.window, size), size, ()
-        self._overwritten = None
+        """Return a cache with the first blocks of the history: the one there is, or a new one."""
+        if self._cache is not None and self._size == size and self._go_back(self._cache, history):
+            return self._cache
+        self._forget()
+        self._cache, self._size = model.new_cache(self.window, size), size
         return self._cache
+
+    def _go_back(self, cache: KVCache, history: History) -> bool:
+        """Drop the blocks that are not in the history. Return whether the cache then is as it was before them."""
+        shared = _shared(self._blocks, history.blocks)
+        if shared == len(self._blocks):
+            return True
+        # The first block that differs is written over; what later ones overwrote comes back.
+        stop = self._blocks[shared].span.stop
+        if self._lost > stop:
+            return False
+        for later in reversed([held for held in self._overwritten if held.start >= stop]):
+            cache.restore(later.contents)
+        self._overwritten = tuple(held for held in self._overwritten if held.start < stop)
+        self._blocks, self._begun = self._blocks[:shared], stop
+        return True
+
+    def _begin(self, cache: KVCache, span: Span) -> None:
+        """Keep what the slots of `span`, which are about to be written, hold of frames that leave the window."""
+        if span.start < self._begun:
+            return  # the same frames again
+        if span.stop > self.window:
+            contents = cache.copy(self._place(span).slots) if self.undo else ()
+            held = (*self._overwritten, _Overwritten(span.start, span.stop, contents))
+            forgotten = max(len(held) - self.undo, 0)
+            if forgotten:
+                self._lost = held[forgotten - 1].stop
+            self._overwritten = held[forgotten:]
+        self._begun = span.stop
 
     def _place(self, span: Span) -> Place:
         slots = tuple(self._slot(frame) for frame in range(span.start, span.stop))
@@ -213,7 +246,7 @@ class Incremental:
         return self.sink + (frame - self.sink) % (self.window - self.sink)
 
 
-def _begins_with(history: History, blocks: tuple[Block, ...]) -> bool:
-    return len(blocks) <= len(history.blocks) and all(
-        known.same_as(block) for known, block in zip(blocks, history.blocks, strict=False)
-    )
+def _shared(ours: tuple[Block, ...], theirs: tuple[Block, ...]) -> int:
+    """Return how many of the first blocks are the same."""
+    pairs = zip(ours, theirs, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if not a.same_as(b)), min(len(ours), len(theirs)))

@@ -177,11 +177,11 @@ def test_every_block_is_what_both_models_make_of_the_history_before_it(policy):
 def test_with_overlap_a_handover_is_the_same_bit_for_bit(way, router):
     """Catches: a block begun ahead with another number of steps than it is asked for."""
     policy, context = way
-    plain = run(make_engine(policy, undo=True, **FOUR), router, drafter_context=context)
+    plain = run(make_engine(policy, undo=1, **FOUR), router, drafter_context=context)
     spans = plan_spans(9, 3)
     made = list(
         speculate_overlapped(
-            make_engine(policy, undo=True, **FOUR),
+            make_engine(policy, undo=1, **FOUR),
             router,
             spans,
             make_noise(),

@@ -85,7 +85,7 @@ def test_a_judge_changes_no_bit_of_the_video(pattern, policy):
     """One after the other and overlapped, whole and continued. Catches: a picture for a context from the judge."""
     plain = made(planned(make_engine(policy), pattern))
     same(made(planned(judged(make_engine(policy)), pattern)), plain)
-    same(made(planned(judged(make_engine(policy, undo=True)), pattern, ahead=CPU)), plain)
+    same(made(planned(judged(make_engine(policy, undo=1)), pattern, ahead=CPU)), plain)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -103,7 +103,7 @@ def test_with_a_context_of_its_own_drafts_it_changes_none_either(pattern, policy
 def test_a_clip_that_is_continued_is_the_same(policy, ahead):
     given = made(planned(make_engine(policy), "rarararaa", blocks=3))[0]
     plain = made(planned(make_engine(policy), "rarraaarratd", given=given))
-    same(made(planned(judged(make_engine(policy, undo=True)), "rarraaarratd", given=given, ahead=ahead)), plain)
+    same(made(planned(judged(make_engine(policy, undo=1)), "rarraaarratd", given=given, ahead=ahead)), plain)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -194,7 +194,7 @@ def test_a_picture_for_a_context_costs_no_more_of_the_block_than_its_first_laten
 
 def test_ahead_the_blocks_are_decoded_while_the_next_ones_are_made():
     """Every block but the newest few is there when the loop ends; the reader waits only for the rest."""
-    engine = judged(make_engine("incremental", undo=True))
+    engine = judged(make_engine("incremental", undo=1))
     blocks = planned(engine, "raaaaaaaa", ahead=CPU)
     threads = {thread.name for thread in threading.enumerate()}
     seen: set[str] = set()
@@ -229,7 +229,7 @@ class Failing(EchoCodec):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_error_of_the_full_decoder_ends_the_run_and_leaves_no_thread(policy, at, ahead):
     before = threading.active_count()
-    engine = replace(judged(make_engine(policy, undo=True)), codec=Failing(at, OSError("no more room")))
+    engine = replace(judged(make_engine(policy, undo=1)), codec=Failing(at, OSError("no more room")))
     with pytest.raises(OSError, match="no more room"):
         made(planned(engine, "rtrtrtrtr", ahead=ahead))
     assert threading.active_count() == before
@@ -237,14 +237,14 @@ def test_an_error_of_the_full_decoder_ends_the_run_and_leaves_no_thread(policy, 
 
 @pytest.mark.parametrize("ahead", [None, CPU])
 def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them(ahead):
-    engine = replace(judged(make_engine("incremental", undo=True)), codec=Failing(4))
+    engine = replace(judged(make_engine("incremental", undo=1)), codec=Failing(4))
     with pytest.raises(BadInput, match="block 1 got NaN or infinity in its decoded frames"):
         made(planned(engine, "raaaaaaaa", ahead=ahead))
 
 
 def test_a_run_that_is_left_early_leaves_no_thread_and_its_blocks_can_still_be_read():
     before = threading.active_count()
-    stream = planned(judged(make_engine("incremental", undo=True)), "raaaaaaaa", ahead=CPU).blocks()
+    stream = planned(judged(make_engine("incremental", undo=1)), "raaaaaaaa", ahead=CPU).blocks()
     emitted = [next(stream), next(stream)]
     stream.close()
     assert threading.active_count() == before

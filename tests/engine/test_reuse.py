@@ -173,7 +173,7 @@ def parts_of(asked: Asked, before_pass: Callable[[str], None] = go_on) -> Parts:
         encoder=AnchorEncoder(codec.encode),
         before_pass=before_pass,
     )
-    drafter = build(0, name="drafter", tree=tree(asked.drafter), undo=asked.ahead)
+    drafter = build(0, name="drafter", tree=tree(asked.drafter), undo=int(asked.ahead))
     target = build(0, name="target", tree=tree(asked.target))
     noted = [NotedGenerator(model, begun, done) for model in (drafter, target)]
     engine = Engine(drafter=noted[0], target=noted[1], codec=codec, scorer=scorer)

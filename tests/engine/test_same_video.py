@@ -46,7 +46,7 @@ def routers() -> dict[str, RouterConfig]:
 def test_every_route_makes_the_same_video_with_the_same_decisions(pattern, drafter_context):
     """Catches: a claimed draft that went on from another block; noise of another block; a cache whose newest block
     was not taken back (`restore` left out)."""
-    ahead = run_ahead(make_engine(**ENGINE, undo=True), scripted(pattern), drafter_context=drafter_context)
+    ahead = run_ahead(make_engine(**ENGINE, undo=1), scripted(pattern), drafter_context=drafter_context)
     same(ahead, run(make_engine(**ENGINE), scripted(pattern), drafter_context=drafter_context))
 
 
@@ -62,7 +62,7 @@ def test_a_drafter_whose_context_begins_with_a_picture_makes_the_same_video(patt
 @pytest.mark.parametrize("name", routers())
 def test_every_policy_decides_the_same(name, drafter_context):
     router = routers()[name]
-    ahead = run_ahead(make_engine(**ENGINE, undo=True), router, drafter_context=drafter_context)
+    ahead = run_ahead(make_engine(**ENGINE, undo=1), router, drafter_context=drafter_context)
     same(ahead, run(make_engine(**ENGINE), router, drafter_context=drafter_context))
 
 
@@ -83,7 +83,7 @@ def test_a_prompt_that_changes_reaches_the_draft_made_ahead():
     def condition_of(index: int) -> Condition:
         return PROMPT if index < 4 else other
 
-    router, engine = scripted("raaraaara"), make_engine(**ENGINE, undo=True)
+    router, engine = scripted("raaraaara"), make_engine(**ENGINE, undo=1)
     ahead = run_ahead(engine, router, condition_of=condition_of)
     same(ahead, run(make_engine(**ENGINE), router, condition_of=condition_of))
     assert len(engine.drafter.calls) == 8 + 2, "no draft but those on a wrong guess was made anew"
@@ -99,5 +99,5 @@ def test_a_draft_for_another_prompt_than_the_one_asked_for_is_not_taken():
         return other if asked.count(index) == 2 else PROMPT
 
     router = RouterConfig(policy="anchor-only")
-    ahead = run_ahead(make_engine(**ENGINE, undo=True), router, condition_of=condition_of)
+    ahead = run_ahead(make_engine(**ENGINE, undo=1), router, condition_of=condition_of)
     same(ahead, run(make_engine(**ENGINE), router, condition_of=lambda index: other if index else PROMPT))

@@ -32,7 +32,7 @@ def test_a_draft_is_made_anew_only_where_the_guess_was_wrong(pattern, drafts, mo
     """Catches: a guess that is never taken, so that everything is drafted twice; no guess after a remake; the work
     on wrong guesses missing in the records."""
     monkeypatch.setattr("sdvg_core.engine.overlap.Lane", EagerLane)
-    engine = make_engine(**ENGINE, undo=True)
+    engine = make_engine(**ENGINE, undo=1)
     emitted = run_ahead(engine, scripted(pattern))
     assert len(engine.drafter.calls) == drafts
     assert len(engine.target.calls) == pattern.count("r")
@@ -42,7 +42,7 @@ def test_a_draft_is_made_anew_only_where_the_guess_was_wrong(pattern, drafts, mo
 
 def test_after_a_bail_out_one_draft_at_most_is_made_in_vain():
     """Catches: drafting on beside the target for the rest of the run."""
-    engine = make_engine(**ENGINE, undo=True)
+    engine = make_engine(**ENGINE, undo=1)
     run_ahead(engine, RouterConfig(tau=100.0, bail_out=2))
     # Blocks 1 and 2 are judged, and each has one wrong guess; block 3's is drafted after the remake of 2.
     assert len(engine.drafter.calls) <= 2 + 2 + 1

@@ -19,7 +19,7 @@ ALL = [pytest.param(policy, 13, marks=pytest.mark.exhaustive) for policy in ("re
 def test_a_fault_in_either_thread_does_no_harm(policy: str, step: int, tmp_path: Path) -> None:
     """Which call is the n-th is a matter of chance here, so that every run meets others."""
     heard = Trap()
-    undo = {"undo": True} if policy == "incremental" else {}
+    undo = {"undo": 1} if policy == "incremental" else {}
     loaded = make_loaded(policy, lambda kind: heard(f"progress, {kind}"), **undo)
     loaded = replace(loaded, parts=replace(loaded.parts, execution=Execution(overlap=True)))
     with quick():

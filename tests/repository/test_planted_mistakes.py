@@ -100,14 +100,14 @@ MISTAKES = [
     Mistake(
         "a cache is taken for that of another history",
         "causal_wan/context.py",
-        "known.same_as(block) for known",
-        "True for known",
+        "if not a.same_as(b)",
+        "if False",
         "engine/test_exactness.py::test_a_generator_answers_for_any_history_in_any_order",
     ),
     Mistake(
         "what a wrong guess overwrote is not put back",
         "causal_wan/context.py",
-        "self._cache.restore(self._overwritten)",
+        "cache.restore(later.contents)",
         "pass",
         "engine/test_undo.py",
     ),

@@ -1,0 +1,153 @@
+"""A model whose own blocks are smaller than the run's: it makes a span as several of them, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import BadInput
+from .history import History
+from .parts import BlockGenerator, NoiseSource
+from .types import Block, Condition, Generated, Span, Work
+from .wrapping import WrappedGenerator
+
+
+class SeveralBlocks(WrappedGenerator):
+    """Makes blocks of `block_frames` latent frames, each as several of the blocks that `inner` makes.
+
+    Every piece continues from the one before it, so `inner` makes what it would make on its own, block by block.
+    Committed blocks are cut in the same way. A piece's noise is its frames of the span's noise.
+    Raises `BadInput` if the pieces do not fit.
+    """
+
+    def __init__(self, inner: BlockGenerator, block_frames: int) -> None:
+        super().__init__(inner)
+        check_pieces(inner.block_frames, inner.anchor_horizon, block_frames)
+        self._block_frames = block_frames
+        # A committed draft keeps the pieces it was made of, so that their keys and values are not computed again.
+        self._newest: tuple[Block, ...] = ()
+        self._known: tuple[_Cut, ...] = ()
+
+    @property
+    def block_frames(self) -> int:
+        """Latent frames per block."""
+        return self._block_frames
+
+    @property
+    def first_timesteps(self) -> tuple[float, ...]:
+        """The timesteps of the clip's first block; empty if only its first frames have a list of their own."""
+        return self.inner.timesteps if self.inner.first_timesteps == self.inner.timesteps else ()
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+        stop: int | None = None,
+    ) -> Generated:
+        """Generate the block at `span`, piece by piece. With `stop`, only the last piece is left unfinished."""
+        before = self._in_pieces(history)
+        drawn = _PieceNoise(noise, span)
+        made: list[Generated] = []
+        pieces: tuple[Block, ...] = ()
+        for piece in cut(span, self.inner.block_frames):
+            taken_over = [_frames_of(piece, span, clean) for clean in given]
+            stop_here = stop if piece.stop == span.stop else None
+            made.append(self.inner.generate(before, piece, drawn, condition, taken_over, stop_here))
+            pieces = (*pieces, Block(piece, made[-1].latents, condition))
+            before = before.commit(pieces[-1], (_undecoded,) * piece.frames)
+        whole = _joined(made, stop)
+        if stop is None:
+            self._newest = (Block(span, whole.latents, condition), *pieces)
+        return whole
+
+    def _in_pieces(self, history: History) -> History:
+        """Return the history with its blocks cut; a block that was cut before gives the same pieces."""
+        known = []
+        for number, block in enumerate(history.blocks):
+            before = self._known[number] if number < len(self._known) else None
+            known.append(before if before and before.block.same_as(block) else _Cut(block, self._cut(block)))
+        self._known = tuple(known)
+        pieces = tuple(piece for block in known for piece in block.pieces)
+        return History(blocks=pieces, anchors=history.anchors, horizon=history.horizon)
+
+    def _cut(self, block: Block) -> tuple[Block, ...]:
+        if self._newest and self._newest[0].same_as(block):
+            return self._newest[1:]
+        return tuple(
+            Block(piece, _frames_of(piece, block.span, block.latents), block.condition)
+            for piece in cut(block.span, self.inner.block_frames)
+        )
+
+
+def check_pieces(own_frames: int, anchor_horizon: int, block_frames: int) -> None:
+    """Raise `BadInput` unless a model with blocks of `own_frames` can make blocks of `block_frames` latent frames.
+
+    `anchor_horizon`: for how many latent frames its context may ask for pixels. Those of the pieces of an
+    undecided block do not exist yet.
+    """
+    if block_frames % own_frames:
+        raise BadInput(
+            f"the drafter's blocks must divide the target's, but they are {own_frames} and {block_frames} latent "
+            "frames; choose presets whose block sizes fit"
+        )
+    least = block_frames - own_frames + 1
+    if own_frames < block_frames and 0 < anchor_horizon < least:
+        raise BadInput(
+            f"a drafter that makes {block_frames} latent frames in blocks of {own_frames} needs at least {least} "
+            f"context frames, but has {anchor_horizon}; raise them, or use the incremental policy"
+        )
+
+
+def cut(span: Span, frames: int) -> tuple[Span, ...]:
+    """Return the pieces of `frames` latent frames that a span consists of; what fills none comes first."""
+    odd = span.frames % frames
+    starts = [span.start + odd + i for i in range(0, span.frames - odd, frames)]
+    lead = [Span(span.start // frames, span.start, odd, span.take)] if odd else []
+    return (*lead, *(Span(start // frames, start, frames, span.take) for start in starts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cut:
+    """A block and the pieces it was cut into."""
+
+    block: Block
+    pieces: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PieceNoise:
+    """The noise of a span, for its pieces."""
+
+    noise: NoiseSource
+    span: Span
+
+    def draw(self, span: Span, slot: int) -> Tensor:
+        """Return the frames of the span's noise at the piece `span`, `b c t h w`."""
+        return _frames_of(span, self.span, self.noise.draw(self.span, slot))
+
+
+def _frames_of(piece: Span, span: Span, latents: Tensor) -> Tensor:
+    """Return the latent frames of `piece` from the latents of `span`, `b c t h w`."""
+    return latents[:, :, piece.start - span.start : piece.stop - span.start].contiguous()
+
+
+def _joined(made: Sequence[Generated], stop: int | None) -> Generated:
+    """Return the pieces as one block: the estimates after the first steps, and those after the last."""
+    if stop is None:
+        steps = min(len(piece.predictions) for piece in made)
+        estimates = [(*piece.predictions[: steps - 1], piece.latents) for piece in made]
+    else:
+        estimates = [piece.predictions[:stop] for piece in made]
+    predictions = tuple(torch.cat(of_step, dim=2) for of_step in zip(*estimates, strict=True))
+    return Generated(predictions, sum((piece.work for piece in made), Work()))
+
+
+def _undecoded() -> Tensor:
+    """Raise `AssertionError`: `check_pieces` lets no context ask for pixels of an undecided block."""
+    raise AssertionError("the pixels of a block that is not decided were asked for")
