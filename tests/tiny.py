@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sysconfig
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,17 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.attention import Ops, TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Recompute
 from sdvg_core.causal_wan.forward import PLAIN, Stages
 from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.several import SeveralBlocks
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import DrafterContext, Emitted, speculate
 from sdvg_core.engine.timeline import Timeline, replay
@@ -122,8 +124,11 @@ def make_generator(
     window: int = 9,
     sink: int = 3,
     undo: int = 0,
+    recache: bool = False,
     frames: int = 3,
+    block_frames: int = 3,
     schedule: str = "1000,625",
+    first_schedule: str | None = None,
     encoder: AnchorEncoder | None = None,
     before_pass: Callable[[str], None] | None = None,
     tree: WanTree | None = None,
@@ -134,7 +139,7 @@ def make_generator(
     if policy == "recompute":
         context = Recompute(encode_anchor=encoder or AnchorEncoder(codec.encode), frames=frames)
     else:
-        context = Incremental(window=window, sink=sink, undo=undo)
+        context = Incremental(window=window, sink=sink, undo=undo, recache=recache)
     extra = {"before_pass": before_pass} if before_pass else {}
     return CountingGenerator(
         tree or random_tree(seed),
@@ -142,6 +147,8 @@ def make_generator(
         ops=ops or TorchOps(torch.float32),
         context=context,
         schedule=get_schedule(schedule),
+        first_schedule=get_schedule(first_schedule) if first_schedule else None,
+        block_frames=block_frames,
         stages=stages,
         **extra,
     )
@@ -154,6 +161,16 @@ def make_engine(policy: str = "recompute", **options: Any) -> Engine:
     drafter = make_generator(1, codec, policy, name="drafter", encoder=encoder, **options)
     target = make_generator(2, codec, policy, name="target", encoder=encoder, **options)
     return Engine(drafter=drafter, target=target, codec=codec, scorer=BrightScorer())
+
+
+def make_framewise(
+    policy: str = "recompute", *, own_frames: int = 1, ahead: bool = False, **options: Any
+) -> Engine:
+    """The same with a drafter whose own blocks are smaller than the target's three latent frames."""
+    engine, pieces = make_engine(policy), 3 // own_frames
+    undo = pieces - 1 + (pieces if ahead else 0)
+    small = make_generator(1, engine.codec, policy, name="drafter", block_frames=own_frames, undo=undo, **options)
+    return replace(engine, drafter=SeveralBlocks(small, 3))
 
 
 def condition(seed: int = 5, text: str = "a red ball") -> Condition:

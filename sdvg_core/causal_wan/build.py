@@ -11,13 +11,14 @@ import torch
 from ..devices.device import device_clock
 from ..engine.parts import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.roles import Absent
+from ..engine.several import SeveralBlocks
 from .attention import Ops
 from .config import WanConfig
-from .context import AnchorEncoder, ContextPolicy, Incremental, Recompute
+from .context import AnchorEncoder, ContextPolicy, Recompute
 from .forward import PLAIN, Stages
 from .generator import CausalWanGenerator, go_on
+from .incremental import Incremental
 from .presets import Preset
-from .schedule import get_schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,12 +45,20 @@ class WanShape:
     block_frames: int
     latent_channels: int
     timesteps: tuple[float, ...]
+    first_timesteps: tuple[float, ...]
+    anchor_horizon: int
 
     @classmethod
     def of(cls, name: str, config: WanConfig, preset: Preset) -> WanShape:
         """Return the shape of a model that will run under a preset."""
-        timesteps = tuple(step.timestep for step in get_schedule(preset.schedule))
-        return cls(name=name, block_frames=preset.block_frames, latent_channels=config.out_dim, timesteps=timesteps)
+        return cls(
+            name=name,
+            block_frames=preset.block_frames,
+            latent_channels=config.out_dim,
+            timesteps=tuple(step.timestep for step in preset.steps),
+            first_timesteps=tuple(step.timestep for step in preset.first_steps),
+            anchor_horizon=preset.anchor_horizon,
+        )
 
 
 def build_engine(
@@ -68,7 +77,8 @@ def build_engine(
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
     `drafter`, `target`: one of them may be None if no block will ask for it. `codec`, `judge`: see `Engine`.
-    `overlap`: drafts may start on a guess, so the drafter keeps what it needs to go back one block. `before_pass`:
+    `overlap`: drafts may start on a guess, so the drafter keeps what it needs to go back one block. A drafter with
+    smaller blocks than the target's makes several for one of them. `before_pass`:
     called with "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models;
     None waits for each one's device. `around_context`: wraps their context policies. `target_schedule`: instead of
     its preset's.
@@ -83,7 +93,8 @@ def build_engine(
             name=name,
             ops=wan.ops,
             context=around_context(context_policy(wan.preset, encoder, undo=undo)),
-            schedule=get_schedule(wan.preset.schedule),
+            schedule=wan.preset.steps,
+            first_schedule=wan.preset.first_steps,
             block_frames=wan.preset.block_frames,
             device=wan.device,
             kv_fp8=wan.kv_fp8,
@@ -92,8 +103,12 @@ def build_engine(
             clock=clock or device_clock(wan.device),
         )
 
-    drafts: BlockGenerator | None = build("drafter", drafter, undo=int(overlap)) if drafter else None
+    pieces = max(target.preset.block_frames // drafter.preset.block_frames, 1) if drafter and target else 1
+    back = pieces - 1 + (pieces if overlap else 0)
+    drafts: BlockGenerator | None = build("drafter", drafter, undo=back) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
+    if drafts and targets and drafts.block_frames != targets.block_frames:
+        drafts = SeveralBlocks(drafts, targets.block_frames)
     there = drafts or targets
     assert there is not None, "a run has at least one model"
     return Engine(
@@ -109,4 +124,4 @@ def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> 
     """Return the context policy of a preset, for one generator only. `undo`: see `Incremental`."""
     if preset.policy == "recompute":
         return Recompute(encode_anchor=encoder, frames=preset.context_frames)
-    return Incremental(window=preset.window, sink=preset.sink, undo=undo)
+    return Incremental(window=preset.window, sink=preset.sink, recache=preset.recache, undo=undo)

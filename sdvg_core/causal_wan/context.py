@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from ..engine.history import History
-from ..engine.types import Block, Condition, Span
-from ..errors import BadInput
+from ..engine.types import Condition, Span
 from .attention import Ops
-from .cache import Copied, KVCache, Place
+from .cache import KVCache, Place
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
 from .fp8_cache import Fp8KVCache
 
@@ -141,112 +140,3 @@ class Recompute:
         anchor, encodes = self.encode_anchor(history.anchor(first))
         rest = history.latents(first + 1, history.frames) if window > 1 else anchor[:, :, :0]
         return torch.cat((anchor.to(rest), rest), dim=2), encodes
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Overwritten:
-    """What the slots of the latent frames from `start` held before those frames took them."""
-
-    start: int
-    stop: int
-    contents: Copied
-
-
-class Incremental:
-    """Self-Forcing's policy: keep the keys and values of a sliding window, at absolute positions.
-
-    `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A frame's
-    slot follows from its number. So a new frame takes the slot of the one that leaves the window, and regenerating
-    a block overwrites what it wrote the last time. When the model is next needed, each block committed since gets
-    one context pass with its own condition, in order. A block's keys and values depend on those before it, so none
-    may be skipped, however long ago it left the window.
-
-    If the newest blocks turn out to be others, only those are passed again, provided that nothing in their windows
-    was overwritten in the meantime. Once the window is full, every block generated after them has done that.
-    `undo`: of how many of the newest blocks to copy what they overwrite. A copy takes one block's share of the cache.
-    """
-
-    anchor_horizon = 0
-
-    def __init__(self, *, window: int, sink: int = 0, undo: int = 0) -> None:
-        self.window, self.sink, self.undo = window, sink, undo
-        self._forget()
-
-    def _forget(self) -> None:
-        self._cache: KVCache | None = None
-        self._size: tuple[int, int] | None = None
-        # The blocks whose context is in the cache, and the latent frame up to which anything has been written.
-        self._blocks: tuple[Block, ...] = ()
-        self._begun = 0
-        # What the newest frames overwrote, oldest first. What those before frame `_lost` overwrote is not known.
-        self._overwritten: tuple[_Overwritten, ...] = ()
-        self._lost = 0
-
-    def prepare(
-        self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> Prepared:
-        """Pass the blocks committed since the last call, or all of them if the history is another one."""
-        if self.window < self.sink + span.frames:
-            raise BadInput(
-                f"there must be room in the window for the sink and one block, but its {self.window} latent frames "
-                f"are fewer than {self.sink} + {span.frames}; widen the window"
-            )
-        cache = self._cache_for(model, history, size)
-        missing = history.blocks[len(self._blocks) :]
-        for block in missing:
-            self._begin(cache, block.span)
-            model.write_context(block.latents, block.condition, cache, self._place(block.span))
-            self._blocks = (*self._blocks, block)
-        self._begin(cache, span)
-        return Prepared(cache, self._place(span), len(missing), 0)
-
-    def _cache_for(self, model: Model, history: History, size: tuple[int, int]) -> KVCache:
-        """Return a cache with the first blocks of the history: the one there is, or a new one."""
-        if self._cache is not None and self._size == size and self._go_back(self._cache, history):
-            return self._cache
-        self._forget()
-        self._cache, self._size = model.new_cache(self.window, size), size
-        return self._cache
-
-    def _go_back(self, cache: KVCache, history: History) -> bool:
-        """Drop the blocks that are not in the history. Return whether the cache then is as it was before them."""
-        shared = _shared(self._blocks, history.blocks)
-        if shared == len(self._blocks):
-            return True
-        # The first block that differs is written over; what later ones overwrote comes back.
-        stop = self._blocks[shared].span.stop
-        if self._lost > stop:
-            return False
-        for later in reversed([held for held in self._overwritten if held.start >= stop]):
-            cache.restore(later.contents)
-        self._overwritten = tuple(held for held in self._overwritten if held.start < stop)
-        self._blocks, self._begun = self._blocks[:shared], stop
-        return True
-
-    def _begin(self, cache: KVCache, span: Span) -> None:
-        """Keep what the slots of `span`, which are about to be written, hold of frames that leave the window."""
-        if span.start < self._begun:
-            return  # the same frames again
-        if span.stop > self.window:
-            contents = cache.copy(self._place(span).slots) if self.undo else ()
-            held = (*self._overwritten, _Overwritten(span.start, span.stop, contents))
-            forgotten = max(len(held) - self.undo, 0)
-            if forgotten:
-                self._lost = held[forgotten - 1].stop
-            self._overwritten = held[forgotten:]
-        self._begun = span.stop
-
-    def _place(self, span: Span) -> Place:
-        slots = tuple(self._slot(frame) for frame in range(span.start, span.stop))
-        return Place(span.start, slots, min(span.stop, self.window))
-
-    def _slot(self, frame: int) -> int:
-        if frame < self.sink:
-            return frame
-        return self.sink + (frame - self.sink) % (self.window - self.sink)
-
-
-def _shared(ours: tuple[Block, ...], theirs: tuple[Block, ...]) -> int:
-    """Return how many of the first blocks are the same."""
-    pairs = zip(ours, theirs, strict=False)
-    return next((i for i, (a, b) in enumerate(pairs) if not a.same_as(b)), min(len(ours), len(theirs)))

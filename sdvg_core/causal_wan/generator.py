@@ -30,8 +30,8 @@ def go_on(kind: str) -> None:
 class CausalWanGenerator:
     """Generates blocks with a causal Wan 2.1 tree. It keeps nothing between calls but a cache of its arguments.
 
-    `context`: the policy, which belongs to this generator alone. `kv_fp8`: keep keys and values in float8_e4m3fn.
-    `stages`: of every layer, perhaps compiled.
+    `context`: the policy, which belongs to this generator alone. `first_schedule`: of the clip's first block, None
+    for the same. `kv_fp8`: keep keys and values in float8_e4m3fn. `stages`: of every layer, perhaps compiled.
     `before_pass`: called with "context" or "denoise" before every forward pass; whatever it raises leaves the
     generator usable.
     """
@@ -44,6 +44,7 @@ class CausalWanGenerator:
         ops: Ops,
         context: ContextPolicy,
         schedule: Schedule,
+        first_schedule: Schedule | None = None,
         block_frames: int = 3,
         device: str | torch.device = "cpu",
         kv_fp8: bool = False,
@@ -54,8 +55,10 @@ class CausalWanGenerator:
         self.name = name
         self.block_frames = block_frames
         self.latent_channels = int(tree.out_dim)
-        self.timesteps = tuple(step.timestep for step in schedule)
-        self._schedule, self._context, self._clock = schedule, context, clock
+        self._schedule, self._first_schedule = schedule, first_schedule or schedule
+        self.timesteps = tuple(step.timestep for step in self._schedule)
+        self.first_timesteps = tuple(step.timestep for step in self._first_schedule)
+        self._context, self._clock = context, clock
         device = torch.device(device)
         # Not a method of this object: that would be a reference cycle, which keeps gigabytes of keys and values
         # after a run until Python next collects cycles.
@@ -102,7 +105,8 @@ class CausalWanGenerator:
         given: Sequence[Tensor],
         stop: int | None,
     ) -> Generated:
-        model, schedule = self._model, self._schedule
+        # By its number in the clip: a clip that is continued has its first block behind it.
+        model, schedule = self._model, self._schedule if span.index else self._first_schedule
         x = noise.draw(span, 0).to(model.device)  # b c t h w
 
         # 1. Bring the keys and values up to date with the history.

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
-from .schedule import get_schedule
+from .schedule import Schedule, get_schedule
 
 POLICIES = ("recompute", "incremental")
 
@@ -18,20 +18,23 @@ POLICIES = ("recompute", "incremental")
 class Preset:
     """Settings of one family of checkpoints. All counts are latent frames.
 
-    `schedule`: the name of a denoising schedule. `policy`: how context is provided, either `recompute` (the newest
-    `context_frames` are passed again before each block) or `incremental` (a growing cache of at most `window`
-    frames, which include the current block and the first `sink` frames; those never leave). Settings of the other
-    policy are kept for those who switch. `source`: where the checkpoint and these values come from; `licence`: of
-    the weights. Raises `BadInput` for values that contradict each other.
+    `schedule`: the name of a denoising schedule; `first_schedule`: of the clip's first block, None for the same.
+    `policy`: how context is provided, either `recompute` (the newest `context_frames` are passed again before each
+    block) or `incremental` (a growing cache of at most `window` frames, which include the current block and the
+    first `sink` frames; those never leave). `recache`: under a new prompt, `incremental` passes its window again.
+    Settings of the other policy are kept for those who switch. `source`: where the checkpoint and these values come
+    from; `licence`: of the weights. Raises `BadInput` for values that contradict each other.
     """
 
     name: str
     block_frames: int = 3
     schedule: str = "four-step"
+    first_schedule: str | None = None
     policy: str = "recompute"
     context_frames: int = 3
     window: int = 21
     sink: int = 0
+    recache: bool = False
     source: str = ""
     licence: str = ""
 
@@ -51,14 +54,35 @@ class Preset:
                 f"the window must be at least {self.sink + self.block_frames} latent frames, the sink and one "
                 f"block, but is {self.window}; widen it"
             )
+        if self.recache and self.policy != "incremental":
+            raise BadInput(
+                "recache passes the window again under a new prompt, but the policy recompute keeps no window; "
+                "leave recache out, or choose incremental"
+            )
         if not self.schedule:
             raise BadInput("the schedule must have a name, but it is empty; try four-step")
 
     @property
     def identity(self) -> str:
         """What the bits of a block depend on of this, as text."""
-        context = self.context_frames if self.policy == "recompute" else (self.window, self.sink)
-        return repr((self.policy, context, self.block_frames, get_schedule(self.schedule)))
+        recompute = self.policy == "recompute"
+        context = self.context_frames if recompute else (self.window, self.sink, self.recache)
+        return repr((self.policy, context, self.block_frames, self.steps, self.first_steps))
+
+    @property
+    def steps(self) -> Schedule:
+        """The denoising steps of a block."""
+        return get_schedule(self.schedule)
+
+    @property
+    def first_steps(self) -> Schedule:
+        """The denoising steps of the clip's first block."""
+        return get_schedule(self.first_schedule or self.schedule)
+
+    @property
+    def anchor_horizon(self) -> int:
+        """For how many of the newest latent frames its context may ask for pixels."""
+        return self.context_frames if self.policy == "recompute" else 0
 
     def replace(self, **changes: Any) -> Preset:
         """Return this preset with some values changed. Raises `BadInput` for unknown names or impossible values."""
@@ -90,11 +114,37 @@ PRESETS: Mapping[str, Preset] = {
             licence="Apache-2.0; check the card of the weights",
         ),
         Preset(
-            name="longlive",
+            name="causal-forcing-framewise",
+            block_frames=1,
+            policy="incremental",
+            source="Causal-Forcing, frame-wise, four steps",
+            licence="Apache-2.0; check the card of the weights",
+        ),
+        Preset(
+            name="causal-forcing-2step",
+            block_frames=1,
+            schedule="two-step",
+            first_schedule="four-step",
+            policy="incremental",
+            source="Causal-Forcing++, frame-wise, two steps",
+            licence="Apache-2.0; check the card of the weights",
+        ),
+        Preset(
+            name="causal-forcing-1step",
+            block_frames=1,
+            schedule="one-step",
+            first_schedule="four-step",
+            policy="incremental",
+            source="Causal-Forcing++, frame-wise, one step",
+            licence="Apache-2.0; check the card of the weights",
+        ),
+        Preset(
+            name="longlive-1.0",
             policy="incremental",
             window=12,
             sink=3,
-            source="LongLive, base with its LoRA merged",
+            recache=True,
+            source="LongLive 1.0, base with its LoRA merged; without the LoRA the base looks like any 1.3B",
             licence="Apache-2.0 since November 2025, non-commercial before; check the card of the weights",
         ),
         Preset(name="custom"),

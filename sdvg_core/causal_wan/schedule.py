@@ -60,6 +60,9 @@ SCHEDULES: dict[str, Callable[[], Schedule]] = {
     "reference5": lambda: warped((1000, 750, 500, 250, 0)),
     # Krea's "4 for performance": 1000, 908.84, 713.98, 0. The positions are its rounded linspace.
     "krea4": lambda: warped((1000, 666, 333, 0)),
+    # 1000, 833.33 and 1000: Causal-Forcing++, whose first block takes four steps.
+    "two-step": lambda: warped((1000, 500)),
+    "one-step": lambda: warped((1000,)),
     "raw4": lambda: raw((1000, 750, 500, 250)),
 }
 

@@ -6,12 +6,19 @@ from ..errors import BadInput
 from .parts import Engine, ModelShape
 from .roles import Absent, Roles, check_roles
 from .router import RouterConfig, foresee
+from .several import check_pieces, first_timesteps
 from .types import Span
 
 
 def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
     """Raise `BadInput` unless the parts of a run fit together and include all that the router may ask for."""
     check_roles(router, spans, parts_there(engine))
+    drafter, target = engine.drafter.block_frames, engine.target.block_frames
+    if drafter != target:
+        raise BadInput(
+            f"drafter and target must make blocks of the same size, but theirs are {drafter} and {target} latent "
+            "frames; wrap a drafter with smaller blocks in SeveralBlocks"
+        )
     check_fit(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
 
 
@@ -52,13 +59,12 @@ def check_fit(
                 f"drafter, target and VAE must share their latent channels, but the VAE has {latent_channels} and "
                 f"the {model.name} has {model.latent_channels}; load models and VAE of one family"
             )
-    if drafter.block_frames != target.block_frames:
-        raise BadInput(
-            f"drafter and target must make blocks of the same size, but theirs are {drafter.block_frames} and "
-            f"{target.block_frames} latent frames; choose presets with one block size"
-        )
-    if any(_may_be_handed_over(router, span.index) for span in spans):
-        _check_handover(drafter, target, router.handover)
+    check_pieces(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
+    handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
+    if 0 in handed_over:
+        _check_handover(first_timesteps(drafter, target.block_frames), target.first_timesteps, router.handover)
+    if any(handed_over):
+        _check_handover(drafter.timesteps, target.timesteps, router.handover)
     router.check_blocks(spans[-1].index)
 
 
@@ -77,14 +83,14 @@ def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
     return router.handover_at(index) > 0 and not (certain and certain.accepted)
 
 
-def _check_handover(drafter: ModelShape, target: ModelShape, step: int) -> None:
-    if drafter.timesteps != target.timesteps:
+def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step: int) -> None:
+    if drafter != target:
         raise BadInput(
             "a handover needs one schedule for both models, but drafter and target denoise at "
-            f"{drafter.timesteps} and {target.timesteps}; give both the same schedule, or set handover to 0"
+            f"{drafter or 'several lists'} and {target}; give both the same schedule, or set handover to 0"
         )
-    if step >= len(target.timesteps):
+    if step >= len(target):
         raise BadInput(
-            f"handover must be below the {len(target.timesteps)} denoising steps, but is {step}; leave the "
+            f"handover must be below the {len(target)} denoising steps, but is {step}; leave the "
             "target at least one step"
         )

@@ -46,14 +46,19 @@ class ModelShape(Protocol):
         """The timestep of each denoising step."""
         ...
 
-
-class BlockGenerator(ModelShape, Protocol):
-    """A causal video model. `generate` is a pure function; it keeps nothing between calls but a cache."""
+    @property
+    def first_timesteps(self) -> tuple[float, ...]:
+        """The same for the clip's first block; empty if they are not one list for the whole block."""
+        ...
 
     @property
     def anchor_horizon(self) -> int:
         """For how many of the newest latent frames the model needs the last pixel frame; 0 for none."""
         ...
+
+
+class BlockGenerator(ModelShape, Protocol):
+    """A causal video model. `generate` is a pure function; it keeps nothing between calls but a cache."""
 
     def generate(
         self,

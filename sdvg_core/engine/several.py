@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .history import History
-from .parts import BlockGenerator, NoiseSource
+from .parts import BlockGenerator, ModelShape, NoiseSource
 from .types import Block, Condition, Generated, Span, Work
 from .wrapping import WrappedGenerator
 
@@ -39,7 +39,7 @@ class SeveralBlocks(WrappedGenerator):
     @property
     def first_timesteps(self) -> tuple[float, ...]:
         """The timesteps of the clip's first block; empty if only its first frames have a list of their own."""
-        return self.inner.timesteps if self.inner.first_timesteps == self.inner.timesteps else ()
+        return first_timesteps(self.inner, self.block_frames)
 
     def generate(
         self,
@@ -102,6 +102,12 @@ def check_pieces(own_frames: int, anchor_horizon: int, block_frames: int) -> Non
             f"a drafter that makes {block_frames} latent frames in blocks of {own_frames} needs at least {least} "
             f"context frames, but has {anchor_horizon}; raise them, or use the incremental policy"
         )
+
+
+def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
+    """Return the timesteps of the clip's first `block_frames` latent frames; empty if those take two lists."""
+    one_list = model.block_frames == block_frames or model.first_timesteps == model.timesteps
+    return model.first_timesteps if one_list else ()
 
 
 def cut(span: Span, frames: int) -> tuple[Span, ...]:

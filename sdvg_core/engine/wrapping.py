@@ -39,6 +39,11 @@ class WrappedGenerator:
         return self.inner.timesteps
 
     @property
+    def first_timesteps(self) -> tuple[float, ...]:
+        """The same for the clip's first block."""
+        return self.inner.first_timesteps
+
+    @property
     def anchor_horizon(self) -> int:
         """How many of the newest latent frames must have their last pixel frame kept."""
         return self.inner.anchor_horizon

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import sdvg_core.pipeline.loading as loading
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import BUILDERS, SDPA, AttentionBackend, choose_attention, why_not
-from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.cli import main
 from sdvg_core.devices.execution import Attention, Execution

@@ -15,8 +15,9 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.context import AnchorEncoder, Incremental, Recompute
+from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History

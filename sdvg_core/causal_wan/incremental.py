@@ -1,0 +1,149 @@
+"""The context policy that keeps the keys and values of a sliding window from block to block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..engine.history import History
+from ..engine.types import Block, Condition, Span
+from ..errors import BadInput
+from .cache import Copied, KVCache, Place
+from .context import Model, Prepared
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Overwritten:
+    """What the slots of the latent frames from `start` held before those frames took them."""
+
+    start: int
+    stop: int
+    contents: Copied
+
+
+class Incremental:
+    """Self-Forcing's policy: keep the keys and values of a sliding window, at absolute positions.
+
+    `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A frame's
+    slot follows from its number. So a new frame takes the slot of the one that leaves the window, and regenerating
+    a block overwrites what it wrote the last time. When the model is next needed, each block committed since gets
+    one context pass with its own condition, in order. A block's keys and values depend on those before it, so none
+    may be skipped, however long ago it left the window.
+
+    If the newest blocks turn out to be others, only those are passed again, provided that nothing in their windows
+    was overwritten in the meantime. Once the window is full, every block generated after them has done that.
+    `undo`: of how many of the newest blocks to copy what they overwrite. A copy takes one block's share.
+
+    `recache`: LongLive's way with a new prompt. Before the first block under it, one pass over the whole window
+    writes its keys and values again, as that prompt sees them. A sink that has left the window stays as it was.
+    """
+
+    anchor_horizon = 0
+
+    def __init__(self, *, window: int, sink: int = 0, recache: bool = False, undo: int = 0) -> None:
+        self.window, self.sink, self.recache, self.undo = window, sink, recache, undo
+        self._forget()
+
+    def _forget(self) -> None:
+        self._cache: KVCache | None = None
+        self._size: tuple[int, int] | None = None
+        # The blocks whose context is in the cache, and the latent frame up to which anything has been written.
+        self._blocks: tuple[Block, ...] = ()
+        self._begun = 0
+        self._seen_under: Condition | None = None
+        # What the newest frames overwrote, oldest first. What those before frame `_lost` overwrote is not known.
+        self._overwritten: tuple[_Overwritten, ...] = ()
+        self._lost = 0
+
+    def prepare(
+        self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
+    ) -> Prepared:
+        """Pass the blocks committed since the last call, or all of them if the history is another one."""
+        if self.window < self.sink + span.frames:
+            raise BadInput(
+                f"there must be room in the window for the sink and one block, but its {self.window} latent frames "
+                f"are fewer than {self.sink} + {span.frames}; widen the window"
+            )
+        cache = self._cache_for(model, history, condition, size)
+        passes = 0
+        for block in history.blocks[len(self._blocks) :]:
+            passes += 1 + self._under(block.condition, model, cache)
+            self._begin(cache, block.span)
+            model.write_context(block.latents, block.condition, cache, self._place(block.span))
+            self._blocks = (*self._blocks, block)
+        passes += self._under(condition, model, cache)
+        self._begin(cache, span)
+        return Prepared(cache, self._place(span), passes, 0)
+
+    def _under(self, condition: Condition, model: Model, cache: KVCache) -> int:
+        """Make the cache what the next block sees under `condition`. Return the number of passes: 0 or 1."""
+        if not self.recache or not self._blocks or self._seen_under is condition:
+            self._seen_under = condition
+            return 0
+        # Frames that left the window would be passed in vain: nothing attends to them.
+        stop = self._blocks[-1].span.stop
+        first = 0 if stop <= self.window else stop - (self.window - self.sink)
+        # What every slot held is lost, so there is no way back beyond the blocks passed so far.
+        self._lost = stop + 1
+        window, self._cache = Span(0, first, stop - first), None  # of no use unless the pass succeeds
+        model.write_context(History(self._blocks).latents(first, stop), condition, cache, self._place(window))
+        self._cache, self._seen_under = cache, condition
+        return 1
+
+    def _cache_for(self, model: Model, history: History, condition: Condition, size: tuple[int, int]) -> KVCache:
+        """Return a cache with the first blocks of the history: the one there is, or a new one."""
+        if self._cache is not None and self._size == size and self._go_back(self._cache, history):
+            following = [block.condition for block in history.blocks[len(self._blocks) :]]
+            if not self._recached_for_another([*following, condition][0]):
+                return self._cache
+        self._forget()
+        self._cache, self._size = model.new_cache(self.window, size), size
+        return self._cache
+
+    def _go_back(self, cache: KVCache, history: History) -> bool:
+        """Drop the blocks that are not in the history. Return whether the cache then is as it was before them."""
+        shared = _shared(self._blocks, history.blocks)
+        if shared == len(self._blocks):
+            return True
+        # The first block that differs is written over; what later ones overwrote comes back.
+        stop = self._blocks[shared].span.stop
+        if self._lost > stop:
+            return False
+        for later in reversed([held for held in self._overwritten if held.start >= stop]):
+            cache.restore(later.contents)
+        self._overwritten = tuple(held for held in self._overwritten if held.start < stop)
+        self._seen_under = self._blocks[shared].condition
+        self._blocks, self._begun = self._blocks[:shared], stop
+        return True
+
+    def _recached_for_another(self, condition: Condition) -> bool:
+        """Whether the window was passed again under a prompt that is not the next block's."""
+        recached = self._blocks and self._seen_under is not self._blocks[-1].condition
+        return self.recache and bool(recached) and self._seen_under is not condition
+
+    def _begin(self, cache: KVCache, span: Span) -> None:
+        """Keep what the slots of `span`, which are about to be written, hold of frames that leave the window."""
+        if span.start < self._begun:
+            return  # the same frames again
+        if span.stop > self.window:
+            contents = cache.copy(self._place(span).slots) if self.undo else ()
+            held = (*self._overwritten, _Overwritten(span.start, span.stop, contents))
+            forgotten = max(len(held) - self.undo, 0)
+            if forgotten:
+                self._lost = held[forgotten - 1].stop
+            self._overwritten = held[forgotten:]
+        self._begun = span.stop
+
+    def _place(self, span: Span) -> Place:
+        slots = tuple(self._slot(frame) for frame in range(span.start, span.stop))
+        return Place(span.start, slots, min(span.stop, self.window))
+
+    def _slot(self, frame: int) -> int:
+        if frame < self.sink:
+            return frame
+        return self.sink + (frame - self.sink) % (self.window - self.sink)
+
+
+def _shared(ours: tuple[Block, ...], theirs: tuple[Block, ...]) -> int:
+    """Return how many of the first blocks are the same."""
+    pairs = zip(ours, theirs, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if not a.same_as(b)), min(len(ours), len(theirs)))

@@ -1,0 +1,117 @@
+"""The incremental context, whatever histories it is asked for, in whatever order."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from tiny import CONFIG, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise
+
+from sdvg_core.engine.history import History
+from sdvg_core.engine.types import Block, Span
+
+PROMPTS = [condition(5), condition(6)]
+NOISE = make_noise()
+
+
+class Stop(BaseException):
+    """As a user's interrupt comes."""
+
+
+def block(index: int, frames: int, choice: int, prompt: int) -> Block:
+    """One of several blocks that could stand at a place; always the same object for the same arguments."""
+    key = (index, frames, choice, prompt)
+    if key not in KNOWN:
+        latents = torch.randn(1, CONFIG.in_dim, frames, *SIZE, generator=generator_of(100 * index + choice))
+        KNOWN[key] = Block(Span(index, index * frames, frames), latents, PROMPTS[prompt])
+    return KNOWN[key]
+
+
+KNOWN: dict[tuple[int, int, int, int], Block] = {}
+
+
+def history_of(choices: list[tuple[int, int]], frames: int) -> History:
+    return History(tuple(block(i, frames, *choice) for i, choice in enumerate(choices)))
+
+
+def made(model, choices, frames, prompt):
+    span = Span(len(choices), len(choices) * frames, frames)
+    return model.generate(history_of(choices, frames), span, NOISE, PROMPTS[prompt]).latents
+
+
+def options_of(frames: int, undo: int, recache: bool) -> dict[str, object]:
+    return {"window": 3 * frames + 3, "sink": 3, "undo": undo, "recache": recache, "block_frames": frames}
+
+
+@pytest.mark.parametrize("recache", [False, True])
+@pytest.mark.parametrize("frames, undo", [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
+def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(frames, undo, recache):
+    """Random walks over histories: longer by some blocks, shorter by some, others at the end, other prompts.
+
+    Catches: slots taken for those of frames that are not there any more; contents put back in the wrong order; a
+    window recached for a prompt that is not the next block's; a copy used twice.
+    """
+    choose = random.Random(10 * frames + undo)
+    model = make_generator(1, EchoCodec(), "incremental", **options_of(frames, undo, recache))
+    choices: list[tuple[int, int]] = []
+    for _ in range(24):
+        choices = choices[: len(choices) - choose.randrange(min(len(choices), 4) + 1)]
+        choices += [(choose.randrange(2), choose.randrange(2)) for _ in range(choose.randrange(4))]
+        prompt = choose.randrange(2)
+        fresh = make_generator(1, EchoCodec(), "incremental", **options_of(frames, 0, recache))
+        assert torch.equal(made(model, choices, frames, prompt), made(fresh, choices, frames, prompt))
+
+
+@pytest.mark.parametrize("back", [1, 2, 3, 4])
+@pytest.mark.parametrize("undo", [0, 1, 3])
+def test_going_back_passes_only_the_blocks_that_differ_if_enough_was_kept(undo, back):
+    """The window has been full for long, and the newest `back` blocks turn out to be others."""
+    kinds: list[str] = []
+    options = {**options_of(1, undo, False), "before_pass": kinds.append}
+    model = make_generator(1, EchoCodec(), "incremental", **options)
+    for blocks in range(11):
+        made(model, [(0, 0)] * blocks, 1, 0)
+    before = kinds.count("context")
+    made(model, [(0, 0)] * (10 - back) + [(1, 0)] * back, 1, 0)
+    # The first of them is written over. Each later one, the begun one included, must be known.
+    assert kinds.count("context") - before == (back if undo >= back else 10)
+
+
+@pytest.mark.parametrize("blocks", [2, 9])
+def test_a_new_prompt_passes_the_window_once_more_and_only_if_asked_to(blocks):
+    counts = {}
+    for recache in (False, True):
+        kinds: list[str] = []
+        options = {**options_of(1, 0, recache), "before_pass": kinds.append}
+        model = make_generator(1, EchoCodec(), "incremental", **options)
+        made(model, [(0, 0)] * blocks, 1, 0)
+        before = kinds.count("context")
+        first = made(model, [(0, 0)] * blocks, 1, 1)
+        again = made(model, [(0, 0)] * blocks, 1, 1)
+        assert torch.equal(first, again)
+        counts[recache] = kinds.count("context") - before, first
+    assert counts[False][0] == 0
+    assert counts[True][0] == 1
+    assert not torch.equal(counts[False][1], counts[True][1])
+
+
+def test_an_interrupt_while_the_window_is_passed_again_leaves_no_half_of_it():
+    """Catches: a window that is half under the new prompt, taken for one under the old."""
+    kinds: list[str] = []
+
+    def stop_once(kind: str) -> None:
+        kinds.append(kind)
+        if kinds.count("stop now") == 1 and kind == "context":
+            kinds.append("stop now")
+            raise Stop
+
+    options = {**options_of(1, 0, True), "before_pass": stop_once}
+    model = make_generator(1, EchoCodec(), "incremental", **options)
+    nine = [(0, 0)] * 9
+    made(model, nine, 1, 0)
+    kinds.append("stop now")
+    with pytest.raises(Stop):
+        made(model, nine, 1, 1)
+    fresh = make_generator(1, EchoCodec(), "incremental", **options_of(1, 0, True))
+    assert torch.equal(made(model, nine, 1, 0), made(fresh, nine, 1, 0))
