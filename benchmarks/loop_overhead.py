@@ -48,7 +48,7 @@ class Part:
 
     block_frames = 3
     latent_channels = 16
-    timesteps = (1000.0, 625.0)
+    timesteps = first_timesteps = (1000.0, 625.0)
     anchor_horizon = 3
     temporal_stride = 4
     spatial_stride = 8

@@ -9,10 +9,13 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
+from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.devices.execution import AUTO
 from .host.files import WEIGHT_DTYPES, load_model
 from .host.presets import attach_preset
 from .known import check_option, known_inputs_only, node_schema
+
+ALIKE = "as the other blocks"
 
 
 def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
@@ -61,6 +64,17 @@ def _custom_inputs() -> list[Any]:
         count("context_frames", 3, 1, "For 'recompute': how many frames are run again."),
         count("window", 21, 1, "For 'incremental': how many frames are kept, including the current block."),
         count("sink", 0, 0, "For 'incremental': how many of the first frames are never dropped."),
+        io.Boolean.Input(
+            "recache",
+            default=False,
+            tooltip="For 'incremental': under a new prompt, run the whole window again, as LongLive does.",
+        ),
+        io.Combo.Input(
+            "first_schedule",
+            options=[ALIKE, *SCHEDULES],
+            default=ALIKE,
+            tooltip="Denoising steps of the clip's first block.",
+        ),
     ]
 
 
@@ -69,7 +83,8 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     name = widgets["preset"]
     if name == AUTO:
         return None
-    return get_preset(name).replace(**{key: value for key, value in widgets.items() if key != "preset"})
+    changes = {key: value for key, value in widgets.items() if key != "preset" and value != ALIKE}
+    return get_preset(name).replace(**changes)
 
 
 class DrafterLoader(io.ComfyNode):

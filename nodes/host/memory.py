@@ -54,6 +54,7 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
         width=job.width,
         height=job.height,
         blocks=job.blocks,
+        prompts=len(job.prompts),
         execution=job.execution,
     )
     # One MODEL in both roles is loaded once.
@@ -65,7 +66,6 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
             request,
             {role: patcher.load_device for role, patcher in patchers.items()},
             fp8=job.main.model_dtype().itemsize == 1,
-            prompts=len(job.prompts),
         ),
     )
 

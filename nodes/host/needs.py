@@ -46,7 +46,7 @@ def plan_request(
 ) -> PlanRequest:
     """Return the request to the core's planner.
 
-    `models`: drafter, target or both. `decoders`: vae, and perhaps judge. `size`: width, height, blocks.
+    `models`: drafter, target or both. `decoders`: vae, and perhaps judge. `size`: width, height, blocks, and perhaps prompts.
     Raises `BadInput` for bad values.
     """
     # The core knows one dtype for both models; if they differ, take the wider.
@@ -71,13 +71,11 @@ def plan_request(
     return replace(request, reward=scorer.config, reward_dtype=dtype_name(scorer.dtype)) if scorer else request
 
 
-def needs_of(
-    request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool, prompts: int
-) -> dict[torch.device, Needs]:
+def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool) -> dict[torch.device, Needs]:
     """Return what each device must hold besides weights.
 
     `devices`: the device of each model, by role, without the scorer if there is none. `fp8`: whether the target's
-    weights are cast up on use. `prompts`: how many there are; the keys and values of two are kept.
+    weights are cast up on use.
     """
     steps = step_parts(request, Sizes.of(request, fp8=fp8), Setting())
     found: dict[torch.device, Needs] = {}
@@ -87,7 +85,7 @@ def needs_of(
             continue
         for device in dict.fromkeys(devices.values()):
             parts = {
-                part: size * (min(prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
+                part: size * (min(request.prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
                 for part, size in steps[step].items()
                 if part not in at.values() and devices.get(owner(part, worker)) == device
             }

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.causal_wan.schedule import get_schedule
 from ...sdvg_core.devices.device import device_clock
 from ...sdvg_core.devices.environment import versions_on
 from ...sdvg_core.engine.delivery import InOrder
@@ -77,7 +76,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     progress = NodeProgress(
         job.node_id,
         job.blocks,
-        sum(len(get_schedule(preset.schedule)) for preset in presets.values()),
+        sum(_most_steps(preset, presets) for preset in presets.values()),
         workflow_id=job.workflow_id,
         directions=job.directions,
         takes=job.takes,
@@ -170,6 +169,12 @@ def _check_request(job: Job, route: Route, presets: Mapping[str, Preset]) -> Non
         ahead_from_pixels=job.execution.overlap and pixels,
         drafter_context=job.drafter_context,
     )
+
+
+def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
+    """Return the denoising steps of one of the run's blocks, perhaps made as several of the model's own."""
+    pieces = max(other.block_frames for other in presets.values()) // preset.block_frames
+    return pieces * max(len(preset.steps), len(preset.first_steps))
 
 
 def _preset(job: Job, role: str) -> Preset:

@@ -11,7 +11,7 @@ import torch
 from ..devices.device import device_clock
 from ..engine.parts import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.roles import Absent
-from ..engine.several import SeveralBlocks
+from ..engine.several import SeveralBlocks, blocks_back
 from .attention import Ops
 from .config import WanConfig
 from .context import AnchorEncoder, ContextPolicy, Recompute
@@ -104,8 +104,8 @@ def build_engine(
         )
 
     pieces = max(target.preset.block_frames // drafter.preset.block_frames, 1) if drafter and target else 1
-    back = pieces - 1 + (pieces if overlap else 0)
-    drafts: BlockGenerator | None = build("drafter", drafter, undo=back) if drafter else None
+    undo = blocks_back(pieces, overlap=overlap)
+    drafts: BlockGenerator | None = build("drafter", drafter, undo=undo) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     if drafts and targets and drafts.block_frames != targets.block_frames:
         drafts = SeveralBlocks(drafts, targets.block_frames)

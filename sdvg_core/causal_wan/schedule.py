@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -31,20 +32,26 @@ class Step:
 Schedule = tuple[Step, ...]
 
 
-def table_sigma(index: int) -> float:
-    """Return sigma at entry `index` of the shifted table; the last entry, 999, is 0.00498, not 0."""
-    linear = 1 - index / TABLE_LENGTH
-    return SHIFT * linear / (1 + (SHIFT - 1) * linear)
+@cache
+def sigma_table() -> tuple[float, ...]:
+    """Return the sigmas of the shifted table, rounded to float32 as in the published code; the last is 0.00498."""
+    linear = 1 - torch.arange(TABLE_LENGTH, dtype=torch.float64) / TABLE_LENGTH
+    return tuple((SHIFT * linear / (1 + (SHIFT - 1) * linear)).float().tolist())
+
+
+def table_timestep(index: int) -> float:
+    """Return the timestep of entry `index`, rounded likewise."""
+    return torch.tensor(1000 * sigma_table()[index], dtype=torch.float32).item()
 
 
 def nearest_sigma(timestep: float) -> float:
     """Return the sigma of the table entry with the nearest timestep, as the reference does."""
-    return min((table_sigma(i) for i in range(TABLE_LENGTH)), key=lambda sigma: abs(1000 * sigma - timestep))
+    return min(sigma_table(), key=lambda sigma: abs(1000 * sigma - timestep))
 
 
 def warped(positions: Sequence[int]) -> Schedule:
     """Return the steps at unshifted positions 1000 .. 0; position 0 is a real pass at timestep 0."""
-    timesteps = [1000 * table_sigma(TABLE_LENGTH - p) if p else 0.0 for p in positions]
+    timesteps = [table_timestep(TABLE_LENGTH - p) if p else 0.0 for p in positions]
     return tuple(Step(t, nearest_sigma(t)) for t in timesteps)
 
 

@@ -163,13 +163,23 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         )
         group.add_argument(f"--{role}-schedule", metavar="NAME", help=f"like --schedule, for the {role} alone")
         group.add_argument(
+            f"--{role}-first-schedule", metavar="NAME", help="denoising steps of the clip's first block"
+        )
+        group.add_argument(
+            f"--{role}-block-frames", type=int, metavar="N", help=f"latent frames of the {role}'s blocks"
+        )
+        group.add_argument(
             f"--{role}-context-frames", type=int, metavar="N", help="latent frames of context (recompute)"
         )
         group.add_argument(f"--{role}-window", type=int, metavar="N", help="latent frames kept (incremental)")
         group.add_argument(
             f"--{role}-sink", type=int, metavar="N", help="first latent frames that never leave (incremental)"
         )
-    group.add_argument("--block-frames", type=int, metavar="N", help="latent frames per block, for both models")
+        group.add_argument(
+            f"--{role}-recache",
+            action=argparse.BooleanOptionalAction,
+            help="under a new prompt, pass the whole window again (incremental)",
+        )
     group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
     group.add_argument(
         "--crop", choices=("center", "squash", "tiles"), default="center", help="part of a frame the scorer sees"
@@ -295,11 +305,13 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
     return ModelOptions(
         preset=getattr(options, f"{role}_preset"),
         policy=getattr(options, f"{role}_policy"),
-        block_frames=options.block_frames,
+        block_frames=getattr(options, f"{role}_block_frames"),
         context_frames=getattr(options, f"{role}_context_frames"),
         window=getattr(options, f"{role}_window"),
         sink=getattr(options, f"{role}_sink"),
+        recache=getattr(options, f"{role}_recache"),
         schedule=getattr(options, f"{role}_schedule"),
+        first_schedule=getattr(options, f"{role}_first_schedule"),
     )
 
 

@@ -26,7 +26,9 @@ class ModelOptions:
     context_frames: int | None = None
     window: int | None = None
     sink: int | None = None
+    recache: bool | None = None
     schedule: str | None = None
+    first_schedule: str | None = None
 
     def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
         """Return the preset for a checkpoint. `schedule`: for both models; this one's own goes before it.
@@ -34,12 +36,13 @@ class ModelOptions:
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """
         base = guess_preset(found.config) if self.preset == AUTO else get_preset(self.preset)
-        names = ("policy", "block_frames", "context_frames", "window", "sink")
+        names = ("policy", "block_frames", "context_frames", "window", "sink", "recache", "first_schedule")
         changes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         preset = base.replace(**changes)
-        schedule = self.schedule or schedule or preset.schedule
-        get_schedule(schedule)
-        return replace(preset, schedule=schedule)
+        preset = replace(preset, schedule=self.schedule or schedule or preset.schedule)
+        for chosen in (preset.schedule, preset.first_schedule):
+            get_schedule(chosen or preset.schedule)
+        return preset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

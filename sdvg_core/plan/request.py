@@ -10,10 +10,10 @@ import torch
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
-from ..causal_wan.schedule import get_schedule
 from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution, VaeLayers
 from ..engine.router import RouterConfig
+from ..engine.several import check_pieces
 from ..engine.size import check_size
 from ..engine.spans import MOST_BLOCKS
 from ..errors import BadInput
@@ -38,7 +38,7 @@ class PlanRequest:
     drafts, None for the same. `vae_base`: the narrowest width of a Wan VAE. `steps`: denoising
     steps per block of both models; None goes by their presets. `router`: who makes which block, and `rejected` the
     share it rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run
-    continues. `pcie`: GB per second from main memory to the
+    continues. `prompts`: how many there are. `pcie`: GB per second from main memory to the
     device. Raises `BadInput` for impossible values.
     """
 
@@ -62,6 +62,7 @@ class PlanRequest:
     router: RouterConfig = field(default_factory=RouterConfig)
     rejected: float = PAPER_REJECTED
     given_blocks: int = 0
+    prompts: int = 1
     pcie: float = PCIE_GB_PER_SECOND
     rates: Rates = A6000
 
@@ -87,11 +88,9 @@ class PlanRequest:
                 raise BadInput(
                     f"{name} must be one of {', '.join(DTYPES)}, but is {getattr(self, name)!r}; choose one"
                 )
-        if self.drafter_preset.block_frames != self.target_preset.block_frames:
-            raise BadInput(
-                f"the presets must have one block size, but drafter and target make blocks of "
-                f"{self.drafter_preset.block_frames} and {self.target_preset.block_frames}; choose others"
-            )
+        check_pieces(
+            self.drafter_preset.block_frames, self.drafter_preset.anchor_horizon, self.target_preset.block_frames
+        )
 
     @property
     def vae_layers(self) -> VaeLayers:
@@ -103,11 +102,16 @@ class PlanRequest:
         """Latent frames per block."""
         return self.target_preset.block_frames
 
-    def steps_of(self, role: str) -> int:
-        """Return the denoising steps per block of `role`, drafter or target."""
+    def steps_of(self, role: str, *, first: bool = False) -> int:
+        """Return the denoising steps of drafter or target per block of its own. `first`: for the clip's first."""
         if self.steps is not None:
             return self.steps
-        return len(get_schedule(self.models[role][1].schedule))
+        preset = self.models[role][1]
+        return len(preset.first_steps if first else preset.steps)
+
+    def pieces_of(self, role: str) -> int:
+        """Return how many blocks of its own `role` makes for one of the run's."""
+        return self.block_frames // self.models[role][1].block_frames
 
     @property
     def pixels(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from ..causal_wan.config import WanConfig, wan_shapes
 from ..causal_wan.fp8_cache import SCALE
 from ..causal_wan.presets import Preset
+from ..engine.several import blocks_back
 from ..scorers.config import scorer_parameters
 from .decoders import ENCODE_VALUES, PUBLISHED_BASE, decode_state_bytes, decode_working_bytes, decoder_bytes
 from .request import PATCH, VAE_STRIDE, PlanRequest
@@ -98,9 +99,11 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
     itemsize, tokens = request.itemsize("dtype"), frame_tokens(request.width, request.height)
     held: dict[str, int] = {}
     for name, (config, preset) in request.models.items():
-        # A draft ahead in a sliding window may rest on a wrong guess, so what it overwrites is copied first.
-        undo = request.execution.overlap and name == "drafter" and preset.policy == "incremental"
-        frames = kv_frames(preset) + (preset.block_frames if undo else 0)
+        frames = kv_frames(preset)
+        if name == "drafter" and preset.policy == "incremental":
+            # A draft in several blocks, or one ahead on a guess, may be dropped: what it overwrites is copied.
+            undo = blocks_back(request.pieces_of(name), overlap=request.execution.overlap)
+            frames += undo * preset.block_frames
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
     for name, of in request.decoders.items():
@@ -117,7 +120,11 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     vae, layers = request.itemsize("vae_dtype"), request.vae_layers
     passes = {
         name: pass_bytes(
-            config, preset.block_frames, tokens, itemsize, read=kv_frames(preset) if request.execution.kv_fp8 else 0
+            config,
+            kv_frames(preset) if preset.recache and request.prompts > 1 else preset.block_frames,
+            tokens,
+            itemsize,
+            read=kv_frames(preset) if request.execution.kv_fp8 else 0,
         )
         for name, (config, preset) in request.models.items()
     }

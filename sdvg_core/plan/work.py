@@ -67,18 +67,18 @@ def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
     `decode`: for the verdict and the preview; `deliver`: for the video, 0 unless there is a judge. `drafter begins`
     and `target finishes`: the two parts of a block that is handed over.
     """
-    steps = {role: request.steps_of(role) for role in request.models}
     judging = request.judge or request.vae
+    drafted = request.steps_of("drafter")
     return {
         "decode": decode_seconds(request, judging),
         "first decode": decode_seconds(request, judging, first=True),
         "deliver": decode_seconds(request, request.vae) if request.judge else 0.0,
         "first deliver": decode_seconds(request, request.vae, first=True) if request.judge else 0.0,
         "score": 4 * request.block_frames * SCORE_OPERATIONS / request.rates.scorer,
-        **{role: _generating(request, role, of, fp8=fp8) for role, of in steps.items()},
-        **{f"first {role}": _generating(request, role, of, fp8=fp8, first=True) for role, of in steps.items()},
-        "drafter begins": _generating(request, "drafter", request.router.handover, fp8=fp8),
-        "target finishes": _generating(request, "target", steps["target"] - request.router.handover, fp8=fp8),
+        **{role: _generating(request, role, fp8=fp8) for role in request.models},
+        **{f"first {role}": _generating(request, role, fp8=fp8, first=True) for role in request.models},
+        "drafter begins": _generating(request, "drafter", fp8=fp8, skipped=drafted - request.router.handover),
+        "target finishes": _generating(request, "target", fp8=fp8, skipped=request.router.handover),
     }
 
 
@@ -107,8 +107,22 @@ def pass_seconds(request: PlanRequest) -> dict[str, float]:
     return seconds
 
 
-def _generating(request: PlanRequest, role: str, steps: int, *, fp8: bool, first: bool = False) -> float:
-    """Return the seconds in which a model makes some denoising steps of a block, and its context."""
+def _generating(request: PlanRequest, role: str, *, fp8: bool, first: bool = False, skipped: int = 0) -> float:
+    """Return the seconds in which a model makes a block, and its contexts.
+
+    `first`: the clip's first one. `skipped`: how many steps are left to the other model.
+    """
+    steps, pieces = request.steps_of(role), request.pieces_of(role)
+    ends = (
+        _own_block(request, role, request.steps_of(role, first=True), fp8=fp8, first=True)
+        if first
+        else (_own_block(request, role, steps - skipped, fp8=fp8))
+    )
+    return ends + (pieces - 1) * _own_block(request, role, steps, fp8=fp8)
+
+
+def _own_block(request: PlanRequest, role: str, steps: int, *, fp8: bool, first: bool = False) -> float:
+    """Return the seconds of some denoising steps of a block of the model's own size, and of its context."""
     rates, (config, preset) = request.rates, request.models[role]
     work = block_operations(config, preset, steps, frame_tokens(request.width, request.height), first=first)
     # In every pass, fp8 weights are read, written in the wider dtype, and read again.

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
-from ..causal_wan.schedule import get_schedule
 from ..devices.execution import Execution
 from ..engine.parts import Scorer
 from ..engine.records import BlockRecord
@@ -64,12 +63,13 @@ class ModelSettings:
             "size": self.size,
             "preset": preset.name,
             "block_frames": preset.block_frames,
-            "schedule": [step.timestep for step in get_schedule(preset.schedule)],
+            "schedule": [step.timestep for step in preset.steps],
+            "first_schedule": [step.timestep for step in preset.first_steps],
             "policy": preset.policy,
             **(
                 {"context_frames": preset.context_frames}
                 if recompute
-                else {"window": preset.window, "sink": preset.sink}
+                else {"window": preset.window, "sink": preset.sink, "recache": preset.recache}
             ),
             "dtype": self.dtype,
             "kv_dtype": execution.kv_dtype if execution.kv_fp8 else self.dtype,

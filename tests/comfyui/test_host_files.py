@@ -33,8 +33,8 @@ def test_a_training_checkpoint_loads_and_can_be_loaded_again_for_another_device(
 
 def test_a_preset_travels_with_every_clone_of_its_model(tmp_path: Path) -> None:
     """LoRA and device nodes hand on clones."""
-    model = attach_preset(load_model(str(write_random_set(tmp_path).target), "default"), get_preset("longlive"))
-    assert preset_of(model.clone().clone()) == get_preset("longlive")
+    model = attach_preset(load_model(str(write_random_set(tmp_path).target), "default"), get_preset("longlive-1.0"))
+    assert preset_of(model.clone().clone()) == get_preset("longlive-1.0")
 
 
 def test_a_model_of_another_loader_is_known_by_its_size(tmp_path: Path) -> None:

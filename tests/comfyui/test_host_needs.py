@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,7 +113,7 @@ def test_the_real_pair_needs_beside_weights_what_the_core_plans(real_pair: Any) 
         step: {part: size for part, size in parts.items() if part not in ROLES}
         for step, parts in planned.parts.items()
     }
-    needs = needs_of(real_request(real_pair), dict.fromkeys(ROLES, GPU), fp8=False, prompts=1)
+    needs = needs_of(real_request(real_pair), dict.fromkeys(ROLES, GPU), fp8=False)
     assert needs == {GPU: Needs(step="target", parts=beside["target"])}
     assert needs[GPU].total == planned.peak - sum(planned.sizes.weights.values())
 
@@ -130,7 +131,7 @@ def test_comfyui_counts_the_weights_that_the_core_counts(config: WanConfig) -> N
 def test_a_second_prompt_doubles_the_texts_keys_and_values_and_a_third_adds_nothing(real_pair: Any) -> None:
     request = real_request(real_pair)
     one, two, three = (
-        needs_of(request, dict.fromkeys(ROLES, GPU), fp8=False, prompts=n)[GPU].total for n in (1, 2, 3)
+        needs_of(replace(request, prompts=n), dict.fromkeys(ROLES, GPU), fp8=False)[GPU].total for n in (1, 2, 3)
     )
     texts = sum(size for part, size in sizes.state_bytes(request).items() if "text" in part)
     assert two == three == one + texts
@@ -140,7 +141,7 @@ def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
     """Transformers on one, VAE and scorer on the other. Catches what is needed for a while on the wrong one."""
     request = real_request(real_pair)
     devices = {"scorer": SECOND, "vae": SECOND, "target": GPU, "drafter": GPU}
-    needs = needs_of(request, devices, fp8=False, prompts=1)
+    needs = needs_of(request, devices, fp8=False)
     held, working = sizes.state_bytes(request), sizes.working_bytes(request, fp8=False)
     assert needs[SECOND] == Needs(
         step="decode", parts={"working": working["decode"], "vae state": 2 * held["vae state"]}
@@ -153,13 +154,13 @@ def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
 def test_a_device_of_the_scorer_alone_needs_what_scoring_takes(real_pair: Any) -> None:
     request = real_request(real_pair)
     devices = {"scorer": SECOND, "vae": GPU, "target": GPU, "drafter": GPU}
-    found = needs_of(request, devices, fp8=False, prompts=1)[SECOND]
+    found = needs_of(request, devices, fp8=False)[SECOND]
     assert found == Needs(step="score", parts={"working": sizes.working_bytes(request, fp8=False)["score"]})
 
 
 def test_without_a_scorer_nothing_is_scored(real_pair: Any) -> None:
     devices = {"vae": GPU, "target": GPU, "drafter": GPU}
-    assert needs_of(real_request(real_pair), devices, fp8=False, prompts=1).keys() == {GPU}
+    assert needs_of(real_request(real_pair), devices, fp8=False).keys() == {GPU}
 
 
 def test_of_two_dtypes_the_wider_counts(real_pair: Any) -> None:
@@ -174,7 +175,7 @@ def test_keys_and_values_in_fp8_take_what_the_core_counts_less(real_pair: Any) -
     whole, near = real_request(real_pair), real_request(real_pair, execution=Execution(kv_dtype=FP8))
     assert near == PlanRequest(execution=Execution(kv_dtype=FP8))
     devices = {"scorer": GPU, "vae": GPU, "target": GPU, "drafter": SECOND}
-    before, after = (needs_of(request, devices, fp8=False, prompts=1) for request in (whole, near))
+    before, after = (needs_of(request, devices, fp8=False) for request in (whole, near))
     for device, role in ((GPU, "target"), (SECOND, "drafter")):
         held = [sizes.state_bytes(request)[f"{role} keys and values"] for request in (whole, near)]
         assert before[device].total - after[device].total == held[0] - held[1] > 0.45 * held[0]

@@ -15,6 +15,7 @@ import folder_paths
 import pytest
 from running_server import ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.engine.router_presets import ROUTER_PRESETS
 from sdvg_pack.sdvg_core.plan import PlanRequest, plan, spend
@@ -108,6 +109,9 @@ def test_notes_of_workflows_say_what_the_planner_predicts(predicted: dict[str, s
     assert noted("sdvg_text_to_video") == [fast, balanced, careful, paper]
     assert noted("sdvg_app") == noted("sdvg_two_gpus") == [balanced, fast, careful, paper]
     assert noted("sdvg_anchor_only_preview") == [fast]
+    drafters = ("self-forcing-1.3b", "causal-forcing-framewise", "causal-forcing-2step", "causal-forcing-1step")
+    each = [PlanRequest(drafter_preset=get_preset(name)) for name in drafters]
+    assert noted("sdvg_framewise_drafter") == [f"{share(ROUTER_PRESETS['fast'], one):.2f}" for one in each]
     first = PlanRequest(blocks=4)
     parts = [spend(0.5, RouterConfig(), request) for request in (first, replace(first, given_blocks=4))]
     assert noted("sdvg_continue_and_image") == [f"{part.share:.2f}" for part in parts]

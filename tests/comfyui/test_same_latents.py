@@ -67,6 +67,11 @@ CASES |= {
     ),
     "what a budget buys": (["--budget", "0.95"], {"policy": "budget", "budget": 0.95}, {}),
     "the relative gate": (["--policy", "relative", "--tau", "-2.5"], {"policy": "relative", "tau": -2.5}, {}),
+    "a drafter that makes one latent frame at a time, in four steps first and then in two": (
+        ["--drafter-preset", "causal-forcing-2step"],
+        {},
+        {"drafter_preset": "causal-forcing-2step"},
+    ),
 }
 # What ComfyUI does in its own way, or does not tell.
 HOSTS_OWN = {"vae", "text_encoder", "attention", "quantisation", "bytes"}
@@ -84,7 +89,9 @@ def by_command_line(files: ModelFiles, folder: Path, options: list[str]) -> tupl
     return latents, json.loads((folder / "report.json").read_text(encoding="utf-8"))
 
 
-def by_nodes(files: ModelFiles, changes: dict[str, Any], **inputs: Any) -> tuple[Tensor, RunReport]:
+def by_nodes(
+    files: ModelFiles, changes: dict[str, Any], *, drafter_preset: str = DRAFTER, **inputs: Any
+) -> tuple[Tensor, RunReport]:
     load = partial(load_host_scorer, files.reward, crop="center", device="default", dtype="float32")
     [embedding] = encode_prompts(files, (PROMPT,), LoadOptions(text_dtype="float32")).values()
     router = router_of({"policy": "reward", "tau": TAU, **changes})
@@ -93,7 +100,9 @@ def by_nodes(files: ModelFiles, changes: dict[str, Any], **inputs: Any) -> tuple
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
     _, latent, report = node.execute(
-        drafter=attach_preset(load_model(str(files.drafter), "default"), get_preset(DRAFTER), files.drafter.name),
+        drafter=attach_preset(
+            load_model(str(files.drafter), "default"), get_preset(drafter_preset), files.drafter.name
+        ),
         target=attach_preset(load_model(str(files.target), "default"), get_preset(TARGET), files.target.name),
         positive=[[embedding, {}]],
         vae=comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),

@@ -30,6 +30,7 @@ FILES = sorted(FOLDER.glob("*.json"))
 API_FILES = sorted((FOLDER / "api").glob("*.json"))
 TINY = {
     "self_forcing_dmd.pt": "tiny_self_forcing.pt",
+    "causal_forcing-framewise.safetensors": "tiny_self_forcing.pt",
     "krea-realtime-video-14b.safetensors": "tiny_krea.safetensors",
     "wan_2.1_vae.safetensors": "tiny_wan_2.1_vae.safetensors",
     "ImageReward.pt": "TinyImageReward.pt",

@@ -128,7 +128,7 @@ def test_a_draft_is_decoded_and_judged_beside_the_state_it_may_not_replace():
 
 
 def test_a_window_that_is_kept_between_blocks_lies_there_in_every_step():
-    request = replace(FULL, drafter_preset=get_preset("longlive"))
+    request = replace(FULL, drafter_preset=get_preset("longlive-1.0"))
     parts = step_parts(request, Sizes.of(request, fp8=False), Setting())
     kept = 2 * 30 * 12 * 1560 * 1536 * 2
     assert all(step["drafter keys and values"] == kept for step in parts.values())

@@ -1,0 +1,209 @@
+"""A drafter whose own blocks are smaller than the target's, bit for bit over tiny generators."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from overlap_parts import EagerLane, run_ahead, same
+from thinned import every_pair
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    condition,
+    generator_of,
+    latents_of,
+    make_engine,
+    make_framewise,
+    make_generator,
+    make_noise,
+    run,
+    scripted,
+    timeline_of,
+)
+
+from sdvg_core.engine import overlap
+from sdvg_core.engine.history import History
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.several import SeveralBlocks, cut
+from sdvg_core.engine.spans import plan_spans, spans_of_clip
+from sdvg_core.engine.types import Block, Span
+from sdvg_core.errors import BadInput
+
+DRAFTS = RouterConfig(policy="always-draft", forced_blocks=0)
+
+
+class SameNoise:
+    """Noise of three latent frames, handed to blocks of one, for a model that runs on its own."""
+
+    def draw(self, span, slot):
+        whole = Span(span.start // 3, span.start // 3 * 3, 3)
+        place = span.start - whole.start
+        return make_noise().draw(whole, slot)[:, :, place : place + span.frames].contiguous()
+
+
+def alone(policy: str, blocks: int, **options) -> list[Block]:
+    """What the small model makes by itself, one block of its own after the other, decoded on the way."""
+    codec = make_engine().codec
+    model = make_generator(1, codec, policy, block_frames=1, **options)
+    made: list[Block] = []
+    for span in plan_spans(3 * blocks, 1):
+        timeline, _ = timeline_of(tuple(made), codec, 3) if made else (None, None)
+        history = timeline.history if timeline else History(horizon=3)
+        made.append(Block(span, model.generate(history, span, SameNoise(), PROMPT).latents, PROMPT))
+    return made
+
+
+# --- the same as alone
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("steps", [{}, {"schedule": "1000,625", "first_schedule": "1000,900,625"}])
+def test_in_spans_of_three_it_makes_what_it_makes_alone_block_by_block(policy, steps):
+    """Catches: the second piece drawn from the first one's noise; pieces that do not see each other; committed
+    blocks passed whole; the first block's steps taken for every piece of it, or for no piece."""
+    made = run(make_framewise(policy, **steps), DRAFTS, blocks=4)
+    own = alone(policy, 4, **steps)
+    assert torch.equal(latents_of(made), torch.cat([block.latents for block in own], dim=2))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_it_costs_as_many_passes_as_alone(policy):
+    """Two steps a latent frame, and one context pass for each frame before it, or three for a window of three.
+
+    Catches: a committed draft whose pieces are passed again.
+    """
+    made = run(make_framewise(policy, window=9), DRAFTS, blocks=4)
+    works = [e.record.draft for e in made]
+    assert [work.denoising_passes for work in works] == [6] * 4
+    context = {"incremental": [2, 3, 3, 3], "recompute": [3, 9, 9, 9]}
+    assert [work.context_passes for work in works] == context[policy]
+    assert [work.encodes for work in works] == ([0, 2, 3, 3] if policy == "recompute" else [0] * 4)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_rejected_draft_costs_only_the_passes_over_what_replaced_it(policy):
+    """Catches: a window that cannot go back, and passes the whole clip again."""
+    made = run(make_framewise(policy), scripted("rrrrrrara"))
+    works = [e.record.draft for e in made]
+    # Three frames of the remake, and the first two of the draft. In a kept draft only the third is new.
+    expected = [0, *[5] * 6, 3, 5] if policy == "incremental" else [0, *[9] * 8]
+    assert [work.context_passes if work else 0 for work in works] == expected
+
+
+# --- what the engine promises of every model
+
+
+@every_pair("policy, context, own", POLICIES, CONTEXTS, (1, 3))
+@pytest.mark.parametrize("route", ["raraarrar", "tdatrdadd"])
+def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, context, own, route):
+    """Replay with a new engine, which knows of no draft.
+
+    Catches: a cache that still holds pieces of a rejected draft; pieces kept for another block's.
+    """
+    made = run(make_framewise(policy, own_frames=own), scripted(route), drafter_context=context)
+    fresh = make_framewise(policy, own_frames=own)
+    for place, emitted in enumerate(made):
+        author = emitted.record.author
+        if author == "drafter" and context == "own":
+            continue
+        before = tuple(e.block for e in made[:place])
+        timeline, _ = timeline_of(before, fresh.codec, fresh.horizon) if before else (None, None)
+        history = timeline.history if timeline else History(horizon=fresh.horizon)
+        again = getattr(fresh, author).generate(history, emitted.block.span, make_noise(), PROMPT)
+        assert torch.equal(again.latents, emitted.block.latents), place
+
+
+@pytest.mark.parametrize("route", ["raraarrar", "raaaraaaa", "rrrrrrrrr"])
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_overlap_changes_nothing(route, context, monkeypatch):
+    """Every wrong guess is made to its end.
+
+    Catches: too few copies of what pieces overwrite; pieces of a guess kept for the block that replaced it.
+    """
+    monkeypatch.setattr(overlap, "Lane", EagerLane)
+    engine = make_framewise("incremental", ahead=True, window=9, sink=3)
+    ahead = run_ahead(engine, scripted(route), drafter_context=context)
+    same(ahead, run(make_framewise("incremental", window=9, sink=3), scripted(route), drafter_context=context))
+    if context == "committed":
+        assert max(e.record.draft.context_passes for e in ahead[1:] if e.record.draft) <= 11
+
+
+def test_a_new_prompt_and_a_start_image_are_cut_like_everything_else():
+    prompts = [condition(5), condition(6)]
+    image = Block(Span(0, 0, 1), torch.randn(1, 4, 1, 4, 4, generator=generator_of(3)), prompts[0])
+    for policy in POLICIES:
+        engine = make_framewise(policy)
+        start, _ = timeline_of((image,), engine.codec, engine.horizon)
+        made = run(engine, scripted("ararar"), blocks=6, condition_of=lambda i: prompts[i >= 3], start=start)
+        fresh = make_framewise(policy)
+        before = (image, *(e.block for e in made[:4]))
+        timeline, _ = timeline_of(before, fresh.codec, fresh.horizon)
+        again = fresh.drafter.generate(timeline.history, made[4].block.span, make_noise(), prompts[1])
+        assert torch.equal(again.latents, made[4].draft.latents)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_handover_gives_the_first_steps_of_every_piece(step):
+    """Only the last piece is left unfinished: the others are what it continues from."""
+    four = {"schedule": "1000,900,625"}
+    engine = replace(make_framewise("incremental", **four), target=make_engine("incremental", **four).target)
+    made = run(engine, scripted("ttt", handover=step), blocks=3)
+    assert [e.record.draft.denoising_passes for e in made[1:]] == [6 + step] * 2
+    whole = make_framewise("incremental", **four).drafter
+    history = History((made[0].block,))
+    draft = whole.generate(history, made[1].block.span, make_noise(), PROMPT)
+    assert len(made[1].draft.predictions) == step
+    assert torch.equal(made[1].draft.latents, draft.predictions[step - 1])
+    finished = whole.generate(history, made[1].block.span, make_noise(), PROMPT, draft.predictions[:step])
+    assert torch.equal(finished.latents, draft.latents)
+
+
+# --- the first block's own steps
+
+
+def test_the_first_blocks_steps_are_for_block_0_of_the_clip_alone():
+    """Catches: the first-block list applied to a continued clip's first new block."""
+    steps = {"schedule": "1000,625", "first_schedule": "1000,900,800,625"}
+    made = run(make_engine("incremental", **steps), scripted("tt"), blocks=2)
+    assert [e.record.target.denoising_passes for e in made] == [4, 2]
+    after = run(make_engine("incremental", **steps), scripted("ttttt"), blocks=2, start=made[-1].timeline)
+    assert [e.record.target.denoising_passes for e in after] == [2, 2]
+    plain = run(make_engine("incremental", schedule="1000,900,800,625"), scripted("t"), blocks=1)
+    assert torch.equal(made[0].block.latents, plain[0].block.latents), "slot i of a block is what it was"
+
+
+def test_a_handover_at_block_0_needs_one_list_for_it():
+    router = RouterConfig(policy="first", forced_blocks=2, handover=1, whole_blocks=0)
+    engine = make_engine(schedule="1000,625", first_schedule="1000,900,625")
+    run(engine, router, blocks=2)
+    other = replace(engine, drafter=make_engine(schedule="1000,625").drafter)
+    with pytest.raises(BadInput, match="needs one schedule"):
+        run(other, router, blocks=2)
+    run(other, replace(router, whole_blocks=1), blocks=2)
+    pieces = make_framewise(schedule="1000,625", first_schedule="1000,900,625")
+    with pytest.raises(BadInput, match="several lists"):
+        run(replace(pieces, target=engine.target), router, blocks=2)
+
+
+# --- what does not fit
+
+
+def test_blocks_that_do_not_divide_are_refused_in_one_sentence():
+    engine = make_engine()
+    with pytest.raises(BadInput, match=r"must divide the target's, but they are 2 and 3"):
+        SeveralBlocks(make_generator(1, engine.codec, block_frames=2), 3)
+    with pytest.raises(BadInput, match="needs at least 3 context frames, but has 2"):
+        SeveralBlocks(make_generator(1, engine.codec, block_frames=1, frames=2), 3)
+    SeveralBlocks(make_generator(1, engine.codec, "incremental", block_frames=1), 3)
+    small = replace(engine, drafter=make_generator(1, engine.codec, block_frames=1))
+    with pytest.raises(BadInput, match="1 and 3 latent frames; wrap"):
+        run(small, RouterConfig(), blocks=2)
+
+
+@pytest.mark.parametrize("frames", range(1, 12))
+def test_the_blocks_of_a_clip_are_cut_as_the_clip_is(frames):
+    pieces = [piece for span in spans_of_clip(frames, 6) for piece in cut(span, 2)]
+    assert [(p.start, p.frames) for p in pieces] == [(p.start, p.frames) for p in spans_of_clip(frames, 2)]
