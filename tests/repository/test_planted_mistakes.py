@@ -357,6 +357,41 @@ MISTAKES = [
         "scaled = self.dtype == torch.float32",
         TAEHV + "test_the_kind_decides_which_latents_the_network_sees",
     ),
+    Mistake(
+        "every piece of a block is drawn from the first one's noise",
+        "engine/several.py",
+        "_frames_of(span, self.span, self.noise.draw(self.span, slot))",
+        "self.noise.draw(self.span, slot)[:, :, : span.frames]",
+        "engine/test_several.py::test_in_spans_of_three_it_makes_what_it_makes_alone_block_by_block",
+    ),
+    Mistake(
+        "the first block's steps are taken for a continued clip's first new block",
+        "causal_wan/generator.py",
+        "self._schedule if span.index else",
+        'self._schedule if self.__dict__.setdefault("made", []) or self.made.append(1) else',
+        "engine/test_several.py::test_the_first_blocks_steps_are_for_block_0_of_the_clip_alone",
+    ),
+    Mistake(
+        "a window passed again under a new prompt is taken for the old prompt's",
+        "causal_wan/incremental.py",
+        "if not self._recached_for_another([*following, condition][0]):",
+        "if True:",
+        "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
+    ),
+    Mistake(
+        "a window goes back further than it knows",
+        "causal_wan/incremental.py",
+        "if self._lost > stop:",
+        "if False:",
+        "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
+    ),
+    Mistake(
+        "a window that is half under a new prompt is kept",
+        "causal_wan/incremental.py",
+        "window, self._cache = Span(0, first, stop - first), None",
+        "window = Span(0, first, stop - first)",
+        "engine/test_incremental.py::test_a_pass_over_the_window_that_broke_off_leaves_no_half_of_it",
+    ),
 ]
 
 
