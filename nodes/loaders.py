@@ -54,7 +54,7 @@ def _custom_inputs() -> list[Any]:
         return io.Int.Input(name, default=default, min=least, max=256, tooltip=f"{tooltip} In latent frames.")
 
     return [
-        count("block_frames", 3, 1, "Size of a block."),
+        count("block_frames", 3, 1, "Size of a block; the drafter's must divide the target's."),
         io.Combo.Input(
             "policy",
             options=["recompute", "incremental"],
