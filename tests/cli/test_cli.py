@@ -150,6 +150,8 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
         ["--target-context-frames", "6", "--schedule", "reference5"],
         ["--policy", "relative", "--tau", "-0.5"],
+        ["--drafter-preset", "causal-forcing-2step", "--overlap"],
+        ["--target-preset", "longlive-1.0", "--target-first-schedule", "reference5"],
     ],
     ids=lambda m: m[0].strip("-"),
 )

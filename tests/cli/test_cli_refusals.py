@@ -49,6 +49,21 @@ def base(files) -> list[str]:
         (["--width", "16400"], "at most 16384 pixels"),
         (["--overlap", "--drafter-context", "own", "--drafter-cache", "recompute"], "overlap needs a drafter"),
         (["--drafter-block-frames", "0"], "block_frames"),
+        (["--drafter-block-frames", "2"], "must divide the target's, but they are 2 and 3"),
+        (["--target-block-frames", "1"], "must divide the target's, but they are 3 and 1"),
+        (
+            ["--drafter-block-frames", "1", "--drafter-context-frames", "2"],
+            "needs at least 3 context frames, but has 2",
+        ),
+        (["--target-first-schedule", "five"], "four-step"),
+        (["--target-recache"], "recompute keeps no window"),
+        (
+            [
+                *("--drafter-block-frames", "1", "--drafter-first-schedule", "1000,900,625"),
+                *("--handover", "1", "--whole-blocks", "0"),
+            ],
+            "several lists",
+        ),
         (["--device", "cuda:7"], "this machine has no device"),
         (["--device", "gpu"], "this machine has no device"),
         (["--handover", "9"], "handover must be below the 2"),

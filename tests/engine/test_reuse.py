@@ -41,6 +41,7 @@ from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.several import SeveralBlocks, blocks_back
 from sdvg_core.engine.speculate import DrafterContext
 from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import Block, Condition, Span, Work
@@ -68,7 +69,8 @@ Call = tuple[str, int]
 class Asked:
     """A video that is asked for. `prompts`: first block, seed of the embedding, and gate text of each.
 
-    `drafter`, `target`: seeds of their weights. `clip`: seed and latent frames of a clip to continue.
+    `drafter`, `target`: seeds of their weights.
+    `own_frames`: latent frames of the drafter's own blocks. `clip`: seed and latent frames of a clip to continue.
     """
 
     policy: str = "recompute"
@@ -84,6 +86,7 @@ class Asked:
     target: int = 2
     schedule: str = "1000,625"
     codec: str = "echo"
+    own_frames: int = 3
     clip: tuple[int, int] | None = None
 
     def with_router(self, **changes: Any) -> Asked:
@@ -173,7 +176,10 @@ def parts_of(asked: Asked, before_pass: Callable[[str], None] = go_on) -> Parts:
         encoder=AnchorEncoder(codec.encode),
         before_pass=before_pass,
     )
-    drafter = build(0, name="drafter", tree=tree(asked.drafter), undo=int(asked.ahead))
+    undo = blocks_back(3 // asked.own_frames, overlap=asked.ahead)
+    drafter: Any = build(0, name="drafter", tree=tree(asked.drafter), undo=undo, block_frames=asked.own_frames)
+    if asked.own_frames < 3:
+        drafter = SeveralBlocks(drafter, 3)
     target = build(0, name="target", tree=tree(asked.target))
     noted = [NotedGenerator(model, begun, done) for model in (drafter, target)]
     engine = Engine(drafter=noted[0], target=noted[1], codec=codec, scorer=scorer)
@@ -184,7 +190,10 @@ def identities(asked: Asked) -> Identities:
     """Models are told apart by weights and schedule alone, so that the same ones in other roles are the same."""
     model = f"{asked.policy}, {asked.schedule}, weights"
     return Identities(
-        drafter=f"{model} {asked.drafter}", target=f"{model} {asked.target}", codec=asked.codec, scorer="reading"
+        drafter=f"{model} {asked.drafter}" + (f" in {asked.own_frames}" if asked.own_frames < 3 else ""),
+        target=f"{model} {asked.target}",
+        codec=asked.codec,
+        scorer="reading",
     )
 
 
@@ -400,6 +409,7 @@ def pair(number: int) -> tuple[str, Asked, Asked]:
         directions=rng.choice(("", "", letters("ardt........", blocks, rng))),
         takes=rng.choice(("", "", "2:2")),
         clip=rng.choice((None, None, (71, 4), (71, 3))),
+        own_frames=1 if number % 3 == 2 else 3,
     )
     earlier, changed = KINDS[kind](base, rng)
     if round_ >= 2 and rng.random() < 0.5:  # two changes at once

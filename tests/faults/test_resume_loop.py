@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -13,12 +14,14 @@ from tiny import (
     frames_of,
     latents_of,
     make_engine,
+    make_framewise,
     make_noise,
     run,
     scripted,
     timeline_of,
 )
 
+from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import DrafterContext, Emitted, speculate
@@ -33,9 +36,16 @@ ROUTERS = {
 ROUTE_AFTER_CLIP = scripted("rrrarara")
 
 
-def check_rest(whole: list[Emitted], cut: int, policy: str, context: DrafterContext, router: RouterConfig) -> None:
+def check_rest(
+    whole: list[Emitted],
+    cut: int,
+    policy: str,
+    context: DrafterContext,
+    router: RouterConfig,
+    make: Callable[[str], Engine] = make_engine,
+) -> None:
     """Let a process that knows only latents and decisions of the first `cut` blocks make the rest."""
-    engine, first = make_engine(policy), whole[0].block.span.start
+    engine, first = make(policy), whole[0].block.span.start
     blocks = tuple(
         replace(block, latents=block.latents.clone()) for block in whole[cut - 1].timeline.history.blocks
     )
@@ -68,6 +78,17 @@ def test_a_run_cut_after_any_block_ends_as_if_it_had_not_been(
     whole = run(make_engine(policy), ROUTERS[router], drafter_context=context)
     for cut in cuts:
         check_rest(whole, cut, policy, context, ROUTERS[router])
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_run_with_a_frame_wise_drafter_cut_after_any_block_ends_as_if_it_had_not_been(
+    policy: str, context: DrafterContext
+) -> None:
+    """The rest cuts the committed blocks; the run itself still had the pieces that they were made of."""
+    whole = run(make_framewise(policy), ROUTERS["repair"], drafter_context=context)
+    for cut in (2, 5, 8):
+        check_rest(whole, cut, policy, context, ROUTERS["repair"], make_framewise)
 
 
 def test_the_routers_of_these_tests_do_depend_on_what_was_before() -> None:
