@@ -33,25 +33,21 @@ Schedule = tuple[Step, ...]
 
 
 @cache
-def sigma_table() -> tuple[float, ...]:
-    """Return the sigmas of the shifted table, rounded to float32 as in the published code; the last is 0.00498."""
-    linear = 1 - torch.arange(TABLE_LENGTH, dtype=torch.float64) / TABLE_LENGTH
-    return tuple((SHIFT * linear / (1 + (SHIFT - 1) * linear)).float().tolist())
-
-
-def table_timestep(index: int) -> float:
-    """Return the timestep of entry `index`, rounded likewise."""
-    return torch.tensor(1000 * sigma_table()[index], dtype=torch.float32).item()
+def shifted_table() -> Schedule:
+    """Return the table, computed in float32 as the published code does; the last sigma is 0.00498, not 0."""
+    linear = torch.linspace(1, 0, TABLE_LENGTH + 1)[:-1]
+    sigmas = SHIFT * linear / (1 + (SHIFT - 1) * linear)
+    return tuple(map(Step, (sigmas * 1000).tolist(), sigmas.tolist()))
 
 
 def nearest_sigma(timestep: float) -> float:
     """Return the sigma of the table entry with the nearest timestep, as the reference does."""
-    return min(sigma_table(), key=lambda sigma: abs(1000 * sigma - timestep))
+    return min(shifted_table(), key=lambda step: abs(step.timestep - timestep)).sigma
 
 
 def warped(positions: Sequence[int]) -> Schedule:
     """Return the steps at unshifted positions 1000 .. 0; position 0 is a real pass at timestep 0."""
-    timesteps = [table_timestep(TABLE_LENGTH - p) if p else 0.0 for p in positions]
+    timesteps = [shifted_table()[TABLE_LENGTH - p].timestep if p else 0.0 for p in positions]
     return tuple(Step(t, nearest_sigma(t)) for t in timesteps)
 
 

@@ -29,7 +29,6 @@ from ..pocket.trained_set import judge_file
 from ..pocket.world import held_out_prompts
 from ..study.calibrate import calibrate
 from ..study.classes import read_classes
-from ..study.cluster import work_on_ray
 from ..study.compare import make_table
 from ..study.costs import Weights, pass_weights
 from ..study.equipment import WorkerOptions, open_equipment
@@ -54,8 +53,11 @@ from ..study.store import claim_folder, held
 from ..study.summary import summarise_study
 from ..study.table import table_text
 from ..study.unit import Unit
-from ..study.workers import Finished, Found, work_through
+from ..study.worker import TRIES, StudyWorker
 from ..text.prompts import read_prompt_list
+from ..workers.news import News
+from ..workers.on_ray import work_on_ray
+from ..workers.processes import work_here
 from .options import add_device_options, add_model_options, load_options, model_files
 
 SUMMARY, TABLE = "summary.json", "table.md"
@@ -288,12 +290,14 @@ def _embed(job: WorkerOptions, texts: Iterable[str]) -> dict[str, Any]:
     return encode_prompts(job.files, texts, job.load)
 
 
-def _work(options: argparse.Namespace, job: WorkerOptions, units: Sequence[Unit]) -> Iterable[Found | Finished]:
-    opener = partial(open_equipment, job)
+def _work(options: argparse.Namespace, job: WorkerOptions, units: Sequence[Unit]) -> Iterable[News[Unit]]:
+    opener = partial(StudyWorker, partial(open_equipment, job))
     on_cpu = check_device(job.load.device).type == "cpu"
     if options.ray:
-        return work_on_ray(units, opener, address=options.ray, gpus=0 if on_cpu else 1, most=options.workers)
-    return work_through(units, opener, options.workers or ((os.cpu_count() or 1) if on_cpu else 1))
+        gpus = 0 if on_cpu else 1
+        return work_on_ray(units, opener, address=options.ray, gpus=gpus, most=options.workers, tries=TRIES)
+    count = options.workers or ((os.cpu_count() or 1) if on_cpu else 1)
+    return work_here(units, [opener] * count, tries=TRIES)
 
 
 def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..errors import BadInput
 from ..plan.request import PlanRequest
+from ..workers.news import Failed, Heard, News
 from .costs import Weights, pass_weights
 from .protocol import Configuration
 from .store import BLOCK_KEY, GAINS, JUDGED, ROW_KEY, ROWS, JsonLines, Record
 from .unit import Unit, pack
-from .workers import Finished, Found
+from .worker import Found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +98,13 @@ def fill(
     notebook: Notebook,
     plan: Plan,
     embeddings_of: Callable[[Iterable[str]], Mapping[str, Tensor]],
-    work: Callable[[Sequence[Unit]], Iterable[Found | Finished]],
+    work: Callable[[Sequence[Unit]], Iterable[News[Unit]]],
     say: Callable[[str], None],
 ) -> None:
     """Compute what is missing. If nothing is, load nothing.
 
     `embeddings_of`: encodes prompts. `work`: computes the records of units. `say`: receives lines of progress.
+    Raises `BadInput` if no worker can finish a unit.
     """
     missing = notebook.missing(plan)
     if not missing:
@@ -120,15 +123,30 @@ def fill(
     ]
     began, done = time.monotonic(), 0
     for news in work(units):
-        if isinstance(news, Found):
-            notebook.add(news)
+        unit = news.task
+        if isinstance(news, Heard):
+            notebook.add(news.said)
+            continue
+        if isinstance(news, Failed):
+            _take_note(news, say)
             continue
         done += 1
         left = (time.monotonic() - began) / done * (len(units) - done)
         say(
-            f"{done}/{len(units)}  {len(news.unit.configurations)} rows of {news.unit.prompt!r}, seed "
-            f"{news.unit.seed}; {_minutes(left)} left"
+            f"{done}/{len(units)}  {len(unit.configurations)} rows of {unit.prompt!r}, seed {unit.seed}; "
+            f"{_minutes(left)} left"
         )
+
+
+def _take_note(failed: Failed[Unit], say: Callable[[str], None]) -> None:
+    what = f"{failed.task.prompt!r}, seed {failed.task.seed}"
+    if failed.again:
+        say(f"{what}: {failed.reason}; it is tried once more")
+        return
+    raise BadInput(
+        f"no worker finished {what}: {failed.reason}; all rows so far are kept: call the study again, with fewer "
+        "--workers if memory was short"
+    )
 
 
 def _minutes(seconds: float) -> str:

@@ -124,6 +124,13 @@ def test_presets_are_the_published_timesteps(name, timesteps):
     assert [s.timestep for s in get_schedule(name)] == pytest.approx(timesteps, abs=1e-3)
 
 
+def test_timesteps_are_the_float32_numbers_of_the_published_code():
+    """Another last digit would be 5e-5 in the latents of krea4."""
+    assert [s.timestep for s in get_schedule("four-step")] == [1000, 937.5, 833.3333129882812, 625]
+    assert [s.timestep for s in get_schedule("krea4")] == [1000, 908.8427124023438, 713.9794311523438, 0]
+    assert get_schedule("two-step")[1] == get_schedule("four-step")[2]
+
+
 def test_sigma_is_looked_up_at_the_nearest_table_entry():
     """The table ends at 0.00498, so timestep 0 is denoised at that sigma; raw timesteps are not on the table."""
     assert get_schedule("reference5")[-1] == Step(0.0, pytest.approx(0.00498, abs=1e-6))

@@ -20,7 +20,8 @@ from sdvg_core.study.protocol import Configuration, pick, protocol
 from sdvg_core.study.run import Notebook, Plan, fill
 from sdvg_core.study.store import Record
 from sdvg_core.study.unit import Unit, pack, run_unit
-from sdvg_core.study.workers import work_through
+from sdvg_core.study.worker import TRIES, StudyWorker
+from sdvg_core.workers.processes import work_here
 
 BLOCKS = 5
 TAUS = (-2.0, 0.0, 2.0)
@@ -106,7 +107,8 @@ def rows_of(bench: Equipment, wanted: Unit) -> list[Record]:
 def study(folder: Path, wanted: Plan, seconds: float = 0.0, workers: int = 1) -> Iterator[str]:
     """Fill the folder and return the lines of progress."""
     said: list[str] = []
-    work = partial(work_through, open_equipment=partial(open_tiny_bench, seconds=seconds), workers=workers)
+    opener = partial(StudyWorker, partial(open_tiny_bench, seconds=seconds))
+    work = partial(work_here, openers=[opener] * workers, tries=TRIES)
     fill(Notebook(folder), wanted, embeddings, work, said.append)
     return iter(said)
 

@@ -15,10 +15,11 @@ from tiny import make_engine
 from torch import Tensor
 
 from sdvg_core.errors import BadInput
-from sdvg_core.study.cluster import work_on_ray
 from sdvg_core.study.equipment import Equipment
 from sdvg_core.study.metrics import SeamChange
-from sdvg_core.study.workers import Finished, Found
+from sdvg_core.study.worker import StudyWorker
+from sdvg_core.workers.news import Failed, Finished, Heard
+from sdvg_core.workers.on_ray import work_on_ray
 
 PROMPTS = [f"a red ball {i}" for i in range(6)]
 
@@ -57,13 +58,13 @@ def ray(monkeypatch):
 
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
-def test_a_unit_that_kills_every_worker_ends_the_study(ray):
+def test_a_unit_that_kills_every_worker_fails_after_the_last_try(ray):
     # Warming up makes no video to measure, so each worker dies over its first row.
+    opener = partial(StudyWorker, partial(open_mortal_bench, None))
     units = [unit(SOME, PROMPTS[0])]
-    with pytest.raises(
-        BadInput, match=r"no worker finished 'a red ball 0', seed \d+: 4 died of it; see Ray's logs"
-    ):
-        list(work_on_ray(units, partial(open_mortal_bench, None), address="local", gpus=0, most=1))
+    news = list(work_on_ray(units, opener, address="local", gpus=0, most=1, tries=2))
+    assert [(type(n), n.again) for n in news] == [(Failed, True), (Failed, False)]
+    assert all("a worker died; see Ray's logs" in n.reason for n in news)
 
 
 @pytest.mark.heavy
@@ -71,12 +72,13 @@ def test_a_unit_that_kills_every_worker_ends_the_study(ray):
 def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, ray):
     units = [unit(SOME, prompt) for prompt in PROMPTS]
     grave = tmp_path / "grave"
-    news = list(work_on_ray(units, partial(open_mortal_bench, grave), address="local", gpus=0, most=2))
+    opener = partial(StudyWorker, partial(open_mortal_bench, grave))
+    news = list(work_on_ray(units, opener, address="local", gpus=0, most=2, tries=2))
     assert grave.exists(), "no worker was killed"
-    assert sorted(n.unit.prompt for n in news if isinstance(n, Finished)) == PROMPTS
-    found = {
-        (n.record["prompt"], n.record["configuration"]): lasting(n.record) for n in news if isinstance(n, Found)
-    }
+    assert [n.again for n in news if isinstance(n, Failed)] == [True]
+    assert sorted(n.task.prompt for n in news if isinstance(n, Finished)) == PROMPTS
+    rows = [n.said.record for n in news if isinstance(n, Heard)]
+    found = {(row["prompt"], row["configuration"]): lasting(row) for row in rows}
     bench = open_tiny_bench()
     expected = [lasting(row) for one in units for row in rows_of(bench, one)]
     assert found == {(row["prompt"], row["configuration"]): row for row in expected}
@@ -85,4 +87,4 @@ def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, 
 def test_without_ray_the_command_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BadInput, match=r"pip install 'sdvg\[ray\]'"):
-        list(work_on_ray([unit(SOME)], open_tiny_bench, address="local", gpus=0))
+        list(work_on_ray([unit(SOME)], partial(StudyWorker, open_tiny_bench), address="local", gpus=0))

@@ -18,7 +18,10 @@ from study_tiny import PROMPTS, SOME, lasting, open_tiny_bench, plan, refuse_to_
 from sdvg_core.errors import BadInput
 from sdvg_core.study.run import Notebook, fill
 from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
-from sdvg_core.study.workers import work_through
+from sdvg_core.study.unit import run_unit
+from sdvg_core.study.worker import Found, StudyWorker
+from sdvg_core.workers.news import Finished, Heard
+from sdvg_core.workers.processes import work_here
 
 ROWS = len(SOME) * len(PROMPTS)
 
@@ -127,12 +130,16 @@ def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
 
 def test_what_a_worker_refuses_is_refused(tmp_path):
     with pytest.raises(BadInput, match="expected a bench, but there is none"):
-        list(work_through([unit(SOME)], refuse_to_open, 1))
+        list(work_here([unit(SOME)], [partial(StudyWorker, refuse_to_open)]))
 
 
-def test_a_worker_that_dies_is_told_of(tmp_path):
-    with pytest.raises(BadInput, match=r"a worker ended with code 7 during 'a red ball'; all rows so far are kept"):
-        list(work_through([unit(SOME)], study_tiny.open_doomed_bench, 1))
+def test_a_unit_that_a_worker_dies_of_is_tried_again_and_told_of(tmp_path):
+    said: list[str] = []
+    work = partial(work_here, openers=[partial(StudyWorker, study_tiny.open_doomed_bench)], tries=2)
+    told = r"no worker finished 'a red ball', seed \d+: a worker ended with code 7; all rows so far are kept"
+    with pytest.raises(BadInput, match=told):
+        fill(Notebook(tmp_path), plan(SOME[:1], PROMPTS[:1]), study_tiny.embeddings, work, said.append)
+    assert "it is tried once more" in said[0]
 
 
 # --- one study a folder
@@ -166,10 +173,8 @@ def test_more_prompts_and_configurations_add_to_what_is_there(tmp_path):
 
 
 def _work_here(units):
-    from sdvg_core.study.unit import run_unit
-    from sdvg_core.study.workers import Found
-
     bench = open_tiny_bench()
     for one in units:
         for file, record in run_unit(bench, one):
-            yield Found(file, record)
+            yield Heard(0, one, Found(file, record))
+        yield Finished(0, one)
