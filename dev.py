@@ -51,7 +51,7 @@ def test(options: Sequence[str]) -> int:
     """Lint, check types, run the tests; stop at the first step that fails."""
     everything = "--all" in options
     rest = [option for option in options if option != "--all"]
-    marks = ["-m", "not comfyui and not gpu and not exhaustive"] if everything else []
+    marks = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
     python = environment("test", install_extra)
     steps = (
         ["-m", "ruff", "check", "."],
