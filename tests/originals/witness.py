@@ -19,7 +19,7 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import ContextPolicy
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.schedule import Schedule, Step, get_schedule
+from sdvg_core.causal_wan.schedule import SHIFT, Schedule, Step, get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.spans import plan_spans
@@ -33,8 +33,8 @@ BLOCKS, SIZE, SLOTS = 9, (8, 12), 5
 SPANS = plan_spans(BLOCKS, 3)
 FRAME_TOKENS = SIZE[0] * SIZE[1] // 4
 NOISE = KeyedNoise(seed=42, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1])
-AGREES = 2e-5
-"""Largest difference of latents that counts as the same; float32 on a CPU."""
+AGREES, CLOSE = 2e-5, 1e-5
+"""Largest difference of latents that counts as the same, float32 on a CPU; and with timesteps from their table."""
 
 
 def prompt(seed: int, text: str) -> Condition:
@@ -85,9 +85,16 @@ def ask(script: str, checkout: Path, request: Mapping[str, Any], folder: Path) -
     return answer
 
 
-def rounded(schedule: str) -> Schedule:
-    """Return a schedule whose timesteps are rounded to float32, as the entries of the originals' tables are."""
-    return tuple(Step(float(torch.tensor(step.timestep).float()), step.sigma) for step in get_schedule(schedule))
+def from_their_table(schedule: str) -> Schedule:
+    """Return a schedule with the originals' numbers: they compute their table of 1000 noise levels in float32.
+
+    A timestep is the nearest entry, but for 0, which they add to the table; a sigma is that of the nearest entry.
+    """
+    linear = torch.linspace(1, 0, 1001)[:1000]
+    sigmas = SHIFT * linear / (1 + (SHIFT - 1) * linear)
+    nearest = [int((1000 * sigmas - step.timestep).abs().argmin()) for step in get_schedule(schedule)]
+    steps = zip(get_schedule(schedule), nearest, strict=True)
+    return tuple(Step(float(1000 * sigmas[i]) if step.timestep else 0.0, float(sigmas[i])) for step, i in steps)
 
 
 def generator_over(
