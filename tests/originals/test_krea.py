@@ -16,10 +16,10 @@ from witness import (
     SECOND,
     SPANS,
     ask,
-    checkout_at,
     difference,
     from_their_table,
     generator_over,
+    per_block,
     request_for,
     tree_of,
 )
@@ -32,6 +32,7 @@ from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 
+CHECKOUT = "REALTIME_VIDEO_PATH"
 pytestmark = pytest.mark.originals
 
 TAU = -0.7
@@ -64,7 +65,7 @@ def theirs(tmp_path_factory):
     weights = {"target": tree_of(1).state_dict(), "drafter": tree_of(2).state_dict()}
     folder = tmp_path_factory.mktemp("krea")
     request = request_for({**CASES, **OTHERS}, weights=weights)
-    return ask("run_krea.py", checkout_at("REALTIME_VIDEO_PATH"), request, folder)
+    return ask("run_krea.py", CHECKOUT, request, folder)
 
 
 @pytest.fixture(scope="module")
@@ -248,8 +249,3 @@ def test_with_the_context_under_the_old_prompt_ours_is_the_same(theirs, krea, me
     prompts = {"blocks": 6, "prompts": lambda block: SECOND if block > FADE else FIRST}
     latents, _ = video(krea, policy=PromptOfBefore, schedule=from_their_table("reference5"), **prompts)
     assert measured(difference(latents, theirs["cases"]["fade"]["latents"])) < CLOSE
-
-
-def per_block(ours: Tensor, theirs: Tensor) -> list[float]:
-    """Return the largest difference in each block."""
-    return [difference(a, b) for a, b in zip(ours.split(3, dim=2), theirs.split(3, dim=2), strict=True)]

@@ -11,7 +11,6 @@ from witness import (
     CLOSE,
     SPANS,
     ask,
-    checkout_at,
     difference,
     from_their_table,
     generator_over,
@@ -24,6 +23,7 @@ from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.context import Incremental
 from sdvg_core.decoders.wan_vae import load_wan_vae
 
+CHECKOUT = "SELF_FORCING_PATH"
 pytestmark = pytest.mark.originals
 
 EVERYTHING = 3 * BLOCKS
@@ -38,7 +38,7 @@ def theirs(tmp_path_factory):
     }
     request = request_for(cases, weights=tree_of(1).state_dict())
     folder = tmp_path_factory.mktemp("self_forcing")
-    return ask("run_self_forcing.py", checkout_at("SELF_FORCING_PATH"), request, folder)
+    return ask("run_self_forcing.py", CHECKOUT, request, folder)
 
 
 def ours(window: int, sink: int, schedule="four-step", policy=Incremental) -> torch.Tensor:
