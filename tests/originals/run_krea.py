@@ -108,8 +108,8 @@ class Studio:
 
         transformer = WanDiffusionWrapper(timestep_shift=5.0, is_causal=True)
         load(transformer.model, self.request["weights"][weights])
-        for block in transformer.model.blocks:
-            block.self_attn.fuse_projections()
+        for layer in transformer.model.blocks:
+            layer.self_attn.fuse_projections()
         settings = SimpleNamespace(
             denoising_step_list=[1000, 937, 833, 625, 0],
             warp_denoising_step=False,
