@@ -3,6 +3,7 @@
     python3 dev.py demo          make a video with the embedded models
     python3 dev.py test          lint, types and the default tests: what to run while working
     python3 dev.py comfyui       the tests of the nodes in a real ComfyUI, if there is a checkout
+    python3 dev.py originals     the engine against the original projects, if there are checkouts (docs/parity.md)
     python3 dev.py test --all    what CI runs: lint, types, the default and heavy tests, then those in ComfyUI
 
 The exhaustive tests take too long for either and are run by their mark (tests/README.md).
@@ -32,7 +33,7 @@ LONGEST = ("test_strip.py", "test_interface.py", "test_host_reuse.py")
 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the commands."""
-    commands = {"demo": demo, "test": test, "comfyui": comfyui}
+    commands = {"demo": demo, "test": test, "comfyui": comfyui, "originals": originals}
     if not arguments or arguments[0] not in commands:
         print(__doc__)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
@@ -51,7 +52,7 @@ def test(options: Sequence[str]) -> int:
     """Lint, check types, run the tests; stop at the first step that fails."""
     everything = "--all" in options
     rest = [option for option in options if option != "--all"]
-    marks = ["-m", "not comfyui and not gpu and not exhaustive"] if everything else []
+    marks = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
     python = environment("test", install_extra)
     steps = (
         ["-m", "ruff", "check", "."],
@@ -66,6 +67,12 @@ def test(options: Sequence[str]) -> int:
         if code:
             return code
     return comfyui([]) if everything else 0
+
+
+def originals(options: Sequence[str]) -> int:
+    """Run the original projects beside our engine, in one process, which prints the differences."""
+    python = environment("test", install_extra)
+    return run(python, "-m", "pytest", "-rs", "-m", "originals", "tests/originals", *options)
 
 
 def comfyui(options: Sequence[str]) -> int:

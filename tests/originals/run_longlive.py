@@ -1,0 +1,94 @@
+"""Runs LongLive 1.0's own interactive pipeline on a CPU, over a miniature of its model. See `standins.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from standins import (
+    FULL_FRAME,
+    Draws,
+    NoPixels,
+    Prompts,
+    answer,
+    load,
+    renoise,
+    replace_numbers,
+    use_checkout,
+    use_eager_attention,
+    without_cuda,
+)
+from torch import Tensor
+
+ABSENT = ("wan.modules.tokenizers", "wan.modules.t5", "wan.modules.causal_model_infinity", "utils.memory")
+
+
+def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the latents of every case, `b c t h w`."""
+    without_cuda()
+    use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
+    make = pipelines(request)
+    return {
+        name: latents(make(), request["noise"].transpose(1, 2), **case) for name, case in request["cases"].items()
+    }
+
+
+def latents(pipeline: Any, noise: Tensor, *, switch: int) -> Tensor:
+    """Return a video's latents. `switch`: the latent frame from which on it has the second prompt; -1 for none."""
+    draws = Draws(renoise(noise, steps=len(pipeline.denoising_step_list)))
+    prompts, frames = ([["first"], ["second"]], [switch]) if switch >= 0 else ([["first"]], [])
+    given: Any = torch
+    given.randn_like, drawn = draws, torch.randn_like
+    try:
+        _, made = pipeline.inference(
+            noise[:1], text_prompts_list=prompts, switch_frame_indices=frames, return_latents=True
+        )
+    finally:
+        given.randn_like = drawn
+    draws.check_all_used()
+    return made.transpose(1, 2)
+
+
+def pipelines(request: Mapping[str, Any]) -> Any:
+    """Return what makes its pipeline over a miniature, as released: window 12, sink 3, global sink."""
+    from wan.modules import attention
+
+    use_eager_attention(attention)
+    import pipeline.causal_inference as inference
+    import pipeline.interactive_causal_inference as interactive
+    import utils.wan_wrapper as wrapper
+    from wan.modules import causal_model as causal
+
+    sizes, tokens = request["sizes"], request["frame_tokens"]
+    model, pipe = causal.CausalWanModel, inference.CausalInferencePipeline
+    model.from_pretrained = classmethod(lambda cls, _, **options: cls(**sizes, **options))
+    replace_numbers(causal.CausalWanSelfAttention, "__init__", {FULL_FRAME: tokens})
+    replace_numbers(pipe, "__init__", {FULL_FRAME: tokens, 30: sizes["num_layers"]})
+    replace_numbers(pipe, "_initialize_kv_cache", {12: sizes["num_heads"]})
+    replace_numbers(pipe, "_initialize_crossattn_cache", {12: sizes["num_heads"]})
+
+    def make() -> Any:
+        options = SimpleNamespace(local_attn_size=12, timestep_shift=5.0, sink_size=3)
+        generator = wrapper.WanDiffusionWrapper(**vars(options), is_causal=True)
+        load(generator.model, request["weights"])
+        settings = SimpleNamespace(
+            denoising_step_list=[1000, 750, 500, 250],
+            warp_denoising_step=True,
+            num_frame_per_block=3,
+            context_noise=0,
+            global_sink=True,
+            model_kwargs=options,
+        )
+        prompts = Prompts(request["prompts"])
+        return interactive.InteractiveCausalInferencePipeline(
+            settings, "cpu", generator=generator, text_encoder=prompts, vae=NoPixels()
+        )
+
+    return make
+
+
+if __name__ == "__main__":
+    answer(run)

@@ -1,0 +1,121 @@
+"""The test's side: runs an original in a process of its own, and makes the same with our engine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tiny import generator_of, random_tree
+from torch import Tensor
+
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.context import ContextPolicy
+from sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.causal_wan.schedule import SHIFT, Schedule, Step, get_schedule
+from sdvg_core.engine.history import History
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import Block, Condition
+
+HERE = Path(__file__).resolve().parent
+CONFIG = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=16, text_len=8)
+"""Heads are 128 wide, as in every published Wan 2.1, so that positions split alike.
+
+Three layers: keys and values of the first depend on no other frame, of the second on no other frame's context.
+"""
+
+BLOCKS, SIZE, SLOTS = 9, (8, 12), 5
+SPANS = plan_spans(BLOCKS, 3)
+FRAME_TOKENS = SIZE[0] * SIZE[1] // 4
+NOISE = KeyedNoise(seed=42, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1])
+AGREES, CLOSE = 4e-5, 1e-5
+"""Largest difference of latents that counts as the same, float32 on a CPU; and with timesteps from their table."""
+
+
+def prompt(seed: int, text: str) -> Condition:
+    """Return a random embedding as a prompt's."""
+    shape = (1, CONFIG.text_len, CONFIG.text_dim)
+    return Condition(torch.randn(shape, generator=generator_of(seed)), text, text)
+
+
+FIRST, SECOND = prompt(5, "first"), prompt(6, "second")
+
+
+def tree_of(seed: int) -> WanTree:
+    """Return a random model of the miniature's sizes."""
+    return random_tree(seed, CONFIG)
+
+
+def request_for(cases: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return what an original needs to make the same videos: sizes, prompts, noise, cases."""
+    slots = [torch.cat([NOISE.draw(span, slot) for span in SPANS], dim=2)[0] for slot in range(SLOTS)]
+    names = ("dim", "ffn_dim", "num_layers", "num_heads", "in_dim", "out_dim", "text_dim", "freq_dim", "text_len")
+    return {
+        "sizes": {name: getattr(CONFIG, name) for name in names},
+        "frame_tokens": FRAME_TOKENS,
+        "prompts": {known.text: known.embedding for known in (FIRST, SECOND)},
+        "noise": torch.stack(slots),  # slots c t h w
+        "cases": dict(cases),
+        **more,
+    }
+
+
+def ask(script: str, variable: str, request: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Run an original in a process of its own and return its answer; its last words are shown if it fails."""
+    checkout = Path(os.environ[variable]).resolve()
+    asked, answered = folder / "request.pt", folder / "answer.pt"
+    torch.save(request, asked)
+    # -B: nothing is written into the checkout.
+    command = [sys.executable, "-B", str(HERE / script), str(checkout), str(asked), str(answered)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    assert done.returncode == 0, f"{script} failed:\n{done.stderr[-3000:]}"
+    answer: dict[str, Any] = torch.load(answered, weights_only=True)
+    return answer
+
+
+def from_their_table(schedule: str) -> Schedule:
+    """Return a schedule with the originals' numbers: they compute their table of 1000 noise levels in float32.
+
+    A timestep is the nearest entry, but for 0, which they add to the table; a sigma is that of the nearest entry.
+    """
+    linear = torch.linspace(1, 0, 1001)[:1000]
+    sigmas = SHIFT * linear / (1 + (SHIFT - 1) * linear)
+    nearest = [int((1000 * sigmas - step.timestep).abs().argmin()) for step in get_schedule(schedule)]
+    steps = zip(get_schedule(schedule), nearest, strict=True)
+    return tuple(Step(float(1000 * sigmas[i]) if step.timestep else 0.0, float(sigmas[i])) for step, i in steps)
+
+
+def generator_over(
+    tree: WanTree, context: ContextPolicy, schedule: str | Schedule = "four-step", name: str = "model"
+) -> CausalWanGenerator:
+    """Return our generator over a tree, in float32."""
+    steps = get_schedule(schedule) if isinstance(schedule, str) else schedule
+    return CausalWanGenerator(tree, name=name, ops=TorchOps(torch.float32), context=context, schedule=steps)
+
+
+def video_of(generator: CausalWanGenerator, prompts: Mapping[int, Condition] | None = None) -> Tensor:
+    """Return the latents of nine blocks, each made after those before it. `prompts`: from which block on."""
+    history, wanted = History(), FIRST
+    for span in SPANS:
+        wanted = (prompts or {}).get(span.index, wanted)
+        made = generator.generate(history, span, NOISE, wanted)
+        history = history.commit(Block(span, made.latents, wanted))
+    return history.latents(0, history.frames)
+
+
+def difference(ours: Tensor, theirs: Tensor) -> float:
+    """Return the largest difference of any value."""
+    assert ours.shape == theirs.shape
+    return float((ours - theirs).abs().max())
+
+
+def per_block(ours: Tensor, theirs: Tensor) -> list[float]:
+    """Return the largest difference in each block."""
+    return [difference(a, b) for a, b in zip(ours.split(3, dim=2), theirs.split(3, dim=2), strict=True)]
