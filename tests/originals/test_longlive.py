@@ -6,11 +6,9 @@ import pytest
 from torch import Tensor
 from witness import (
     AGREES,
-    CLOSE,
     SECOND,
     ask,
     difference,
-    from_their_table,
     generator_over,
     per_block,
     request_for,
@@ -18,12 +16,13 @@ from witness import (
     video_of,
 )
 
-from sdvg_core.causal_wan.cache import Place
-from sdvg_core.causal_wan.context import Incremental
+from sdvg_core.causal_wan.incremental import Incremental
+from sdvg_core.causal_wan.presets import get_preset
 
 CHECKOUT = "LONGLIVE_PATH"
 pytestmark = pytest.mark.originals
 
+PRESET = get_preset("longlive-1.0")
 SWITCHES = {"early": 2, "late": 6}
 """The first block with the second prompt: before and after the window of four blocks is full."""
 
@@ -35,16 +34,13 @@ def theirs(tmp_path_factory):
     return ask("run_longlive.py", CHECKOUT, request, tmp_path_factory.mktemp("longlive"))
 
 
-def ours(schedule="four-step", policy=Incremental, sink=3, **prompts) -> Tensor:
-    return video_of(generator_over(tree_of(1), policy(window=12, sink=sink), schedule), **prompts)
+def ours(policy=Incremental, sink=PRESET.sink, recache=False, **prompts) -> Tensor:
+    context = policy(window=PRESET.window, sink=sink, recache=recache)
+    return video_of(generator_over(tree_of(1), context, PRESET.schedule), **prompts)
 
 
 def test_nine_blocks_have_the_latents_of_the_original(theirs, measured):
     assert measured(difference(ours(), theirs["one prompt"])) < AGREES
-
-
-def test_their_float32_table_of_timesteps_leaves_less(theirs, measured):
-    assert measured(difference(ours(from_their_table("four-step")), theirs["one prompt"])) < CLOSE
 
 
 def test_no_sink_shows(theirs, measured):
@@ -56,36 +52,17 @@ def prompts_of(switch: str):
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_a_change_of_prompt_differs_from_its_first_block_on(theirs, switch, measured):
-    """LongLive renews its cache under the new prompt then, and our engine keeps what it has."""
+def test_a_change_of_prompt_has_the_latents_of_the_original(theirs, switch, measured):
+    made = ours(recache=True, **prompts_of(switch))
+    assert measured(difference(made, theirs[switch])) < AGREES
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_cache_that_is_kept_shows_from_the_first_block_with_the_new_prompt_on(theirs, switch, measured):
     apart = per_block(ours(**prompts_of(switch)), theirs[switch])
     block = SWITCHES[switch]
     assert max(apart[:block]) < AGREES
     assert measured(apart[block]) > 0.1
-
-
-class Renewed(Incremental):
-    """When the prompt changes, passes what the cache holds once more, at once and under the new prompt.
-
-    A clip that still fits in the window is passed whole. Of a longer one, the sink stays as it is, and each other
-    frame sees the sink and all of those, the later ones too.
-    """
-
-    def prepare(self, model, history, span, condition, size):
-        made = super().prepare(model, history, span, condition, size)
-        if history.blocks and history.blocks[-1].condition is not condition:
-            fits = history.frames <= self.window
-            first = 0 if fits else history.frames - (self.window - self.sink)
-            slots = tuple(self._slot(frame) for frame in range(first, history.frames))
-            place = Place(first, slots, min(history.frames, self.window))
-            model.write_context(history.latents(first, history.frames), condition, made.cache, place)
-        return made
-
-
-@pytest.mark.parametrize("switch", SWITCHES)
-def test_with_the_cache_renewed_under_the_new_prompt_ours_is_the_same(theirs, switch, measured):
-    made = ours(from_their_table("four-step"), Renewed, **prompts_of(switch))
-    assert measured(difference(made, theirs[switch])) < CLOSE
 
 
 class RenewedInBlocks(Incremental):

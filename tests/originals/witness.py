@@ -18,7 +18,7 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import ContextPolicy
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.schedule import SHIFT, Schedule, Step, get_schedule
+from sdvg_core.causal_wan.schedule import Schedule, get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.spans import plan_spans
@@ -35,8 +35,8 @@ BLOCKS, SIZE, SLOTS = 9, (8, 12), 5
 SPANS = plan_spans(BLOCKS, 3)
 FRAME_TOKENS = SIZE[0] * SIZE[1] // 4
 NOISE = KeyedNoise(seed=42, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1])
-AGREES, CLOSE = 4e-5, 1e-5
-"""Largest difference of latents that counts as the same, float32 on a CPU; and with timesteps from their table."""
+AGREES = 1e-5
+"""Largest difference of latents that counts as the same, float32 on a CPU."""
 
 
 def prompt(seed: int, text: str) -> Condition:
@@ -78,18 +78,6 @@ def ask(script: str, variable: str, request: Mapping[str, Any], folder: Path) ->
     assert done.returncode == 0, f"{script} failed:\n{done.stderr[-3000:]}"
     answer: dict[str, Any] = torch.load(answered, weights_only=True)
     return answer
-
-
-def from_their_table(schedule: str) -> Schedule:
-    """Return a schedule with the originals' numbers: they compute their table of 1000 noise levels in float32.
-
-    A timestep is the nearest entry, but for 0, which they add to the table; a sigma is that of the nearest entry.
-    """
-    linear = torch.linspace(1, 0, 1001)[:1000]
-    sigmas = SHIFT * linear / (1 + (SHIFT - 1) * linear)
-    nearest = [int((1000 * sigmas - step.timestep).abs().argmin()) for step in get_schedule(schedule)]
-    steps = zip(get_schedule(schedule), nearest, strict=True)
-    return tuple(Step(float(1000 * sigmas[i]) if step.timestep else 0.0, float(sigmas[i])) for step, i in steps)
 
 
 def generator_over(
