@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 from random_set import write_random_set
-from wan_files import NARROW, NARROW_METADATA, random_state, save, save_hollow
+from wan_files import NARROW, NARROW_METADATA, prefixed, random_state, save, save_hollow
 
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
 from sdvg_core.errors import BadInput
@@ -14,14 +14,18 @@ ONE = torch.ones(1)
 
 
 def test_a_transformer_is_described_and_would_load(tmp_path):
-    path = save(tmp_path / "wan.safetensors", {**random_state(NARROW), "other": ONE.half()}, NARROW_METADATA)
+    path = save(
+        tmp_path / "wan.safetensors",
+        {**prefixed(random_state(NARROW), "model."), "other": ONE.half()},
+        NARROW_METADATA,
+    )
     found = inspect_file(path)
     assert (found.kind, found.would_load, found.reason) == ("causal Wan 2.1 transformer", True, "")
     assert found.config == NARROW
     assert found.size == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
     assert found.parameters == NARROW.parameters + 1
     assert found.dtypes == {"float32": len(wan_shapes(NARROW)), "float16": 1}
-    assert (found.layout, found.key_style, found.quantisation) == ("safetensors", "Wan names", "none")
+    assert (found.layout, found.key_style, found.quantisation) == ("safetensors", "Wan names under model", "none")
     assert (found.preset, found.unused) == (None, ("other",))
     assert "same names and shapes as plain Wan 2.1" in found.notes[0]
 
