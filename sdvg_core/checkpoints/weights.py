@@ -312,6 +312,19 @@ def check_finite_weights(model: nn.Module, file: str) -> None:
             )
 
 
+def first_not_finite(file: WeightFile) -> str | None:
+    """Return the name of the first tensor in a file with NaN or infinity, reading one after the other; or None."""
+    for name in file:
+        tensor = file[name]
+        if not tensor.is_floating_point():
+            continue
+        if tensor.element_size() == 1:
+            tensor = tensor.half()  # torch has no test for 8 bits; a fp8 infinity and NaN stay what they are
+        if not bool(torch.isfinite(tensor).all()):
+            return name
+    return None
+
+
 def weight_digest(model: nn.Module) -> str:
     """Return a hash of all weights of a loaded model, wherever it lies.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +14,23 @@ DEEPEST = 64
 
 
 def read_small(path: Path, limit: int) -> bytes:
-    """Return the content of a file. Raises `OSError`, and `ValueError` if it has more than `limit` bytes."""
+    """Return the content of a file.
+
+    Raises `OSError`, and `ValueError` if it has more than `limit` bytes or is no regular file: a pipe that nobody
+    writes to would be waited for.
+    """
+    check_regular(path)
     with path.open("rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"it has more than {limit / MEGABYTE:g} MB")
     return content
+
+
+def check_regular(path: Path) -> None:
+    """Raise `OSError` unless there is something by that name, and `ValueError` unless it is a regular file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("it is no regular file")
 
 
 def parse_json(text: str | bytes, *, parse_constant: Callable[[str], Any] | None = None) -> Any:

@@ -14,7 +14,7 @@ from ..errors import BadInput
 from ..files.outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
-from ..text.prompts import Conditions, PromptSchedule, one_prompt
+from ..text.prompts import Conditions, PromptSchedule, check_prompt, one_prompt
 from .identity import Identity, digest_of, identify
 from .journal import Journal, drop_unfinished, find_unfinished
 from .latents import load_latents
@@ -78,6 +78,8 @@ def make_videos(
     provably the same. `stopping`: hears whether to end after the block in the making, and not to begin another
     video.
     """
+    if gate_prompt is not None:
+        check_prompt(gate_prompt)
     check_writable(output)
     checked = check_models(files, load)
     beginning = begin(request, checked, scorer=files.reward is not None)

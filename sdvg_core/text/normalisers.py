@@ -26,7 +26,7 @@ MOST_FIELDS = 1_000_000
 
 
 def check_normaliser(content: dict[str, Any], source: str, advice: str) -> None:
-    """Raise `BadInput` unless normaliser and pre-tokenizer of a `tokenizer.json` keep a prompt's length in bounds."""
+    """Raise `BadInput` unless what a `tokenizer.json` does to a prompt before it is split keeps it short."""
     kinds = [part.get("type") for part in _parts(content.get("normalizer"), "normalizers")]
     if any(kind not in KINDS for kind in kinds) or len(set(kinds)) < len(kinds):
         raise BadInput(

@@ -30,6 +30,29 @@ def test_a_transformer_is_described_and_would_load(tmp_path):
     assert "same names and shapes as plain Wan 2.1" in found.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype", "bad"),
+    [
+        ("blocks.1.ffn.0.weight", torch.float32, float("nan")),
+        ("head.modulation", torch.bfloat16, float("-inf")),
+        ("blocks.0.self_attn.q.weight", torch.float8_e4m3fn, float("nan")),
+    ],
+)
+def test_a_file_with_values_that_are_not_finite_is_not_promised_to_load(tmp_path, name, dtype, bad):
+    state = random_state(NARROW)
+    state[name] = torch.full_like(state[name], bad).to(dtype)
+    path = save(tmp_path / "wan.safetensors", state, NARROW_METADATA)
+    quick, thorough = inspect_file(path), inspect_file(path, values=True)
+    assert (quick.would_load, "not read" in quick.values) == (True, True)
+    assert (thorough.would_load, name in thorough.reason) == (False, True)
+    assert "values       not read" in str(quick)
+
+
+def test_values_that_are_all_finite_are_said_to_be(tmp_path):
+    path = save(tmp_path / "wan.safetensors", random_state(NARROW), NARROW_METADATA)
+    assert inspect_file(path, values=True).values == "all finite"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file with holes: this one is 2.8 GB long")
 def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
     config, preset = WAN_1_3B, "self-forcing-1.3b"
