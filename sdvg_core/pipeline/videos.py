@@ -195,11 +195,11 @@ def _shown(video: Video, journal: Journal, blocks: int) -> Iterator[RouteBar]:
     try:
         with closing(RouteBar(blocks, steps=video.steps)) as bar:
             yield bar
-    except BaseException:
+    except BaseException as error:
         kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
         kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
         if kept:
-            sys.stderr.write(
-                f"sdvg: kept {' and '.join(kept)}; the same command with --resume continues from there\n"
-            )
+            again = isinstance(error, BadInput)  # what refused this block would refuse it again
+            then = "with --resume would stop there again" if again else "with --resume continues from there"
+            sys.stderr.write(f"sdvg: kept {' and '.join(kept)}; the same command {then}\n")
         raise
