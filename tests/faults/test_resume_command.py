@@ -228,6 +228,18 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 
 
+def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for age, seed in ((50, "7"), (0, "8"), (100, "9")):
+        before = set(unfinished_in(tmp_path / "out")) if (tmp_path / "out").exists() else set()
+        stop(tmp_path / "out", [*base(files), *PROMPT, "--seed", seed], 1)
+        (work,) = set(unfinished_in(tmp_path / "out")) - before
+        os.utime(work, (10**9 - age, 10**9 - age))
+    line = refused(tmp_path / "out", [*base(files), *PROMPT, "--seed", "5"], capsys)
+    assert "seed (then 8, now 5)" in line
+
+
 def test_a_whole_video_of_another_request_is_not_replaced(
     files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
