@@ -1,6 +1,10 @@
 """Our one exception, and its sentence for a damaged file."""
 
-LONGEST = 2000
+LONGEST = 390
+"""Characters of a message; the command line puts its name before it."""
+
+
+GAP = " ... "
 
 
 class BadInput(ValueError):
@@ -17,11 +21,18 @@ class BadInput(ValueError):
 
 def printable(text: str) -> str:
     """Return text that is safe on a terminal: no control characters, no change of direction, not too long."""
-    if len(text) > LONGEST:
-        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    text = _shortened(text)
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    return _shortened("".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text))
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning and the end of a long text; in a message, the end says what to do."""
+    if len(text) <= LONGEST:
+        return text
+    half = (LONGEST - len(GAP)) // 2
+    return f"{text[:half]}{GAP}{text[-half:]}"
 
 
 def unreadable(container: str, name: str, error: Exception) -> BadInput:

@@ -20,10 +20,17 @@ from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, f
 from ..checkpoints.weights import WeightFile, open_weights
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
-from .config import WanConfig, detect_config, wan_shapes
+from .config import WanConfig, detect_config, stated_sizes, wan_shapes
 from .modules import WanTree
 from .names import KeyStyle, is_rotary, key_styles
-from .refusals import check_channels, check_no_additions, check_tensors, refuse_foreign, refuse_several
+from .refusals import (
+    check_channels,
+    check_layers,
+    check_no_additions,
+    check_tensors,
+    refuse_foreign,
+    refuse_several,
+)
 
 COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -97,13 +104,15 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     style = _only_style(file)
     weights = file.renamed(style.wan_name)
     check_no_additions(name, weights)
-    config = detect_config(weights.info, _metadata(file, style))
+    metadata = _metadata(file, style)
+    config = detect_config(weights.info, metadata)
     check_channels(name, config)
+    check_layers(name, config, "num_layers" in stated_sizes(metadata))
     if config.num_layers > len(weights):  # metadata can claim any number, and the names below follow it
         raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
-    check_tensors(name, weights.info, expected)
+    check_tensors(name, weights.info, expected, quantisation.side)
     return WanCheckpoint(
         weights=weights,
         config=config,

@@ -12,6 +12,8 @@ from .config import WAN_1_3B, WAN_14B, WanConfig
 from .schedule import Schedule, get_schedule
 
 POLICIES = ("recompute", "incremental")
+MOST_FRAMES = 1 << 20
+"""Latent frames; at a million, a block takes longer than a life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +43,10 @@ class Preset:
     def __post_init__(self) -> None:
         for name, least in (("block_frames", 1), ("context_frames", 1), ("window", 1), ("sink", 0)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_FRAMES:
                 raise BadInput(
-                    f"{name} must be a whole number of at least {least}, but is {value!r}; choose another"
+                    f"{name} must be a whole number from {least} to {MOST_FRAMES}, but is {value!r:.60}; "
+                    "choose another"
                 )
         if self.policy not in POLICIES:
             raise BadInput(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ..checkpoints.weights import TensorInfo
 from ..errors import BadInput
-from .config import WanConfig
+from .config import PUBLISHED, WanConfig
 from .kinds import LORA, UNKNOWN, is_lora, other_kind
 
 GIVE_T2V = "give a Wan 2.1 text-to-video checkpoint of the causal family (Self-Forcing, Krea Realtime, ...)"
@@ -69,8 +69,33 @@ def check_channels(file: str, config: WanConfig) -> None:
         raise BadInput(f"a Wan 2.1 model has 16 output channels, but {file} has {config.out_dim}; {GIVE_T2V}")
 
 
-def check_tensors(file: str, info: Mapping[str, TensorInfo], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse missing tensors and wrong shapes."""
+def check_layers(file: str, config: WanConfig, stated: bool) -> None:
+    """Refuse a published size with another number of blocks, unless the file states it: it lost its last ones.
+
+    A block more or fewer leaves no other trace, and the model would make a worse video without a word.
+    """
+    for published in PUBLISHED.values():
+        same = (config.dim, config.ffn_dim) == (published.dim, published.ffn_dim)
+        if same and config.num_layers != published.num_layers and not stated:
+            raise BadInput(
+                f"a Wan 2.1 of width {config.dim} has {published.num_layers} blocks, but {file} has "
+                f"{config.num_layers}; fetch it again, or state num_layers in its metadata if that is meant"
+            )
+
+
+def check_tensors(
+    file: str,
+    info: Mapping[str, TensorInfo],
+    expected: Mapping[str, tuple[int, ...]],
+    beside: Collection[str] = (),
+) -> None:
+    """Refuse missing tensors, wrong shapes, and unknown tensors but those in `beside`."""
+    unknown = [name for name in info if name not in expected and name not in beside]
+    if unknown:
+        raise BadInput(
+            f"a Wan 2.1 transformer has {len(expected)} tensors, but {file} has {len(unknown)} more "
+            f"({_few(unknown)}), which nothing here would use; use the file as its authors published it"
+        )
     missing = [name for name in expected if name not in info]
     if missing:
         raise BadInput(

@@ -58,8 +58,9 @@ def globals_of(program: io.BytesIO) -> Iterator[str]:
         if operation.name in ("GLOBAL", "INST"):
             yield str(argument).replace(" ", ".")
         elif operation.name == "STACK_GLOBAL":
-            # The name lies on the stack, usually the two texts before. PyTorch never writes this.
-            yield ".".join(texts[-2:])
+            # The name lies on the stack, usually the two texts before, but the program may put there what it likes.
+            # PyTorch never writes this.
+            yield f"{'.'.join(texts)}, or another name from its stack"
         elif operation.name.startswith("EXT"):
             yield f"the registered extension {argument}"
         elif isinstance(argument, str):

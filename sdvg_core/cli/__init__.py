@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -10,11 +11,13 @@ from typing import NoReturn
 import torch
 
 from .. import __version__
-from ..errors import BadInput
+from ..errors import BadInput, first_line, printable
 from . import bench, demo, doctor, generate, inspect, plan, study
 
 COMMANDS = (demo, generate, study, bench, plan, inspect, doctor)
 OUT_OF_MEMORY, INTERRUPTED = 1, 130
+# What torch says when the host has none left; on a GPU it has an error of its own for that.
+NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
 
 
 class Parser(argparse.ArgumentParser):
@@ -22,7 +25,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence and exit with code 2."""
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(2, printable(f"{self.prog}: {message}; see {self.prog} --help") + "\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,7 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("sdvg: interrupted; no half-written file is left", file=sys.stderr)
         return INTERRUPTED
+    except OSError as error:
+        where = printable(str(error.filename or "a file")[:200])
+        print(
+            f"sdvg: the system refused {where} ({error.strerror or first_line(error)}); check it", file=sys.stderr
+        )
+        return 2
     except (torch.OutOfMemoryError, MemoryError) as error:
-        first = (str(error).splitlines() or ["of the host"])[0]
-        print(f"sdvg: out of memory ({first}); choose a smaller size or free some memory", file=sys.stderr)
-        return OUT_OF_MEMORY
+        return _out_of_memory(error)
+    except RuntimeError as error:
+        if not NO_MEMORY.search(str(error)):
+            raise
+        return _out_of_memory(error)
+
+
+def _out_of_memory(error: BaseException) -> int:
+    what = first_line(error) if str(error) else "of the host"
+    print(f"sdvg: out of memory ({what}); choose a smaller size or free some memory", file=sys.stderr)
+    return OUT_OF_MEMORY

@@ -22,19 +22,26 @@ from ..pocket.world import SIZE
 from ..report.summary import summarise
 from ..text.prompts import one_prompt
 from .generate import exit_code
-from .options import add_kernel_options, add_router_options, add_video_options, execution, router_config
+from .options import (
+    add_kernel_options,
+    add_router_options,
+    add_video_options,
+    execution,
+    file_path,
+    router_config,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="a prompt of the small world (%(default)r)")
     parser.add_argument(
-        "--output", type=Path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
+        "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument(
         "--judge-vae",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help=f"a fast decoder that decodes drafts for their scores; {POCKET} for the embedded one (default: none)",
     )

@@ -19,6 +19,7 @@ from ..devices.environment import package_version, processor
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from ..pipeline.inspection import inspect_file
+from .options import file_path
 
 NEEDED = (
     "torch",
@@ -38,7 +39,9 @@ STANDALONE = ("diffusers", "ftfy", "matplotlib")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--models", type=Path, default=Path("models"), help="folder of models (default ./models)")
+    parser.add_argument(
+        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models)"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 

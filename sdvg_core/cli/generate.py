@@ -21,6 +21,7 @@ from .options import (
     add_model_options,
     add_router_options,
     add_video_options,
+    file_path,
     load_options,
     model_files,
     video_request,
@@ -33,20 +34,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--prompt", help="what the video should show")
-    prompt.add_argument("--prompt-file", type=Path, help="prompts, one video per line")
+    prompt.add_argument("--prompt-file", type=file_path, help="prompts, one video per line")
     prompt.add_argument(
         "--prompt-schedule",
-        type=Path,
+        type=file_path,
         help="prompts of one video; each line has the first block it applies to (from 1), a colon, the text",
     )
-    parser.add_argument("--output", type=Path, default=Path("out"), help="folder to write into (default ./out)")
+    parser.add_argument(
+        "--output", type=file_path, default=Path("out"), help="folder to write into (default ./out)"
+    )
     parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line per video")
     add_video_options(parser)
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
-        "--continue-from", type=Path, metavar="LATENTS", help="latents.safetensors of a clip to continue"
+        "--continue-from", type=file_path, metavar="LATENTS", help="latents.safetensors of a clip to continue"
     )
-    begin.add_argument("--start-image", type=Path, metavar="PICTURE", help="the video's first frame")
+    begin.add_argument("--start-image", type=file_path, metavar="PICTURE", help="the video's first frame")
     add_router_options(parser)
     add_model_options(parser)
     add_device_options(parser)

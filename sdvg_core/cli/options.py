@@ -23,6 +23,20 @@ from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
 
+LONGEST_PART, LONGEST_PATH = 255, 4095
+"""Bytes of a name and of a path, as on most systems."""
+
+
+def file_path(text: str) -> Path:
+    """Return a path. Argparse prints the error if no system has such a file."""
+    longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
+    if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
+        raise argparse.ArgumentTypeError(
+            f"the names in a path may have at most {LONGEST_PART} bytes and no NUL, but one has {longest}; "
+            "give a shorter one"
+        )
+    return Path(text)
+
 
 def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
     """Declare the options that describe the video."""
@@ -58,7 +72,7 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
     )
     group.add_argument(
         "--reuse",
-        type=Path,
+        type=file_path,
         metavar="FOLDER",
         help="an earlier video; its blocks are used again where they are provably the same",
     )
@@ -136,14 +150,16 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the model files and how they run."""
     group = parser.add_argument_group("models", "files not given are taken from --models by their usual names")
-    group.add_argument("--models", type=Path, default=Path("models"), help="folder of models (default ./models)")
+    group.add_argument(
+        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models)"
+    )
     for known in KNOWN_FILES:
         group.add_argument(
-            f"--{known.role.replace('_', '-')}", type=Path, metavar="FILE", help=f"usually {known.names[0]}"
+            f"--{known.role.replace('_', '-')}", type=file_path, metavar="FILE", help=f"usually {known.names[0]}"
         )
     group.add_argument(
         "--judge-vae",
-        type=Path,
+        type=file_path,
         metavar="FILE",
         help="a fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) that decodes drafts for their scores; the "
         "video's pixels stay the VAE's",
@@ -154,7 +170,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         default=AUTO,
         help="which latents a TAEHV takes, if its file's name does not say",
     )
-    group.add_argument("--tokenizer", type=Path, help="for the text encoder, if its file has none")
+    group.add_argument("--tokenizer", type=file_path, help="for the text encoder, if its file has none")
     for role in ("drafter", "target"):
         names = ", ".join((AUTO, *PRESETS))
         group.add_argument(f"--{role}-preset", default=AUTO, metavar="PRESET", help=f"one of {names}")

@@ -21,6 +21,7 @@ from ..devices.device import check_device
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
+from ..files.video import LONGEST_SIDE
 from ..pipeline.loading import Checked, check_models, encode_prompts
 from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
@@ -58,17 +59,18 @@ from ..text.prompts import read_prompt_list
 from ..workers.news import News
 from ..workers.on_ray import work_on_ray
 from ..workers.processes import work_here
-from .options import add_device_options, add_model_options, load_options, model_files
+from .options import add_device_options, add_model_options, file_path, load_options, model_files
 
 SUMMARY, TABLE = "summary.json", "table.md"
 INTERRUPTED = 130
+MOST_GIGABYTES = 100_000
 CALIBRATION = (TARGET_ONLY, "reward-min@*")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--output", type=Path, default=Path("out/study"), help="folder to write into, or to continue in"
+        "--output", type=file_path, default=Path("out/study"), help="folder to write into, or to continue in"
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.add_argument("--no-plots", action="store_true", help="make no plots (they need matplotlib)")
@@ -85,7 +87,7 @@ def _add_protocol_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--prompts", type=int, default=50, metavar="N", help="how many prompts (default 50)")
     group.add_argument(
         "--prompt-file",
-        type=Path,
+        type=file_path,
         help="prompts, one per line, perhaps with a class: '[animals] a dog runs'; the first N are used",
     )
     group.add_argument("--seeds", type=int, nargs="+", default=[42], metavar="SEED", help="default 42")
@@ -180,8 +182,13 @@ def _check(options: argparse.Namespace) -> None:
         if getattr(options, name) < 1:
             raise BadInput(f"--{name} must be at least 1, but is {getattr(options, name)}; ask for 1 or more")
     for name in ("width", "height"):
-        if (getattr(options, name) or 16) % 16 or (getattr(options, name) or 16) < 16:
-            raise BadInput(f"--{name} must be a multiple of 16, but is {getattr(options, name)}; round it")
+        size = getattr(options, name)
+        if size is not None and (size % 16 or not 16 <= size <= LONGEST_SIDE):
+            raise BadInput(
+                f"--{name} must be a multiple of 16, up to {LONGEST_SIDE}, but is {size!r:.40}; choose one"
+            )
+    if not 0 <= options.memory <= MOST_GIGABYTES:
+        raise BadInput(f"--memory must be from 0 to {MOST_GIGABYTES} GB, but is {options.memory}; 1 is usual")
     if options.workers is not None and options.workers < 1:
         raise BadInput(f"--workers must be at least 1, but is {options.workers}; give 1 or more")
     if options.calibrate and options.judge_vae and (len(options.tau or [0]) > 1 or options.speed_up):

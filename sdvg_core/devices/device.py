@@ -10,9 +10,14 @@ import torch
 
 from ..errors import BadInput
 
+KINDS = ("cpu", "cuda")
+"""Of devices that are known to run everything here; torch names a dozen more."""
+
 
 def check_device(name: str) -> torch.device:
     """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if there is none here."""
+    if name.partition(":")[0] not in KINDS:
+        raise BadInput(f"a device is cpu, cuda, or one of several such as cuda:1, but got {name!r:.60}; use cpu")
     try:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -292,7 +292,7 @@ def decide(
         keep = config.script[index] == "a"
         reason = Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE
         return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
-    threshold = _threshold(config, past, blocks, reference)
+    threshold = _threshold(config, index - len(past), past, blocks, reference)
     accepted = score >= _float32(threshold)
     return Decision(
         accepted=accepted,
@@ -304,9 +304,11 @@ def decide(
     )
 
 
-def _threshold(config: RouterConfig, past: tuple[Decision, ...], blocks: int, reference: float | None) -> float:
+def _threshold(
+    config: RouterConfig, first: int, past: tuple[Decision, ...], blocks: int, reference: float | None
+) -> float:
     if config.policy == "percentile":
-        return percentile_threshold(config, past, blocks)
+        return percentile_threshold(config, first, past, blocks)
     if config.policy != "relative":
         return config.tau
     assert reference is not None, "the clip's first block is not compared"
@@ -322,12 +324,13 @@ def aggregate(config: RouterConfig, scores: Tensor) -> float:
     return float(torch.quantile(scores, config.quantile))
 
 
-def percentile_threshold(config: RouterConfig, past: tuple[Decision, ...], blocks: int) -> float:
+def percentile_threshold(config: RouterConfig, first: int, past: tuple[Decision, ...], blocks: int) -> float:
     """Return the score that the wanted share of drafts exceeds, going by this run's scores alone.
 
-    The other blocks make up for a forced one, as in the authors' early version.
+    `first`: the run's first block in the clip. The other blocks make up for a forced one, as in the authors' early
+    version; in a clip that is continued, the forced blocks may all have been made before.
     """
-    forced = config.forced_blocks
+    forced = max(config.forced_blocks - first, 0)
     # A share so small that 1 - share rounds to 1 counts as 0.
     below = 1 - min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
     seen = [d.score for d in past if d.score is not None]

@@ -11,6 +11,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput, first_line
+from .small_files import check_regular
 
 # Pillow knows dozens more formats. One of them runs an interpreter, and others are barely maintained.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
@@ -23,6 +24,7 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
     Raises `BadInput` if the file is missing, not a picture, or absurdly large.
     """
     try:
+        check_regular(path)
         with warnings.catch_warnings():
             # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
             warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -7,6 +7,7 @@ contents of its journal survive a run that is stopped.
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import stat
 import tempfile
@@ -25,6 +26,8 @@ REPORT = "report.json"
 BLOCKS = "blocks.safetensors"
 
 UNFINISHED = ".unfinished-"
+# As `tempfile.mkdtemp` names them.
+OURS = re.compile(re.escape(UNFINISHED) + "[a-z0-9_]{8}")
 LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
@@ -104,7 +107,22 @@ def staged_outputs(folder: Path, unfinished: Path | None = None) -> Iterator[Sta
 
 def unfinished_in(folder: Path) -> tuple[Path, ...]:
     """Return the hidden folders with a journal of runs for `folder` that were stopped or are still running."""
-    return tuple(sorted(work for work in folder.glob(f"{UNFINISHED}*") if _has_journal(work)))
+    return tuple(sorted(work for work in folder.glob(f"{UNFINISHED}*") if _is_ours(work) and _has_journal(work)))
+
+
+def _is_ours(work: Path) -> bool:
+    """Whether a run of ours made this hidden folder. What only has such a name is left alone, a link above all."""
+    if not OURS.fullmatch(work.name) or not _is(stat.S_ISDIR, work):
+        return False
+    return _is(stat.S_ISREG, work / LOCK) or not any(work.iterdir())
+
+
+def _is(kind: Callable[[int], bool], path: Path) -> bool:
+    """Whether there is something of this kind by that name, and no link to it."""
+    try:
+        return kind(path.lstat().st_mode)
+    except (OSError, ValueError):
+        return False
 
 
 def is_going_on(work: Path) -> bool:
@@ -140,6 +158,7 @@ def check_room(folder: Path, needed: int) -> None:
 
 def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
     """Make `folder`, try to write into it, then `begin`; return the new folders, innermost first."""
+    _check_current(folder)
     for _ in range(ATTEMPTS):
         new: list[Path] = []
         try:
@@ -164,19 +183,36 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
     raise BadInput(f"cannot write into {folder}, for it keeps vanishing; name another folder")
 
 
+def _check_current(folder: Path) -> None:
+    """Raise `BadInput` if `folder` is to be in the current folder, and that was deleted."""
+    if folder.is_absolute():
+        return
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise BadInput(
+            f"{folder} lies in the current folder, but that was deleted; change into another one"
+        ) from error
+
+
 def _in_the_way(path: Path) -> bool:
-    """Whether `path` is there and no folder, in one look: between two, another run may make or remove it."""
+    """Whether `path` is there and no folder, in one look: between two, another run may make or remove it.
+
+    A link that leads nowhere, or round in a circle, is in the way too.
+    """
     try:
         return not stat.S_ISDIR(path.stat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return _is(stat.S_ISLNK, path)
+    except OSError:
+        return True
 
 
 def _open_work(folder: Path, unfinished: Path | None) -> tuple[Path, BinaryIO]:
     """Return a run's hidden folder and its lock; remove the folders of runs that died before their first block."""
     with locked(folder / ".lock"):
         for left in folder.glob(f"{UNFINISHED}*"):
-            if not _has_journal(left):
+            if _is_ours(left) and not _has_journal(left):
                 throw_away(left)
         if unfinished and not unfinished.is_dir():
             raise BadInput(f"cannot resume {unfinished}, for it is gone; another run has finished it")
@@ -198,7 +234,7 @@ def _told_if_full(folder: Path) -> Iterator[None]:
 
 
 def _has_journal(work: Path) -> bool:
-    return any((work / JOURNAL).glob("*"))
+    return _is(stat.S_ISDIR, work / JOURNAL) and any((work / JOURNAL).iterdir())
 
 
 def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
@@ -237,7 +273,8 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 def _unusable(folder: Path, error: OSError | ValueError) -> BadInput:
-    reason = getattr(error, "strerror", None) or str(error)
+    link = next((path for path in (folder, *folder.parents) if _is(stat.S_ISLNK, path) and not path.exists()), None)
+    reason = f"{link} is a link to nowhere" if link else getattr(error, "strerror", None) or str(error)
     return BadInput(f"cannot write into the folder {folder} ({reason}); name another folder")
 
 

@@ -52,9 +52,9 @@ def check_video_size(width: int, height: int) -> None:
 class Mp4Writer:
     """Writes H.264 video, yuv420p, CRF 18, BT.709.
 
-    Now and then x264 writes different bytes for the same frames (benchmarks/LOG.md); only the latents are exact.
-    Use it in a `with` block. If an exception leaves the block, the file is closed but useless: write to a staged
-    path (`outputs.staged_outputs`), which is then removed. Any suffix will do.
+    The same frames give the same bytes on x86-64 (`x264_options`); elsewhere that was not tried. Use it in a `with`
+    block. If an exception leaves the block, the file is closed but useless: write to a staged path
+    (`outputs.staged_outputs`), which is then removed. Any suffix will do.
     """
 
     def __init__(self, path: Path, fps: float, comment: str | None = None) -> None:
@@ -110,12 +110,23 @@ class Mp4Writer:
         self._container = av.open(str(self._path), "w", format="mp4", options=MUXER_OPTIONS)
         if self._comment:
             self._container.metadata["comment"] = self._comment
-        self._stream = self._container.add_stream("libx264", rate=self._rate, options=X264_OPTIONS)
+        self._stream = self._container.add_stream("libx264", rate=self._rate, options=x264_options())
         self._stream.width, self._stream.height, self._stream.pix_fmt = width, height, "yuv420p"
         codec = self._stream.codec_context
         codec.thread_count = THREADS
         codec.color_primaries = codec.color_trc = codec.colorspace = BT709
         codec.color_range = LIMITED_RANGE
+
+
+def x264_options() -> dict[str, str]:
+    """Return the encoder's options, without AVX-512 code: it reads memory that nobody wrote.
+
+    With it, x264's look-ahead (mbtree) decides otherwise every time, and pixels differ by up to 40 of 255. AVX2 and
+    everything older agree bit for bit (benchmarks/LOG.md).
+    """
+    if torch.backends.cpu.get_cpu_capability().startswith("AVX"):
+        return {**X264_OPTIONS, "x264-params": "asm=avx2"}
+    return dict(X264_OPTIONS)
 
 
 def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None:

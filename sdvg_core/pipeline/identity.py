@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .request import VideoRequest
 
 Identity = Mapping[str, str]
+MOST_TOLD = 3
 
 
 def identify(
@@ -56,7 +57,8 @@ def _arithmetic(load: LoadOptions) -> dict[str, Any]:
 def differences(then: Identity, now: Identity) -> str:
     """Return what differs, for people to read: `seed (then 42, now 43), tau (...)`."""
     names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    return ", ".join(f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names)
+    told = [f"{name} (then {_short(then.get(name))}, now {_short(now.get(name))})" for name in names[:MOST_TOLD]]
+    return ", ".join(told) + (f" and {len(names) - MOST_TOLD} more" if names[MOST_TOLD:] else "")
 
 
 def digest_of(identity: Identity) -> str:
@@ -72,6 +74,6 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return flat
 
 
-def _short(value: str | None, limit: int = 80) -> str:
+def _short(value: str | None, limit: int = 40) -> str:
     text = "nothing" if value is None else value
     return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -24,11 +24,11 @@ from ..causal_wan.kinds import (
 )
 from ..causal_wan.names import key_styles
 from ..causal_wan.presets import guess_preset
-from ..checkpoints.weights import WeightFile, open_weights
+from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders.taehv_kinds import TAE_KINDS, recognised_kind
 from ..decoders.taehv_sizes import checked_taehv
 from ..decoders.wan_vae import open_wan_vae
-from ..errors import BadInput
+from ..errors import BadInput, printable
 from ..scorers.checkpoint import read_config
 from ..text.umt5 import open_umt5
 
@@ -50,7 +50,7 @@ class Inspection:
 
     `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
     number of tensors. `config`, `preset`: None unless it would load. `reason`: why it would not load. `notes`:
-    what else a reader must know.
+    what else a reader must know. `values`: whether they were read, and what was found.
     """
 
     file: str
@@ -67,6 +67,7 @@ class Inspection:
     reason: str = ""
     unused: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    values: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same for JSON."""
@@ -92,14 +93,34 @@ class Inspection:
                 ", ".join(self.unused[:3]) + (f" and {len(self.unused) - 3} more" if self.unused[3:] else ""),
             ),
             ("would load", "yes" if self.would_load else f"no: {self.reason}"),
+            ("values", self.values),
             ("preset", self.preset or ""),
         ]
         return lines + [("note", note) for note in self.notes]
 
 
-def inspect_file(path: str | Path) -> Inspection:
-    """Say what a file is. Raises `BadInput` if it cannot be opened as weights at all."""
+NOT_READ = "not read; NaN or infinity in them would be refused when it is loaded (inspect --values looks)"
+
+
+def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
+    """Say what a file is. `values`: also read every tensor, and look for NaN and infinity.
+
+    Raises `BadInput` if it cannot be opened as weights at all.
+    """
     file = open_weights(path)
+    found = _inspect_header(file)
+    if not found.would_load:
+        return found
+    if not values:
+        return dataclasses.replace(found, values=NOT_READ)
+    bad = first_not_finite(file)
+    if bad is None:
+        return dataclasses.replace(found, values="all finite")
+    reason = f"weights must be finite, but {printable(bad)} holds NaN or infinity; fetch the file again"
+    return dataclasses.replace(found, would_load=False, reason=reason, values="not all finite")
+
+
+def _inspect_header(file: WeightFile) -> Inspection:
     common: dict[str, Any] = {
         "file": file.path.name,
         "layout": file.layout,

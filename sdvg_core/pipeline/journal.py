@@ -1,38 +1,46 @@
 """The committed blocks of an unfinished video, one file each, so that a stopped run can be resumed.
 
 Each file also has whatever else the models returned since the block before: drafts that were not kept, and scores.
+And it has a hash of itself, because a block that changed on the disk would be continued without a word.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..engine.keys import Identities, hash_text
 from ..engine.records import BlockRecord
 from ..engine.store import Result, Store
 from ..errors import BadInput
 from ..files.outputs import JOURNAL, is_going_on, throw_away, unfinished_in
 from ..report.record_json import record_from_dict, record_to_dict, take
 from .identity import Identity, differences, digest_of
-from .latents import load_latents, save_latents
+from .latents import SavedLatents, load_latents, save_latents
 from .results import pack, read_results
 
 SUFFIX = ".safetensors"
+DIGEST, UNSEALED = "digest", "0" * 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """A committed block: its latents `b c t h w`, its record, and results by key, those of its block among them."""
+    """A committed block: its latents `b c t h w`, its record, and results by key, those of its block among them.
+
+    `made_by`: a hash of each part of the run that made it, weights and settings.
+    """
 
     latents: Tensor
     record: BlockRecord
     results: Mapping[str, Result]
+    made_by: Mapping[str, str]
 
 
 class Journal:
@@ -46,6 +54,21 @@ class Journal:
         # How long each result is that was written: a repair needs a draft's first estimates, a later run may not.
         self._written = {key: len(result) for entry in self.before for key, result in entry.results.items()}
         self._new: dict[str, Result] = {}
+        self._made_by: dict[str, str] = {}
+
+    def made_with(self, identities: Identities) -> None:
+        """Note what this run's parts are, with a hash of all weights.
+
+        Raises `BadInput` if the blocks there were made with others: of a large file, the request knows samples.
+        """
+        self._made_by = {field.name: hash_text(getattr(identities, field.name)) for field in fields(identities)}
+        for entry in self.before:
+            others = [part for part, made_by in self._made_by.items() if entry.made_by.get(part) != made_by]
+            if others:
+                raise BadInput(
+                    f"an unfinished video must go on with the same weights, but those of {', '.join(others)} are "
+                    "others by now; put the earlier files back, or leave --resume out to start over"
+                )
 
     @property
     def digest(self) -> str:
@@ -76,9 +99,19 @@ class Journal:
             same = len(result) == 1 and result[0].shape == latents.shape and torch.equal(result[0], latents.cpu())
             keys += [key] if same else []
             results |= {} if same else {key: pack(result)}
-        metadata = {"request": self._identity, "record": record_to_dict(record), "keys": keys}
+        metadata = {
+            DIGEST: UNSEALED,  # sorted, it comes first
+            "keys": keys,
+            "made_by": self._made_by,
+            "record": record_to_dict(record),
+            "request": self._identity,
+        }
         save_latents(part, latents, metadata, results)
         with part.open("rb+") as file:
+            sealed = _sealed(file.read())
+            file.seek(0)
+            file.write(sealed)
+            file.flush()
             os.fsync(file.fileno())
         part.replace(_file(self._folder, self.blocks))
         self.blocks += 1
@@ -92,6 +125,8 @@ def find_unfinished(folder: Path, identity: Identity) -> Path | None:
     requests = {work: _request(work / JOURNAL) for work in unfinished_in(folder)}
     stopped = [work for work in requests if not is_going_on(work)]
     same = [work for work, request in requests.items() if request == identity]
+    if not same:
+        _refuse_damaged(requests)
     if same and not set(same) & set(stopped):
         raise BadInput(
             f"only a stopped run can be resumed, but the one in {folder} is still running; wait for it, or stop "
@@ -101,7 +136,8 @@ def find_unfinished(folder: Path, identity: Identity) -> Path | None:
         newest = max(stopped, key=lambda work: work.stat().st_mtime)
         raise BadInput(
             f"to resume, the request must be that of the unfinished video in {folder}, but these differ: "
-            f"{differences(requests[newest], identity)}; repeat it unchanged, or leave --resume out to start over"
+            f"{differences(requests[newest] or {}, identity)}; repeat it unchanged, or leave --resume out to start "
+            "over"
         )
     ready = [work for work in same if work in stopped]
     return max(ready, key=lambda work: len(list(_files(work / JOURNAL))), default=None)
@@ -120,20 +156,55 @@ def _file(folder: Path, number: int) -> Path:
 
 def _files(folder: Path) -> Iterator[Path]:
     number = 0
-    while _file(folder, number).is_file():
+    while os.path.lexists(_file(folder, number)):
         yield _file(folder, number)
         number += 1
 
 
 def _read(path: Path) -> Entry:
-    saved, where = load_latents(path), f"{path.name} of the unfinished video"
+    saved, where = _load(path), f"{path.name} of the unfinished video"
     record = record_from_dict(take(saved.metadata, "record", (dict,), where), where)
     take(saved.metadata, "keys", (list,), where)
+    made_by = take(saved.metadata, "made_by", (dict,), where)
     # Copies, because the file is removed when the video is finished.
     results = {key: tuple(tensor.clone() for tensor in result) for key, result in read_results(path)}
-    return Entry(saved.latents.clone(), record, results)
+    return Entry(saved.latents.clone(), record, results, made_by)
 
 
-def _request(journal: Path) -> Mapping[str, Any]:
-    first = _file(journal, 0)
-    return dict(take(load_latents(first).metadata, "request", (dict,), first.name)) if first.is_file() else {}
+def _request(journal: Path) -> Mapping[str, Any] | None:
+    """Return the request that a journal belongs to; None if its first block is damaged."""
+    try:
+        saved = _load(_file(journal, 0))
+        return dict(take(saved.metadata, "request", (dict,), journal.name))
+    except BadInput:
+        return None
+
+
+def _refuse_damaged(requests: Mapping[Path, Mapping[str, Any] | None]) -> None:
+    damaged = next((work for work, request in requests.items() if request is None), None)
+    if damaged:
+        raise BadInput(
+            f"the first block of an unfinished video must be as it was written, but that in {damaged} is not; "
+            "delete that folder, or leave --resume out to start over"
+        )
+
+
+def _load(path: Path) -> SavedLatents:
+    """Read a block. Raises `BadInput` if the file is not as it was written."""
+    damaged = BadInput(
+        f"a block of an unfinished video must be as it was written, but {path.name} in {path.parent} is not; "
+        "delete that file and all later ones, or leave --resume out to start over"
+    )
+    try:
+        saved = load_latents(path)
+    except BadInput as error:
+        raise damaged from error
+    digest, content = saved.metadata.get(DIGEST), path.read_bytes()
+    if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
+        raise damaged
+    return saved
+
+
+def _sealed(content: bytes) -> bytes:
+    """Return a file's content with the hash of itself, taken without it."""
+    return content.replace(UNSEALED.encode(), hashlib.sha256(content).hexdigest().encode(), 1)

@@ -70,7 +70,7 @@ class LoadOptions:
     @property
     def side(self) -> torch.device:
         """The device of text encoder, VAE and scorer."""
-        return check_device(self.side_device or self.device)
+        return check_device(self.device if self.side_device is None else self.side_device)
 
     def settled(self) -> LoadOptions:
         """Return it with the layers named that the VAE gets."""

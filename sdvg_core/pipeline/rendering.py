@@ -56,6 +56,7 @@ def render(
         recall_from(reuse, store)
     journal.follow(store)
     store.begin_run()
+    journal.made_with(loaded.identify())
     run = _plan(loaded, loaded.build(before_pass=on_pass), request, beginning, conditions, store)
     _check_unfinished(journal.before, run)
     # Blocks from before this very run was interrupted keep the seconds they took.

@@ -14,7 +14,7 @@ from ..errors import BadInput
 from ..files.outputs import LATENTS, REPORT, check_room, check_writable, staged_outputs
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
-from ..text.prompts import Conditions, PromptSchedule, one_prompt
+from ..text.prompts import Conditions, PromptSchedule, check_prompt, one_prompt
 from .identity import Identity, digest_of, identify
 from .journal import Journal, drop_unfinished, find_unfinished
 from .latents import load_latents
@@ -78,6 +78,8 @@ def make_videos(
     provably the same. `stopping`: hears whether to end after the block in the making, and not to begin another
     video.
     """
+    if gate_prompt is not None:
+        check_prompt(gate_prompt)
     check_writable(output)
     checked = check_models(files, load)
     beginning = begin(request, checked, scorer=files.reward is not None)
@@ -193,11 +195,11 @@ def _shown(video: Video, journal: Journal, blocks: int) -> Iterator[RouteBar]:
     try:
         with closing(RouteBar(blocks, steps=video.steps)) as bar:
             yield bar
-    except BaseException:
+    except BaseException as error:
         kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
         kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
         if kept:
-            sys.stderr.write(
-                f"sdvg: kept {' and '.join(kept)}; the same command with --resume continues from there\n"
-            )
+            again = isinstance(error, BadInput)  # what refused this block would refuse it again
+            then = "with --resume would stop there again" if again else "with --resume continues from there"
+            sys.stderr.write(f"sdvg: kept {' and '.join(kept)}; the same command {then}\n")
         raise

@@ -45,8 +45,22 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
         text_heads=heads.get("text_heads", text_width // HEAD_SIZE),
         head=tuple((n, _shape(file, f"{HEAD}{n}.weight", 2)[0]) for n in _numbers(file, HEAD)),
     )
+    _require_every_layer(file, config)
     _require_every_weight(file, config)
     return config
+
+
+def _require_every_layer(file: WeightFile, config: ImageRewardConfig) -> None:
+    """Refuse a tower of the published width with other layers: it would load as a smaller model."""
+    published = ImageRewardConfig()
+    for tower, prefix in (("vision", f"{VISION}blocks."), ("text", f"{TEXT}encoder.layer.")):
+        layers, wanted = getattr(config, f"{tower}_layers"), getattr(published, f"{tower}_layers")
+        width = getattr(config, f"{tower}_width")
+        if width == getattr(published, f"{tower}_width") and layers != wanted:
+            raise BadInput(
+                f"expected {wanted} layers {prefix}* in a {tower} tower {width} wide, but {file.path.name} has "
+                f"{layers}; fetch it again"
+            )
 
 
 def _require_image_reward(file: WeightFile) -> None:

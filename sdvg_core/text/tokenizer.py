@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +11,7 @@ from typing import Any
 
 from ..errors import BadInput, first_line
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from .normalisers import check_normaliser, check_pieces
 
 END = "</s>"
 FILES = ("tokenizer.json", "spiece.model")
@@ -80,6 +79,7 @@ def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
     with _refused(source):
         if not model:
             raise ValueError("no bytes")  # SentencePiece would accept an empty model and then do nothing
+        check_pieces(model, source, ADVICE)
         pieces = SentencePieceProcessor(model_proto=model)
         return _checked(Tokenizer(pieces.get_piece_size(), pieces.eos_id(), pieces.encode, source))
 
@@ -89,7 +89,10 @@ def _from_json(file: Path) -> Tokenizer:
 
     with _refused(file.name):
         text = read_small(file, LARGEST)
-        _check_content(parse_json(text), file.name)
+        content = parse_json(text)
+        _check_patterns(content, file.name)
+        if isinstance(content, dict):  # the tokenizers package refuses anything else
+            check_normaliser(content, file.name, ADVICE)
         fast = FastTokenizer.from_buffer(text)
         fast.no_truncation()
         fast.no_padding()
@@ -100,32 +103,19 @@ def _from_json(file: Path) -> Tokenizer:
     return _checked(Tokenizer(size, -1 if end is None else end, split, file.name))
 
 
-def _check_content(content: Any, source: str) -> None:
-    """Refuse patterns and character maps that would cost unlimited time or memory.
+def _check_patterns(content: Any, source: str) -> None:
+    """Refuse patterns that would cost unlimited time: with groups, one can take forever on a short prompt.
 
-    A pattern with groups can take forever on a short prompt; UMT5's only matches two or more spaces. A map starts
-    with its length, and the tokenizers package allocates that much before it reads the rest.
+    UMT5's only matches two or more spaces.
     """
     inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
     for value in inner:
-        _check_content(value, source)
+        _check_patterns(value, source)
     if not isinstance(content, dict):
         return
     pattern = content.get("Regex", "")
     if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN or set(pattern) & set("()|"):
         raise BadInput(f"patterns in {source} must be simple, but found {pattern!r:.80}; {ADVICE}")
-    charmap = content.get("precompiled_charsmap")
-    if isinstance(charmap, str) and _longer_than_it_is(charmap):
-        raise BadInput(f"the character map in {source} is not whole, but shorter than it states; {ADVICE}")
-
-
-def _longer_than_it_is(charmap: str) -> bool:
-    try:
-        content = base64.b64decode(charmap)
-    except binascii.Error:
-        return False  # the tokenizers package refuses it
-    length, rest = content[:4], content[4:]
-    return int.from_bytes(length, "little") > len(rest)
 
 
 def _checked(tokenizer: Tokenizer) -> Tokenizer:

@@ -19,6 +19,8 @@ ADVICE = (
     "give models_t5_umt5-xxl-enc-bf16.pth, umt5_xxl_fp16.safetensors, umt5_xxl_fp8_e4m3fn_scaled.safetensors "
     "or a Wan 2.1 diffusers folder"
 )
+# Wan 2.1's encoder. A file of its width that lost its last layers would otherwise load as a smaller one.
+XXL_WIDTH, XXL_LAYERS = 4096, 24
 SPIECE = "spiece_model"  # ComfyUI's files carry their tokenizer under this name
 TABLE = "shared.weight"  # token id -> vector
 TABLE_COPY = "encoder.embed_tokens.weight"
@@ -89,6 +91,10 @@ def read_sizes(file: WeightFile) -> Umt5Sizes:
             f"with only one; {ADVICE}"
         )
     vocabulary, width = _shape(file, TABLE)
+    if width == XXL_WIDTH and layers != XXL_LAYERS:
+        raise BadInput(
+            f"umt5-xxl, of width {XXL_WIDTH}, has {XXL_LAYERS} layers, but {file.path.name} has {layers}; {ADVICE}"
+        )
     buckets, heads = _shape(file, bias.format(0))
     return Umt5Sizes(
         vocabulary=vocabulary,

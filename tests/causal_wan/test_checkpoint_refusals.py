@@ -1,11 +1,13 @@
 import json
+from dataclasses import replace
 
 import pytest
 import torch
-from wan_files import NARROW, TINY, prefixed, random_state, save
+from wan_files import NARROW, TINY, prefixed, random_state, save, save_hollow
 
-from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
+from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
+from sdvg_core.causal_wan.refusals import check_layers
 from sdvg_core.errors import BadInput
 
 ONE = torch.ones(1)
@@ -119,6 +121,28 @@ def test_a_missing_block_is_no_shorter_model(tmp_path):
     """Catches counting blocks up to the first gap."""
     state = {n: t for n, t in sized(num_layers=3).items() if not n.startswith("blocks.1.")}
     assert "block 1 of the checkpoint is missing" in refusal_of(tmp_path, state)
+
+
+@pytest.mark.parametrize("prefix", ["", "model.", "model.diffusion_model."])
+def test_an_unknown_tensor_of_the_model_is_refused(tmp_path, prefix):
+    state = prefixed({**random_state(), "blocks.1.self_attn.gate.weight": ONE}, prefix)
+    assert "has 1 more (blocks.1.self_attn.gate.weight)" in refusal_of(tmp_path, state)
+
+
+@pytest.mark.parametrize(("blocks", "whole"), [(29, WAN_1_3B), (39, WAN_14B), (41, WAN_14B)])
+def test_a_published_size_with_its_last_block_missing_is_no_smaller_model(blocks, whole):
+    with pytest.raises(BadInput, match=f"has {whole.num_layers} blocks, but given.safetensors has {blocks}; fetch"):
+        check_layers("given.safetensors", replace(whole, num_layers=blocks), stated=False)
+
+
+def test_a_smaller_model_that_says_so_is_one(tmp_path):
+    """A model of another width has no published number of blocks to be compared with."""
+    assert open_wan(save(tmp_path / "w.safetensors", sized(num_layers=3))).config.num_layers == 3
+    with pytest.raises(BadInput, match="has 30 blocks"):
+        open_wan(save_hollow(tmp_path / "cut.safetensors", replace(WAN_1_3B, num_layers=29)))
+    stated = {"config": json.dumps({"transformer": {"num_layers": 29}})}
+    path = save_hollow(tmp_path / "given.safetensors", replace(WAN_1_3B, num_layers=29), stated)
+    assert open_wan(path).config.num_layers == 29
 
 
 @pytest.mark.parametrize("name", ["head.modulation", "patch_embedding.weight", "text_embedding.0.weight"])

@@ -4,7 +4,7 @@ import sys
 import pytest
 import torch
 from random_set import write_random_set
-from wan_files import NARROW, NARROW_METADATA, random_state, save, save_hollow
+from wan_files import NARROW, NARROW_METADATA, prefixed, random_state, save, save_hollow
 
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
 from sdvg_core.errors import BadInput
@@ -14,16 +14,43 @@ ONE = torch.ones(1)
 
 
 def test_a_transformer_is_described_and_would_load(tmp_path):
-    path = save(tmp_path / "wan.safetensors", {**random_state(NARROW), "other": ONE.half()}, NARROW_METADATA)
+    path = save(
+        tmp_path / "wan.safetensors",
+        {**prefixed(random_state(NARROW), "model."), "other": ONE.half()},
+        NARROW_METADATA,
+    )
     found = inspect_file(path)
     assert (found.kind, found.would_load, found.reason) == ("causal Wan 2.1 transformer", True, "")
     assert found.config == NARROW
     assert found.size == f"{NARROW.size}: 2 blocks, width 24, 2 heads"
     assert found.parameters == NARROW.parameters + 1
     assert found.dtypes == {"float32": len(wan_shapes(NARROW)), "float16": 1}
-    assert (found.layout, found.key_style, found.quantisation) == ("safetensors", "Wan names", "none")
+    assert (found.layout, found.key_style, found.quantisation) == ("safetensors", "Wan names under model", "none")
     assert (found.preset, found.unused) == (None, ("other",))
     assert "same names and shapes as plain Wan 2.1" in found.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "bad"),
+    [
+        ("blocks.1.ffn.0.weight", torch.float32, float("nan")),
+        ("head.modulation", torch.bfloat16, float("-inf")),
+        ("blocks.0.self_attn.q.weight", torch.float8_e4m3fn, float("nan")),
+    ],
+)
+def test_a_file_with_values_that_are_not_finite_is_not_promised_to_load(tmp_path, name, dtype, bad):
+    state = random_state(NARROW)
+    state[name] = torch.full_like(state[name], bad).to(dtype)
+    path = save(tmp_path / "wan.safetensors", state, NARROW_METADATA)
+    quick, thorough = inspect_file(path), inspect_file(path, values=True)
+    assert (quick.would_load, "not read" in quick.values) == (True, True)
+    assert (thorough.would_load, name in thorough.reason) == (False, True)
+    assert "values       not read" in str(quick)
+
+
+def test_values_that_are_all_finite_are_said_to_be(tmp_path):
+    path = save(tmp_path / "wan.safetensors", random_state(NARROW), NARROW_METADATA)
+    assert inspect_file(path, values=True).values == "all finite"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file with holes: this one is 2.8 GB long")

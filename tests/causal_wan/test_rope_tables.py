@@ -56,6 +56,16 @@ def test_a_nine_block_run_builds_so_many_tables(policy, script, drafter, target)
         assert ops[1].built == [(0, GRID), (3, GRID)]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_rotated_in_float32_and_rounded_once(dtype):
+    """Catches: angles rounded to the activations' dtype, whose error grows with the length of the clip."""
+    ops, tree = TorchOps(dtype), random_tree(1)
+    table = ops.rope(tree, 300, GRID, CPU)
+    x = torch.randn(1, 12, tree.num_heads, tree.dim // tree.num_heads, generator=torch.Generator().manual_seed(0))
+    exact = TorchOps(torch.float64).rotate(x.to(dtype).float(), table)
+    assert torch.equal(ops.rotate(x.to(dtype), table), exact.to(dtype))
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_run_leaves_the_tables_as_they_were_built(policy):
     engine = make_engine(policy)

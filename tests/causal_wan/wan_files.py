@@ -7,6 +7,7 @@ import math
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -32,9 +33,10 @@ def save(path: Path, state: Mapping[str, Tensor], metadata: dict[str, str] | Non
     return path
 
 
-def save_hollow(path: Path, config: WanConfig) -> Path:
+def save_hollow(path: Path, config: WanConfig, metadata: dict[str, str] | None = None) -> Path:
     """A bfloat16 file of real size that takes no room on the disk: a header, and a hole for the values."""
-    offset, header = 0, {}
+    offset = 0
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     for name, shape in wan_shapes(config).items():
         end = offset + 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}

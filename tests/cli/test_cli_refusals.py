@@ -65,7 +65,7 @@ def base(files) -> list[str]:
             "several lists",
         ),
         (["--device", "cuda:7"], "this machine has no device"),
-        (["--device", "gpu"], "this machine has no device"),
+        (["--device", "gpu"], "a device is cpu, cuda"),
         (["--handover", "9"], "handover must be below the 2"),
         (["--preset", "balanced"], "handover must be below the 2"),
         (["--budget", "2"], "a budget must be a share"),

@@ -12,6 +12,25 @@ from sdvg_core.errors import BadInput
 # --- decode
 
 
+@pytest.mark.parametrize("bad", [float("inf"), float("-inf"), float("nan")])
+def test_a_pixel_that_is_not_finite_is_nan_and_neither_white_nor_black(original_file, bad):
+    """Catches: infinity that the last clamp makes white, so that the check of the frames finds nothing."""
+    codec = load_wan_vae(original_file)
+    codec._vae.decoder.conv_out.bias.data[1] = bad
+    frames, _ = codec.decode(random_latents(2))
+    assert frames[:, :, 1].isnan().all()
+    assert frames[:, :, [0, 2]].isfinite().all()
+
+
+def test_half_precision_latents_are_normalised_in_float32(original_file):
+    """Catches: the mean taken off, or the result returned, in the dtype of the layers."""
+    codec = load_wan_vae(original_file, dtype=torch.bfloat16)
+    latents = codec.encode(random_frames(1))
+    before = latents * STD + MEAN
+    assert latents.dtype == torch.float32
+    assert torch.allclose(before, before.bfloat16().float(), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("cut", [[9], [3, 3, 3], [1] * 9, [2, 5, 2], [1, 8]], ids=str)
 def test_decoding_in_any_pieces_is_diffusers_decoding_of_the_whole_clip(codec, vae, cut):
     latents = random_latents(9)

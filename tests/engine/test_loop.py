@@ -33,6 +33,17 @@ from sdvg_core.errors import BadInput
 # --- one block at a time
 
 
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_history_keeps_pictures_for_whichever_model_asks_for_more(swapped):
+    """Catches: a history that keeps only what the drafter, or only what the target, asks for."""
+    engine = make_engine("incremental")
+    recomputing = make_generator(2, engine.codec, "recompute", name="one")
+    drafter, target = (recomputing, engine.target) if swapped else (engine.drafter, recomputing)
+    engine = replace(engine, drafter=drafter, target=target)
+    assert engine.horizon == 3
+    assert len(run(engine, scripted("rarar"), blocks=5)) == 5
+
+
 def test_each_block_is_yielded_as_soon_as_it_is_decided():
     engine = make_engine()
     stream = speculate(engine, scripted("r" + "a" * 8), plan_spans(9, 3), make_noise(), lambda _: PROMPT)

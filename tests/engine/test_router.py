@@ -151,10 +151,39 @@ def test_percentile_reaches_its_draft_share_on_the_scores_of_the_run_alone():
     assert share == pytest.approx(0.6, abs=0.06)
 
 
+FORCED = Decision(accepted=False, reason=Reason.FORCED)
+
+
 def test_percentile_starts_from_the_prior():
     config = RouterConfig(policy="percentile", draft_share=0.5 * 8 / 9, prior_mean=1.0, prior_std=2.0)
-    assert decide(config, 1, scores(1.0), (), 9).threshold == pytest.approx(1.0)
-    assert decide(config, 1, scores(0.9), (), 9).reason is Reason.FELL_SHORT
+    assert decide(config, 1, scores(1.0), (FORCED,), 9).threshold == pytest.approx(1.0)
+    assert decide(config, 1, scores(0.9), (FORCED,), 9).reason is Reason.FELL_SHORT
+
+
+def test_percentile_leaves_the_prior_with_the_fifth_score():
+    """Catches: one score too early or too late."""
+    config = RouterConfig(policy="percentile", draft_share=0.5 * 8 / 9, prior_mean=100.0)
+    seen = (FORCED, *(acceptance(float(n)) for n in range(5)))
+    assert decide(config, 5, scores(0.0), seen[:5], 9).threshold == pytest.approx(100.0)
+    assert decide(config, 6, scores(0.0), seen, 9).threshold == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "forced", "share"), [(0, 1, 0.5 * 8 / 9), (9, 1, 0.5), (1, 3, 0.5 * 7 / 9), (20, 3, 0.5)]
+)
+def test_percentile_makes_up_for_the_forced_blocks_of_this_run_alone(first, forced, share):
+    """Catches: counting blocks that an earlier run made, or making up for forced ones that it made."""
+    config = RouterConfig(policy="percentile", draft_share=share, forced_blocks=forced, prior_mean=1.0)
+    past = (FORCED,) * max(forced - first, 0)
+    decision = decide(config, first + len(past), scores(0.0), past, 9)
+    assert decision.threshold == pytest.approx(1.0), "half of the blocks that are drafted"
+
+
+def test_of_equal_frames_the_first_is_the_worst():
+    assert Decision(accepted=True, reason=Reason.REACHED, frame_scores=(1.0, -1.0, -1.0)).worst_frame == 1
+    assert (
+        Decision(accepted=False, reason=Reason.NOT_FINITE, frame_scores=(1.0, math.nan, -math.inf)).worst_frame == 1
+    )
 
 
 def test_percentile_at_its_ends():

@@ -14,7 +14,7 @@ from tiny import PROMPT, EchoCodec, condition, make_noise, timeline_of
 from sdvg_core.causal_wan.schedule import Step, get_schedule, nearest_sigma, predict_clean, renoise
 from sdvg_core.engine.delivery import last_frames
 from sdvg_core.engine.history import History
-from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.noise import KeyedNoise, key
 from sdvg_core.engine.spans import plan_spans, spans_of_clip
 from sdvg_core.engine.types import Block, Span
 from sdvg_core.errors import BadInput
@@ -50,6 +50,21 @@ def test_no_blocks_is_refused(blocks):
 
 
 # --- noise
+
+
+def test_a_seed_keeps_its_noise_from_version_to_version():
+    """Values as they were on 2026-11-22; with others, every saved seed would make another video."""
+    keys = [key(42, 0, 0), key(42, 8, 3), key(0, 0, 0, 2), key(2**64 - 1, 7, 1)]
+    assert keys == [7171502091928562060, 4864953297836871192, 4556939435515970246, 8194585723804596705]
+    source = KeyedNoise(seed=42, channels=16, height=2, width=2)
+    drawn, again = source.draw(Span(0, 0, 3), 0).flatten(), source.draw(Span(3, 9, 3, take=2), 1).flatten()
+    assert drawn[:3].tolist() == pytest.approx([-2.232599973678589, 0.465344101190567, -0.34006160497665405])
+    assert again[:3].tolist() == pytest.approx([1.123739242553711, 0.11198224127292633, 0.6073417663574219])
+
+
+def test_keys_of_other_numbers_with_the_same_digits_are_others():
+    """Catches: numbers joined without anything between them: block 1, slot 23 would be block 12, slot 3."""
+    assert len({key(1, 23), key(12, 3), key(1, 2, 3), key(123)}) == 4
 
 
 def test_noise_depends_on_seed_block_and_slot_and_on_nothing_else():

@@ -40,6 +40,30 @@ def test_a_draft_is_made_anew_only_where_the_guess_was_wrong(pattern, drafts, mo
     assert made == drafts * len(engine.drafter.timesteps)
 
 
+def test_every_tensor_of_a_block_begun_ahead_is_handed_over(monkeypatch):
+    """Catches: a block whose estimates the lane may overwrite while they are read. A CPU would never show it."""
+    handed = []
+
+    class Noting(EagerLane):
+        def hand_over(self, tensors):
+            handed.extend(map(id, tensors))
+
+    monkeypatch.setattr("sdvg_core.engine.overlap.Lane", Noting)
+    emitted = run_ahead(make_engine(**ENGINE, undo=True), scripted("raara"), blocks=5)
+    assert {id(e.block.latents) for e in emitted} <= set(handed)
+
+
+@pytest.mark.parametrize("handover", [1, 0])
+def test_of_a_block_that_is_handed_over_only_its_first_steps_are_begun(handover, monkeypatch):
+    """Catches: a whole draft begun where its first steps are wanted, all of it in vain."""
+    monkeypatch.setattr("sdvg_core.engine.overlap.Lane", EagerLane)
+    engine = make_engine(**ENGINE, undo=True)
+    router = RouterConfig(policy="first", forced_blocks=3, handover=handover, whole_blocks=1)
+    emitted = run_ahead(engine, router, blocks=5)
+    made = sum(e.record.draft.denoising_passes for e in emitted if e.record.draft)
+    assert made == 2 * handover + 2 * len(engine.drafter.timesteps)
+
+
 def test_after_a_bail_out_one_draft_at_most_is_made_in_vain():
     """Catches: drafting on beside the target for the rest of the run."""
     engine = make_engine(**ENGINE, undo=1)

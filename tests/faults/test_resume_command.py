@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,13 +15,17 @@ from commands import OUTPUTS, base, decisions, made, report, stopped_after
 from faulty import REQUEST, names
 from PIL import Image
 from random_set import write_random_set
+from safetensors import safe_open
+from safetensors.torch import save
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
 from sdvg_core.files.locks import try_lock
 from sdvg_core.files.outputs import unfinished_in
-from sdvg_core.pipeline import identity, videos
+from sdvg_core.pipeline import fingerprint, identity, videos
 from sdvg_core.pipeline.identity import identify
+from sdvg_core.pipeline.latents import load_latents, save_latents
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.text.prompts import one_prompt
 
@@ -219,6 +228,18 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 
 
+def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for age, seed in ((50, "7"), (0, "8"), (100, "9")):
+        before = set(unfinished_in(tmp_path / "out")) if (tmp_path / "out").exists() else set()
+        stop(tmp_path / "out", [*base(files), *PROMPT, "--seed", seed], 1)
+        (work,) = set(unfinished_in(tmp_path / "out")) - before
+        os.utime(work, (10**9 - age, 10**9 - age))
+    line = refused(tmp_path / "out", [*base(files), *PROMPT, "--seed", "5"], capsys)
+    assert "seed (then 8, now 5)" in line
+
+
 def test_a_whole_video_of_another_request_is_not_replaced(
     files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,13 +260,116 @@ def test_a_run_that_is_still_going_on_is_not_taken_over(
     assert names(work) == ["journal", "lock"]
 
 
-def test_a_block_that_was_damaged_on_the_disk_is_refused(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_another_number_of_threads_is_refused_by_name(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop(tmp_path / "out", [*base(files), *PROMPT], 2)
+    """It changes latents by some 1e-6."""
+    stop(tmp_path / "out", [*base(files), *PROMPT], 1)
+    now = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now + 3)
+    assert f"threads (then {now}, now {now + 3})" in refused(tmp_path / "out", [*base(files), *PROMPT], capsys)
+
+
+def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large file, the request knows samples alone."""
+    copy = replace(files, target=tmp_path / files.target.name)
+    shutil.copy(files.target, copy.target)
+    monkeypatch.setattr(fingerprint, "WHOLE", 1000)
+    monkeypatch.setattr(fingerprint, "PIECE_BYTES", 8)
+    fingerprint._of_contents.cache_clear()
+    stop(tmp_path / "out", [*base(copy), *PROMPT], 2)
+    one = fingerprint.fingerprint(copy.target)
+    with safe_open(copy.target, "pt") as file:
+        weights, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    name = max(weights, key=lambda name: weights[name].numel())
+    weights[name].view(-1)[1::2] *= 0.9
+    data = save(weights, notes)
+    whole = bytearray(copy.target.read_bytes())
+    kept = {place for start in range(0, len(whole), len(whole) // 64) for place in range(start, start + 8)}
+    copy.target.write_bytes(
+        bytes(old if place in kept else new for place, (old, new) in enumerate(zip(whole, data, strict=True)))
+    )
+    assert fingerprint.fingerprint(copy.target) == one, "or the request itself would tell"
+    capsys.readouterr()
+    assert main([*base(copy), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
+    assert "the same weights, but those of target are others by now; put" in capsys.readouterr().err
+
+
+DAMAGE = {
+    "latents moved by 0.01": lambda saved: (saved.latents + 0.01, saved.metadata),
+    "latents of 1e30": lambda saved: (saved.latents.clone().fill_(1e30), saved.metadata),
+    "latents in bfloat16": lambda saved: (saved.latents.bfloat16(), saved.metadata),
+    "latents of another size": lambda saved: (saved.latents[..., :-1], saved.metadata),
+    "a flipped decision": lambda saved: (saved.latents, changed(saved.metadata, "accepted", True)),
+    "1e14 frames": lambda saved: (saved.latents, changed(saved.metadata, "pixel_frames", 10**14)),
+    "a number for a word": lambda saved: (saved.latents, changed(saved.metadata, "prompt", 5)),
+    "a request of numbers": lambda saved: (saved.latents, {**saved.metadata, "request": {"seed": 5}}),
+    "no digest": lambda saved: (saved.latents, {k: v for k, v in saved.metadata.items() if k != "digest"}),
+    "a number for a digest": lambda saved: (saved.latents, {**saved.metadata, "digest": 5}),
+    "no metadata": lambda saved: (saved.latents, {}),
+}
+
+
+def changed(metadata: Mapping[str, Any], name: str, value: object) -> dict[str, Any]:
+    return {**metadata, "record": {**metadata["record"], name: value}}
+
+
+@pytest.fixture(scope="module")
+def stopped(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that was stopped after two blocks."""
+    folder = tmp_path_factory.mktemp("stopped") / "out"
+    stop(folder, [*base(files), *PROMPT], 2)
+    return folder
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", [*DAMAGE, "cut short", "empty", "a folder", "a pipe", "a link to nowhere"])
+def test_a_block_that_is_not_as_it_was_written_is_refused(
+    files: ModelFiles, stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, number: int
+) -> None:
+    shutil.copytree(stopped, tmp_path / "out")
     (work,) = unfinished_in(tmp_path / "out")
-    block = work / "journal" / "000001.safetensors"
-    block.write_bytes(block.read_bytes()[:-100])
+    block = work / "journal" / f"{number:06d}.safetensors"
+    saved, content = load_latents(block), block.read_bytes()
+    block.unlink()
+    if name in DAMAGE:
+        latents, metadata = DAMAGE[name](saved)
+        save_latents(block, latents, metadata)
+    elif name == "a folder":
+        block.mkdir()
+    elif name == "a pipe":
+        os.mkfifo(block)
+    elif name == "a link to nowhere":
+        block.symlink_to(tmp_path / "nowhere")
+    else:
+        block.write_bytes(content[:-100] if name == "cut short" else b"")
     capsys.readouterr()
     assert main([*base(files), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
-    assert "000001.safetensors" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "unfinished" in line
+    assert "start over" in line
+    assert "--resume continues" not in line
+
+
+def test_a_damaged_journal_of_another_run_is_in_nobodys_way(
+    files: ModelFiles, stopped: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(stopped, tmp_path / "out")
+    (work,) = unfinished_in(tmp_path / "out")
+    shutil.copytree(work, tmp_path / "out" / ".unfinished-00000000")
+    (tmp_path / "out" / ".unfinished-00000000" / "journal" / "000000.safetensors").write_bytes(b"")
+    assert "Blocks 1 to 2" in made(tmp_path / "out", [*base(files), *PROMPT, "--resume"])[2]["notes"][-1]
+
+
+def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stopped_after(2, BadInput("latents must be finite, but block 3 has NaN; use another dtype")):
+        assert main([*base(files), *PROMPT, "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert (
+        f"kept 2 of 5 blocks of {tmp_path / 'out'}; the same command with --resume would stop there again" in error
+    )
+    assert "continues" not in error

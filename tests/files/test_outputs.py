@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from sdvg_core.files.outputs import (
     Staging,
     check_writable,
     staged_outputs,
+    unfinished_in,
 )
 from sdvg_core.pipeline.latents import load_latents, save_latents
 
@@ -150,6 +152,69 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         stopped_run(tmp_path, ZeroDivisionError)
     assert files(tmp_path) == {"mine.txt": "mine"}
+
+
+def hidden(folder: Path, name: str = ".unfinished-abcdefgh") -> Path:
+    (folder / name).mkdir(parents=True)
+    return folder / name
+
+
+@pytest.mark.parametrize("name", [".unfinished-notes", ".unfinished-abcdefgh"])
+def test_a_hidden_folder_that_no_run_of_ours_made_is_left_alone(tmp_path: Path, name: str) -> None:
+    (hidden(tmp_path, name) / "mine.txt").write_text("mine")
+    with staged_outputs(tmp_path) as staging:
+        write_all(staging, "whole")
+    assert (tmp_path / name / "mine.txt").read_text() == "mine"
+    assert unfinished_in(tmp_path) == ()
+
+
+@pytest.mark.parametrize("left", [["lock"], ["lock", "video.mp4"], []])
+def test_what_a_run_left_that_died_before_its_first_block_is_removed(tmp_path: Path, left: list[str]) -> None:
+    work = hidden(tmp_path)
+    for name in left:
+        (work / name).write_text("")
+    with staged_outputs(tmp_path) as staging:
+        write_all(staging, "whole")
+    assert not work.exists()
+
+
+def test_a_link_under_the_name_of_a_hidden_folder_is_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    for name in ("lock", "journal/000000.safetensors"):
+        (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
+        (elsewhere / name).write_text("mine")
+    before = sorted(elsewhere.rglob("*"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".unfinished-abcdefgh").symlink_to(elsewhere, target_is_directory=True)
+    assert unfinished_in(tmp_path / "out") == ()
+    with staged_outputs(tmp_path / "out") as staging:
+        write_all(staging, "whole")
+    assert sorted(elsewhere.rglob("*")) == before
+    assert (elsewhere / "lock").read_text() == "mine"
+
+
+def test_a_file_under_the_name_of_a_hidden_folder_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / ".unfinished-abcdefgh").write_text("mine")
+    with staged_outputs(tmp_path) as staging:
+        write_all(staging, "whole")
+    assert files(tmp_path) == {".unfinished-abcdefgh": "mine", **dict.fromkeys(NAMES, "whole")}
+
+
+@pytest.mark.parametrize("target", ["out", "nowhere"], ids=["a circle", "nowhere"])
+@pytest.mark.parametrize("inside", ["", "deeper"])
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, target: str, inside: str) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / target)
+    with pytest.raises(BadInput, match=r"out is a link to nowhere\); name another folder"):
+        check_writable(tmp_path / "out" / inside)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows deletes no folder that is in use")
+def test_a_current_folder_that_was_deleted_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(BadInput, match="the current folder, but that was deleted; change into another one"):
+        check_writable(Path("out"))
 
 
 def test_a_folder_under_a_files_name_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from .files import Files
 from .readers import Reader
 
 SECONDS, MEGABYTES = 1.0, 200.0
-LONGEST_SENTENCE = 2500
+LONGEST_SENTENCE = 400
 ROOT = Path(__file__).parents[2]
 # Events of Python's own audit by which code is run, or the machine left.
 FORBIDDEN = (

@@ -7,6 +7,7 @@ import json
 import struct
 import tarfile
 import zipfile
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,14 @@ def headers() -> Iterator[tuple[str, Case]]:
         "a tensor of nothing, 2**64 - 1 wide",
         _weights(safetensors([("a", "F32", (0, 2**64 - 1))]), "must have possible sizes"),
     )
+    few = json.dumps({name: many[name] for name in list(many)[:60_000]}).replace(" ", "").encode()
+    hidden = few.replace(b"data_offsets", b"data\\u005foffsets")[:3_900_000].rpartition(b'},"')[0] + b"}}"
+    yield "60,000 tensors of nothing", _weights(assembled(few, b""), "at most 20,000 tensors")
+    yield "tensors of nothing in other letters", _weights(assembled(hidden, b""), "at most 20,000 tensors")
+    hundred = json.dumps({name: many[name] for name in list(many)[:100_000]}).encode()
+    yield "100,000 tensors of nothing", _weights(assembled(hundred, b""), "header may have at most")
+    one = to_json({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}})
+    yield "a tensor stated twice", _weights(assembled(one[:-1] + b"," + one[1:], b"\0"), "states 'a' twice")
     yield (
         "a header of 200,000 tensors",
         _weights(assembled(json.dumps(many).encode(), b""), "header may have at most"),
@@ -125,6 +134,7 @@ def pickles() -> Iterator[tuple[str, Case]]:
     for name, call, words in (
         ("a pickle that asks for 2 GB", b"cbuiltins\nbytearray\nJ\0\x94\x35\x77\x85R", "run builtins.bytearray"),
         ("a pickle that looks up by the stack", b"\x8c\x02os\x8c\x06system\x93", "run os.system"),
+        ("a pickle that looks up by the memo", MEMO, "name from its stack"),
         ("a pickle of an instance", b"(X\x09\0\0\0touch ranios\nsystem\n", "run os.system"),
         ("a pickle of an extension", b"\x82\x01", "registered extension"),
         ("a tensor made up", b"ctorch\nTensor\nJ\0\x94\x35\x77\x85R", "run torch.Tensor"),
@@ -167,9 +177,39 @@ def words_files() -> Iterator[tuple[str, Case]]:
             {**unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "9" * 64}},
             "character map in .* is not whole",
         ),
+        ("a letter that becomes 200,000", strange[4], "replace text by at most 1 character"),
+        ("a prefix of 100,000 letters", strange[5], "one each of Precompiled, Replace, Strip"),
+        ("a text that doubles forty times", strange[6], "one each of Precompiled, Replace, Strip"),
+        (
+            "a normaliser that does not say its kind",
+            {**unigram, "normalizer": {"prepend": "x" * 100_000}},
+            "one each of Precompiled, Replace, Strip",
+        ),
+        (
+            "a hundred ways to split",
+            {**unigram, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [unigram["pre_tokenizer"]] * 100}},
+            "split text in at most 4 ways",
+        ),
+        (
+            "a letter that a character map makes 100,000",
+            {**unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": LONG_MAP}},
+            "may become at most 64 bytes",
+        ),
         ("a deep tokenizer", {**unigram, "x": "\x01deeper\x01"}, "nested too deeply"),
     ):
         yield name, Case("tokenizer", {"tokenizer.json": to_json(content)}, words)
+    again = to_json(unigram)[:-1] + b', "normalizer": null}'
+    yield "a tokenizer of two minds", Case("tokenizer", {"tokenizer.json": again}, "twice")
+    for name, model, words in (
+        (
+            "pieces whose map makes one letter 100,000",
+            models.piece_model() + _map_field(b64decode(LONG_MAP)),
+            "64 bytes",
+        ),
+        ("pieces with a map shorter than it states", models.piece_model() + _map_field(b"\xff" * 8), "not whole"),
+        ("pieces in five million parts", b"\x08\x01" * 5_000_000, "parts"),
+    ):
+        yield name, Case("pieces", {"spiece.model": model}, words)
     twice = "\n".join((*models.REWARD_WORDS, "a")).encode()
     yield "a vocabulary with a token twice", Case("vocabulary", {"vocab.txt": twice}, "every token must occur once")
 
@@ -240,6 +280,26 @@ def values() -> Iterator[tuple[str, Case]]:
 FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
     *(headers, sizes, configs, pickles, shards, words_files, reports, pictures_, prompts, values),
 )
+
+
+# It remembers os and system, shows collections and OrderedDict, and looks up what it remembered.
+MEMO = b"\x8c\x02os\x94\x8c\x06system\x9400\x8c\x0bcollections0\x8c\x0bOrderedDict0h\x00h\x01\x93"
+# A character map with an index of nothing, and one replacement of 100,000 bytes.
+LONG_MAP = b64encode(bytes(4) + b"x" * 100_000 + b"\0").decode()
+
+
+def _map_field(charmap: bytes) -> bytes:
+    """Return a normaliser with a character map, as the field of a SentencePiece model."""
+    inner = b"\x12" + _length(charmap) + charmap
+    return b"\x1a" + _length(inner) + inner
+
+
+def _length(content: bytes) -> bytes:
+    number, coded = len(content), bytearray()
+    while number > 0x7F:
+        coded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*coded, number])
 
 
 def _weights(data: bytes, words: str) -> Case:

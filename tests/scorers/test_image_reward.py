@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from safetensors.torch import save_file
 from synthetic_frames import synthetic_frames
 from torch import Tensor
 
-from sdvg_core.checkpoints.weights import open_weights
+from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 from sdvg_core.engine.parts import Scorer
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers import ImageRewardConfig, ImageRewardScorer, load_image_reward
+from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.scorers.checkpoint import read_config
 
 PROMPT = "a red fox runs over the snow"
@@ -215,6 +217,16 @@ def test_no_used_weight_may_be_missing(missing: str, weights: Path) -> None:
     else:
         with pytest.raises(BadInput):
             read_config(file)
+
+
+@pytest.mark.parametrize("tower", ["vision", "text"])
+def test_a_published_tower_without_its_last_layer_is_no_smaller_one(tower: str) -> None:
+    whole = ImageRewardConfig()
+    cut = replace(whole, **{f"{tower}_layers": getattr(whole, f"{tower}_layers") - 1})
+    info = {name: TensorInfo(shape, torch.float32) for name, shape in used_shapes(cut).items()}
+    file = WeightFile(Path("cut.pt"), "", info, lambda name: torch.ones(1), {name: name for name in info})
+    with pytest.raises(BadInput, match=rf"layers .* in a {tower} tower .*, but cut\.pt has"):
+        read_config(file)
 
 
 def test_many_missing_weights_are_counted(tmp_path: Path) -> None:

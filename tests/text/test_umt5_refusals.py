@@ -1,12 +1,15 @@
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.errors import BadInput
 from sdvg_core.text import clean_prompt, load_umt5
 from sdvg_core.text.tokenizer import load_tokenizer
+from sdvg_core.text.umt5_weights import read_sizes
 
 ROWS = 96
 BLOCK = "encoder.block.{}."
@@ -53,6 +56,15 @@ SPOILED = {
         n: t.to(torch.uint8) if "1.DenseReluDense.wi_0" in n else t for n, t in w.items()
     },
 }
+
+
+def test_umt5_xxl_without_its_last_layer_is_no_smaller_encoder():
+    shapes = {name: tuple(tensor.shape) for name, tensor in make_weights(layers=23).items()}
+    info = {name: TensorInfo(shape, torch.float16) for name, shape in shapes.items()}
+    info["shared.weight"] = TensorInfo((256384, 4096), torch.float16)
+    file = WeightFile(Path("xxl.safetensors"), "", info, lambda name: torch.ones(1), {name: name for name in info})
+    with pytest.raises(BadInput, match=r"has 24 layers, but xxl\.safetensors has 23; give"):
+        read_sizes(file)
 
 
 @pytest.fixture
