@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..checkpoints.dictionaries import AUTO, Weights, check_weights
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
 from .schedule import get_schedule
@@ -21,7 +22,8 @@ class Preset:
     `schedule`: the name of a denoising schedule. `policy`: how context is provided, either `recompute` (the newest
     `context_frames` are passed again before each block) or `incremental` (a growing cache of at most `window`
     frames, which include the current block and the first `sink` frames; those never leave). Settings of the other
-    policy are kept for those who switch. `source`: where the checkpoint and these values come from; `licence`: of
+    policy are kept for those who switch. `weights`: which dictionary of a training checkpoint is meant, `ema` or
+    `raw`; `auto` if nobody states it. `source`: where the checkpoint and these values come from; `licence`: of
     the weights. Raises `BadInput` for values that contradict each other.
     """
 
@@ -32,6 +34,7 @@ class Preset:
     context_frames: int = 3
     window: int = 21
     sink: int = 0
+    weights: Weights = AUTO
     source: str = ""
     licence: str = ""
 
@@ -51,6 +54,7 @@ class Preset:
                 f"the window must be at least {self.sink + self.block_frames} latent frames, the sink and one "
                 f"block, but is {self.window}; widen it"
             )
+        check_weights(self.weights)
         if not self.schedule:
             raise BadInput("the schedule must have a name, but it is empty; try four-step")
 
@@ -74,6 +78,7 @@ PRESETS: Mapping[str, Preset] = {
     for preset in (
         Preset(
             name="self-forcing-1.3b",
+            weights="ema",
             source="gdhe17/Self-Forcing, self_forcing_dmd.pt (its generator_ema)",
             licence="Apache-2.0 for the code and the base model; check the card of the weights",
         ),
@@ -86,6 +91,7 @@ PRESETS: Mapping[str, Preset] = {
         Preset(
             name="causal-forcing",
             policy="incremental",
+            weights="raw",
             source="Causal-Forcing, block-wise",
             licence="Apache-2.0; check the card of the weights",
         ),
@@ -94,6 +100,7 @@ PRESETS: Mapping[str, Preset] = {
             policy="incremental",
             window=12,
             sink=3,
+            weights="raw",
             source="LongLive, base with its LoRA merged",
             licence="Apache-2.0 since November 2025, non-commercial before; check the card of the weights",
         ),

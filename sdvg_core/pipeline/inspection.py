@@ -24,6 +24,7 @@ from ..causal_wan.kinds import (
 )
 from ..causal_wan.names import key_styles
 from ..causal_wan.presets import guess_preset
+from ..checkpoints.dictionaries import UNSTATED, note_on
 from ..checkpoints.weights import WeightFile, open_weights
 from ..decoders.taehv_kinds import TAE_KINDS, recognised_kind
 from ..decoders.taehv_sizes import checked_taehv
@@ -49,8 +50,9 @@ class Inspection:
     """What was found in one file.
 
     `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
-    number of tensors. `config`, `preset`: None unless it would load. `reason`: why it would not load. `notes`:
-    what else a reader must know.
+    number of tensors. `dictionary`: the one of `dictionaries` that was looked at, and that is taken unless another
+    is asked for. `config`, `preset`: None unless it would load. `reason`: why it would not load. `notes`: what else
+    a reader must know.
     """
 
     file: str
@@ -66,6 +68,8 @@ class Inspection:
     preset: str | None = None
     reason: str = ""
     unused: tuple[str, ...] = ()
+    dictionary: str = ""
+    dictionaries: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -82,6 +86,7 @@ class Inspection:
             ("file", self.file),
             ("kind", self.kind),
             ("layout", self.layout),
+            ("dictionaries", ", ".join(self.dictionaries)),
             ("names", self.key_style),
             ("size", self.size),
             ("numbers", f"{self.parameters:,}"),
@@ -105,6 +110,8 @@ def inspect_file(path: str | Path) -> Inspection:
         "layout": file.layout,
         "parameters": sum(math.prod(info.shape) for info in file.info.values()),
         "dtypes": _dtypes(file),
+        "dictionary": file.dictionary,
+        "dictionaries": file.dictionaries,
     }
     kind = _kind(file)
     try:
@@ -113,7 +120,7 @@ def inspect_file(path: str | Path) -> Inspection:
         found = inspect_weights(file)
     except BadInput as refusal:
         return Inspection(kind=kind, would_load=False, reason=str(refusal), **common)
-    config = found.config
+    config, taken = found.config, note_on(file.path.name, file.dictionary, file.dictionaries, UNSTATED)
     return Inspection(
         kind=TRANSFORMER,
         would_load=True,
@@ -123,7 +130,7 @@ def inspect_file(path: str | Path) -> Inspection:
         config=config,
         preset=_preset(config),
         unused=found.unused,
-        notes=(INDISTINGUISHABLE,),
+        notes=(INDISTINGUISHABLE, *([taken] if taken else [])),
         **common,
     )
 

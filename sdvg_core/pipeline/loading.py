@@ -17,6 +17,7 @@ from ..causal_wan.build import Wan, WanShape, build_engine
 from ..causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
 from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
+from ..checkpoints.dictionaries import Choice, note_on
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
 from ..decoders import TaehvCodec, VaeHeader, WanCodec, load_vae, open_vae
@@ -63,24 +64,28 @@ class Checked:
         )
 
     @property
-    def presets(self) -> tuple[Preset | None, Preset | None]:
-        """How drafter and target will be run; None for one that is not there."""
+    def identities(self) -> tuple[str | None, str | None]:
+        """What the results of drafter and target depend on beside their files; None for one that is not there."""
         drafter, target = self.drafter, self.target
-        return drafter.preset if drafter else None, target.preset if target else None
+        return drafter.identity if drafter else None, target.identity if target else None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
         decoders = [*([FAST_NOTE] if self.vae.is_tae else []), *([JUDGE_NOTE] if self.judge else [])]
+        taken = dict.fromkeys(model.note for model in (self.drafter, self.target) if model and model.note)
         if not (self.drafter and self.target):
-            return tuple(decoders)
-        return (*decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
+            return (*taken, *decoders)
+        return (*taken, *decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
 
     @property
     def is_one_file(self) -> bool:
-        """Whether drafter and target are one file, perhaps with two schedules. It is then loaded once."""
-        paths = [model.found.weights.path.resolve() for model in self.there]
-        return len(paths) == 2 and paths[0] == paths[1]
+        """Whether drafter and target are one model, perhaps with two schedules. It is then loaded once.
+
+        The two dictionaries of one file are two models.
+        """
+        files = [model.found.weights for model in self.there]
+        return len({(file.path.resolve(), file.dictionary) for file in files}) < len(files)
 
     def only(self, asked: Roles) -> Checked:
         """Return it without the models that a run will not ask for."""
@@ -94,10 +99,22 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CheckedWan:
-    """A transformer's file, as its header tells, and how it will be run."""
+    """A transformer's file, as its header tells, and how it will be run. `choice`: of its dictionaries."""
 
     found: WanCheckpoint
     preset: Preset
+    choice: Choice
+
+    @property
+    def identity(self) -> str:
+        """What its results depend on beside the file: the dictionary that was taken, and the preset."""
+        return repr((self.found.weights.dictionary, self.preset.identity))
+
+    @property
+    def note(self) -> str | None:
+        """What a user should know of the dictionary that was taken."""
+        file = self.found.weights
+        return note_on(file.path.name, file.dictionary, file.dictionaries, self.choice)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,9 +161,9 @@ def _check_wan(
 ) -> CheckedWan | None:
     if path is None:
         return None
-    found = open_wan(path)
+    found = open_wan(path, model.choice)
     _attention(found, options, device)
-    return CheckedWan(found=found, preset=model.resolve(found, options.schedule))
+    return CheckedWan(found=found, preset=model.resolve(found, options.schedule), choice=model.choice)
 
 
 def _check_pair(drafter: WanCheckpoint, target: WanCheckpoint) -> None:
@@ -231,7 +248,7 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
     shared = drafter if checked.is_one_file else None
     target = _load_wan(checked.target, options, device, shared) if checked.target else None
     models = [model for model in (drafter, target) if model]
-    by_files = identify_parts(files, options, *checked.presets)
+    by_files = identify_parts(files, options, *checked.identities)
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models)))
     return Loaded(
         build=partial(
@@ -327,7 +344,8 @@ def _load_wan(
         settings = replace(shared.settings, preset=preset)
         return _LoadedWan(wan=replace(shared.wan, preset=preset), kernel=shared.kernel, settings=settings)
     path: Path = found.weights.path
-    wan = load_wan(path, device=device, dtype=parse_dtype(options.dtype) if options.dtype else None)
+    dtype = parse_dtype(options.dtype) if options.dtype else None
+    wan = load_wan(path, device=device, dtype=dtype, choice=checked.choice)
     check_finite_weights(wan.tree, path.name)
     kernel = _attention(found, options, device)
     stages = compiled_stages(compiler_of(options.execution.compile))
@@ -337,6 +355,7 @@ def _load_wan(
         kernel=kernel,
         settings=ModelSettings(
             file=path.name,
+            dictionary=found.weights.dictionary or None,
             size=found.config.size,
             preset=preset,
             dtype=options.dtype or dtype_name(found.dtype),

@@ -10,6 +10,7 @@ import torch
 from ..causal_wan.checkpoint import WanCheckpoint
 from ..causal_wan.presets import Preset, get_preset, guess_preset
 from ..causal_wan.schedule import get_schedule
+from ..checkpoints.dictionaries import Choice, Weights
 from ..decoders import StatedKind
 from ..devices.device import check_device
 from ..devices.execution import AUTO, Execution
@@ -18,7 +19,10 @@ from ..scorers.preprocess import Crop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How to run one transformer: a preset, and values that replace the preset's (None keeps it)."""
+    """How to run one transformer: a preset, and values that replace the preset's (None keeps it).
+
+    `weights`: which dictionary of a training checkpoint to take; auto is what the preset states, else EMA first.
+    """
 
     preset: str = AUTO
     policy: Literal["recompute", "incremental"] | None = None
@@ -27,6 +31,12 @@ class ModelOptions:
     window: int | None = None
     sink: int | None = None
     schedule: str | None = None
+    weights: Weights = AUTO
+
+    @property
+    def choice(self) -> Choice:
+        """Which dictionary of its file to take. A size suggests a preset, but says nothing of dictionaries."""
+        return Choice(self.weights, AUTO if self.preset == AUTO else get_preset(self.preset).weights)
 
     def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
         """Return the preset for a checkpoint. `schedule`: for both models; this one's own goes before it.

@@ -74,6 +74,14 @@ def test_the_other_parts_of_a_run_would_load_too(tmp_path):
         assert (found.kind, found.would_load, found.reason) == (kind, True, "")
 
 
+def test_the_dictionaries_of_a_training_checkpoint_are_listed_and_the_one_looked_at_is_named(tmp_path):
+    found = inspect_file(write_random_set(tmp_path).drafter)
+    assert (found.dictionary, found.dictionaries) == ("generator_ema", ("generator", "generator_ema"))
+    assert "layout       PyTorch pickle, generator_ema\ndictionaries generator, generator_ema\n" in str(found)
+    assert "holds two sets of weights" in found.notes[-1]
+    assert found.as_dict()["dictionaries"] == ("generator", "generator_ema")
+
+
 def test_a_wan_transformer_that_would_not_load_is_called_another_kind(tmp_path):
     found = inspect_file(save(tmp_path / "i2v.safetensors", {**random_state(), "img_emb.proj.0.bias": ONE}))
     assert (found.kind, found.would_load) == ("Wan transformer of another kind", False)

@@ -45,6 +45,7 @@ DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
 JUDGE = "engine/test_judge.py::"
 TAEHV = "decoders/test_taehv.py::"
+DICTIONARIES = "checkpoints/test_dictionaries.py::"
 MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
@@ -356,6 +357,27 @@ MISTAKES = [
         'scaled = kind == "lighttaew2_1"',
         "scaled = self.dtype == torch.float32",
         TAEHV + "test_the_kind_decides_which_latents_the_network_sees",
+    ),
+    Mistake(
+        "the raw dictionary under the name of the EMA",
+        "checkpoints/pickles.py",
+        "return Pickled(name, there, dicts[name])",
+        'return Pickled(name, there, dicts.get("generator", dicts[name]))',
+        DICTIONARIES + "test_the_dictionary_that_is_named_is_the_one_whose_tensors_are_read",
+    ),
+    Mistake(
+        "a key forgets which dictionary of a file was taken",
+        "pipeline/loading.py",
+        "return repr((self.found.weights.dictionary, self.preset.identity))",
+        "return self.preset.identity",
+        "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_never_share_a_key",
+    ),
+    Mistake(
+        "the two dictionaries of one file are taken for one model",
+        "pipeline/loading.py",
+        "(file.path.resolve(), file.dictionary) for file in files",
+        "file.path.resolve() for file in files",
+        "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_are_two_models",
     ),
 ]
 
