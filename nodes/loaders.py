@@ -35,8 +35,8 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
             ),
             io.DynamicCombo.Input(
                 "preset",
-                tooltip="How the checkpoint is meant to be run; the file does not say. 'auto' goes by the model's "
-                "size.",
+                tooltip="How the checkpoint is meant to be run; the file does not say. 'auto' goes by the name of a known "
+                "file, otherwise by the model's size.",
                 options=[io.DynamicCombo.Option(name, []) for name in (AUTO, *PRESETS) if name != "custom"]
                 + [io.DynamicCombo.Option("custom", _custom_inputs())],
             ),

@@ -10,11 +10,13 @@ from typing import Any
 import comfy.sd
 import torch
 
+from ...sdvg_core.causal_wan.by_name import notes_by_name, preset_by_name
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.checkpoints.dictionaries import AUTO, UNSTATED, Choice, Weights
 from ...sdvg_core.errors import BadInput
+from .model import config_of
 from .presets import attach_dictionary, attach_preset
 
 # Widget value -> model options, as ComfyUI's own loader has them.
@@ -31,10 +33,13 @@ HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diff
 def load_checkpoint(path: str, weight_dtype: str, preset: Preset | None, weights: Weights = AUTO) -> Any:
     """Return a checkpoint as a MODEL that knows its file, its preset and which dictionary it was taken from.
 
-    `preset`: None if it is guessed later. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
+    `preset`: None for that of the model with this file name, or if there is none, a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
     """
-    model = load_model(path, weight_dtype, Choice(weights, preset.weights if preset else AUTO))
-    return attach_preset(model, preset, Path(path).name)
+    file = Path(path)
+    known = preset or preset_by_name(file)
+    model = load_model(path, weight_dtype, Choice(weights, known.weights if known else AUTO))
+    notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
+    return attach_preset(model, known, file.name, notes)
 
 
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:

@@ -10,12 +10,12 @@ from ...sdvg_core.checkpoints.weights import WeightFile
 from .model import config_of
 
 KEY, FILE_KEY = "sdvg_preset", "sdvg_file"
-DICTIONARY_KEY, NOTE_KEY = "sdvg_dictionary", "sdvg_dictionary_note"
+DICTIONARY_KEY, NOTE_KEY, NOTES_KEY = "sdvg_dictionary", "sdvg_dictionary_note", "sdvg_file_notes"
 
 
-def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None) -> Any:
-    """Attach the preset (None: guess it later) and the file's name (for reports) to the MODEL, and return it."""
-    return _attach(patcher, {KEY: preset, FILE_KEY: file})
+def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None, notes: tuple[str, ...] = ()) -> Any:
+    """Attach the preset (None: guess it later), the file's name and notes on it to the MODEL, and return it."""
+    return _attach(patcher, {KEY: preset, FILE_KEY: file, NOTES_KEY: notes or None})
 
 
 def attach_dictionary(patcher: Any, file: WeightFile, choice: Choice) -> Any:
@@ -36,9 +36,10 @@ def dictionary_of(patcher: Any) -> str | None:
     return patcher.get_attachment(DICTIONARY_KEY)
 
 
-def dictionary_note(patcher: Any) -> str | None:
-    """Return what to tell of the choice of that dictionary."""
-    return patcher.get_attachment(NOTE_KEY)
+def file_notes(patcher: Any) -> tuple[str, ...]:
+    """Return what to tell of a MODEL's file: of the dictionary that was chosen, and of its name."""
+    taken = patcher.get_attachment(NOTE_KEY)
+    return (*([taken] if taken else []), *(patcher.get_attachment(NOTES_KEY) or ()))
 
 
 def file_of(patcher: Any) -> str | None:

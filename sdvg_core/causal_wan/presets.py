@@ -23,8 +23,7 @@ class Preset:
     `context_frames` are passed again before each block) or `incremental` (a growing cache of at most `window`
     frames, which include the current block and the first `sink` frames; those never leave). Settings of the other
     policy are kept for those who switch. `weights`: which dictionary of a training checkpoint is meant, `ema` or
-    `raw`; `auto` if nobody states it. `source`: where the checkpoint and these values come from; `licence`: of
-    the weights. Raises `BadInput` for values that contradict each other.
+    `raw`; `auto` if nobody states it. Raises `BadInput` for values that contradict each other.
     """
 
     name: str
@@ -35,8 +34,6 @@ class Preset:
     window: int = 21
     sink: int = 0
     weights: Weights = AUTO
-    source: str = ""
-    licence: str = ""
 
     def __post_init__(self) -> None:
         for name, least in (("block_frames", 1), ("context_frames", 1), ("window", 1), ("sink", 0)):
@@ -73,37 +70,20 @@ class Preset:
         return dataclasses.replace(self, **changes)
 
 
+FRAMEWISE = Preset(name="causal-forcing-framewise", block_frames=1, policy="incremental", weights="ema")
+
+# Which published file each is for, and under which licence that is: checkpoints/known_models.py.
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset(
-            name="self-forcing-1.3b",
-            weights="ema",
-            source="gdhe17/Self-Forcing, self_forcing_dmd.pt (its generator_ema)",
-            licence="Apache-2.0 for the code and the base model; check the card of the weights",
-        ),
-        Preset(
-            name="krea-14b",
-            window=6,
-            source="krea/krea-realtime-video, krea-realtime-video-14b.safetensors",
-            licence="CC-BY-NC-SA-4.0: not for commercial use",
-        ),
-        Preset(
-            name="causal-forcing",
-            policy="incremental",
-            weights="raw",
-            source="Causal-Forcing, block-wise",
-            licence="Apache-2.0; check the card of the weights",
-        ),
-        Preset(
-            name="longlive",
-            policy="incremental",
-            window=12,
-            sink=3,
-            weights="raw",
-            source="LongLive, base with its LoRA merged",
-            licence="Apache-2.0 since November 2025, non-commercial before; check the card of the weights",
-        ),
+        Preset(name="self-forcing-1.3b", weights="ema"),
+        Preset(name="krea-14b", window=6),
+        Preset(name="causal-forcing", policy="incremental", weights="raw"),
+        FRAMEWISE,
+        FRAMEWISE.replace(name="causal-forcing-2step", schedule="1000,833.3333333333334"),
+        FRAMEWISE.replace(name="causal-forcing-1step", schedule="1000"),
+        FRAMEWISE.replace(name="one-forcing", schedule="1000", weights="raw"),
+        Preset(name="longlive", policy="incremental", window=12, sink=3, weights="raw"),
         Preset(name="custom"),
     )
 }
@@ -116,16 +96,21 @@ def get_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
+def size_preset(config: WanConfig) -> str | None:
+    """Return the name of the likely preset for a checkpoint of this size; None for a size that is not published."""
+    sizes = {
+        (WAN_1_3B.dim, WAN_1_3B.num_layers): "self-forcing-1.3b",
+        (WAN_14B.dim, WAN_14B.num_layers): "krea-14b",
+    }
+    return sizes.get((config.dim, config.num_layers))
+
+
 def guess_preset(config: WanConfig) -> Preset:
     """Return the likely preset for a checkpoint of this size; a file shows nothing more than its size.
 
     Raises `BadInput` for a size without a preset.
     """
-    sizes = {
-        (WAN_1_3B.dim, WAN_1_3B.num_layers): "self-forcing-1.3b",
-        (WAN_14B.dim, WAN_14B.num_layers): "krea-14b",
-    }
-    name = sizes.get((config.dim, config.num_layers))
+    name = size_preset(config)
     if name is None:
         raise BadInput(
             f"a preset can be guessed for models of 1.3B or 14B, but this one is {config.size} "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..causal_wan.by_name import notes_by_name, preset_by_name
 from ..causal_wan.checkpoint import inspect_weights
 from ..causal_wan.config import WanConfig
 from ..causal_wan.kinds import (
@@ -23,8 +24,9 @@ from ..causal_wan.kinds import (
     other_kind,
 )
 from ..causal_wan.names import key_styles
-from ..causal_wan.presets import guess_preset
-from ..checkpoints.dictionaries import UNSTATED, note_on
+from ..causal_wan.presets import size_preset
+from ..checkpoints.dictionaries import AUTO, Choice, note_on
+from ..checkpoints.known_models import row_of
 from ..checkpoints.weights import WeightFile, open_weights
 from ..decoders.taehv_kinds import TAE_KINDS, recognised_kind
 from ..decoders.taehv_sizes import checked_taehv
@@ -51,7 +53,8 @@ class Inspection:
 
     `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
     number of tensors. `dictionary`: the one of `dictionaries` that was looked at, and that is taken unless another
-    is asked for. `config`, `preset`: None unless it would load. `reason`: why it would not load. `notes`: what else
+    is asked for. `model`, `licence`: of the known model with this file name, empty if there is none. `config`,
+    `preset`: None unless it would load. `reason`: why it would not load. `notes`: what else
     a reader must know.
     """
 
@@ -70,6 +73,8 @@ class Inspection:
     unused: tuple[str, ...] = ()
     dictionary: str = ""
     dictionaries: tuple[str, ...] = ()
+    model: str = ""
+    licence: str = ""
     notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,14 +102,23 @@ class Inspection:
                 ", ".join(self.unused[:3]) + (f" and {len(self.unused) - 3} more" if self.unused[3:] else ""),
             ),
             ("would load", "yes" if self.would_load else f"no: {self.reason}"),
-            ("preset", self.preset or ""),
+            ("preset", f"{self.preset} (by its {'name' if self.model else 'size'})" if self.preset else ""),
+            ("model", self.model),
+            ("licence", self.licence),
         ]
         return lines + [("note", note) for note in self.notes]
 
 
 def inspect_file(path: str | Path) -> Inspection:
     """Say what a file is. Raises `BadInput` if it cannot be opened as weights at all."""
-    file = open_weights(path)
+    path = Path(path)
+    shared: tuple[str, ...] = ()
+    try:
+        by_name = preset_by_name(path)
+    except BadInput as ambiguous:
+        by_name, shared = None, (str(ambiguous),)
+    choice = Choice(likely=by_name.weights if by_name else AUTO)
+    file = open_weights(path, choice)
     common: dict[str, Any] = {
         "file": file.path.name,
         "layout": file.layout,
@@ -120,7 +134,9 @@ def inspect_file(path: str | Path) -> Inspection:
         found = inspect_weights(file)
     except BadInput as refusal:
         return Inspection(kind=kind, would_load=False, reason=str(refusal), **common)
-    config, taken = found.config, note_on(file.path.name, file.dictionary, file.dictionaries, UNSTATED)
+    config, known = found.config, row_of(path)
+    taken = note_on(file.path.name, file.dictionary, file.dictionaries, choice)
+    of_name = (*shared, *notes_by_name(path, config, stated=False))
     return Inspection(
         kind=TRANSFORMER,
         would_load=True,
@@ -128,9 +144,11 @@ def inspect_file(path: str | Path) -> Inspection:
         quantisation=found.quantisation.label,
         size=f"{config.size}: {config.num_layers} blocks, width {config.dim}, {config.num_heads} heads",
         config=config,
-        preset=_preset(config),
+        preset=None if shared else by_name.name if by_name else size_preset(config),
+        model=known.name if known else "",
+        licence=f"{known.licence} (read {known.read})" if known else "",
         unused=found.unused,
-        notes=(INDISTINGUISHABLE, *([taken] if taken else [])),
+        notes=(INDISTINGUISHABLE, *([taken] if taken else []), *of_name),
         **common,
     )
 
@@ -173,13 +191,6 @@ OTHER_PARTS: Mapping[str, Callable[[WeightFile], dict[str, Any]]] = {
 def _kind(file: WeightFile) -> str:
     kind = other_kind(file)
     return OTHER_WAN if kind == UNKNOWN and key_styles(file) else kind
-
-
-def _preset(config: WanConfig) -> str | None:
-    try:
-        return guess_preset(config).name
-    except BadInput:
-        return None  # an unpublished size: there is nothing to suggest, but the file loads
 
 
 def _dtypes(file: WeightFile) -> dict[str, int]:

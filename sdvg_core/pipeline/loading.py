@@ -14,6 +14,7 @@ from torch import Tensor
 from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import Wan, WanShape, build_engine
+from ..causal_wan.by_name import notes_by_name
 from ..causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
 from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
@@ -24,6 +25,7 @@ from ..decoders import TaehvCodec, VaeHeader, WanCodec, load_vae, open_vae
 from ..devices.compiling import check_compile, compiler_of
 from ..devices.device import check_device
 from ..devices.dtypes import dtype_name, parse_dtype
+from ..devices.execution import AUTO
 from ..engine.keys import Identities
 from ..engine.parts import Engine
 from ..engine.roles import Roles
@@ -73,10 +75,11 @@ class Checked:
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
         decoders = [*([FAST_NOTE] if self.vae.is_tae else []), *([JUDGE_NOTE] if self.judge else [])]
-        taken = dict.fromkeys(model.note for model in (self.drafter, self.target) if model and model.note)
+        models = [model for model in (self.drafter, self.target) if model]
+        of_files = dict.fromkeys(note for model in models for note in model.notes)
         if not (self.drafter and self.target):
-            return (*taken, *decoders)
-        return (*taken, *decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
+            return (*of_files, *decoders)
+        return (*of_files, *decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
 
     @property
     def is_one_file(self) -> bool:
@@ -99,11 +102,11 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CheckedWan:
-    """A transformer's file, as its header tells, and how it will be run. `choice`: of its dictionaries."""
+    """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for."""
 
     found: WanCheckpoint
     preset: Preset
-    choice: Choice
+    options: ModelOptions
 
     @property
     def identity(self) -> str:
@@ -111,10 +114,17 @@ class CheckedWan:
         return repr((self.found.weights.dictionary, self.preset.identity))
 
     @property
-    def note(self) -> str | None:
-        """What a user should know of the dictionary that was taken."""
+    def choice(self) -> Choice:
+        """Which of its dictionaries was asked for."""
+        return self.options.choice(self.found.weights.path)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the dictionary that was taken, and of the file by its name."""
         file = self.found.weights
-        return note_on(file.path.name, file.dictionary, file.dictionaries, self.choice)
+        taken = note_on(file.path.name, file.dictionary, file.dictionaries, self.choice)
+        stated = self.options.preset != AUTO
+        return (*([taken] if taken else []), *notes_by_name(file.path, self.found.config, stated=stated))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -161,9 +171,9 @@ def _check_wan(
 ) -> CheckedWan | None:
     if path is None:
         return None
-    found = open_wan(path, model.choice)
+    found = open_wan(path, model.choice(path))
     _attention(found, options, device)
-    return CheckedWan(found=found, preset=model.resolve(found, options.schedule), choice=model.choice)
+    return CheckedWan(found=found, preset=model.resolve(found, options.schedule), options=model)
 
 
 def _check_pair(drafter: WanCheckpoint, target: WanCheckpoint) -> None:

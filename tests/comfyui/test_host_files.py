@@ -11,7 +11,7 @@ import torch
 from random_set import write_random_set
 from sdvg_pack.nodes.host.files import load_checkpoint, load_model
 from sdvg_pack.nodes.host.identity import identify
-from sdvg_pack.nodes.host.presets import attach_preset, dictionary_note, dictionary_of, preset_of
+from sdvg_pack.nodes.host.presets import attach_preset, dictionary_of, file_notes, preset_of
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
@@ -49,14 +49,25 @@ def test_the_weights_asked_for_are_loaded_also_for_another_device(tmp_path: Path
         assert dictionary_of(one) == taken
         spread = float(one.model.diffusion_model.state_dict()["blocks.0.self_attn.q.weight"].float().std())
         assert (spread == 0) is (taken == "generator")
-        assert (dictionary_note(one) is not None) is (weights == "auto")
+        assert bool(file_notes(one)) is (weights == "auto")
 
 
 def test_a_preset_states_the_weights_unless_the_loader_does(tmp_path: Path) -> None:
     path, raw = str(write_random_set(tmp_path).drafter), get_preset("causal-forcing")
     assert dictionary_of(load_checkpoint(path, "default", raw)) == "generator"
     assert dictionary_of(load_checkpoint(path, "default", raw, "ema")) == "generator_ema"
-    assert dictionary_note(load_checkpoint(path, "default", raw)) is None
+    assert file_notes(load_checkpoint(path, "default", raw)) == ()
+
+
+def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path: Path) -> None:
+    (tmp_path / "chunkwise").mkdir()
+    path = write_random_set(tmp_path).drafter.rename(tmp_path / "chunkwise" / "causal_forcing.pt")
+    known = load_checkpoint(str(path), "default", None)
+    assert (preset_of(known).name, dictionary_of(known)) == ("causal-forcing", "generator")
+    (note,) = file_notes(known.clone())
+    assert note.startswith("causal_forcing.pt is run with the preset causal-forcing, ")
+    stated = load_checkpoint(str(path), "default", get_preset("longlive"))
+    assert (preset_of(stated).name, file_notes(stated)) == ("longlive", ())
 
 
 def test_weights_that_a_file_does_not_have_are_refused(tmp_path: Path) -> None:

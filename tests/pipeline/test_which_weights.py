@@ -125,9 +125,10 @@ def test_the_two_dictionaries_of_one_file_are_two_models(
 
 
 def test_what_a_preset_states_is_a_wish_and_what_is_asked_for_is_not() -> None:
-    assert ModelOptions(preset="causal-forcing").choice == Choice("auto", "raw")
-    assert ModelOptions(preset="causal-forcing", weights="ema").choice == Choice("ema", "raw")
-    assert ModelOptions().choice == Choice(), "a size says nothing of dictionaries"
+    file = Path("other.pt")
+    assert ModelOptions(preset="causal-forcing").choice(file) == Choice("auto", "raw")
+    assert ModelOptions(preset="causal-forcing", weights="ema").choice(file) == Choice("ema", "raw")
+    assert ModelOptions().choice(file) == Choice(), "a size says nothing of dictionaries"
 
 
 def test_a_file_in_which_only_the_other_dictionary_is_runs_and_says_so(files: ModelFiles, tmp_path: Path) -> None:

@@ -366,6 +366,13 @@ MISTAKES = [
         DICTIONARIES + "test_the_dictionary_that_is_named_is_the_one_whose_tensors_are_read",
     ),
     Mistake(
+        "a known file is run as any file of its size",
+        "causal_wan/by_name.py",
+        "return get_preset(known.preset) if known else None",
+        "return None",
+        "causal_wan/test_by_name.py::test_a_known_file_leads_to_its_preset",
+    ),
+    Mistake(
         "a key forgets which dictionary of a file was taken",
         "pipeline/loading.py",
         "return repr((self.found.weights.dictionary, self.preset.identity))",
