@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
+from ..sdvg_core.checkpoints.dictionaries import Weights
 from ..sdvg_core.devices.execution import AUTO
-from .host.files import WEIGHT_DTYPES, load_model
-from .host.presets import attach_preset
+from .host.files import WEIGHT_DTYPES, load_checkpoint
 from .known import check_option, known_inputs_only, node_schema
 
 ALIKE = "as the other blocks"
@@ -28,7 +27,7 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
             io.Combo.Input(
                 "file",
                 options=folder_paths.get_filename_list("diffusion_models"),
-                tooltip="From models/diffusion_models. Training checkpoints (.pt with generator_ema) load as they are.",
+                tooltip="From models/diffusion_models. Training checkpoints (.pt) load as they are.",
             ),
             io.Combo.Input(
                 "weight_dtype",
@@ -39,10 +38,20 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
             ),
             io.DynamicCombo.Input(
                 "preset",
-                tooltip="How the checkpoint is meant to be run; the file does not say. 'auto' goes by the model's "
-                "size.",
+                tooltip="How the checkpoint is meant to be run; the file does not say. 'auto' goes by the name of a known "
+                "file, otherwise by the model's size.",
                 options=[io.DynamicCombo.Option(name, []) for name in (AUTO, *PRESETS) if name != "custom"]
                 + [io.DynamicCombo.Option("custom", _custom_inputs())],
+            ),
+            # Last and optional, so that workflows saved without it keep working.
+            io.Combo.Input(
+                "weights",
+                options=list(get_args(Weights)),
+                default=AUTO,
+                optional=True,
+                advanced=True,
+                tooltip="A training checkpoint may hold averaged weights (ema) and raw ones. 'auto' takes those the "
+                "preset states, otherwise ema first.",
             ),
         ],
         outputs=[io.Model.Output(display_name=role)],
@@ -97,11 +106,11 @@ class DrafterLoader(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, file, weight_dtype, preset=None) -> io.NodeOutput:
-        """Load the model and attach its preset."""
+    def execute(cls, file, weight_dtype, preset=None, weights=AUTO) -> io.NodeOutput:
+        """Load the model, with its preset and the weights that were asked for."""
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
-        return io.NodeOutput(attach_preset(load_model(path, weight_dtype), chosen_preset(preset), Path(file).name))
+        return io.NodeOutput(load_checkpoint(path, weight_dtype, chosen_preset(preset), weights))
 
 
 class TargetLoader(DrafterLoader):

@@ -10,9 +10,8 @@ from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
 from ..sdvg_core.pocket.grammar import parse
 from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_judge, pocket_options, trained_set
-from .host.files import load_model
+from .host.files import load_checkpoint
 from .host.judge import load_host_judge
-from .host.presets import attach_preset
 from .host.scorer import load_host_scorer
 from .known import known_inputs_only, node_schema
 from .sockets import RewardModel
@@ -55,10 +54,8 @@ class PocketModels(io.ComfyNode):
     def execute(cls, prompt) -> io.NodeOutput:
         """Load the set with the ordinary loaders, and encode the prompt. Raises `BadInput` for other prompts."""
         text, files = parse(prompt).text, trained_set()
-        drafter = attach_preset(
-            load_model(str(files.drafter), "default"), get_preset("self-forcing-1.3b"), files.drafter.name
-        )
-        target = attach_preset(load_model(str(files.target), "default"), get_preset("krea-14b"), files.target.name)
+        drafter = load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b"))
+        target = load_checkpoint(str(files.target), "default", get_preset("krea-14b"))
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
         scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
         (embedding,) = encode_prompts(files, (text,), pocket_options()).values()

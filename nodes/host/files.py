@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import comfy.sd
 import torch
 
+from ...sdvg_core.causal_wan.by_name import notes_by_name, preset_by_name
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig
+from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.checkpoints.dictionaries import AUTO, UNSTATED, Choice, Weights
 from ...sdvg_core.errors import BadInput
+from .model import config_of
+from .presets import attach_dictionary, attach_preset
 
 # Widget value -> model options, as ComfyUI's own loader has them.
 WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
@@ -24,12 +30,25 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
 
 
-def load_model(path: str, weight_dtype: str, **host_options: Any) -> Any:
+def load_checkpoint(path: str, weight_dtype: str, preset: Preset | None, weights: Weights = AUTO) -> Any:
+    """Return a checkpoint as a MODEL that knows its file, its preset and which dictionary it was taken from.
+
+    `preset`: None for that of the model with this file name, or if there is none, a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
+    """
+    file = Path(path)
+    known = preset or preset_by_name(file)
+    model = load_model(path, weight_dtype, Choice(weights, known.weights if known else AUTO))
+    notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
+    return attach_preset(model, known, file.name, notes)
+
+
+def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:
     """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
 
-    `host_options`: what ComfyUI adds when it reloads a MODEL by itself, for another device.
+    `choice`: which dictionary of a training checkpoint. `host_options`: what ComfyUI adds when it reloads a MODEL by
+    itself, for another device.
     """
-    found = open_wan(path)
+    found = open_wan(path, choice)
     options = dict(WEIGHT_DTYPES[weight_dtype])
     if found.weights.path.suffix == ".safetensors" and _taken_by_host(found):
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
@@ -42,8 +61,8 @@ def load_model(path: str, weight_dtype: str, **host_options: Any) -> Any:
             "use the file as its authors published it"
         )
     # Without this, ComfyUI's device nodes do not move the MODEL.
-    model.cached_patcher_init = (load_model, (path, weight_dtype))
-    return model
+    model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
+    return attach_dictionary(model, found.weights, choice)
 
 
 def _taken_by_host(found: WanCheckpoint) -> bool:

@@ -49,7 +49,7 @@ from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
 from .model import comfy_wan, compute_dtype, config_of
 from .needs import plan_request
-from .presets import file_of, preset_of
+from .presets import dictionary_of, file_notes, file_of, preset_of
 from .progress import NodeProgress
 from .vae import ComfyCodec, check_decoders, codec_of, is_tae, kind_of_wire
 
@@ -83,7 +83,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         fps=FPS,
     )
     memory = memory_of(job, presets)
-    said = (*bought, *_decoded_by(job), *_swapped(job), *memory.plan)
+    said = (*_of_files(job), *bought, *_decoded_by(job), *_swapped(job), *memory.plan)
     notes = (*(note for role in job.models for note in ineffective[role]), *said)
     for line in notes:
         logger.info("SDVG: %s", line)
@@ -186,6 +186,11 @@ def _shape(role: str, job: Job, presets: Mapping[str, Preset]) -> WanShape:
     """Return the shape of a model; one that is absent is like the other."""
     there = role if role in presets else next(iter(presets))
     return WanShape.of(role, config_of(job.models[there].model.diffusion_model), presets[there])
+
+
+def _of_files(job: Job) -> tuple[str, ...]:
+    """Return what to tell of the MODELs' files, each note once."""
+    return tuple(dict.fromkeys(note for patcher in job.models.values() for note in file_notes(patcher)))
 
 
 def _decoded_by(job: Job) -> tuple[str, ...]:
@@ -318,6 +323,7 @@ def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
     return ModelSettings(
         file=file_of(patcher),
+        dictionary=dictionary_of(patcher),
         size=config_of(patcher.model.diffusion_model).size,
         preset=preset,
         dtype=_name(compute_dtype(patcher)),

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from ..checkpoints.dictionaries import UNSTATED, Choice
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, open_weights
 from ..errors import BadInput
@@ -70,16 +71,21 @@ class LoadedWan:
 
 
 def load_wan(
-    path: str | Path, *, device: str | torch.device = "cpu", dtype: torch.dtype | None = None
+    path: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    choice: Choice = UNSTATED,
 ) -> LoadedWan:
     """Load a checkpoint onto a device.
 
     `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
+    `choice`: which dictionary of a training checkpoint.
     Linear layers' weights in fp8 stay fp8. Raises `BadInput` if the file cannot be used.
     """
     if dtype is not None and dtype not in COMPUTE_DTYPES:
         raise BadInput(f"models compute in bfloat16, float16 or float32, but got {dtype}; choose one of them")
-    found = open_wan(path)
+    found = open_wan(path, choice)
     dtype = dtype or found.dtype
     return LoadedWan(
         tree=_build(found, torch.device(device), dtype),
@@ -93,9 +99,9 @@ def load_wan(
     )
 
 
-def open_wan(path: str | Path) -> WanCheckpoint:
-    """Find out what a checkpoint is. Raises `BadInput` if it cannot be loaded."""
-    return inspect_weights(open_weights(path))
+def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
+    """Find out what a checkpoint is. `choice`: which dictionary of it. Raises `BadInput` if it cannot be loaded."""
+    return inspect_weights(open_weights(path, choice))
 
 
 def inspect_weights(file: WeightFile) -> WanCheckpoint:

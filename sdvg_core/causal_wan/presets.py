@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..checkpoints.dictionaries import AUTO, Weights, check_weights
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
 from .schedule import Schedule, get_schedule
@@ -24,8 +25,9 @@ class Preset:
     `policy`: how context is provided, either `recompute` (the newest `context_frames` are passed again before each
     block) or `incremental` (a growing cache of at most `window` frames, which include the current block and the
     first `sink` frames; those never leave). `recache`: under a new prompt, `incremental` passes its window again.
-    Settings of the other policy are kept for those who switch. `source`: where the checkpoint and these values come
-    from; `licence`: of the weights. Raises `BadInput` for values that contradict each other.
+    Settings of the other policy are kept for those who switch. `weights`: which dictionary of a training checkpoint
+    is meant, `ema` or `raw`; `auto` if nobody states it.
+    Raises `BadInput` for values that contradict each other.
     """
 
     name: str
@@ -37,8 +39,7 @@ class Preset:
     window: int = 21
     sink: int = 0
     recache: bool = False
-    source: str = ""
-    licence: str = ""
+    weights: Weights = AUTO
 
     def __post_init__(self) -> None:
         for name, least in (("block_frames", 1), ("context_frames", 1), ("window", 1), ("sink", 0)):
@@ -62,6 +63,7 @@ class Preset:
                 "recache passes the window again under a new prompt, but the policy recompute keeps no window; "
                 "leave recache out, or choose incremental"
             )
+        check_weights(self.weights)
         if not self.schedule:
             raise BadInput("the schedule must have a name, but it is empty; try four-step")
 
@@ -96,60 +98,20 @@ class Preset:
         return dataclasses.replace(self, **changes)
 
 
+FRAMEWISE = Preset(name="causal-forcing-framewise", block_frames=1, policy="incremental", weights="ema")
+
+# Which published file each is for, and under which licence that is: checkpoints/known_models.py.
 PRESETS: Mapping[str, Preset] = {
     preset.name: preset
     for preset in (
-        Preset(
-            name="self-forcing-1.3b",
-            source="gdhe17/Self-Forcing, self_forcing_dmd.pt (its generator_ema)",
-            licence="Apache-2.0 for the code and the base model; check the card of the weights",
-        ),
-        Preset(
-            name="krea-14b",
-            window=6,
-            source="krea/krea-realtime-video, krea-realtime-video-14b.safetensors",
-            licence="CC-BY-NC-SA-4.0: not for commercial use",
-        ),
-        Preset(
-            name="causal-forcing",
-            policy="incremental",
-            source="Causal-Forcing, block-wise",
-            licence="Apache-2.0; check the card of the weights",
-        ),
-        Preset(
-            name="causal-forcing-framewise",
-            block_frames=1,
-            policy="incremental",
-            source="Causal-Forcing, frame-wise, four steps",
-            licence="Apache-2.0; check the card of the weights",
-        ),
-        Preset(
-            name="causal-forcing-2step",
-            block_frames=1,
-            schedule="two-step",
-            first_schedule="four-step",
-            policy="incremental",
-            source="Causal-Forcing++, frame-wise, two steps",
-            licence="Apache-2.0; check the card of the weights",
-        ),
-        Preset(
-            name="causal-forcing-1step",
-            block_frames=1,
-            schedule="one-step",
-            first_schedule="four-step",
-            policy="incremental",
-            source="Causal-Forcing++, frame-wise, one step",
-            licence="Apache-2.0; check the card of the weights",
-        ),
-        Preset(
-            name="longlive-1.0",
-            policy="incremental",
-            window=12,
-            sink=3,
-            recache=True,
-            source="LongLive 1.0, base with its LoRA merged; without the LoRA the base looks like any 1.3B",
-            licence="Apache-2.0 since November 2025, non-commercial before; check the card of the weights",
-        ),
+        Preset(name="self-forcing-1.3b", weights="ema"),
+        Preset(name="krea-14b", window=6),
+        Preset(name="causal-forcing", policy="incremental", weights="raw"),
+        FRAMEWISE,
+        FRAMEWISE.replace(name="causal-forcing-2step", schedule="two-step", first_schedule="four-step"),
+        FRAMEWISE.replace(name="causal-forcing-1step", schedule="one-step", first_schedule="four-step"),
+        FRAMEWISE.replace(name="one-forcing", schedule="one-step", first_schedule="four-step", weights="raw"),
+        Preset(name="longlive-1.0", policy="incremental", window=12, sink=3, recache=True, weights="raw"),
         Preset(name="custom"),
     )
 }
@@ -162,16 +124,21 @@ def get_preset(name: str) -> Preset:
     return PRESETS[name]
 
 
+def size_preset(config: WanConfig) -> str | None:
+    """Return the name of the likely preset for a checkpoint of this size; None for a size that is not published."""
+    sizes = {
+        (WAN_1_3B.dim, WAN_1_3B.num_layers): "self-forcing-1.3b",
+        (WAN_14B.dim, WAN_14B.num_layers): "krea-14b",
+    }
+    return sizes.get((config.dim, config.num_layers))
+
+
 def guess_preset(config: WanConfig) -> Preset:
     """Return the likely preset for a checkpoint of this size; a file shows nothing more than its size.
 
     Raises `BadInput` for a size without a preset.
     """
-    sizes = {
-        (WAN_1_3B.dim, WAN_1_3B.num_layers): "self-forcing-1.3b",
-        (WAN_14B.dim, WAN_14B.num_layers): "krea-14b",
-    }
-    name = sizes.get((config.dim, config.num_layers))
+    name = size_preset(config)
     if name is None:
         raise BadInput(
             f"a preset can be guessed for models of 1.3B or 14B, but this one is {config.size} "

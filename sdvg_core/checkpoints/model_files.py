@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from .known_models import KNOWN_MODELS
+
+TRANSFORMERS = "diffusion_models"
+"""The folder of drafters and targets in a ComfyUI installation."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
@@ -29,7 +34,7 @@ class ModelFiles:
 class KnownFile:
     """A part of the real pair: its usual names (the first is the one to get), folder, source and size in GB.
 
-    `other_folders`: where it may lie too.
+    `other_folders`: where it may lie too. `licence`: of a model, as its card states it.
     """
 
     role: str
@@ -38,24 +43,26 @@ class KnownFile:
     source: str
     gigabytes: float
     other_folders: tuple[str, ...] = ()
+    licence: str = ""
+
+
+def _transformer(role: str) -> KnownFile:
+    """Return what is looked for as drafter or target: any known model of that role."""
+    models = [model for model in KNOWN_MODELS if model.role == role]
+    return KnownFile(
+        role=role,
+        folder=TRANSFORMERS,
+        names=tuple(name for model in models for name in model.files),
+        source=models[0].source,
+        licence=f"{models[0].licence} (read {models[0].read})",
+        gigabytes=models[0].gigabytes or 0.0,
+    )
 
 
 # The folders are those of a ComfyUI installation, so its `models` folder works unchanged.
 KNOWN_FILES = (
-    KnownFile(
-        role="drafter",
-        folder="diffusion_models",
-        names=("self_forcing_dmd.pt", "self_forcing_dmd.safetensors", "self_forcing_sid.pt"),
-        source="gdhe17/Self-Forcing on the Hugging Face Hub, checkpoints/self_forcing_dmd.pt",
-        gigabytes=5.7,
-    ),
-    KnownFile(
-        role="target",
-        folder="diffusion_models",
-        names=("krea-realtime-video-14b.safetensors",),
-        source="krea/krea-realtime-video on the Hugging Face Hub (CC-BY-NC-SA-4.0: not for commercial use)",
-        gigabytes=28.6,
-    ),
+    _transformer("drafter"),
+    _transformer("target"),
     KnownFile(
         role="vae",
         folder="vae",
@@ -106,10 +113,12 @@ OPTIONAL_FILES = (
 
 def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:
     """Return the path of every known role found in a models folder, in the role's subfolder or at the top."""
-    return {known.role: _first_there(folder, known) for known in known_files}
+    return {k.role: find_files(folder, k.names, (k.folder, *k.other_folders)) for k in known_files}
 
 
-def _first_there(folder: Path, known: KnownFile) -> Path | None:
-    places = (*(folder / name for name in (known.folder, *known.other_folders)), folder)
-    candidates = (place / name for place in places for name in known.names)
+def find_files(folder: Path, names: Iterable[str], folders: Iterable[str] = (TRANSFORMERS,)) -> Path | None:
+    """Return the first file of these names in a models folder: in the subfolders named, or at the top."""
+    places = (*(folder / name for name in folders), folder)
+    names = tuple(names)
+    candidates = (place / name for place in places for name in names)
     return next((path for path in candidates if path.is_file()), None)

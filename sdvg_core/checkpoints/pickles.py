@@ -6,6 +6,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,27 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, first_line, unreadable
+from .dictionaries import INNER_DICTS, Choice, choose
 from .pickle_program import check_program
 
-# A training checkpoint holds the same model several times; sample from the averaged one.
-INNER_DICTS = ("generator_ema", "generator", "state_dict", "model", "module")
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pickled:
+    """The model in a pickle. `dictionary`: the one it was taken from, '' for the top level.
+
+    `dictionaries`: all that hold tensors.
+    """
+
+    dictionary: str
+    dictionaries: tuple[str, ...]
+    tensors: Mapping[str, Tensor]
 
 
-def read_pickle(path: Path) -> tuple[str, dict[str, Tensor]]:
-    """Return the name of the inner dict that holds the model ('' for the top level) and its tensors.
+def read_pickle(path: Path, choice: Choice) -> Pickled:
+    """Return the model in a pickle. `choice`: of those in a training checkpoint.
 
-    With the zipped format they stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
-    tensors, or holds no named tensors.
+    With the zipped format its tensors stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
+    tensors, holds no named tensors, or not those that were chosen.
     """
     try:
         check_program(path)
@@ -35,9 +46,9 @@ def read_pickle(path: Path) -> tuple[str, dict[str, Tensor]]:
         raise BadInput(_refused_pickle(path, str(error))) from error
     except Exception as error:  # a damaged pickle is a damaged program: it can fail in any way
         raise unreadable("PyTorch", path.name, error) from error
-    inner, tensors = _find_tensors(path, content)
-    _check_inside(path, tensors.values())
-    return inner, tensors
+    found = _find_model(path, content, choice)
+    _check_inside(path, found.tensors.values())
+    return found
 
 
 def _refused_pickle(path: Path, message: str) -> str:
@@ -48,20 +59,20 @@ def _refused_pickle(path: Path, message: str) -> str:
     return f"a pickle may hold tensors alone, but {path.name} was refused: {what}; use a .safetensors copy"
 
 
-def _find_tensors(path: Path, content: object) -> tuple[str, dict[str, Tensor]]:
-    """Return the name of the inner dict that holds the model ('' for the top level) and its tensors."""
+def _find_model(path: Path, content: object, choice: Choice) -> Pickled:
     if isinstance(content, Mapping):
         inner = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Mapping)}
         dicts = {k: tensors for k, v in inner.items() if (tensors := _only_tensors(path, v))}
+        there = tuple(dicts)
         # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
-        for name in INNER_DICTS:
-            if name in dicts:
-                return name, dicts[name]
+        name = choose(path.name, there, choice)
+        if name:
+            return Pickled(name, there, dicts[name])
         tensors = _only_tensors(path, content)
         if tensors:
-            return "", tensors
+            return Pickled("", there, tensors)
         if len(dicts) == 1:
-            return next(iter(dicts.items()))
+            return Pickled(there[0], there, dicts[there[0]])
         if dicts:
             raise BadInput(
                 f"there must be one model in {path.name}, but it holds {', '.join(sorted(dicts)[:6])}; "

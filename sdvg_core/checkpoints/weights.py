@@ -10,7 +10,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -18,8 +18,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from ..errors import BadInput, first_line, printable, unreadable
+from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from .dictionaries import UNSTATED, Choice, choose, shown
 from .pickles import read_pickle
 
 SAFETENSORS = (".safetensors", ".sft")
@@ -46,7 +47,8 @@ class WeightFile(Mapping[str, Tensor]):
     """Named tensors of one checkpoint, read on access.
 
     `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, in
-    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file.
+    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `dictionary`: of
+    a pickle that holds several, the one these are from; `dictionaries`: all of them.
     """
 
     path: Path
@@ -55,6 +57,8 @@ class WeightFile(Mapping[str, Tensor]):
     read: Callable[[str], Tensor]
     names: Mapping[str, str]
     metadata: Mapping[str, str] = field(default_factory=dict)
+    dictionary: str = ""
+    dictionaries: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Tensor:
         return self.read(self.names[name])
@@ -85,25 +89,32 @@ class WeightFile(Mapping[str, Tensor]):
                     "use the file as its authors published it"
                 )
             names[new], info[new] = source, self.info[old]
-        return WeightFile(self.path, self.layout, info, self.read, names, self.metadata)
+        return replace(self, info=info, names=names)
 
 
-def open_weights(path: str | Path) -> WeightFile:
+def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
     """Open a checkpoint: `.safetensors`, an index of shards or the folder with it, or a PyTorch pickle.
 
-    Raises `BadInput` if the file is missing, cut short, not a checkpoint, or a pickle that wants to run code.
+    `choice`: which dictionary of a training checkpoint. Raises `BadInput` if the file is missing, cut short, not a
+    checkpoint, a pickle that wants to run code, or without the dictionary that was chosen.
     """
     path = Path(path)
     if os.path.isdir(path):  # noqa: PTH112 - the methods of Path raise for a name that is too long
         path = _file_in_folder(path)
     if not os.path.isfile(path):  # noqa: PTH113
         raise BadInput(f"no weight file at {path}; check the path")
+    if path.suffix in PICKLES:
+        return _open_pickle(path, choice)
+    file = _open_plain(path)
+    choose(path.name, (), choice)
+    return file
+
+
+def _open_plain(path: Path) -> WeightFile:
     if path.name.endswith(".safetensors.index.json"):
         return _open_shards(path)
     if path.suffix in SAFETENSORS:
         return _open_safetensors(path)
-    if path.suffix in PICKLES:
-        return _open_pickle(path)
     raise BadInput(
         f"weights are .safetensors, .safetensors.index.json or one of {', '.join(PICKLES)}, "
         f"but {path.name} is none of them; give the checkpoint itself"
@@ -259,13 +270,20 @@ def _open_shard(index: Path, shard: str) -> WeightFile:
     return _open_safetensors(path)
 
 
-def _open_pickle(path: Path) -> WeightFile:
-    inner, tensors = read_pickle(path)
+def _open_pickle(path: Path, choice: Choice) -> WeightFile:
+    found = read_pickle(path, choice)
+    tensors, dictionary = found.tensors, shown(found.dictionary)
     _check_count(path, len(tensors))
     _check_names(path, tensors)
-    info = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
-    layout = f"PyTorch pickle, {printable(inner)}" if inner else "PyTorch pickle"
-    return WeightFile(path, layout, info, tensors.__getitem__, {name: name for name in tensors})
+    return WeightFile(
+        path,
+        f"PyTorch pickle, {dictionary}" if dictionary else "PyTorch pickle",
+        {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()},
+        tensors.__getitem__,
+        {name: name for name in tensors},
+        dictionary=dictionary,
+        dictionaries=tuple(shown(name) for name in found.dictionaries),
+    )
 
 
 def is_layer_number(text: str) -> bool:

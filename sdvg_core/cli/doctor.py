@@ -13,12 +13,12 @@ import torch
 from .. import __version__
 from ..causal_wan.backends import NEEDS, choose_attention, why_not
 from ..causal_wan.config import HEAD_DIM
-from ..causal_wan.kinds import TAEHV, VAE
-from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_models
+from ..checkpoints.known_models import KNOWN_MODELS
+from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files, find_models
 from ..devices.environment import package_version, processor
 from ..devices.execution import AUTO
 from ..errors import BadInput
-from ..pipeline.inspection import inspect_file
+from ..pipeline.inspection import INDISTINGUISHABLE, inspect_file
 from .options import file_path
 
 NEEDED = (
@@ -33,7 +33,6 @@ NEEDED = (
     "tokenizers",
     "sentencepiece",
 )
-AUTOENCODERS = (VAE, TAEHV)
 STANDALONE = ("diffusers", "ftfy", "matplotlib")
 
 
@@ -64,12 +63,30 @@ def examine(models: Path) -> dict[str, Any]:
         "attention": _attention(),
         "models_folder": str(models),
         "models": {known.role: _examine_file(found[known.role], known) for known in every},
+        "known_models": _known_models(models),
     }
+
+
+def _known_models(models: Path) -> list[dict[str, Any]]:
+    """Return every model we know, whether it is there, and where to get it."""
+    return [
+        {
+            "name": known.name,
+            "role": known.role,
+            "size": known.size,
+            "preset": known.preset,
+            "licence": f"{known.licence} (read {known.read})",
+            "source": known.source,
+            "path": str(path) if (path := find_files(models, known.files)) else None,
+        }
+        for known in KNOWN_MODELS
+    ]
 
 
 def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
     if path is None:
-        missing = {"wanted": known.names[0], "source": known.source, "gigabytes": known.gigabytes}
+        source = f"{known.source} ({known.licence})" if known.licence else known.source
+        missing = {"wanted": known.names[0], "source": source, "gigabytes": known.gigabytes}
         return {"found": False, "optional": known in OPTIONAL_FILES, **missing}
     result: dict[str, Any] = {"found": True, "path": str(path)}
     if known.role == "vocabulary":
@@ -83,6 +100,9 @@ def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
         "kind": found.kind,
         "would_load": found.would_load,
         "reason": found.reason,
+        "preset": found.preset,
+        "dictionary": found.dictionary,
+        "licence": found.licence,
         "notes": list(found.notes),
     }
 
@@ -130,6 +150,10 @@ def describe(findings: dict[str, Any]) -> list[str]:
     lines += ["", f"Models in {findings['models_folder']}"]
     for role, model in findings["models"].items():
         lines.append(f"  {role:14} {_model_line(model)}")
+    lines += ["", "Known drafters and targets (docs/models.md)"]
+    for known in findings["known_models"]:
+        where = f"found {known['path']}" if known["path"] else f"from {known['source']}"
+        lines.append(f"  {known['role']:8} {known['name']}, {known['size']}: {where}; {known['licence']}")
     return lines
 
 
@@ -138,7 +162,8 @@ def _model_line(model: dict[str, Any]) -> str:
         get = f"get {model['wanted']} ({model['gigabytes']:g} GB) from {model['source']}"
         return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"
     if model.get("would_load", True):
-        # Of a transformer they are the same for every file.
-        notes = model.get("notes", []) if model.get("kind") in AUTOENCODERS else []
-        return " ".join((f"found {model['path']}", *(f"({note.rstrip('.')})" for note in notes)))
+        # What is left out is the same for every transformer.
+        said = [model.get("dictionary"), f"preset {model['preset']}" if model.get("preset") else ""]
+        said += [note for note in model.get("notes", []) if note != INDISTINGUISHABLE]
+        return " ".join((f"found {model['path']}", *(f"({text.rstrip('.')})" for text in said if text)))
     return f"UNUSABLE {model['path']}: {model['reason']}"

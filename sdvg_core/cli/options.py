@@ -9,6 +9,7 @@ from typing import get_args
 
 from ..causal_wan.presets import PRESETS
 from ..causal_wan.schedule import SCHEDULES
+from ..checkpoints.dictionaries import Weights
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..decoders import StatedKind
 from ..devices.compiling import CompileMode
@@ -175,6 +176,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         names = ", ".join((AUTO, *PRESETS))
         group.add_argument(f"--{role}-preset", default=AUTO, metavar="PRESET", help=f"one of {names}")
         group.add_argument(
+            f"--{role}-weights",
+            choices=get_args(Weights),
+            default=AUTO,
+            help="which weights of a training checkpoint: averaged (ema) or raw; auto (default) takes those that "
+            "the preset states, otherwise ema first",
+        )
+        group.add_argument(
             f"--{role}-cache", choices=("recompute", "incremental"), help="context policy", dest=f"{role}_policy"
         )
         group.add_argument(f"--{role}-schedule", metavar="NAME", help=f"like --schedule, for the {role} alone")
@@ -328,6 +336,7 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
         recache=getattr(options, f"{role}_recache"),
         schedule=getattr(options, f"{role}_schedule"),
         first_schedule=getattr(options, f"{role}_first_schedule"),
+        weights=getattr(options, f"{role}_weights"),
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..causal_wan.by_name import notes_by_name, preset_by_name
 from ..causal_wan.checkpoint import inspect_weights
 from ..causal_wan.config import WanConfig
 from ..causal_wan.kinds import (
@@ -23,7 +24,9 @@ from ..causal_wan.kinds import (
     other_kind,
 )
 from ..causal_wan.names import key_styles
-from ..causal_wan.presets import guess_preset
+from ..causal_wan.presets import Preset, size_preset
+from ..checkpoints.dictionaries import AUTO, Choice, note_on
+from ..checkpoints.known_models import row_of
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders.taehv_kinds import TAE_KINDS, recognised_kind
 from ..decoders.taehv_sizes import checked_taehv
@@ -49,8 +52,10 @@ class Inspection:
     """What was found in one file.
 
     `layout`, `key_style`, `quantisation`, `size`: in words, empty if they do not apply. `dtypes`: stored dtype ->
-    number of tensors. `config`, `preset`: None unless it would load. `reason`: why it would not load. `notes`:
-    what else a reader must know. `values`: whether they were read, and what was found.
+    number of tensors. `dictionary`: the one of `dictionaries` that was looked at, and that is taken unless another
+    is asked for. `model`, `licence`: of the known model with this file name, empty if there is none. `config`,
+    `preset`: None unless it would load. `reason`: why it would not load. `notes`: what else a reader must know.
+    `values`: whether they were read, and what was found.
     """
 
     file: str
@@ -66,6 +71,10 @@ class Inspection:
     preset: str | None = None
     reason: str = ""
     unused: tuple[str, ...] = ()
+    dictionary: str = ""
+    dictionaries: tuple[str, ...] = ()
+    model: str = ""
+    licence: str = ""
     notes: tuple[str, ...] = ()
     values: str = ""
 
@@ -83,6 +92,7 @@ class Inspection:
             ("file", self.file),
             ("kind", self.kind),
             ("layout", self.layout),
+            ("dictionaries", ", ".join(self.dictionaries)),
             ("names", self.key_style),
             ("size", self.size),
             ("numbers", f"{self.parameters:,}"),
@@ -94,7 +104,9 @@ class Inspection:
             ),
             ("would load", "yes" if self.would_load else f"no: {self.reason}"),
             ("values", self.values),
-            ("preset", self.preset or ""),
+            ("preset", f"{self.preset} (by its {'name' if self.model else 'size'})" if self.preset else ""),
+            ("model", self.model),
+            ("licence", self.licence),
         ]
         return lines + [("note", note) for note in self.notes]
 
@@ -107,8 +119,15 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
 
     Raises `BadInput` if it cannot be opened as weights at all.
     """
-    file = open_weights(path)
-    found = _inspect_header(file)
+    path = Path(path)
+    shared: tuple[str, ...] = ()
+    try:
+        by_name = preset_by_name(path)
+    except BadInput as ambiguous:
+        by_name, shared = None, (str(ambiguous),)
+    choice = Choice(likely=by_name.weights if by_name else AUTO)
+    file = open_weights(path, choice)
+    found = _inspect_header(file, path, choice, by_name, shared)
     if not found.would_load:
         return found
     if not values:
@@ -120,12 +139,16 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
     return dataclasses.replace(found, would_load=False, reason=reason, values="not all finite")
 
 
-def _inspect_header(file: WeightFile) -> Inspection:
+def _inspect_header(
+    file: WeightFile, path: Path, choice: Choice, by_name: Preset | None, shared: tuple[str, ...]
+) -> Inspection:
     common: dict[str, Any] = {
         "file": file.path.name,
         "layout": file.layout,
         "parameters": sum(math.prod(info.shape) for info in file.info.values()),
         "dtypes": _dtypes(file),
+        "dictionary": file.dictionary,
+        "dictionaries": file.dictionaries,
     }
     kind = _kind(file)
     try:
@@ -134,7 +157,9 @@ def _inspect_header(file: WeightFile) -> Inspection:
         found = inspect_weights(file)
     except BadInput as refusal:
         return Inspection(kind=kind, would_load=False, reason=str(refusal), **common)
-    config = found.config
+    config, known = found.config, row_of(path)
+    taken = note_on(file.path.name, file.dictionary, file.dictionaries, choice)
+    of_name = (*shared, *notes_by_name(path, config, stated=False))
     return Inspection(
         kind=TRANSFORMER,
         would_load=True,
@@ -142,9 +167,11 @@ def _inspect_header(file: WeightFile) -> Inspection:
         quantisation=found.quantisation.label,
         size=f"{config.size}: {config.num_layers} blocks, width {config.dim}, {config.num_heads} heads",
         config=config,
-        preset=_preset(config),
+        preset=None if shared else by_name.name if by_name else size_preset(config),
+        model=known.name if known else "",
+        licence=f"{known.licence} (read {known.read})" if known else "",
         unused=found.unused,
-        notes=(INDISTINGUISHABLE,),
+        notes=(INDISTINGUISHABLE, *([taken] if taken else []), *of_name),
         **common,
     )
 
@@ -187,13 +214,6 @@ OTHER_PARTS: Mapping[str, Callable[[WeightFile], dict[str, Any]]] = {
 def _kind(file: WeightFile) -> str:
     kind = other_kind(file)
     return OTHER_WAN if kind == UNKNOWN and key_styles(file) else kind
-
-
-def _preset(config: WanConfig) -> str | None:
-    try:
-        return guess_preset(config).name
-    except BadInput:
-        return None  # an unpublished size: there is nothing to suggest, but the file loads
 
 
 def _dtypes(file: WeightFile) -> dict[str, int]:

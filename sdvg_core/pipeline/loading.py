@@ -14,15 +14,18 @@ from torch import Tensor
 from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import Wan, WanShape, build_engine
+from ..causal_wan.by_name import notes_by_name
 from ..causal_wan.checkpoint import WanCheckpoint, load_wan, open_wan
 from ..causal_wan.presets import Preset
 from ..causal_wan.stages import compiled_stages
+from ..checkpoints.dictionaries import Choice, note_on
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
 from ..decoders import TaehvCodec, VaeHeader, WanCodec, load_vae, open_vae
 from ..devices.compiling import check_compile, compiler_of
 from ..devices.device import check_device
 from ..devices.dtypes import dtype_name, parse_dtype
+from ..devices.execution import AUTO
 from ..engine.keys import Identities
 from ..engine.parts import Engine
 from ..engine.roles import Roles
@@ -63,24 +66,29 @@ class Checked:
         )
 
     @property
-    def presets(self) -> tuple[Preset | None, Preset | None]:
-        """How drafter and target will be run; None for one that is not there."""
+    def identities(self) -> tuple[str | None, str | None]:
+        """What the results of drafter and target depend on beside their files; None for one that is not there."""
         drafter, target = self.drafter, self.target
-        return drafter.preset if drafter else None, target.preset if target else None
+        return drafter.identity if drafter else None, target.identity if target else None
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
         decoders = [*([FAST_NOTE] if self.vae.is_tae else []), *([JUDGE_NOTE] if self.judge else [])]
+        models = [model for model in (self.drafter, self.target) if model]
+        of_files = dict.fromkeys(note for model in models for note in model.notes)
         if not (self.drafter and self.target):
-            return tuple(decoders)
-        return (*decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
+            return (*of_files, *decoders)
+        return (*of_files, *decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
 
     @property
     def is_one_file(self) -> bool:
-        """Whether drafter and target are one file, perhaps with two schedules. It is then loaded once."""
-        paths = [model.found.weights.path.resolve() for model in self.there]
-        return len(paths) == 2 and paths[0] == paths[1]
+        """Whether drafter and target are one model, perhaps with two schedules. It is then loaded once.
+
+        The two dictionaries of one file are two models.
+        """
+        files = [model.found.weights for model in self.there]
+        return len({(file.path.resolve(), file.dictionary) for file in files}) < len(files)
 
     def only(self, asked: Roles) -> Checked:
         """Return it without the models that a run will not ask for."""
@@ -94,10 +102,29 @@ class Checked:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CheckedWan:
-    """A transformer's file, as its header tells, and how it will be run."""
+    """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for."""
 
     found: WanCheckpoint
     preset: Preset
+    options: ModelOptions
+
+    @property
+    def identity(self) -> str:
+        """What its results depend on beside the file: the dictionary that was taken, and the preset."""
+        return repr((self.found.weights.dictionary, self.preset.identity))
+
+    @property
+    def choice(self) -> Choice:
+        """Which of its dictionaries was asked for."""
+        return self.options.choice(self.found.weights.path)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the dictionary that was taken, and of the file by its name."""
+        file = self.found.weights
+        taken = note_on(file.path.name, file.dictionary, file.dictionaries, self.choice)
+        stated = self.options.preset != AUTO
+        return (*([taken] if taken else []), *notes_by_name(file.path, self.found.config, stated=stated))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,9 +171,9 @@ def _check_wan(
 ) -> CheckedWan | None:
     if path is None:
         return None
-    found = open_wan(path)
+    found = open_wan(path, model.choice(path))
     _attention(found, options, device)
-    return CheckedWan(found=found, preset=model.resolve(found, options.schedule))
+    return CheckedWan(found=found, preset=model.resolve(found, options.schedule), options=model)
 
 
 def _check_pair(drafter: WanCheckpoint, target: WanCheckpoint) -> None:
@@ -231,7 +258,7 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
     shared = drafter if checked.is_one_file else None
     target = _load_wan(checked.target, options, device, shared) if checked.target else None
     models = [model for model in (drafter, target) if model]
-    by_files = identify_parts(files, options, *checked.presets)
+    by_files = identify_parts(files, options, *checked.identities)
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models)))
     return Loaded(
         build=partial(
@@ -327,7 +354,8 @@ def _load_wan(
         settings = replace(shared.settings, preset=preset)
         return _LoadedWan(wan=replace(shared.wan, preset=preset), kernel=shared.kernel, settings=settings)
     path: Path = found.weights.path
-    wan = load_wan(path, device=device, dtype=parse_dtype(options.dtype) if options.dtype else None)
+    dtype = parse_dtype(options.dtype) if options.dtype else None
+    wan = load_wan(path, device=device, dtype=dtype, choice=checked.choice)
     check_finite_weights(wan.tree, path.name)
     kernel = _attention(found, options, device)
     stages = compiled_stages(compiler_of(options.execution.compile))
@@ -337,6 +365,7 @@ def _load_wan(
         kernel=kernel,
         settings=ModelSettings(
             file=path.name,
+            dictionary=found.weights.dictionary or None,
             size=found.config.size,
             preset=preset,
             dtype=options.dtype or dtype_name(found.dtype),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 import torch
 
+from ..causal_wan.by_name import preset_by_name
 from ..causal_wan.checkpoint import WanCheckpoint
 from ..causal_wan.presets import Preset, get_preset, guess_preset
 from ..causal_wan.schedule import get_schedule
+from ..checkpoints.dictionaries import Choice, Weights
 from ..decoders import StatedKind
 from ..devices.device import check_device
 from ..devices.execution import AUTO, Execution
@@ -18,7 +21,11 @@ from ..scorers.preprocess import Crop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How to run one transformer: a preset, and values that replace the preset's (None keeps it)."""
+    """How to run one transformer: a preset, and values that replace the preset's (None keeps it).
+
+    `preset`: auto is that of the known model with this file name, else the likely one for its size. `weights`:
+    which dictionary of a training checkpoint to take; auto is what the preset states, else EMA first.
+    """
 
     preset: str = AUTO
     policy: Literal["recompute", "incremental"] | None = None
@@ -29,13 +36,23 @@ class ModelOptions:
     recache: bool | None = None
     schedule: str | None = None
     first_schedule: str | None = None
+    weights: Weights = AUTO
+
+    def named(self, file: Path) -> Preset | None:
+        """Return the preset that was stated, or that the file's name tells; None if neither is so."""
+        return preset_by_name(file) if self.preset == AUTO else get_preset(self.preset)
+
+    def choice(self, file: Path) -> Choice:
+        """Which dictionary of a file to take. A size suggests a preset, but says nothing of dictionaries."""
+        named = self.named(file)
+        return Choice(self.weights, named.weights if named else AUTO)
 
     def resolve(self, found: WanCheckpoint, schedule: str | None = None) -> Preset:
         """Return the preset for a checkpoint. `schedule`: for both models; this one's own goes before it.
 
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """
-        base = guess_preset(found.config) if self.preset == AUTO else get_preset(self.preset)
+        base = self.named(found.weights.path) or guess_preset(found.config)
         names = ("policy", "block_frames", "context_frames", "window", "sink", "recache", "first_schedule")
         changes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         preset = base.replace(**changes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..causal_wan.presets import Preset
 from ..checkpoints.model_files import ModelFiles
 from ..devices.arithmetic import arithmetic_on
 from ..devices.device import check_device
@@ -14,18 +13,19 @@ from .fingerprint import fingerprint
 from .options import LoadOptions
 
 
-def identify_parts(
-    files: ModelFiles, load: LoadOptions, drafter: Preset | None, target: Preset | None
-) -> Identities:
-    """Return what the results of each part depend on: its file, its settings, and the device's arithmetic."""
+def identify_parts(files: ModelFiles, load: LoadOptions, drafter: str | None, target: str | None) -> Identities:
+    """Return what the results of each part depend on: its file, its settings, and the device's arithmetic.
+
+    `drafter`, `target`: what is taken from the file and how it is run, as text; None if the run has no such model.
+    """
     execution = load.settled().execution
     here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
 
-    def model(path: Path | None, preset: Preset | None) -> str:
-        if path is None or preset is None:
+    def model(path: Path | None, run_as: str | None) -> str:
+        if path is None or run_as is None:
             return ""
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
-        return _text(fingerprint(path), preset.identity, load.dtype, kernels, here)
+        return _text(fingerprint(path), run_as, load.dtype, kernels, here)
 
     def decoder(path: Path | None) -> str:
         if path is None:

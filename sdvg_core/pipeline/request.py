@@ -108,8 +108,8 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
     # Without the models it does not ask for, the route may have blocks of another size.
     needed = checked.only(_route(request, checked, given, scorer).asked)
     route = _route(request, needed, given, scorer)
-    drafter, target = needed.presets
-    if needed.is_one_file and drafter and target and drafter.identity == target.identity:
+    drafter, target = needed.identities
+    if needed.is_one_file and drafter == target:
         raise BadInput(
             "drafter and target are one file with one schedule, so a remade block would be the draft again; give "
             "--drafter-schedule fewer steps than --target-schedule, or name two files"

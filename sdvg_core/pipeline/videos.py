@@ -101,7 +101,7 @@ def make_videos(
         videos = [_look_up(video, request.blocks) for video in videos]
     to_make = [video for video in videos if not video.exists]
     if reuse:
-        identities = identify_parts(files, load, *checked.presets)
+        identities = identify_parts(files, load, *checked.identities)
         # Of many videos, an earlier call that was stopped has not begun the last ones.
         for video in [v for v in to_make if _folder_in(reuse, v).is_dir()] or to_make[:1]:
             check_reusable(_folder_in(reuse, video), identities, beginning.asked)

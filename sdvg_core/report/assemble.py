@@ -42,7 +42,7 @@ class ModelSettings:
     """How one transformer was run. None where the host that loaded it does not tell.
 
     `file`: its name without folders. `attention`: the kernel's name. `bytes`: of its weights. `loras_and_patches`:
-    how many weights a host has patched.
+    how many weights a host has patched. `dictionary`: of a training checkpoint, the one that was taken.
     """
 
     file: str | None
@@ -53,6 +53,7 @@ class ModelSettings:
     quantisation: str | None
     bytes: int
     loras_and_patches: int = 0
+    dictionary: str | None = None
 
     def as_dict(self, execution: Execution) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -60,6 +61,7 @@ class ModelSettings:
         recompute = preset.policy == "recompute"
         return {
             "file": self.file,
+            "dictionary": self.dictionary,
             "size": self.size,
             "preset": preset.name,
             "block_frames": preset.block_frames,

@@ -101,6 +101,28 @@ def test_the_other_parts_of_a_run_would_load_too(tmp_path):
         assert (found.kind, found.would_load, found.reason) == (kind, True, "")
 
 
+def test_the_dictionaries_of_a_training_checkpoint_are_listed_and_the_one_looked_at_is_named(tmp_path):
+    found = inspect_file(write_random_set(tmp_path).drafter)
+    assert (found.dictionary, found.dictionaries) == ("generator_ema", ("generator", "generator_ema"))
+    assert "layout       PyTorch pickle, generator_ema\ndictionaries generator, generator_ema\n" in str(found)
+    assert "holds two sets of weights" in found.notes[-1]
+    assert found.as_dict()["dictionaries"] == ("generator", "generator_ema")
+
+
+def test_a_file_with_a_known_name_is_looked_at_as_it_would_be_run(tmp_path):
+    drafter = write_random_set(tmp_path).drafter
+    (tmp_path / "chunkwise").mkdir()
+    known = drafter.rename(tmp_path / "chunkwise" / "causal_forcing.pt")
+    found = inspect_file(known)
+    assert (found.preset, found.dictionary) == ("causal-forcing", "generator")
+    assert found.licence == "Apache-2.0 (read 2026-11-22)"
+    assert "preset       causal-forcing (by its name)" in str(found)
+    assert not any("sets of weights" in note for note in found.notes)
+    found = inspect_file(known.rename(tmp_path / "causal_forcing.pt"))
+    assert (found.would_load, found.preset, found.model) == (True, None, "")
+    assert any("is the name of 2 models" in note for note in found.notes)
+
+
 def test_a_wan_transformer_that_would_not_load_is_called_another_kind(tmp_path):
     found = inspect_file(save(tmp_path / "i2v.safetensors", {**random_state(), "img_emb.proj.0.bias": ONE}))
     assert (found.kind, found.would_load) == ("Wan transformer of another kind", False)

@@ -10,6 +10,7 @@ import pytest
 from cli_runs import OUTPUTS, names, refused
 from random_set import write_random_set
 
+from sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 
@@ -42,6 +43,23 @@ def test_doctor_lists_what_is_missing_and_where_to_get_it(tmp_path, files, capsy
     assert findings["models"]["vae"]["would_load"]
     assert not findings["models"]["drafter"]["would_load"]
     assert not findings["models"]["target"]["found"]
+
+
+def test_doctor_lists_every_model_we_know_and_says_how_a_found_one_is_run(tmp_path, files, capsys):
+    folder = tmp_path / "diffusion_models" / "chunkwise"
+    folder.mkdir(parents=True)
+    (folder / "causal_forcing.pt").write_bytes(files.drafter.read_bytes())
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert f"drafter        found {folder / 'causal_forcing.pt'} (generator) (preset causal-forcing)" in out
+    assert f"Causal-Forcing, chunk-wise, 1.3B: found {folder / 'causal_forcing.pt'}; Apache-2.0 (read" in out
+    assert "Krea Realtime, 14B: from krea/krea-realtime-video on the Hugging Face Hub" in out
+    assert "card of the weights: Apache-2.0; code repository: CC-BY-NC-SA-4.0" in out
+    assert main(["doctor", "--models", str(tmp_path), "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)
+    assert findings["models"]["drafter"]["dictionary"] == "generator"
+    assert [known["name"] for known in findings["known_models"]] == [known.name for known in KNOWN_MODELS]
+    assert sum(known["path"] is not None for known in findings["known_models"]) == 1
 
 
 @pytest.mark.heavy

@@ -34,10 +34,7 @@ def base(files) -> list[str]:
         (["--width", "40"], "width must be a multiple of 16, but is 40; use 32 or 48"),
         (["--width", "0"], "width must be a multiple of 16, but is 0; use 16"),
         (["--height", "8"], "height must be a multiple of 16, but is 8; use 16"),
-        (
-            ["--drafter-preset", "krea"],
-            "self-forcing-1.3b, krea-14b, causal-forcing, ",
-        ),
+        (["--drafter-preset", "krea"], "longlive-1.0, custom, but got"),
         (["--target-preset", "auto"], "name the preset"),
         (["--schedule", "five"], "four-step"),
         (["--policy", "scripted"], "--script"),

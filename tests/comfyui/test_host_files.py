@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import comfy.sd
+import comfy.utils
 import pytest
 import torch
 from random_set import write_random_set
-from sdvg_pack.nodes.host.files import load_model
-from sdvg_pack.nodes.host.presets import attach_preset, preset_of
+from sdvg_pack.nodes.host.files import load_checkpoint, load_model
+from sdvg_pack.nodes.host.identity import identify
+from sdvg_pack.nodes.host.presets import attach_preset, dictionary_of, file_notes, preset_of
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.errors import BadInput
 
 pytestmark = pytest.mark.comfyui
+
+ROLES = {"drafter": "ema", "target": "raw"}
 
 
 def test_a_training_checkpoint_loads_and_can_be_loaded_again_for_another_device(tmp_path: Path) -> None:
@@ -29,6 +35,54 @@ def test_a_training_checkpoint_loads_and_can_be_loaded_again_for_another_device(
         assert float(weights["blocks.0.self_attn.q.weight"].float().std()) > 0, (
             "the averaged weights, not the zeros"
         )
+
+
+@pytest.mark.parametrize(
+    "weights, taken", [("ema", "generator_ema"), ("raw", "generator"), ("auto", "generator_ema")]
+)
+def test_the_weights_asked_for_are_loaded_also_for_another_device(tmp_path: Path, weights: str, taken: str) -> None:
+    """Catches a reload that forgets which dictionary it was; the raw weights of this file are all zero."""
+    files = write_random_set(tmp_path)
+    model = load_checkpoint(str(files.drafter), "default", None, weights)
+    again, arguments = model.cached_patcher_init[:2]
+    for one in (model, model.clone(), again(*arguments)):
+        assert dictionary_of(one) == taken
+        spread = float(one.model.diffusion_model.state_dict()["blocks.0.self_attn.q.weight"].float().std())
+        assert (spread == 0) is (taken == "generator")
+        assert bool(file_notes(one)) is (weights == "auto")
+
+
+def test_a_preset_states_the_weights_unless_the_loader_does(tmp_path: Path) -> None:
+    path, raw = str(write_random_set(tmp_path).drafter), get_preset("causal-forcing")
+    assert dictionary_of(load_checkpoint(path, "default", raw)) == "generator"
+    assert dictionary_of(load_checkpoint(path, "default", raw, "ema")) == "generator_ema"
+    assert file_notes(load_checkpoint(path, "default", raw)) == ()
+
+
+def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path: Path) -> None:
+    (tmp_path / "chunkwise").mkdir()
+    path = write_random_set(tmp_path).drafter.rename(tmp_path / "chunkwise" / "causal_forcing.pt")
+    known = load_checkpoint(str(path), "default", None)
+    assert (preset_of(known).name, dictionary_of(known)) == ("causal-forcing", "generator")
+    (note,) = file_notes(known.clone())
+    assert note.startswith("causal_forcing.pt is run with the preset causal-forcing, ")
+    stated = load_checkpoint(str(path), "default", get_preset("longlive-1.0"))
+    assert (preset_of(stated).name, file_notes(stated)) == ("longlive-1.0", ())
+
+
+def test_weights_that_a_file_does_not_have_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        BadInput, match=r"tiny_krea\.safetensors holds one set of weights without a name; choose auto"
+    ):
+        load_checkpoint(str(write_random_set(tmp_path).target), "default", None, "ema")
+
+
+def test_the_two_dictionaries_of_one_file_never_share_a_key(tmp_path: Path) -> None:
+    path, preset = str(write_random_set(tmp_path).drafter), get_preset("custom")
+    pair = {role: (load_checkpoint(path, "default", preset, weights), preset) for role, weights in ROLES.items()}
+    vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(write_random_set(tmp_path).vae)))
+    found = identify(pair, {"vae": vae}, None, Execution(), "auto")
+    assert found.drafter != found.target
 
 
 def test_a_preset_travels_with_every_clone_of_its_model(tmp_path: Path) -> None:

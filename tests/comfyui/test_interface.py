@@ -328,6 +328,19 @@ def test_no_name_has_a_sign_that_means_something_to_the_page(server: Server, lan
             assert not set(text) & set("{}@|$"), text
 
 
+def test_a_workflow_saved_before_there_were_weights_takes_auto(server: Server, tmp_path: Path) -> None:
+    """Catches a new input of the loaders that is not the last: values are saved by their place alone."""
+    now = json.loads((ROOT / "workflows" / "sdvg_text_to_video.json").read_text(encoding="utf-8"))
+    before = json.loads(json.dumps(now))
+    for node in before["nodes"]:
+        if node["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader"):
+            node["inputs"] = [slot for slot in node["inputs"] if slot["name"] != "weights"]
+            assert node["widgets_values"].pop() == "auto"
+    one, other = browse(server, tmp_path, "convert.js", workflows=[before, now])["prompts"]
+    assert one == other
+    assert json.dumps(one).count('"weights": "auto"') == 2
+
+
 def test_a_workflow_saved_before_there_were_directions_asks_for_the_same_video(
     server: Server, tmp_path: Path
 ) -> None:

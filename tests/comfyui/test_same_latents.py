@@ -21,8 +21,7 @@ import torch
 from comfy.latent_formats import Wan21
 from random_set import write_random_set
 from sdvg_pack.nodes.host import model, run
-from sdvg_pack.nodes.host.files import load_model
-from sdvg_pack.nodes.host.presets import attach_preset
+from sdvg_pack.nodes.host.files import load_checkpoint
 from sdvg_pack.nodes.host.scorer import load_host_scorer
 from sdvg_pack.nodes.router import BUDGET, FIRST, router_value
 from sdvg_pack.nodes.sampler import SpeculativeSampler
@@ -100,10 +99,8 @@ def by_nodes(
     # ComfyUI sets what is hidden on a copy of the class, made for each run.
     node = type("Sampler", (SpeculativeSampler,), {"hidden": Hidden()})
     _, latent, report = node.execute(
-        drafter=attach_preset(
-            load_model(str(files.drafter), "default"), get_preset(drafter_preset), files.drafter.name
-        ),
-        target=attach_preset(load_model(str(files.target), "default"), get_preset(TARGET), files.target.name),
+        drafter=load_checkpoint(str(files.drafter), "default", get_preset(drafter_preset)),
+        target=load_checkpoint(str(files.target), "default", get_preset(TARGET)),
         positive=[[embedding, {}]],
         vae=comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
         router=router,

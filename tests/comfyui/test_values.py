@@ -45,6 +45,7 @@ GOOD = [
     (SpeculativeSampler, {"prompt": "a ball", "start_image": torch.zeros(1, 8, 8, 3), "prompt_schedule": ()}),
     (QualityRouter, {"policy": {"policy": "reward", "tau": -3, "aggregation": "min", "quantile": 1.0}}),
     (DrafterLoader, {"weight_dtype": "fp8_e4m3fn", "preset": {"preset": "auto"}}),
+    (DrafterLoader, {"preset": {"preset": "auto"}, "weights": "raw"}),
     (PromptSchedule, {"from_block": 2, "conditioning": []}),
 ]
 

@@ -20,6 +20,7 @@ import av
 import pytest
 from PIL import Image
 from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes
+from sdvg_pack.sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_pack.sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
 
@@ -266,6 +267,7 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
         assert [entry["name"] for entry in entries] == files
         for entry in entries:
             [known] = [k for k in KNOWN_FILES if entry["name"] in k.names]
+            assert [m.url for m in KNOWN_MODELS if entry["name"] in m.files] in ([], [entry["url"]])
             repository = known.source.split()[0]
             assert entry["directory"] == known.folder
             assert entry["url"].startswith(f"https://huggingface.co/{repository}/resolve/main/")

@@ -45,6 +45,7 @@ DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
 JUDGE = "engine/test_judge.py::"
 TAEHV = "decoders/test_taehv.py::"
+DICTIONARIES = "checkpoints/test_dictionaries.py::"
 MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
@@ -489,6 +490,34 @@ MISTAKES = [
         "window, self._cache = Span(0, first, stop - first), None",
         "window = Span(0, first, stop - first)",
         "engine/test_incremental.py::test_a_pass_over_the_window_that_broke_off_leaves_no_half_of_it",
+    ),
+    Mistake(
+        "the raw dictionary under the name of the EMA",
+        "checkpoints/pickles.py",
+        "return Pickled(name, there, dicts[name])",
+        'return Pickled(name, there, dicts.get("generator", dicts[name]))',
+        DICTIONARIES + "test_the_dictionary_that_is_named_is_the_one_whose_tensors_are_read",
+    ),
+    Mistake(
+        "a known file is run as any file of its size",
+        "causal_wan/by_name.py",
+        "return get_preset(known.preset) if known else None",
+        "return None",
+        "causal_wan/test_by_name.py::test_a_known_file_leads_to_its_preset",
+    ),
+    Mistake(
+        "a key forgets which dictionary of a file was taken",
+        "pipeline/loading.py",
+        "return repr((self.found.weights.dictionary, self.preset.identity))",
+        "return self.preset.identity",
+        "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_never_share_a_key",
+    ),
+    Mistake(
+        "the two dictionaries of one file are taken for one model",
+        "pipeline/loading.py",
+        "(file.path.resolve(), file.dictionary) for file in files",
+        "file.path.resolve() for file in files",
+        "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_are_two_models",
     ),
 ]
 

@@ -14,7 +14,7 @@ CORE = ROOT / "sdvg_core"
 # From the ground up; rooms of one row do not know one another. docs/architecture.md says what each holds.
 FLOORS = (
     ("root",),
-    ("files", "devices", "engine"),
+    ("files", "devices", "engine", "workers"),
     ("checkpoints",),
     ("causal_wan", "decoders", "scorers", "text"),
     ("plan", "report"),

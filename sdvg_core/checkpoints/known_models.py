@@ -1,0 +1,223 @@
+"""The published models that we know: one row each, with what its authors and its card say.
+
+The values of a run (block, steps, context) are those of the preset that a row names. Licences are what a card or a
+file said on the day it was read, not advice. A digest stands here only if a public source states it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from ..errors import BadInput
+
+READ = "2026-11-22"
+"""The day all rows were read."""
+HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownModel:
+    """A published checkpoint of a causal Wan 2.1.
+
+    `files`: its names on a disk, the first as published; with the folder where the bare name is not the only one.
+    `preset`: the name of the preset it is run with, which also states the dictionary. `keys`: how its tensors are
+    named. `repository`, `path`: where it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
+    `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
+    `note`: how its authors run it where a preset cannot say it; `warning`: what anybody who runs it must know.
+    """
+
+    name: str
+    role: Literal["drafter", "target"]
+    size: Literal["1.3B", "14B"]
+    files: tuple[str, ...]
+    preset: str
+    keys: str
+    licence: str
+    repository: str
+    path: str
+    read: str = READ
+    gigabytes: float | None = None
+    sha256: str | None = None
+    digest_source: str = ""
+    note: str = ""
+    warning: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where to get it."""
+        return f"{HUB}/{self.repository}/resolve/main/{self.path}"
+
+    @property
+    def source(self) -> str:
+        """Where to get it, in words."""
+        return f"{self.repository} on the Hugging Face Hub, {self.path}"
+
+
+# The first of each role is the published pair's, which is looked for and asked for first.
+KNOWN_MODELS = (
+    KnownModel(
+        name="Self-Forcing DMD",
+        role="drafter",
+        size="1.3B",
+        files=("self_forcing_dmd.pt", "self_forcing_dmd.safetensors"),
+        preset="self-forcing-1.3b",
+        keys="model.",
+        licence="Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
+        repository="gdhe17/Self-Forcing",
+        path="checkpoints/self_forcing_dmd.pt",
+        gigabytes=5.7,
+        sha256="a0413986d9734e02c09504e1520f5697ba6df731bb2f0f35577485e9cc8f56a3",
+        digest_source="several public repositories that check their copy by it, one for commit 2f8b779 on the Hub",
+    ),
+    KnownModel(
+        name="Self-Forcing SiD",
+        role="drafter",
+        size="1.3B",
+        files=("self_forcing_sid.pt",),
+        preset="self-forcing-1.3b",
+        keys="model.",
+        licence="Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0",
+        repository="gdhe17/Self-Forcing",
+        path="checkpoints/self_forcing_sid.pt",
+        gigabytes=5.7,
+    ),
+    KnownModel(
+        name="Causal-Forcing, chunk-wise",
+        role="drafter",
+        size="1.3B",
+        files=("chunkwise/causal_forcing.pt",),
+        preset="causal-forcing",
+        keys="model., or model._fsdp_wrapped_module.",
+        licence="Apache-2.0",
+        repository="zhuhz22/Causal-Forcing",
+        path="chunkwise/causal_forcing.pt",
+    ),
+    KnownModel(
+        name="Causal-Forcing, frame-wise",
+        role="drafter",
+        size="1.3B",
+        files=("framewise/causal_forcing.pt",),
+        preset="causal-forcing-framewise",
+        keys="model., or model._fsdp_wrapped_module.",
+        licence="Apache-2.0",
+        repository="zhuhz22/Causal-Forcing",
+        path="framewise/causal_forcing.pt",
+    ),
+    KnownModel(
+        name="Causal-Forcing, frame-wise, repackaged for ComfyUI",
+        role="drafter",
+        size="1.3B",
+        files=("causal_forcing-framewise.safetensors",),
+        preset="causal-forcing-framewise",
+        keys="Wan names, causal_ar in the metadata",
+        licence="Apache-2.0",
+        repository="Comfy-Org/causal_forcing_framewise_ComfyUI_repackaged",
+        path="split_files/diffusion_models/causal_forcing-framewise.safetensors",
+        gigabytes=5.7,
+        sha256="408c67a8c6725756f5be2c5cf2d5c584c15dd147f5a0c458be62dcb3efb78477",
+        digest_source="a public catalogue of 2026-08-06 that quotes the Hub, for TalmajM's copy of the repository",
+    ),
+    KnownModel(
+        name="Causal-Forcing++, 2 steps",
+        role="drafter",
+        size="1.3B",
+        files=("causal-forcing++/framewise-2step.pt", "framewise-2step.pt"),
+        preset="causal-forcing-2step",
+        keys="model._fsdp_wrapped_module.",
+        licence="Apache-2.0",
+        repository="zhuhz22/Causal-Forcing",
+        path="causal-forcing++/framewise-2step.pt",
+    ),
+    KnownModel(
+        name="Causal-Forcing++, 1 step",
+        role="drafter",
+        size="1.3B",
+        files=("causal-forcing++/framewise-1step.pt", "framewise-1step.pt"),
+        preset="causal-forcing-1step",
+        keys="model._fsdp_wrapped_module.",
+        licence="Apache-2.0",
+        repository="zhuhz22/Causal-Forcing",
+        path="causal-forcing++/framewise-1step.pt",
+    ),
+    KnownModel(
+        name="One-Forcing",
+        role="drafter",
+        size="1.3B",
+        files=("one_forcing.pt",),
+        preset="one-forcing",
+        keys="not read",
+        licence="code: Apache-2.0; the card of the weights states none",
+        repository="JiaqiFeng/OneForcing",
+        path="checkpoints/one_forcing.pt",
+    ),
+    KnownModel(
+        name="LongLive 1.0",
+        role="drafter",
+        size="1.3B",
+        files=("longlive_base.pt",),
+        preset="longlive-1.0",
+        keys="model., or model._fsdp_wrapped_module.",
+        licence="Apache-2.0 since November 2025, non-commercial before",
+        repository="Efficient-Large-Model/LongLive-1.3B",
+        path="models/longlive_base.pt",
+        warning="this is LongLive's base without its LoRA (models/lora.pt), which looks like any 1.3B model: the "
+        "published model is the base with the LoRA merged, run with the preset longlive-1.0",
+    ),
+    KnownModel(
+        name="Krea Realtime",
+        role="target",
+        size="14B",
+        files=("krea-realtime-video-14b.safetensors",),
+        preset="krea-14b",
+        keys="model.",
+        licence="card of the weights: Apache-2.0; code repository: CC-BY-NC-SA-4.0, not for commercial use",
+        repository="krea/krea-realtime-video",
+        path="krea-realtime-video-14b.safetensors",
+        gigabytes=28.6,
+    ),
+)
+
+OTHERS = {
+    "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
+    "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels at once: another sampler",
+    "Reward-Forcing 1.3B": "its sink is an average of the frames that left the window; ours keeps the first ones",
+    "MemFlow 1.3B": "needs its memory bank beside window and sink",
+    "StreamDiffusionV2 1.3B, 14B": "changes a given video; our blocks start from noise",
+    "AnyFlow-FAR 1.3B, 14B": "needs an adapter of its own; licence NSCLv1, non-commercial, by a secondary source",
+    "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two experts of 14B that take turns by noise level; a role has one",
+    "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go, not blocks",
+    "lightx2v Self-Forcing NVFP4": "NVFP4 weights are not read; its FP8 file and others of its kind may be",
+    "lightx2v Wan2.1-T2V-14B-CausVid": "block, window and steps were not read; the preset custom may run it",
+    "Self Gradient Forcing, Clean Forcing 1.3B": "files and steps were not read; the preset custom may run them",
+}
+"""Models that we know of and have no row for, each with the reason."""
+
+
+def row_of(file: Path) -> KnownModel | None:
+    """Return the row of a file, by its name and, where two models share that, its folder; None if it has none."""
+    return next((m for m in KNOWN_MODELS if any(_ends_with(file, name) for name in m.files)), None)
+
+
+def known_model(file: Path) -> KnownModel | None:
+    """Return the row of a file, as `row_of` does.
+
+    Raises `BadInput` for a name that two models share, in neither's folder: they are run in different ways.
+    """
+    found = row_of(file)
+    if found:
+        return found
+    alike = [m for m in KNOWN_MODELS if any(PurePosixPath(name).name == file.name for name in m.files)]
+    if not alike:
+        return None
+    raise BadInput(
+        f"a known file tells its preset by its name, but {file.name} is the name of {len(alike)} models; state the "
+        f"preset ({' or '.join(dict.fromkeys(m.preset for m in alike))}), or keep the file in its folder "
+        f"({' or '.join(m.files[0] for m in alike)})"
+    )
+
+
+def _ends_with(file: Path, name: str) -> bool:
+    parts = PurePosixPath(name).parts
+    return file.parts[-len(parts) :] == parts

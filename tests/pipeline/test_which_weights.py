@@ -1,0 +1,139 @@
+"""Averaged and raw weights of one file: which are run, what the report says, and the keys."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from cli_runs import latents, options, refused, report
+from random_set import write_random_set
+
+from sdvg_core.checkpoints.dictionaries import Choice, Weights
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.cli import main
+from sdvg_core.pipeline import loading
+from sdvg_core.pipeline.loading import check_models
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
+from sdvg_core.pipeline.parts import identify_parts
+
+ONE = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
+DRAFTED = ["--policy", "always-draft", "--directions", "d"]
+TAKEN = {"ema": "generator_ema", "raw": "generator"}
+NOTE = "tiny_self_forcing.pt holds two sets of weights, generator_ema and generator, and nothing states which one"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    """A drafter whose raw weights are those of another seed."""
+    files = write_random_set(tmp_path_factory.mktemp("models"))
+    other = write_random_set(tmp_path_factory.mktemp("others"), seed=1)
+    averaged, raw = (torch.load(f.drafter, weights_only=True)["generator_ema"] for f in (files, other))
+    torch.save({"generator": raw, "generator_ema": averaged}, files.drafter)
+    return files
+
+
+@pytest.fixture(scope="module")
+def base(files: ModelFiles) -> list[str]:
+    return [*options(files), *ONE]
+
+
+def load_options(weights: Weights = "auto", preset: str = "self-forcing-1.3b") -> LoadOptions:
+    drafter = ModelOptions(preset=preset, weights=weights)
+    return LoadOptions(drafter=drafter, target=ModelOptions(preset="krea-14b"))
+
+
+def test_the_weights_asked_for_are_run_and_named_in_the_report(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {}
+    for weights, taken in TAKEN.items():
+        assert main([*base, *DRAFTED, "--drafter-weights", weights, "--output", str(tmp_path / weights)]) == 0
+        there = report(tmp_path / weights)
+        assert there["settings"]["drafter"]["dictionary"] == taken
+        assert not any("sets of weights" in note for note in there["notes"])
+        made[weights] = latents(tmp_path / weights)
+    assert not torch.equal(made["ema"], made["raw"])
+    again = [*base, *DRAFTED, "--drafter-weights", "raw", "--reuse", str(tmp_path / "raw")]
+    assert main([*again, "--output", str(tmp_path / "again")]) == 0
+    assert [block["reused"] for block in report(tmp_path / "again")["blocks"]] == [True]
+    capsys.readouterr()
+    other = [*base, *DRAFTED, "--drafter-weights", "raw", "--reuse", str(tmp_path / "ema")]
+    assert "its drafter or their settings are not those" in refused(
+        capsys, [*other, "--output", str(tmp_path / "x")]
+    )
+
+
+@pytest.mark.parametrize(
+    "preset, taken, told",
+    [
+        ("self-forcing-1.3b", "generator_ema", False),
+        ("longlive-1.0", "generator", False),
+        ("custom", "generator_ema", True),
+    ],
+)
+def test_without_the_option_the_preset_decides_and_a_choice_of_ours_is_told(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], preset: str, taken: str, told: bool
+) -> None:
+    assert main([*base, *DRAFTED, "--drafter-preset", preset, "--output", str(tmp_path)]) == 0
+    there = report(tmp_path)
+    assert there["settings"]["drafter"]["dictionary"] == taken
+    assert any(note.startswith(NOTE) for note in there["notes"]) is told
+    assert (NOTE in capsys.readouterr().err) is told
+
+
+@pytest.mark.parametrize("weights", ["ema", "raw"])
+def test_weights_that_a_file_does_not_have_are_refused_before_anything_is_loaded(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: str
+) -> None:
+    with patch.object(loading, "load_wan", None):
+        line = refused(capsys, [*base, "--target-weights", weights, "--output", str(tmp_path / "out")])
+    assert "tiny_krea.safetensors holds one set of weights without a name; choose auto" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_two_dictionaries_of_one_file_never_share_a_key(files: ModelFiles) -> None:
+    """Catches a key of the file alone: both have the same name, the same hash and the same preset."""
+    found = {}
+    for weights in TAKEN:
+        load = load_options(weights)
+        found[weights] = identify_parts(files, load, *check_models(files, load).identities)
+    assert found["ema"].drafter != found["raw"].drafter
+    assert found["ema"].target == found["raw"].target
+    auto = identify_parts(files, load_options(), *check_models(files, load_options()).identities)
+    assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"
+
+
+def test_the_two_dictionaries_of_one_file_are_two_models(
+    base: list[str], files: ModelFiles, tmp_path: Path
+) -> None:
+    """Catches one set of weights in both roles, under both names."""
+    pair = [*base, "--target", str(files.drafter), "--target-preset", "self-forcing-1.3b"]
+    chosen = ["--drafter-weights", "ema", "--target-weights", "raw", "--directions", "r"]
+    with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
+        assert main([*pair, *chosen, "--output", str(tmp_path / "pair")]) == 0
+    assert [call.kwargs["choice"].weights for call in load.call_args_list] == ["ema", "raw"]
+    settings = report(tmp_path / "pair")["settings"]
+    assert [settings[role]["dictionary"] for role in ("drafter", "target")] == list(TAKEN.values())
+    alone = [*base, *DRAFTED, "--drafter-weights", "raw", "--output", str(tmp_path / "raw")]
+    assert main(alone) == 0
+    assert torch.equal(latents(tmp_path / "pair"), latents(tmp_path / "raw")), (
+        "the target's block is the raw model's"
+    )
+
+
+def test_what_a_preset_states_is_a_wish_and_what_is_asked_for_is_not() -> None:
+    file = Path("other.pt")
+    assert ModelOptions(preset="causal-forcing").choice(file) == Choice("auto", "raw")
+    assert ModelOptions(preset="causal-forcing", weights="ema").choice(file) == Choice("ema", "raw")
+    assert ModelOptions().choice(file) == Choice(), "a size says nothing of dictionaries"
+
+
+def test_a_file_in_which_only_the_other_dictionary_is_runs_and_says_so(files: ModelFiles, tmp_path: Path) -> None:
+    averaged = torch.load(files.drafter, weights_only=True)["generator_ema"]
+    torch.save({"generator_ema": averaged}, tmp_path / "a.pt")
+    load = load_options(preset="longlive-1.0")
+    checked = check_models(replace(files, drafter=tmp_path / "a.pt"), load)
+    assert "The preset is for raw weights, but a.pt holds no generator: generator_ema was taken." in checked.notes
