@@ -90,8 +90,7 @@ def _steps(schedule: Schedule) -> str:
 
 
 def _first_block(preset: Preset) -> str:
-    first = getattr(preset, "first_schedule", None)
-    return _steps(get_schedule(first)) if first else "as all"
+    return _steps(preset.first_steps) if preset.first_schedule else "as all"
 
 
 def _context(preset: Preset) -> str:

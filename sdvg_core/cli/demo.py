@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..files.outputs import check_writable
+from ..pipeline.batch import Batch
 from ..pipeline.request import VideoRequest
 from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
@@ -73,18 +74,16 @@ def run(options: argparse.Namespace) -> int:
         )
     began, stopping = time.perf_counter(), Stopping()
     meant = pocket_options()
-    ((folder, report),) = make_videos(
-        replace(trained_set(), judge_vae=judge_file(options.judge_vae)),
-        replace(meant, execution=execution(options)),
-        request,
-        (one_prompt(scene.text),),
-        options.output,
-        options.gate_prompt,
-        resume=options.resume,
+    batch = Batch(
+        files=replace(trained_set(), judge_vae=judge_file(options.judge_vae)),
+        load=replace(meant, execution=execution(options)),
+        request=request,
+        gate_prompt=options.gate_prompt,
         reuse=options.reuse,
-        stopping=stopping,
         prompt_in_report=options.prompt_in_report,
     )
+    prompts = (one_prompt(scene.text),)
+    ((folder, report),) = make_videos(batch, prompts, options.output, resume=options.resume, stopping=stopping)
     if options.json:
         print(json.dumps(report.as_dict()))
         return exit_code(stopping, folder, whole=len(report.blocks) == request.blocks)

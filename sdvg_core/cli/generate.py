@@ -12,10 +12,13 @@ import sys
 from pathlib import Path
 
 from ..files.outputs import check_writable
+from ..pipeline.batch import Batch
 from ..pipeline.stopping import Stopping
+from ..pipeline.table import FAILED, FINISHED
 from ..pipeline.videos import make_videos
 from ..report.summary import summarise
 from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
+from .crew import add_crew_options, crew_of, make_and_show
 from .options import (
     add_device_options,
     add_model_options,
@@ -27,7 +30,7 @@ from .options import (
     video_request,
 )
 
-INTERRUPTED = 130
+FAILURES, INTERRUPTED = 1, 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,26 +56,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_router_options(parser)
     add_model_options(parser)
     add_device_options(parser)
+    add_crew_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Make the videos that were asked for."""
     request, load = video_request(options), load_options(options)
-    prompts = read_prompts(options)
+    prompts, crew = read_prompts(options), crew_of(options)
     check_writable(options.output)
     stopping = Stopping()
-    reports = make_videos(
-        model_files(options, request),
-        load,
-        request,
-        prompts,
-        options.output,
-        options.gate_prompt,
-        resume=options.resume,
+    batch = Batch(
+        files=model_files(options, request),
+        load=load,
+        request=request,
+        gate_prompt=options.gate_prompt,
         reuse=options.reuse,
-        stopping=stopping,
         prompt_in_report=options.prompt_in_report,
     )
+    if crew:
+        rows = make_and_show(batch, prompts, options, crew, stopping)
+        told = [row for row in rows if row.state in (FINISHED, FAILED)]
+        stopped = exit_code(stopping, options.output, whole=len(told) == len(rows))
+        return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
+    reports = make_videos(batch, prompts, options.output, resume=options.resume, stopping=stopping)
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
     whole = len(reports) == len(prompts) and all(len(report.blocks) == request.blocks for _, report in reports)

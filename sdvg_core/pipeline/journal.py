@@ -139,8 +139,14 @@ def find_unfinished(folder: Path, identity: Identity) -> Path | None:
             f"{differences(requests[newest] or {}, identity)}; repeat it unchanged, or leave --resume out to start "
             "over"
         )
-    ready = [work for work in same if work in stopped]
-    return max(ready, key=lambda work: len(list(_files(work / JOURNAL))), default=None)
+    return left_by(folder, identity)
+
+
+def left_by(folder: Path, identity: Identity) -> Path | None:
+    """Return the longest that stopped runs of this very request left in `folder`, or None."""
+    same = [work for work in unfinished_in(folder) if _request(work / JOURNAL) == identity]
+    stopped = [work for work in same if not is_going_on(work)]
+    return max(stopped, key=lambda work: len(list(_files(work / JOURNAL))), default=None)
 
 
 def drop_unfinished(folder: Path, identity: Identity) -> None:

@@ -1,0 +1,97 @@
+"""The table of many videos: what became of each, as `videos.csv` for people and `videos.jsonl` for programs.
+
+Everything in it but failures can be read off the videos' own reports. So a new call writes it anew, and both files
+are replaced at once after every video: whatever stops a call, they are those of before or of after.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ..files.outputs import REPORT, staged_outputs
+from ..report.fates import LETTERS, fate_of
+from ..report.privacy import hide_prompt
+from ..report.run_report import RunReport, read_report, worst_score
+from .batch import Planned, Video
+
+CSV, LINES = "videos.csv", "videos.jsonl"
+WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One video. `prompt`: a hash of it. `route`: a letter for every block. `error`: why there is no video."""
+
+    number: int
+    folder: str
+    prompt: str
+    seed: int
+    state: str = WAITING
+    blocks: int = 0
+    route: str = ""
+    draft_share: float | None = None
+    worst_score: float | None = None
+    seconds: float | None = None
+    error: str = ""
+
+
+class VideoTable:
+    """Keeps the table of a call up to date, in its output folder."""
+
+    def __init__(self, folder: Path, planned: Planned) -> None:
+        """Write it, with the videos that are there already."""
+        self._folder, self._request = folder, planned.batch.request
+        self._rows = {video.number: self._row(video) for video in planned.videos}
+        for video in planned.videos:
+            if video.exists:
+                self._rows[video.number] = self._done(video, read_report(video.folder / REPORT))
+        self._write()
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows in order."""
+        return tuple(self._rows.values())
+
+    def made(self, video: Video, report: RunReport) -> Row:
+        """Note a video that was made."""
+        return self._put(self._done(video, report))
+
+    def failed(self, video: Video, reason: str) -> Row:
+        """Note that a video could not be made."""
+        return self._put(replace(self._row(video), state=FAILED, error=reason))
+
+    def _put(self, row: Row) -> Row:
+        self._rows[row.number] = row
+        self._write()
+        return row
+
+    def _row(self, video: Video) -> Row:
+        prompt = hide_prompt("\n".join(video.prompt.texts))
+        return Row(number=video.number, folder=video.folder.name, prompt=prompt, seed=self._request.seed)
+
+    def _done(self, video: Video, report: RunReport) -> Row:
+        worst = report.worst_block
+        return replace(
+            self._row(video),
+            state=FINISHED if len(report.blocks) == self._request.blocks else STOPPED,
+            blocks=len(report.blocks),
+            route="".join(LETTERS[fate_of(record)] for record in report.blocks),
+            draft_share=report.tally.draft_share,
+            worst_score=None if worst is None else worst_score(worst),
+            seconds=round(report.seconds.total, 3),
+        )
+
+    def _write(self) -> None:
+        rows = [asdict(row) for row in self.rows]
+        text = io.StringIO()
+        writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        with staged_outputs(self._folder) as staging:
+            staging.path(CSV).write_text(text.getvalue(), encoding="utf-8")
+            lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+            staging.path(LINES).write_text(lines, encoding="utf-8")

@@ -1,0 +1,244 @@
+"""Many videos on several workers: each bit for bit what one process makes, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli_runs import generate, names, options, report
+from mortal import GRAVE, MortalWorker
+from random_set import write_random_set
+from safetensors.torch import load_file
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.errors import BadInput
+from sdvg_core.pipeline import many, table
+from sdvg_core.pipeline.batch import Batch
+from sdvg_core.pipeline.many import Crew, make_many
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.pipeline.stopping import Stopping
+from sdvg_core.text.prompts import one_prompt
+
+PROMPTS = [f"a red ball {i}" for i in range(4)]
+TWO = ["--workers", "2"]
+SAME = ("latents.safetensors", "blocks.safetensors", "video.mp4")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def base(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.txt"
+    prompts.write_text("\n".join(PROMPTS), encoding="utf-8")
+    return [*options(files), "--blocks", "3", "--tau", "-0.5", "--prompt-file", str(prompts)]
+
+
+@pytest.fixture(scope="module")
+def alone(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The videos as one process makes them."""
+    folder = tmp_path_factory.mktemp("alone")
+    assert generate(base, folder) == 0
+    return folder
+
+
+def same_videos(one: Path, other: Path, numbers: Iterable[int] = range(1, 5)) -> None:
+    for number in numbers:
+        for name in SAME:
+            theirs = (other / f"{number:04d}" / name).read_bytes()
+            assert (one / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the table, which its two files agree about."""
+    lines = [json.loads(line) for line in (folder / table.LINES).read_text(encoding="utf-8").splitlines()]
+    with (folder / table.CSV).open(encoding="utf-8", newline="") as file:
+        for line, cells in zip(lines, csv.DictReader(file), strict=True):
+            assert {name: "" if value is None else str(value) for name, value in line.items()} == cells
+    return lines
+
+
+def lasting(line: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in line.items() if name != "seconds"}
+
+
+# --- the same videos
+
+
+def test_two_workers_make_the_videos_of_one_process_and_the_same_table(base, alone, tmp_path, capsys):
+    assert generate(base, tmp_path / "out", *TWO) == 0
+    said = capsys.readouterr()
+    same_videos(alone, tmp_path / "out")
+    assert list(map(lasting, rows(tmp_path / "out"))) == list(map(lasting, rows(alone)))
+    assert [line["state"] for line in rows(alone)] == ["finished"] * 4
+    assert {len(line["route"]) for line in rows(alone)} == {3}
+    assert "4 of 4 videos finished" in said.out
+    assert "4/4 videos" in said.err
+    assert names(tmp_path / "out") == ["0001", "0002", "0003", "0004", table.CSV, table.LINES]
+    assert not any(prompt in text for prompt in PROMPTS for text in (said.err, (alone / table.CSV).read_text()))
+
+
+@pytest.mark.heavy
+def test_a_worker_that_dies_and_a_video_that_fails_twice_cost_the_others_nothing(
+    base, alone, tmp_path, capsys, monkeypatch
+):
+    """A worker dies after the first block of video 2, and the second try goes on after that block. Video 3 cannot
+    be written, and a resumed run makes it.
+
+    Catches: a worker that is not replaced; a block that is made again; a finished video that is made again.
+    """
+    monkeypatch.setattr(many, "VideoWorker", MortalWorker)
+    monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "0003").write_text("in the way")
+    assert generate(base, out, *TWO) == 1
+    said = capsys.readouterr()
+    assert (tmp_path / "grave").exists(), "no worker was killed"
+    assert "video 0002 is tried once more: a worker ended with code -9" in said.err
+    for name in ("latents.safetensors", "video.mp4"):
+        assert (out / "0002" / name).read_bytes() == (alone / "0002" / name).read_bytes()
+    assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
+    same_videos(alone, out, (1, 4))
+    assert "sdvg: video 0003 was not made: cannot write into the folder" in said.err
+    assert "3 of 4 videos finished" in said.out
+    failed = rows(out)[2]
+    assert (failed["state"], failed["blocks"]) == ("failed", 0)
+    assert failed["error"].startswith("cannot write into the folder")
+
+    (out / "0003").unlink()
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
+    assert generate(base, out, *TWO, "--resume") == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
+    same_videos(alone, out, (1, 3, 4))
+    assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
+
+
+class Noted:
+    """Notes what it is shown, and does something after the first block."""
+
+    def __init__(self, after_first_block: Callable[[], None] = lambda: None) -> None:
+        self.blocks, self._after = 0, after_first_block
+
+    def block(self, worker: int, video: Any, record: Any) -> None:
+        self.blocks += 1
+        if self.blocks == 1:
+            self._after()
+
+    def video(self, worker: int, row: Any) -> None: ...
+
+    def again(self, worker: int, video: Any, reason: str) -> None:
+        raise AssertionError(reason)
+
+
+@pytest.mark.heavy
+def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(files, alone, tmp_path):
+    batch = Batch(
+        files=files,
+        load=LoadOptions(
+            drafter=ModelOptions(preset="self-forcing-1.3b"),
+            target=ModelOptions(preset="krea-14b"),
+            schedule="1000,625",
+            text_dtype="float32",
+        ),
+        request=VideoRequest(blocks=3, width=32, height=32, router=RouterConfig(tau=-0.5)),
+    )
+    prompts, crew = tuple(map(one_prompt, PROMPTS)), Crew(devices=("cpu", "cpu"))
+    stopping = Stopping()
+
+    def wish() -> None:
+        stopping.asked = True
+
+    made = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted(wish), stopping=stopping)
+    assert {row.state for row in made} <= {"stopped", "finished", "waiting"}
+    assert made[3].state == "waiting"
+    assert all(row.blocks == len(row.route) < 3 for row in made if row.state == "stopped")
+    rest = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted(), resume=True)
+    assert [row.state for row in rest] == ["finished"] * 4
+    for number in range(1, 5):
+        ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (tmp_path / "out", alone))
+        assert torch.equal(*(load_file(path)["latents"] for path in (ours, theirs)))
+
+
+@pytest.mark.heavy
+@pytest.mark.filterwarnings("ignore")
+def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path, monkeypatch):
+    pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+    assert generate(base, tmp_path / "out", "--ray", "local", *TWO) == 0
+    same_videos(alone, tmp_path / "out")
+    assert list(map(lasting, rows(tmp_path / "out"))) == list(map(lasting, rows(alone)))
+
+
+# --- the table
+
+
+@pytest.mark.parametrize("name, nth", [("write_text", 1), ("write_text", 2), ("replace", 1), ("replace", 3)])
+def test_a_fault_at_any_step_of_the_tables_writing_leaves_the_one_of_before(
+    alone, tmp_path, monkeypatch, name, nth
+):
+    """Catches: one of the two files written without the other, or a table that is half there."""
+    kept = [replace(table.Row(**line), seconds=1.0) for line in rows(alone)]
+    small = object.__new__(table.VideoTable)
+    small._folder, small._rows = tmp_path, {row.number: row for row in kept}
+    small._write()
+    before = {file: (tmp_path / file).read_bytes() for file in (table.CSV, table.LINES)}
+    honest, calls = getattr(Path, name), []
+
+    def failing(*arguments: Any, **options: Any) -> Any:
+        calls.append(arguments)
+        if len(calls) == nth:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return honest(*arguments, **options)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, name, failing)
+        with pytest.raises(BadInput, match="the disk is full"):
+            small._put(replace(kept[0], state="failed", error="gone"))
+    assert {file: (tmp_path / file).read_bytes() for file in before} == before
+    assert names(tmp_path) == sorted(before)
+    small._put(replace(kept[0], state="failed", error='a "quoted", error'))
+    assert [line["state"] for line in rows(tmp_path)] == ["failed", *["finished"] * 3]
+
+
+# --- refusals
+
+
+@pytest.mark.parametrize(
+    "more, part",
+    [
+        (["--workers", "0"], "--workers must be at least 1, but is 0"),
+        (["--devices", "cpu", "--ray", "local"], "got both; give one of them"),
+        (["--devices", "cpu,gpu7"], "gpu7"),
+        (["--devices", "cpu,"], "device"),
+    ],
+)
+def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tmp_path, capsys, more, part):
+    assert generate(base, tmp_path / "out", *more) == 2
+    assert part in capsys.readouterr().err
+    assert names(tmp_path / "out") == []
+
+
+def test_workers_need_a_file_of_prompts(files, tmp_path, capsys):
+    assert generate(options(files), tmp_path / "out", "--prompt", "a ball", *TWO) == 2
+    assert "share the videos of a --prompt-file, but there is none" in capsys.readouterr().err
+
+
+def test_models_that_do_not_load_are_one_sentence_for_all_workers(base, files, tmp_path, capsys):
+    broken = tmp_path / "broken.safetensors"
+    broken.write_bytes(Path(files.target).read_bytes()[:-100])
+    assert generate([*base, "--target", str(broken)], tmp_path / "out", *TWO) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
