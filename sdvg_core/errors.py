@@ -15,8 +15,9 @@ class BadInput(ValueError):
     are escaped, and the middle of a very long message is cut out.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+    def __init__(self, message: str, help: str = "") -> None:
+        """Take the sentence, and perhaps a help of ours that follows it on lines of its own, as it is."""
+        super().__init__(printable(message) + (f"\n{help}" if help else ""))
 
 
 def printable(text: str) -> str:

@@ -46,9 +46,8 @@ def out_of_memory(models: Sequence[Weights], needs: Needs, room: Room, device: t
     weights = sum(model.bytes for model in models if model.device == device)
     return BadInput(
         f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
-        f"weights, but of its {gigabytes(room.total)} only {gigabytes(room.usable)} can be used ({_parts(needs)}); "
-        "lower width and height, or choose weight dtype fp8_e4m3fn in the loaders, or lower window and context frames "
-        "of the custom preset"
+        f"weights, but of {gigabytes(room.total)} only {gigabytes(room.usable)} can be used ({_parts(needs)}); lower "
+        "width and height, take weight dtype fp8_e4m3fn, or a custom preset with less window or context"
     )
 
 

@@ -184,9 +184,7 @@ def _check(options: argparse.Namespace) -> None:
     for name in ("width", "height"):
         size = getattr(options, name)
         if size is not None and (size % 16 or not 16 <= size <= LONGEST_SIDE):
-            raise BadInput(
-                f"--{name} must be a multiple of 16, up to {LONGEST_SIDE}, but is {size!r:.40}; choose one"
-            )
+            raise BadInput(f"--{name} must be a multiple of 16, but is {size}; choose one up to {LONGEST_SIDE}")
     if not 0 <= options.memory <= MOST_GIGABYTES:
         raise BadInput(f"--memory must be from 0 to {MOST_GIGABYTES} GB, but is {options.memory}; 1 is usual")
     if options.workers is not None and options.workers < 1:

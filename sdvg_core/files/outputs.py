@@ -114,7 +114,15 @@ def _is_ours(work: Path) -> bool:
     """Whether a run of ours made this hidden folder. What only has such a name is left alone, a link above all."""
     if not OURS.fullmatch(work.name) or not _is(stat.S_ISDIR, work):
         return False
-    return _is(stat.S_ISREG, work / LOCK) or not any(work.iterdir())
+    return _is(stat.S_ISREG, work / LOCK) or not _holds_anything(work)
+
+
+def _holds_anything(folder: Path) -> bool:
+    """Whether a folder has contents; one that another run has just removed has none."""
+    try:
+        return any(folder.iterdir())
+    except FileNotFoundError:
+        return False
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:
@@ -234,7 +242,7 @@ def _told_if_full(folder: Path) -> Iterator[None]:
 
 
 def _has_journal(work: Path) -> bool:
-    return _is(stat.S_ISDIR, work / JOURNAL) and any((work / JOURNAL).iterdir())
+    return _is(stat.S_ISDIR, work / JOURNAL) and _holds_anything(work / JOURNAL)
 
 
 def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:

@@ -37,7 +37,8 @@ def parse(prompt: str) -> Scene:
         return scene
     raise BadInput(
         f"the embedded models take prompts of the pocket world, but {_shortened(prompt)!r} {problem}; "
-        f"the nearest one is {nearest(prompt).text!r}\n{GRAMMAR}"
+        f"the nearest one is {nearest(prompt).text!r}",
+        help=GRAMMAR,
     )
 
 

@@ -151,9 +151,9 @@ class Server:
 
 
 @contextmanager
-def running_server(folder: Path, *, seconds: float = 180) -> Iterator[Server]:
-    """Start a server on the CPU with its base in `folder`, and end it."""
-    _furnish(folder)
+def running_server(folder: Path, *, pack: Path = ROOT, seconds: float = 180) -> Iterator[Server]:
+    """Start a server on the CPU with its base in `folder` and the pack that lies in `pack`, and end it."""
+    _furnish(folder, pack)
     server = Server(_free_port(), folder)
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(_command(server), cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
@@ -192,13 +192,13 @@ def write_models(models: Path) -> ModelFiles:
     return ModelFiles(**moved, text_encoder=made.text_encoder)
 
 
-def _furnish(folder: Path) -> None:
+def _furnish(folder: Path, pack: Path) -> None:
     nodes = folder / "custom_nodes"
     before = nodes / "before_tests"
     before.mkdir(parents=True)
     (before / "__init__.py").write_text("NODE_CLASS_MAPPINGS = {}\n", encoding="ascii")
     (before / "prestartup_script.py").write_text(PRESTARTUP, encoding="ascii")
-    (nodes / CNR).symlink_to(ROOT, target_is_directory=True)
+    (nodes / CNR).symlink_to(pack, target_is_directory=True)
 
 
 def _command(server: Server) -> Sequence[str]:

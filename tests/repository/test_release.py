@@ -1,0 +1,85 @@
+"""What a release consists of: the archive of the registry, the locked environment, the bill of materials."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from release import archive  # noqa: E402 - a script, not a package
+
+RELEASE = ROOT / "release"
+LOCKED = RELEASE / "locked-linux-x86_64-py311.txt"
+needs_git = pytest.mark.skipif(
+    shutil.which("git") is None or not (ROOT / ".git").exists(), reason="the archive is made of what git tracks"
+)
+
+
+@needs_git
+def test_the_archive_holds_what_the_nodes_need_and_nothing_that_is_ignored(tmp_path: Path) -> None:
+    archive.write_archive(tmp_path / "one.zip")
+    archive.write_archive(tmp_path / "two.zip")
+    assert archive.problems(tmp_path / "one.zip") == []
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+    names = archive.members()
+    assert not [name for name in names if name.startswith(("tests/", "training/", "benchmarks/", "release/", "."))]
+    assert {"sdvg_core/pocket/weights/manifest.json", "nodes/web/docs/SDVGRouteReport.md"} <= set(names)
+
+
+@needs_git
+def test_what_is_wrong_with_an_archive_is_said(tmp_path: Path) -> None:
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as bad:
+        for name, text in (
+            ("tests/x.py", ""),
+            ("../out.py", ""),
+            (".git/config", ""),
+            ("nodes/a.py", "def"),
+            ("a.json", "{"),
+        ):
+            bad.writestr(name, text)
+    said = "\n".join(archive.problems(tmp_path / "bad.zip"))
+    for part in (
+        *(
+            "__init__.py is missing",
+            "the folder sdvg_core is missing",
+            "../out.py leads out",
+            ".git/config is hidden",
+        ),
+        *("tests/x.py should be left out", "nodes/a.py cannot be read", "a.json cannot be read"),
+    ):
+        assert part in said
+
+
+def locked() -> dict[str, tuple[str, str]]:
+    lines = [line for line in LOCKED.read_text(encoding="ascii").splitlines() if not line.startswith("#")]
+    found = [re.fullmatch(r"([a-z0-9-]+)==(\S+) --hash=sha256:([0-9a-f]{64})", line) for line in lines]
+    assert all(found), "every line pins one package by its hash"
+    return {match[1]: (match[2], match[3]) for match in found if match}
+
+
+def test_the_bill_of_materials_lists_what_is_locked_each_with_a_licence() -> None:
+    bill = json.loads((RELEASE / "sbom.cdx.json").read_text(encoding="utf-8"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    listed = {one["name"]: (one["version"], one["hashes"][0]["content"]) for one in bill["components"]}
+    assert listed == locked()
+    assert all(one["licenses"][0]["expression"].strip() for one in bill["components"])
+
+
+def test_the_locked_versions_are_those_of_the_constraints() -> None:
+    meant = re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    only_some = {"ray"}  # an extra that the development environment does not have
+    wanted = {name.lower(): version for name, version in meant if name not in only_some}
+    assert {name: locked()[name][0].partition("+")[0] for name in wanted} == wanted
+
+
+def test_no_file_of_the_release_names_where_packages_came_from() -> None:
+    for path in (LOCKED, RELEASE / "sbom.cdx.json"):
+        assert "://" not in path.read_text(encoding="utf-8")
