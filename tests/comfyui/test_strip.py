@@ -233,7 +233,7 @@ def test_which_of_two_accounts_of_a_node_is_shown(modules: Path, shown: str, tol
 # --- in a page ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["canvas", "nodes 2.0"])
+@pytest.fixture(scope="module", params=["canvas", pytest.param("nodes 2.0", marks=pytest.mark.exhaustive)])
 def page(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
