@@ -76,12 +76,14 @@ def _custom_inputs() -> list[Any]:
         io.Boolean.Input(
             "recache",
             default=False,
+            optional=True,
             tooltip="For 'incremental': under a new prompt, run the whole window again, as LongLive does.",
         ),
         io.Combo.Input(
             "first_schedule",
             options=[ALIKE, *SCHEDULES],
             default=ALIKE,
+            optional=True,
             tooltip="Denoising steps of the clip's first block.",
         ),
     ]

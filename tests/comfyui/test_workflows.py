@@ -267,10 +267,10 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
         assert [entry["name"] for entry in entries] == files
         for entry in entries:
             [known] = [k for k in KNOWN_FILES if entry["name"] in k.names]
-            assert [m.url for m in KNOWN_MODELS if entry["name"] in m.files] in ([], [entry["url"]])
-            repository = known.source.split()[0]
             assert entry["directory"] == known.folder
-            assert entry["url"].startswith(f"https://huggingface.co/{repository}/resolve/main/")
+            repository = known.source.split()[0]
+            urls = [m.url for m in KNOWN_MODELS if entry["name"] in m.files]
+            assert entry["url"].startswith(tuple(urls) or (f"https://huggingface.co/{repository}/resolve/main/",))
             assert entry["url"].endswith("/" + entry["name"])
 
 
