@@ -519,6 +519,13 @@ MISTAKES = [
         "file.path.resolve() for file in files",
         "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_are_two_models",
     ),
+    Mistake(
+        "a growing cache is passed under the condition of the block to be made",
+        "causal_wan/incremental.py",
+        "model.write_context(block.latents, block.condition, cache, self._place(block.span))",
+        "model.write_context(block.latents, condition, cache, self._place(block.span))",
+        "engine/test_context_conditions.py::test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each",
+    ),
 ]
 
 
