@@ -11,9 +11,9 @@ import torch
 
 from .. import __version__
 from ..errors import BadInput
-from . import bench, demo, doctor, generate, inspect, plan, study
+from . import bench, demo, doctor, generate, inspect, plan, report, study
 
-COMMANDS = (demo, generate, study, bench, plan, inspect, doctor)
+COMMANDS = (demo, generate, report, study, bench, plan, inspect, doctor)
 OUT_OF_MEMORY, INTERRUPTED = 1, 130
 
 

@@ -50,7 +50,7 @@ from ..study.protocol import (
     protocol,
 )
 from ..study.run import Notebook, Plan, fill
-from ..study.store import claim_folder, held
+from ..study.store import SUMMARY, TABLE, claim_folder, held
 from ..study.summary import summarise_study
 from ..study.table import table_text
 from ..study.unit import Unit
@@ -58,7 +58,6 @@ from ..study.workers import Finished, Found, work_through
 from ..text.prompts import read_prompt_list
 from .options import add_device_options, add_model_options, load_options, model_files
 
-SUMMARY, TABLE = "summary.json", "table.md"
 INTERRUPTED = 130
 CALIBRATION = (TARGET_ONLY, "reward-min@*")
 
