@@ -41,6 +41,9 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
             )
         # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
         chosen = {name: value for name, value in inputs.items() if "." not in name}
+        # Nothing where an optional widget's value should be counts as not given, so that its default does.
+        widgets = {one.id for one in schema.inputs if one.optional and isinstance(one, io.WidgetInput)}
+        chosen = {name: value for name, value in chosen.items() if value is not None or name not in widgets}
         # Inputs that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
         own = signature(cls.validate_inputs).parameters
         dynamic = io.DynamicCombo.Input  # whose own inputs are not named there

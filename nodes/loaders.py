@@ -94,7 +94,7 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
     name = widgets["preset"]
     if name == AUTO:
         return None
-    changes = {key: value for key, value in widgets.items() if key != "preset" and value != ALIKE}
+    changes = {key: value for key, value in widgets.items() if key != "preset" and value not in (ALIKE, None)}
     return get_preset(name).replace(**changes)
 
 

@@ -40,7 +40,7 @@ def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str =
     """
     for one in inputs:
         value = values.get(one.id)
-        if value is None and (one.id not in values or (one.optional and not isinstance(one, io.WidgetInput))):
+        if value is None and (one.optional or one.id not in values):
             continue
         wanted = _wanted(one, value)
         if wanted:

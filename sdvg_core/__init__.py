@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .errors import BadInput
     from .pipeline.options import LoadOptions, ModelOptions
     from .pipeline.request import VideoRequest
+    from .pipeline.stream import Busy, Stream, StreamedBlock, Streamer
     from .pipeline.videos import make_video
     from .pocket.trained_set import pocket_judge, pocket_options, trained_set
     from .report.run_report import RunReport, read_report
@@ -23,12 +24,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BadInput": "errors",
+    "Busy": "pipeline.stream",
     "Execution": "devices.execution",
     "LoadOptions": "pipeline.options",
     "ModelFiles": "checkpoints.model_files",
     "ModelOptions": "pipeline.options",
     "RouterConfig": "engine.router",
     "RunReport": "report.run_report",
+    "Stream": "pipeline.stream",
+    "StreamedBlock": "pipeline.stream",
+    "Streamer": "pipeline.stream",
     "VideoRequest": "pipeline.request",
     "make_video": "pipeline.videos",
     "pocket_judge": "pocket.trained_set",
@@ -39,12 +44,16 @@ _HOMES = {
 }
 __all__ = [
     "BadInput",
+    "Busy",
     "Execution",
     "LoadOptions",
     "ModelFiles",
     "ModelOptions",
     "RouterConfig",
     "RunReport",
+    "Stream",
+    "StreamedBlock",
+    "Streamer",
     "VideoRequest",
     "make_video",
     "pocket_judge",

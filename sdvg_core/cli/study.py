@@ -50,7 +50,7 @@ from ..study.protocol import (
     protocol,
 )
 from ..study.run import Notebook, Plan, fill
-from ..study.store import claim_folder, held
+from ..study.store import SUMMARY, TABLE, claim_folder, held
 from ..study.summary import summarise_study
 from ..study.table import table_text
 from ..study.unit import Unit
@@ -61,7 +61,6 @@ from ..workers.on_ray import work_on_ray
 from ..workers.processes import work_here
 from .options import add_device_options, add_model_options, file_path, load_options, model_files
 
-SUMMARY, TABLE = "summary.json", "table.md"
 INTERRUPTED = 130
 MOST_GIGABYTES = 100_000
 CALIBRATION = (TARGET_ONLY, "reward-min@*")

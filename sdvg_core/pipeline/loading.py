@@ -27,7 +27,7 @@ from ..devices.device import check_device
 from ..devices.dtypes import dtype_name, parse_dtype
 from ..devices.execution import AUTO
 from ..engine.keys import Identities
-from ..engine.parts import Engine
+from ..engine.parts import Engine, Scorer, VideoCodec
 from ..engine.roles import Roles
 from ..errors import BadInput
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, ModelSettings, PartSettings, swapped_note
@@ -36,6 +36,8 @@ from ..text import load_umt5
 from ..text.umt5 import check_text_dtype
 from .options import LoadOptions, ModelOptions
 from .parts import identify_parts
+
+EVERYTHING = Roles(drafter=True, target=True, scorer=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,7 +133,8 @@ class CheckedWan:
 class Loaded:
     """The parts of a run in memory.
 
-    `build`: makes the engine for one video; takes the callback before every forward pass. `device`: of the
+    `build`: makes the engine for one video; takes the callback before every forward pass, and `asked`, the parts
+    that the video may ask for. `device`: of the
     transformers; `side`: of text encoder, VAE and scorer. `by_files`: what the parts' results depend on, as far as
     the files tell; `identify`: the same with a hash of every weight, taken at the first call. `notes`: what a
     reader of the report must know of the models and their kernels.
@@ -230,6 +233,15 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
 
     Raises `BadInput` if the encoder returns NaN or infinity.
     """
+    encode = load_encoder(files, options)
+    return {text: encode(text) for text in dict.fromkeys(texts)}
+
+
+def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Tensor]:
+    """Load the text encoder; return what makes an embedding `(1, 512, c)` of a text, on the transformers' device.
+
+    It raises `BadInput` if the encoder returns NaN or infinity.
+    """
     encoder = load_umt5(
         files.text_encoder,
         tokenizer=files.tokenizer,
@@ -237,14 +249,17 @@ def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions
         dtype=parse_dtype(options.text_dtype),
     )
     device = check_device(options.device)
-    embeddings = {text: encoder.encode(text).to(device) for text in dict.fromkeys(texts)}
-    for text, embedding in embeddings.items():
+
+    def encode(text: str) -> Tensor:
+        embedding = encoder.encode(text).to(device)
         if not bool(torch.isfinite(embedding).all()):
             raise BadInput(
                 f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}; check its "
                 "file, and try a wider --text-dtype"
             )
-    return embeddings
+        return embedding
+
+    return encode
 
 
 def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
@@ -262,12 +277,12 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models)))
     return Loaded(
         build=partial(
-            build_engine,
+            _build,
             drafter.wan if drafter else None,
             target.wan if target else None,
             codec,
             scorer,
-            judge=judge,
+            judge,
             overlap=execution.overlap,
         ),
         scorer=scorer,
@@ -288,6 +303,27 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
         by_files=by_files,
         identify=cache(partial(_identify, by_files, drafter, target, scorer)),
         notes=(*checked.notes, *kernel_notes),
+    )
+
+
+def _build(
+    drafter: Wan | None,
+    target: Wan | None,
+    codec: VideoCodec,
+    scorer: Scorer | None,
+    judge: VideoCodec | None,
+    *,
+    asked: Roles = EVERYTHING,
+    **options: Any,
+) -> Engine:
+    """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded."""
+    return build_engine(
+        drafter if asked.drafter else None,
+        target if asked.target else None,
+        codec,
+        scorer if asked.scorer else None,
+        judge=judge if asked.scorer else None,
+        **options,
     )
 
 

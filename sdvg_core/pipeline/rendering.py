@@ -57,7 +57,7 @@ def render(
     journal.follow(store)
     store.begin_run()
     journal.made_with(loaded.identify())
-    run = _plan(loaded, loaded.build(before_pass=on_pass), request, beginning, conditions, store)
+    run = plan_video(loaded, loaded.build(before_pass=on_pass), request, beginning, conditions, store)
     _check_unfinished(journal.before, run)
     # Blocks from before this very run was interrupted keep the seconds they took.
     records = [entry.record for entry in journal.before]
@@ -99,14 +99,15 @@ def render(
     return report
 
 
-def _plan(
+def plan_video(
     loaded: Loaded,
     engine: Engine,
     request: VideoRequest,
     beginning: Beginning,
     conditions: Conditions,
-    store: Store,
+    store: Store | None = None,
 ) -> Run:
+    """Return the run of a request. `store`: where blocks are taken from and put; None to do neither."""
     return plan_run(
         engine,
         beginning.router,
@@ -119,7 +120,7 @@ def _plan(
         given=beginning.clip if beginning.image is None else engine.codec.encode(beginning.image),
         directions=request.directions,
         takes=request.takes,
-        reuse=Reuse(store=store, identities=loaded.identify()),
+        reuse=None if store is None else Reuse(store=store, identities=loaded.identify()),
         ahead=loaded.device if loaded.parts.execution.overlap else None,
         side=loaded.side,
         clock=device_clock(loaded.device, loaded.side),

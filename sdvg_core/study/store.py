@@ -15,6 +15,7 @@ from ..files.outputs import staged_outputs
 from ..files.small_files import parse_json
 
 ROWS, GAINS, JUDGED, STUDY, LOCK = "rows.jsonl", "gains.jsonl", "judged.jsonl", "study.json", ".study.lock"
+SUMMARY, TABLE = "summary.json", "table.md"
 ROW_KEY = ("configuration", "prompt", "seed")
 BLOCK_KEY = ("prompt", "seed", "block")
 
@@ -35,8 +36,7 @@ class JsonLines:
         self.records: dict[Key, Record] = {}
         if path.exists():
             _cut_torn_line(path)
-            for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
-                self._take(line, number)
+            self.records = read_records(path, key)
 
     def add(self, record: Record) -> None:
         """Append a record, unless it exists already."""
@@ -52,15 +52,23 @@ class JsonLines:
         """Return the values that identify the record."""
         return tuple(record[name] for name in self._key)
 
-    def _take(self, line: bytes, number: int) -> None:
+
+def read_records(path: Path, key: Sequence[str]) -> dict[Key, Record]:
+    """Return the records of all complete lines by their key, and leave the file as it is.
+
+    Raises `BadInput` for a damaged file.
+    """
+    records: dict[Key, Record] = {}
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
         try:
             record = parse_json(line)
-            self.records.setdefault(self.key_of(record), record)
+            records.setdefault(tuple(record[name] for name in key), record)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(
-                f"line {number} of {self._path} is no row of a study and cannot be read "
+                f"line {number} of {path} is no row of a study and cannot be read "
                 f"({type(error).__name__}); remove that line, and the study will compute the row again"
             ) from error
+    return records
 
 
 def _cut_torn_line(path: Path) -> None:

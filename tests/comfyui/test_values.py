@@ -65,7 +65,6 @@ BAD = [
     (SpeculativeSampler, {"prompt": 3}, "prompt must be a STRING, but is 3;"),
     (SpeculativeSampler, {"drafter": "x" * 99}, f"drafter must be a MODEL, but is '{'x' * 59}...;"),
     (SpeculativeSampler, {"router": None}, "router must be an SDVG_ROUTER, but is nothing;"),
-    (SpeculativeSampler, {"reuse_gb": None}, "reuse_gb must be a number from 0 to"),
     (SpeculativeSampler, {"start_image": [1]}, "start_image must be an IMAGE, but is a list;"),
     (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau must be a number from -3.0 to"),
     (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"inputs of anchor-only, but got '\\x1b';"),

@@ -267,7 +267,7 @@ def test_the_picture_needs_no_matplotlib() -> None:
     )
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path += {[str(root), str(root / 'tests' / 'report')]}\n{code}"],
+        [sys.executable, "-c", f"import sys; sys.path += {[str(root), str(root / 'tests')]}\n{code}"],
         capture_output=True,
         text=True,
         check=True,

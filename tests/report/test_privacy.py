@@ -53,6 +53,7 @@ def begun(home, options) -> Path:
 def clip(home, options, begun) -> Path:
     more = ["--continue-from", str(begun / "latents.safetensors"), "--gate-prompt", GATE]
     assert main([*options, "--output", str(home / "out"), *more]) == 0
+    assert main(["report", "--html", str(home / "out")]) == 0
     return home / "out"
 
 
@@ -75,7 +76,7 @@ def found_in(path: Path) -> list[str]:
 def test_no_file_of_a_run_holds_a_prompt_a_path_or_a_user_name(begun, clip):
     """Catches: the prompt in the report, words of it in a note, the folder of a model or of the clip before."""
     files = [path for folder in (begun, clip) for path in folder.rglob("*") if path.is_file()]
-    outputs = {"video.mp4", "latents.safetensors", "blocks.safetensors", "report.json", "route.png"}
+    outputs = {"video.mp4", "latents.safetensors", "blocks.safetensors", "report.json", "route.png", "index.html"}
     assert {path.name for path in files} >= outputs
     assert {path.name: found_in(path) for path in files if found_in(path)} == {}
 

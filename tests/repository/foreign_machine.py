@@ -141,7 +141,7 @@ def stay(models: Path, tmp_path: Path, *before: str, **environment: str) -> Stay
         for name, words in commands(models, watch / "prompts.txt").items()
     ]
     asked += [["inspect", str(models / "tiny_krea.safetensors")], ["doctor", "--models", str(models), "--json"]]
-    asked += [["plan", "--vram", "24"]]
+    asked += [["plan", "--vram", "24"], ["report", "--html", str(work / "out put" / "demo")]]
     (watch / "commands.json").write_text(json.dumps(asked), encoding="utf-8")
     home.chmod(0o555)
     folders = (home, cwd, temp, PACKAGE, models)

@@ -21,6 +21,7 @@ FLOORS = (
     ("pipeline",),
     ("pocket",),
     ("study", "bench"),
+    ("page",),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

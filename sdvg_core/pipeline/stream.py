@@ -1,0 +1,174 @@
+"""Blocks as they are decided, for a program that shows them itself. Models are loaded once and make many videos.
+
+Nothing is written to disk. One video at a time, because two would share the devices, and their memory.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import cast
+
+from torch import Tensor
+
+from ..checkpoints.model_files import ModelFiles
+from ..engine.records import BlockRecord
+from ..engine.speculate import Emitted
+from ..report.progress import block_line
+from ..text.prompts import PromptSchedule, one_prompt
+from .loading import check_models, load_encoder, load_models
+from .options import LoadOptions
+from .rendering import plan_video
+from .request import Beginning, VideoRequest, begin
+
+MOST_PROMPTS = 16
+"""Prompts whose embeddings are kept, 8 MB each."""
+
+
+class Busy(RuntimeError):
+    """The models are making another video."""
+
+
+class _Closed(Exception):
+    """Ends the block in the making, because its stream was closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StreamedBlock:
+    """A block of the video. As text, it is the line that says what happened to it.
+
+    `number`, `of`: from 1. `frames`: `f h w c` in [0, 1], on the device of the VAE. `record`: its decision, its
+    scores and its cost; it holds the prompt's text.
+    """
+
+    number: int
+    of: int
+    frames: Tensor
+    record: BlockRecord
+
+    def __str__(self) -> str:
+        return block_line(self.record, self.number, self.of)
+
+
+class Stream(Iterator[StreamedBlock]):
+    """The blocks of one video. `next` makes one, in whichever thread calls it; `close` may come from another."""
+
+    def __init__(self, blocks: Generator[StreamedBlock], asked_to_end: threading.Event) -> None:
+        self._blocks, self._asked_to_end = blocks, asked_to_end
+        self._turn, self._making = threading.RLock(), False
+        self.ended = False
+
+    def __next__(self) -> StreamedBlock:
+        """Make the next block. Raises `BadInput` if a model returns NaN or infinity."""
+        with self._turn:
+            if self.ended:
+                raise StopIteration
+            self._making = True
+            try:
+                return next(self._blocks)
+            except _Closed:
+                self.ended = True
+                raise StopIteration from None
+            except BaseException:  # also at the end of the video
+                self.ended = True
+                raise
+            finally:
+                self._making = False
+
+    def close(self) -> None:
+        """End the video, from any thread; a second call does nothing.
+
+        A block in the making ends before its next forward pass. Returns once the models are free.
+        """
+        self._asked_to_end.set()
+        with self._turn:
+            # Only a signal handler gets here while its own thread makes a block, which then ends by itself.
+            if not self._making:
+                self._blocks.close()
+                self.ended = True
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Streamer:
+    """Models in memory that make one video at a time, block by block."""
+
+    def __init__(self, files: ModelFiles, options: LoadOptions, *, keep_text_encoder: bool = True) -> None:
+        """Load the models of `files`, and keep them. Raises `BadInput` before a weight is read if they do not fit.
+
+        `keep_text_encoder`: otherwise it is loaded for every new prompt and freed again.
+        """
+        self._checked = check_models(files, options)
+        self._encoder = load_encoder(files, options) if keep_text_encoder else None
+        self._loaded = load_models(files, options, self._checked)
+        self._files, self._options = files, options
+        self._embeddings: OrderedDict[str, Tensor] = OrderedDict()
+        self._lock = threading.Lock()
+        self._newest: Callable[[], Stream | None] = lambda: None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of these models."""
+        return self._loaded.notes
+
+    def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
+        """Return the blocks of a video, of which none is made yet.
+
+        `gate_prompt`: what the scorer reads instead of the prompt.
+        Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
+        """
+        schedule = one_prompt(prompt) if isinstance(prompt, str) else prompt
+        beginning = begin(request, self._checked, scorer=self._files.reward is not None)
+        with self._lock:
+            newest = self._newest()
+            if newest is not None and not newest.ended:
+                raise Busy(
+                    "these models make one video at a time, but another stream is open; read it to its end, close "
+                    "it, or load a second Streamer"
+                )
+            asked_to_end = threading.Event()
+            stream = Stream(self._blocks(request, beginning, schedule, gate_prompt, asked_to_end), asked_to_end)
+            # A weak reference, so that a stream which nobody holds any more is not waited for.
+            self._newest = weakref.ref(stream)
+        return stream
+
+    def _blocks(
+        self,
+        request: VideoRequest,
+        beginning: Beginning,
+        schedule: PromptSchedule,
+        gate_prompt: str | None,
+        asked_to_end: threading.Event,
+    ) -> Generator[StreamedBlock]:
+        def before_pass(kind: str) -> None:
+            if asked_to_end.is_set():
+                raise _Closed
+
+        conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
+        # Anew for every video, and freed with it: it holds the keys and values.
+        engine = self._loaded.build(asked=beginning.asked, before_pass=before_pass)
+        run = plan_video(self._loaded, engine, request, beginning, conditions)
+        with closing(cast("Generator[Emitted]", run.blocks())) as blocks:
+            for number, emitted in enumerate(blocks, 1):
+                frames = emitted.frames[0].movedim(1, -1)
+                yield StreamedBlock(number=number, of=request.blocks, frames=frames, record=emitted.record)
+
+    def _embed(self, text: str) -> Tensor:
+        if text not in self._embeddings:
+            encode = self._encoder or load_encoder(self._files, self._options)
+            self._embeddings[text] = encode(text)
+        self._embeddings.move_to_end(text)
+        while len(self._embeddings) > MOST_PROMPTS:
+            self._embeddings.popitem(last=False)
+        return self._embeddings[text]
