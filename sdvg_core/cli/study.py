@@ -22,7 +22,8 @@ from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
 from ..files.video import LONGEST_SIDE
-from ..pipeline.loading import Checked, check_models, encode_prompts
+from ..pipeline.checking import Checked, check_models
+from ..pipeline.loading import encode_prompts
 from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
 from ..pocket.grammar import parse

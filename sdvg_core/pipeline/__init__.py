@@ -1,6 +1,7 @@
 """From model files to a video: loading, checking, rendering, resuming."""
 
-from .loading import check_models, load_models
+from .checking import check_models
+from .loading import load_models
 from .options import LoadOptions, ModelOptions
 from .request import VideoRequest
 from .videos import make_video, make_videos

@@ -13,10 +13,10 @@ from ..errors import BadInput
 from ..files.outputs import LATENTS, REPORT, check_room, check_writable
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
+from .checking import Checked, check_models
 from .identity import Identity, digest_of, identify
 from .journal import find_unfinished
 from .latents import load_latents
-from .loading import Checked, check_models
 from .options import LoadOptions
 from .parts import identify_parts
 from .request import Beginning, VideoRequest, begin, predict_bytes

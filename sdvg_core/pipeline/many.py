@@ -22,8 +22,9 @@ from ..workers.news import Failed, Finished, Heard, News
 from ..workers.on_ray import work_on_ray
 from ..workers.processes import work_here
 from .batch import Batch, Video, plan_videos, texts_of
+from .checking import check_models
 from .journal import Journal, drop_unfinished, left_by
-from .loading import check_models, encode_prompts
+from .loading import encode_prompts
 from .request import begin
 from .stopping import Stopping
 from .table import Row, VideoTable

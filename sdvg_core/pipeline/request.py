@@ -21,8 +21,8 @@ from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
 from ..plan import PlanRequest, spend
 from ..plan.decoders import PUBLISHED_BASE
+from .checking import Checked
 from .latents import load_latents
-from .loading import Checked
 
 WIDTH, HEIGHT = 832, 480
 """The paper's size."""

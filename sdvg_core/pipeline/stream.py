@@ -21,7 +21,8 @@ from ..engine.records import BlockRecord
 from ..engine.speculate import Emitted
 from ..report.progress import block_line
 from ..text.prompts import PromptSchedule, one_prompt
-from .loading import check_models, load_encoder, load_models
+from .checking import check_models
+from .loading import load_encoder, load_models
 from .options import LoadOptions
 from .rendering import plan_video
 from .request import Beginning, VideoRequest, begin

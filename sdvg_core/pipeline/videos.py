@@ -19,8 +19,9 @@ from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import PromptSchedule, one_prompt
 from .batch import Batch, Video, folder_in, plan_videos, texts_of
+from .checking import Checked
 from .journal import Journal, drop_unfinished
-from .loading import Checked, encode_prompts, load_models
+from .loading import encode_prompts, load_models
 from .options import LoadOptions
 from .rendering import render
 from .request import Beginning, VideoRequest

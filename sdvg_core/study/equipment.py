@@ -16,7 +16,8 @@ from ..engine.router import RouterConfig
 from ..engine.run import Run, plan_run
 from ..engine.types import Condition
 from ..errors import BadInput
-from ..pipeline.loading import check_models, load_models
+from ..pipeline.checking import check_models
+from ..pipeline.loading import load_models
 from ..pipeline.options import LoadOptions
 from .memo import GIGABYTE
 from .metrics import External, FrameJudge, Metric, Oracle, SeamChange

@@ -17,7 +17,7 @@ from random_set import write_random_set
 from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import sdvg_core.pipeline.loading as loading
+import sdvg_core.pipeline.checking as checking
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import BUILDERS, SDPA, AttentionBackend, choose_attention, why_not
 from sdvg_core.causal_wan.generator import CausalWanGenerator
@@ -28,7 +28,8 @@ from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.loading import check_models, load_models
+from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -299,7 +300,7 @@ def test_the_report_names_the_kernel_of_either_model_and_says_once_that_it_round
     plain = load(LoadOptions(**presets))
     assert [wan.attention for wan in (plain.parts.drafter, plain.parts.target)] == ["sdpa", "sdpa"]
     sage = AttentionBackend("sage", SDPA, "It rounds.")
-    monkeypatch.setattr(loading, "choose_attention", lambda *_, **__: sage)
+    monkeypatch.setattr(checking, "choose_attention", lambda *_, **__: sage)
     rounded = load(LoadOptions(**presets, execution=Execution(attention="sage")))
     assert [wan.attention for wan in (rounded.parts.drafter, rounded.parts.target)] == ["sage", "sage"]
     assert (plain.notes, rounded.notes) == ((), ("It rounds.",))

@@ -19,7 +19,8 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.types import Block
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.loading import check_models, load_models
+from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.plan import PlanRequest, sizes
 from sdvg_core.plan.request import PATCH, VAE_STRIDE

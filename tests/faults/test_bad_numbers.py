@@ -23,7 +23,8 @@ from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import unfinished_in
-from sdvg_core.pipeline.loading import check_models, encode_prompts, load_models
+from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.loading import encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.text.prompts import Conditions
 

@@ -21,8 +21,8 @@ from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_room
 from sdvg_core.pipeline import videos
+from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.latents import save_latents
-from sdvg_core.pipeline.loading import check_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
 

@@ -16,7 +16,8 @@ from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
-from sdvg_core.pipeline.loading import check_models, encode_prompts, load_models
+from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.loading import encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.text.prompts import one_prompt
 

@@ -15,7 +15,7 @@ from sdvg_core.checkpoints.dictionaries import Choice, Weights
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
-from sdvg_core.pipeline.loading import check_models
+from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.parts import identify_parts
 

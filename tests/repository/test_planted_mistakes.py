@@ -507,14 +507,14 @@ MISTAKES = [
     ),
     Mistake(
         "a key forgets which dictionary of a file was taken",
-        "pipeline/loading.py",
+        "pipeline/checking.py",
         "return repr((self.found.weights.dictionary, self.preset.identity))",
         "return self.preset.identity",
         "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_never_share_a_key",
     ),
     Mistake(
         "the two dictionaries of one file are taken for one model",
-        "pipeline/loading.py",
+        "pipeline/checking.py",
         "(file.path.resolve(), file.dictionary) for file in files",
         "file.path.resolve() for file in files",
         "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_are_two_models",
