@@ -20,7 +20,7 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_room
-from sdvg_core.pipeline import videos
+from sdvg_core.pipeline import batch, videos
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.latents import save_latents
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
@@ -114,7 +114,7 @@ def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(
 ) -> None:
     arguments = [*base(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
     whole = made(tmp_path / "whole", arguments)
-    with patch.object(videos, "check_room", lambda *_: None):
+    with patch.object(batch, "check_room", lambda *_: None):
         capsys.readouterr()
         assert main([*arguments, "--output", str(small_disk / "out")]) == 2
     lines: list[Any] = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]

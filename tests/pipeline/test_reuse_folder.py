@@ -511,7 +511,7 @@ def test_a_list_of_prompts_that_was_stopped_goes_on_as_it_was_told(files: ModelF
     arguments = [*options(files), *SMALL, "--blocks", "2", *prompts]
     with after_block(3, ctrl_c):
         assert main(arguments) == 130
-    assert names(folder) == ["0001", "0002"]
+    assert names(folder) == ["0001", "0002", "videos.csv", "videos.jsonl"]
     assert main([*arguments, "--reuse", str(folder)]) == 0
     assert [len(report(folder / number)["blocks"]) for number in ("0001", "0002", "0003")] == [2, 2, 2]
 

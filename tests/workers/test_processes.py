@@ -61,9 +61,9 @@ def test_with_one_worker_the_second_try_is_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("name, why", [("refuses", "the models do not fit"), ("dies", "ended with code 9")])
-def test_a_worker_that_cannot_load_its_models_ends_it_all_in_one_sentence(name, why):
+def test_a_worker_that_cannot_load_its_models_ends_it_all_in_one_sentence(name, why, tmp_path):
     with pytest.raises(BadInput, match=why):
-        list(work_here(["say a", "say b"], [Toy, partial(Toy, name)]))
+        list(work_here([f"wait {tmp_path / 'never'}"] * 2, [Toy, partial(Toy, name)]))
 
 
 def test_a_worker_that_cannot_be_replaced_leaves_the_rest_to_the_others(tmp_path):
