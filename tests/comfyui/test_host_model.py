@@ -28,8 +28,8 @@ from sdvg_pack.nodes.host.checks import check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.nodes.host.model import ComfyOps
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
-from sdvg_pack.sdvg_core.causal_wan.context import Incremental
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
 from torch import Tensor
 
