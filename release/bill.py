@@ -1,6 +1,7 @@
 """Write down what a development environment consists of: versions, hashes, licences.
 
     .venv-test/bin/python release/bill.py
+    .venv-comfyui/bin/python release/bill.py comfyui
 
 Looks at the environment that runs it, asks pip for the hash of each package's file (for which pip needs its
 registry), and writes beside this file: `locked-*.txt`, which `pip install --require-hashes --no-deps -r` takes, and
@@ -21,9 +22,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 OURS = ("sdvg", "pip", "setuptools", "wheel")
-SBOM = "sbom.cdx.json"
+SBOM = "sbom{kind}.cdx.json"
 # What the metadata of a release does not say, from the licence file inside its wheel.
-TOLD_BY_FILE: dict[str, str] = {}
+TOLD_BY_FILE = {"comfy-aimdo": "GPL-3.0-only", "comfyui-frontend-package": "NOASSERTION"}
 # Licences as older metadata spells them.
 SPELLINGS = {
     "Apache 2.0": "Apache-2.0",
@@ -40,20 +41,24 @@ SPELLINGS = {
     "PSFL": "PSF-2.0",
 }
 HEAD = """\
-# Every package of the development environment (python3 dev.py test), with the hash of its file. Made by
-# release/bill.py on {where}; other systems have other files. torch is the CPU build that PyTorch publishes.
+# Every package of the environment of `python3 dev.py {command}`, with the hash of its file. Made by release/bill.py on
+# {where}; other systems have other files. torch is the CPU build that PyTorch publishes.
 #     pip install --require-hashes --no-deps -r {name}
 """
 
 
 def main() -> None:
-    """Write both files."""
+    """Write both files. An argument names the environment, if it is not that of the core's tests."""
+    kind = f"{sys.argv[1]}-" if sys.argv[1:] else ""
     found = {_name(one): one for one in distributions() if _name(one) not in OURS}
     hashes = ask_for_hashes(found)
     where = f"{platform.system().lower()}-{platform.machine()}-py{sys.version_info[0]}{sys.version_info[1]}"
-    name = f"locked-{where}.txt"
+    name = f"locked-{kind}{where}.txt"
     lines = [f"{package}=={found[package].version} --hash=sha256:{hashes[package]}" for package in sorted(found)]
-    (HERE / name).write_text(HEAD.format(where=where, name=name) + "\n".join(lines) + "\n", encoding="ascii")
+    (HERE / name).write_text(
+        HEAD.format(command=sys.argv[1] if kind else "test", where=where, name=name) + "\n".join(lines) + "\n",
+        encoding="ascii",
+    )
     components = [component(package, found[package], hashes[package]) for package in sorted(found)]
     bill = {
         "bomFormat": "CycloneDX",
@@ -62,7 +67,9 @@ def main() -> None:
         "metadata": {"component": {"type": "application", "name": "sdvg", "version": _version_of_ours()}},
         "components": components,
     }
-    (HERE / SBOM).write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+    (HERE / SBOM.format(kind=f"-{sys.argv[1]}" if kind else "")).write_text(
+        json.dumps(bill, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def component(package: str, found: Distribution, digest: str) -> dict[str, Any]:

@@ -16,6 +16,11 @@ from release import archive  # noqa: E402 - a script, not a package
 
 RELEASE = ROOT / "release"
 LOCKED = RELEASE / "locked-linux-x86_64-py311.txt"
+# The environments of the core's tests and of those in ComfyUI.
+PAIRS = {
+    LOCKED: RELEASE / "sbom.cdx.json",
+    RELEASE / "locked-comfyui-linux-x86_64-py311.txt": RELEASE / "sbom-comfyui.cdx.json",
+}
 needs_git = pytest.mark.skipif(
     shutil.which("git") is None or not (ROOT / ".git").exists(), reason="the archive is made of what git tracks"
 )
@@ -58,18 +63,19 @@ def test_what_is_wrong_with_an_archive_is_said(tmp_path: Path) -> None:
         assert part in said
 
 
-def locked() -> dict[str, tuple[str, str]]:
-    lines = [line for line in LOCKED.read_text(encoding="ascii").splitlines() if not line.startswith("#")]
+def locked(path: Path = LOCKED) -> dict[str, tuple[str, str]]:
+    lines = [line for line in path.read_text(encoding="ascii").splitlines() if not line.startswith("#")]
     found = [re.fullmatch(r"([a-z0-9-]+)==(\S+) --hash=sha256:([0-9a-f]{64})", line) for line in lines]
     assert all(found), "every line pins one package by its hash"
     return {match[1]: (match[2], match[3]) for match in found if match}
 
 
-def test_the_bill_of_materials_lists_what_is_locked_each_with_a_licence() -> None:
-    bill = json.loads((RELEASE / "sbom.cdx.json").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("path", PAIRS, ids=lambda path: path.stem)
+def test_the_bill_of_materials_lists_what_is_locked_each_with_a_licence(path: Path) -> None:
+    bill = json.loads(PAIRS[path].read_text(encoding="utf-8"))
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
     listed = {one["name"]: (one["version"], one["hashes"][0]["content"]) for one in bill["components"]}
-    assert listed == locked()
+    assert listed == locked(path)
     assert all(one["licenses"][0]["expression"].strip() for one in bill["components"])
 
 
@@ -81,5 +87,5 @@ def test_the_locked_versions_are_those_of_the_constraints() -> None:
 
 
 def test_no_file_of_the_release_names_where_packages_came_from() -> None:
-    for path in (LOCKED, RELEASE / "sbom.cdx.json"):
+    for path in (*PAIRS, *PAIRS.values()):
         assert "://" not in path.read_text(encoding="utf-8")
