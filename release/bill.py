@@ -41,8 +41,8 @@ SPELLINGS = {
     "PSFL": "PSF-2.0",
 }
 HEAD = """\
-# Every package of the environment of `python3 dev.py {command}`, with the hash of its file. Made by release/bill.py on
-# {where}; other systems have other files. torch is the CPU build that PyTorch publishes.
+# Every package of the environment of `python3 dev.py {command}`, with the hash of its file. Made by
+# release/bill.py on {where}; other systems have other files. torch is the CPU build that PyTorch publishes.
 #     pip install --require-hashes --no-deps -r {name}
 """
 
