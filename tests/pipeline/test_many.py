@@ -77,6 +77,7 @@ def lasting(line: dict[str, Any]) -> dict[str, Any]:
 # --- the same videos
 
 
+@pytest.mark.heavy
 def test_two_workers_make_the_videos_of_one_process_and_the_same_table(base, alone, tmp_path, capsys):
     assert generate(base, tmp_path / "out", *TWO) == 0
     said = capsys.readouterr()
@@ -143,7 +144,7 @@ class Noted:
         raise AssertionError(reason)
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(files, alone, tmp_path):
     batch = Batch(
         files=files,

@@ -466,7 +466,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(
     base: list[str], earlier: tuple[Path, Made], tmp_path: Path, times: int
 ) -> None:

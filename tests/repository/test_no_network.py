@@ -86,7 +86,7 @@ def test_no_process_of_ours_connects_or_sends_to_the_internet(models, tmp_path):
     assert internet_calls(tmp_path) == []
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare, which Linux has")
 def test_everything_runs_where_there_is_no_network_at_all(models, tmp_path):
     """In a namespace without even a loopback, and in a locale whose I has a dot: one stay for both."""
