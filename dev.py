@@ -70,7 +70,7 @@ def test(options: Sequence[str]) -> int:
 
 
 def originals(options: Sequence[str]) -> int:
-    """Run the original projects beside our engine, in one process, which prints the differences."""
+    """Compare the engine with the original projects, and print the differences."""
     python = environment("test", install_extra)
     return run(python, "-m", "pytest", "-rs", "-m", "originals", "tests/originals", *options)
 

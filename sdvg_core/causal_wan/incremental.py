@@ -83,7 +83,7 @@ class Incremental:
         stop = self._blocks[-1].span.stop
         first = 0 if stop <= self.window else stop - (self.window - self.sink)
         # What every slot held is lost, so there is no way back beyond the blocks passed so far.
-        self._lost = stop + 1
+        self._lost, self._overwritten = stop + 1, ()
         window, self._cache = Span(0, first, stop - first), None  # of no use unless the pass succeeds
         model.write_context(History(self._blocks).latents(first, stop), condition, cache, self._place(window))
         self._cache, self._seen_under = cache, condition

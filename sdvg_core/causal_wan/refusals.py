@@ -87,10 +87,10 @@ def check_tensors(
     file: str,
     info: Mapping[str, TensorInfo],
     expected: Mapping[str, tuple[int, ...]],
-    beside: Collection[str] = (),
+    also: Collection[str] = (),
 ) -> None:
-    """Refuse missing tensors, wrong shapes, and unknown tensors but those in `beside`."""
-    unknown = [name for name in info if name not in expected and name not in beside]
+    """Refuse missing tensors, wrong shapes, and unknown tensors but those in `also`."""
+    unknown = [name for name in info if name not in expected and name not in also]
     if unknown:
         raise BadInput(
             f"a Wan 2.1 transformer has {len(expected)} tensors, but {file} has {len(unknown)} more "

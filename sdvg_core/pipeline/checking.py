@@ -57,7 +57,7 @@ class Checked:
 
     @property
     def identities(self) -> tuple[str | None, str | None]:
-        """What the results of drafter and target depend on beside their files; None for one that is not there."""
+        """What the results of drafter and target depend on besides their files; None for one that is not there."""
         drafter, target = self.drafter, self.target
         return drafter.identity if drafter else None, target.identity if target else None
 
@@ -100,7 +100,7 @@ class CheckedWan:
 
     @property
     def identity(self) -> str:
-        """What its results depend on beside the file: the dictionary that was taken, and the preset."""
+        """What its results depend on besides the file: the dictionary that was taken, and the preset."""
         return repr((self.found.weights.dictionary, self.preset.identity))
 
     @property

@@ -76,7 +76,7 @@ def make_videos(
 
     Only models are loaded that a block may ask for. `resume`: continue stopped runs of the same request, and leave
     finished videos alone. `stopping`: hears whether to end after the block in the making, and not to begin another
-    video. Of several videos, there is a table beside their folders.
+    video. Of several videos, there is a table next to their folders.
     """
     planned = plan_videos(batch, prompts, output, resume=resume)
     table = VideoTable(output, planned) if len(prompts) > 1 else None

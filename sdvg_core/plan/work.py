@@ -113,12 +113,10 @@ def _generating(request: PlanRequest, role: str, *, fp8: bool, first: bool = Fal
     `first`: the clip's first one. `skipped`: how many steps are left to the other model.
     """
     steps, pieces = request.steps_of(role), request.pieces_of(role)
-    ends = (
-        _own_block(request, role, request.steps_of(role, first=True), fp8=fp8, first=True)
-        if first
-        else (_own_block(request, role, steps - skipped, fp8=fp8))
+    of_one = request.steps_of(role, first=first) - skipped
+    return _own_block(request, role, of_one, fp8=fp8, first=first) + (pieces - 1) * _own_block(
+        request, role, steps, fp8=fp8
     )
-    return ends + (pieces - 1) * _own_block(request, role, steps, fp8=fp8)
 
 
 def _own_block(request: PlanRequest, role: str, steps: int, *, fp8: bool, first: bool = False) -> float:

@@ -40,7 +40,10 @@ def work_here(
         while queue or any(hand.task for hand in hands):
             there = {hand.pipe: hand for hand in hands if not hand.lost}
             if not there:
-                raise BadInput(f"no worker is left: {hands[-1].lost}; see the reasons above")
+                raise BadInput(
+                    f"workers that end are replaced, but the last one could not be ({hands[-1].lost}); free some "
+                    "memory, and call again with fewer workers"
+                )
             for pipe in wait(list(there), timeout=POLL_SECONDS):
                 yield from _hear(there[pipe], queue)  # type: ignore[index]
             if stop():

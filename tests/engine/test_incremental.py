@@ -79,6 +79,22 @@ def test_going_back_passes_only_the_blocks_that_differ_if_enough_was_kept(undo, 
     assert kinds.count("context") - before == (back if undo >= back else 10)
 
 
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_a_window_that_was_passed_again_is_not_taken_back_to_before_that(back):
+    """Blocks under the new prompt push out what was kept before it.
+
+    Catches: what a pass over the window lost, forgotten when more is forgotten.
+    """
+    model = make_generator(1, EchoCodec(), "incremental", **options_of(1, 3, True))
+    for blocks in range(13):
+        made(model, [(0, 0)] * blocks, 1, 0)
+    for later in range(3):
+        made(model, [(0, 0)] * 12 + [(0, 1)] * later, 1, 1)
+    other = [(0, 0)] * (12 - back) + [(1, 0)] * back
+    fresh = make_generator(1, EchoCodec(), "incremental", **options_of(1, 0, True))
+    assert torch.equal(made(model, other, 1, 0), made(fresh, other, 1, 0))
+
+
 @pytest.mark.parametrize("blocks", [2, 9])
 def test_a_new_prompt_passes_the_window_once_more_and_only_if_asked_to(blocks):
     counts = {}

@@ -485,6 +485,13 @@ MISTAKES = [
         "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
     ),
     Mistake(
+        "a window is taken back to before it was passed again",
+        "causal_wan/incremental.py",
+        "self._lost, self._overwritten = stop + 1, ()",
+        "self._lost = stop + 1",
+        "engine/test_incremental.py::test_a_window_that_was_passed_again_is_not_taken_back_to_before_that",
+    ),
+    Mistake(
         "a window that is half under a new prompt is kept",
         "causal_wan/incremental.py",
         "window, self._cache = Span(0, first, stop - first), None",
