@@ -116,11 +116,11 @@ heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
         pytest.param("ours", "r=1", GPU, marks=exhaustive),
         pytest.param("ours", "r=1", OTHER_GPU, marks=heavy),
         pytest.param("channels-last", "anchor-only", GPU, marks=heavy),
-        pytest.param("planes", "draft-only", GPU, marks=heavy),
+        pytest.param("planes", "draft-only", GPU, marks=exhaustive),
         pytest.param("compiled", "target-only", GPU, marks=heavy),
         pytest.param("compiled+planes", "anchor-only", GPU, marks=exhaustive),
         pytest.param("as-published", "r=1", GPU, marks=exhaustive),
-        pytest.param("as-published", "r=1", OTHER_GPU, marks=heavy),
+        pytest.param("as-published", "r=1", OTHER_GPU, marks=exhaustive),
     ],
     ids=str,
 )

@@ -107,7 +107,13 @@ def test_a_run_that_was_killed_goes_on_to_the_same_video(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("number", [7, 12], ids=["as the old files go", "as the new files come"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(7, id="as the old files go"),
+        pytest.param(12, id="as the new files come", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(
     files: ModelFiles, whole: tuple[Path, tuple[bytes, str, dict]], tmp_path: Path, number: int
 ) -> None:

@@ -69,8 +69,8 @@ def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path: Path, poli
         assert report(folder)["settings"]["seed"] == REQUESTS[winner].seed
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("rounds", [5])
 def test_two_processes_into_one_folder_leave_the_whole_set_of_one_of_them(rounds: int, tmp_path: Path) -> None:
     files = write_random_set(tmp_path / "models")
     alone = {seed: command(files, tmp_path / f"alone{seed}", seed) for seed in (1, 2)}

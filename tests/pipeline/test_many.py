@@ -77,7 +77,7 @@ def lasting(line: dict[str, Any]) -> dict[str, Any]:
 # --- the same videos
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive  # the next test compares the same videos and the same table, after more trouble
 def test_two_workers_make_the_videos_of_one_process_and_the_same_table(base, alone, tmp_path, capsys):
     assert generate(base, tmp_path / "out", *TWO) == 0
     said = capsys.readouterr()

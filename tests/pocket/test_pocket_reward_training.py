@@ -101,7 +101,14 @@ def drawn_group(*, is_open: bool) -> Group:
     return next(group for group in groups if all(bool(scene.open) == is_open for scene in group.scenes))
 
 
-@pytest.mark.parametrize(("is_open", "missed"), [(False, 0.3), (True, 1.0)], ids=["determined", "open"])
+@pytest.mark.parametrize(
+    ("is_open", "missed"),
+    [
+        pytest.param(False, 0.3, id="determined"),
+        # The embedded set was trained without open prompts.
+        pytest.param(True, 1.0, id="open", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_group_knows_what_the_oracle_says_of_every_picture_under_every_prompt(is_open: bool, missed: float):
     group = drawn_group(is_open=is_open)
     expected = torch.stack([still_quality(group.frames, scene) for scene in group.scenes], dim=1)

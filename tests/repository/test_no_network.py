@@ -77,7 +77,7 @@ def test_a_trace_shows_what_native_code_asks_for(tmp_path):
     assert internet_calls(tmp_path) != []
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_no_process_of_ours_connects_or_sends_to_the_internet(models, tmp_path):
     """The watch would hide what it refuses: a connection needs a socket first. So here it only takes notes."""
     found = stay(models, tmp_path, *traced(tmp_path), SDVG_SOCKET_CALL="")
