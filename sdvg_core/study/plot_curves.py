@@ -1,4 +1,4 @@
-"""Quality against cost: routers as curves, fixed routes as points. And the room above the first m blocks."""
+"""Quality against cost: routers as curves, fixed routes as points. The first m blocks, and the room above them."""
 
 from __future__ import annotations
 
@@ -66,6 +66,29 @@ def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
     axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
 
 
+def has_gain_over_first(summary: Numbers) -> bool:
+    """Tell whether anything can be compared with the first m blocks at the same cost."""
+    return any(_over_first(c) for c in summary["configurations"])
+
+
+def draw_gain_over_first(axes: Any, summary: Numbers) -> None:
+    """Draw quality minus that of the first m blocks at the same cost, with paired intervals, against cost."""
+    axes.axhline(0.0, color=BLACK, linewidth=1.6, label=LOOKS["first"].words)
+    for group, look in LOOKS.items():
+        members = [c for c in summary["configurations"] if c["group"] == group and _over_first(c)]
+        if members:
+            _draw_points(axes, [(cost_of(c, "cost")["value"], _over_first(c)) for c in members], look)
+    axes.set_title("Quality against the first m blocks, at the same cost")
+    axes.set_xlabel(COSTS["cost"])
+    axes.set_ylabel("difference (dB)" if "dB" in summary["quality"]["words"] else "difference")
+    axes.margins(x=0.06, y=0.08)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, fontsize=9)
+
+
+def _over_first(configuration: Numbers) -> Any:
+    return configuration["at_same"].get("first", {}).get("cost")
+
+
 ROOM = {
     "best": Look("best route of each video (hindsight)", GREEN, "^", "--"),
     "first": Look("first m blocks the target's", BLACK, "o", "-"),
@@ -100,10 +123,14 @@ def cost_of(configuration: Numbers, cost: str) -> Numbers:
 
 
 def _draw_group(axes: Any, members: Sequence[Numbers], look: Look, cost: str, metric: str) -> None:
-    places = [(cost_of(c, cost)["value"], c["metrics"][metric]) for c in members]
-    places.sort(key=lambda place: place[0])
+    _draw_points(axes, [(cost_of(c, cost)["value"], c["metrics"][metric]) for c in members], look)
+
+
+def _draw_points(axes: Any, places: list[tuple[float, Numbers]], look: Look) -> None:
+    """Draw intervals at their costs, joined if the look has a line. The bars are pale: the means are the news."""
+    places = sorted(places, key=lambda place: place[0])
     x, y = [place[0] for place in places], [place[1] for place in places]
-    axes.errorbar(
+    _, caps, bars = axes.errorbar(
         x,
         [value["value"] for value in y],
         yerr=_bars(y),
@@ -116,12 +143,14 @@ def _draw_group(axes: Any, members: Sequence[Numbers], look: Look, cost: str, me
         elinewidth=0.8,
         capsize=2,
     )
+    for pale in (*caps, *bars):
+        pale.set_alpha(0.4)
 
 
 def _draw_end(axes: Any, end: Numbers, cost: str, metric: str) -> None:
     x, y = cost_of(end, cost)["value"], end["metrics"][metric]
     axes.errorbar([x], [y["value"]], yerr=_bars([y]), color=BLACK, marker="*", markersize=13, capsize=3, zorder=5)
-    left = end["name"] == "target-only"
+    left = end["name"] != "draft-only"  # the curves begin on the right of the others
     axes.annotate(
         end["name"],
         (x, y["value"]),

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import BadInput
 from ..files.outputs import Staging
-from .plot_curves import draw_quality_against, draw_room
+from .plot_curves import draw_gain_over_first, draw_quality_against, draw_room, has_gain_over_first
 from .plot_gate import draw_acceptance, draw_gate, draw_scores, draw_seams
 
 Numbers = Mapping[str, Any]
@@ -49,6 +49,10 @@ def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) ->
             f"quality_against_{word}.png": (routers, partial(draw_quality_against, summary=summary, cost=cost))
             for cost, word in against.items()
         },
+        "gain_over_first.png": (
+            has_gain_over_first(summary),
+            lambda axes: draw_gain_over_first(axes, summary),
+        ),
         "room.png": (bool(summary["room"]), lambda axes: draw_room(axes, summary)),
         "acceptance_per_block.png": (_has(summary, "reward-min"), lambda axes: draw_acceptance(axes, summary)),
         "scores.png": (bool(gains), lambda axes: draw_scores(axes, summary, gains)),

@@ -98,7 +98,7 @@ def test_the_plots_are_pictures_that_fit_a_page(summary, tmp_path):
 
     with staged_outputs(tmp_path) as staging:
         names = write_plots(staging, summary, summary_of()[1])
-    assert len(names) == 7
+    assert len(names) == 8
     for name in names:
         with Image.open(tmp_path / name) as picture:
             assert picture.format == "PNG"
