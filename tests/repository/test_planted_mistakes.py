@@ -40,7 +40,7 @@ class Mistake:
 
 
 REPLAY = "engine/test_exactness.py::test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted"
-REUSE = "engine/test_reuse.py::"
+REUSE = "engine/test_reuse_counts.py::"
 DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
 JUDGE = "engine/test_judge.py::"

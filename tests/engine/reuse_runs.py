@@ -1,0 +1,260 @@
+"""Runs over tiny generators, with a store of earlier results and from nothing, and what they called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import product
+from typing import Any
+
+import torch
+from tiny import (
+    CONFIG,
+    CONTEXTS,
+    POLICIES,
+    SIZE,
+    BrightScorer,
+    EchoCodec,
+    condition,
+    generator_of,
+    make_generator,
+    random_tree,
+)
+from torch import Tensor
+
+from sdvg_core.causal_wan.context import AnchorEncoder
+from sdvg_core.causal_wan.generator import go_on
+from sdvg_core.engine.history import History
+from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_core.engine.reuse import Reuse
+from sdvg_core.engine.router import Decision, RouterConfig
+from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.several import SeveralBlocks, blocks_back
+from sdvg_core.engine.speculate import DrafterContext
+from sdvg_core.engine.store import Store
+from sdvg_core.engine.types import Span, Work
+from sdvg_core.engine.wrapping import WrappedGenerator
+from sdvg_core.text.prompts import Conditions
+
+CPU = torch.device("cpu")
+PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of the drafts
+ROUTERS = {
+    "reward": PAPER,
+    "repair": RouterConfig(tau=0.3, handover=1),
+    "percentile": RouterConfig(policy="percentile", draft_share=0.5),
+    "relative": RouterConfig(policy="relative", tau=-2.4),
+    "handover": RouterConfig(policy="random", rate=0.5, handover=1),
+}
+# Overlap refuses a drafter that needs the pixels of its own drafts.
+WAYS = [way for way in product(POLICIES, CONTEXTS, (False, True)) if way != ("recompute", "own", True)]
+Call = tuple[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A video that is asked for. `prompts`: first block, seed of the embedding, and gate text of each.
+
+    `drafter`, `target`: seeds of their weights.
+    `own_frames`: latent frames of the drafter's own blocks. `clip`: seed and latent frames of a clip to continue.
+    """
+
+    policy: str = "recompute"
+    context: DrafterContext = "committed"
+    ahead: bool = False
+    router: RouterConfig = PAPER
+    blocks: int = 9
+    seed: int = 42
+    directions: str = ""
+    takes: str = ""
+    prompts: tuple[tuple[int, int, str], ...] = ((0, 5, "a red ball"),)
+    drafter: int = 1
+    target: int = 2
+    schedule: str = "1000,625"
+    codec: str = "echo"
+    own_frames: int = 3
+    clip: tuple[int, int] | None = None
+
+    def with_router(self, **changes: Any) -> Asked:
+        return replace(self, router=replace(self.router, **changes))
+
+
+class PaleCodec(EchoCodec):
+    """Another codec, so that the same latents look otherwise."""
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        frames, state = super().decode(latents, state)
+        return frames * 0.98, state
+
+
+class ReadingScorer(BrightScorer):
+    """Brightness, and the length of the text."""
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        return super().score(frames, prompt) + 0.2 * (len(prompt) - len("a red ball"))
+
+
+class NotedGenerator(WrappedGenerator):
+    """Writes down which blocks were begun, and which of them were finished."""
+
+    def __init__(self, inner: Any, begun: list[Call], done: list[Call]) -> None:
+        super().__init__(inner)
+        self._begun, self._done = begun, done
+
+    def generate(self, history: History, span: Span, *arguments: Any) -> Any:
+        call = (f"{self.name} after {history.frames}", span.index)
+        self._begun.append(call)
+        made = self.inner.generate(history, span, *arguments)
+        self._done.append(call)
+        return made
+
+
+@dataclass(kw_only=True, eq=False)
+class Parts:
+    """The parts of one run, and what was asked of its models."""
+
+    engine: Engine
+    begun: list[Call]
+    done: list[Call]
+    codec: EchoCodec
+    scorer: ReadingScorer
+
+
+@dataclass(kw_only=True, eq=False)
+class Made:
+    """A finished run: all latents, all frames, and everything that was noted."""
+
+    run: Run
+    parts: Parts
+    latents: Tensor
+    frames: Tensor
+    records: list[BlockRecord] = field(default_factory=list)
+
+    @property
+    def decisions(self) -> list[Decision]:
+        return [record.decision for record in self.records]
+
+    @property
+    def reused(self) -> int:
+        return len(self.run.reused)
+
+    @property
+    def calls(self) -> list[Call]:
+        return self.parts.begun
+
+    def asked_of(self, model: str) -> list[int]:
+        return [index for name, index in self.calls if name.startswith(model)]
+
+
+tree = lru_cache(random_tree)
+CODECS = {"echo": EchoCodec, "pale": PaleCodec}
+
+
+def parts_of(asked: Asked, before_pass: Callable[[str], None] = go_on) -> Parts:
+    codec, scorer = CODECS[asked.codec](), ReadingScorer()
+    begun: list[Call] = []
+    done: list[Call] = []
+    build = partial(
+        make_generator,
+        codec=codec,
+        policy=asked.policy,
+        schedule=asked.schedule,
+        encoder=AnchorEncoder(codec.encode),
+        before_pass=before_pass,
+    )
+    undo = blocks_back(3 // asked.own_frames, overlap=asked.ahead)
+    drafter: Any = build(0, name="drafter", tree=tree(asked.drafter), undo=undo, block_frames=asked.own_frames)
+    if asked.own_frames < 3:
+        drafter = SeveralBlocks(drafter, 3)
+    target = build(0, name="target", tree=tree(asked.target))
+    noted = [NotedGenerator(model, begun, done) for model in (drafter, target)]
+    engine = Engine(drafter=noted[0], target=noted[1], codec=codec, scorer=scorer)
+    return Parts(engine=engine, begun=begun, done=done, codec=codec, scorer=scorer)
+
+
+def identities(asked: Asked) -> Identities:
+    """Models are told apart by weights and schedule alone, so that the same ones in other roles are the same."""
+    model = f"{asked.policy}, {asked.schedule}, weights"
+    return Identities(
+        drafter=f"{model} {asked.drafter}" + (f" in {asked.own_frames}" if asked.own_frames < 3 else ""),
+        target=f"{model} {asked.target}",
+        codec=asked.codec,
+        scorer="reading",
+    )
+
+
+def conditions(asked: Asked) -> Conditions:
+    """New objects each time: only their content may count."""
+    return Conditions(tuple((first, condition(seed, text)) for first, seed, text in asked.prompts))
+
+
+def clip_of(asked: Asked) -> Tensor | None:
+    if asked.clip is None:
+        return None
+    seed, frames = asked.clip
+    return torch.randn(1, CONFIG.in_dim, frames, *SIZE, generator=generator_of(seed))
+
+
+def planned(asked: Asked, parts: Parts, store: Store | None) -> Run:
+    if store is not None:
+        store.begin_run()
+    return plan_run(
+        parts.engine,
+        asked.router,
+        conditions(asked),
+        blocks=asked.blocks,
+        seed=asked.seed,
+        width=SIZE[1] * EchoCodec.spatial_stride,
+        height=SIZE[0] * EchoCodec.spatial_stride,
+        directions=asked.directions,
+        takes=asked.takes,
+        drafter_context=asked.context,
+        given=clip_of(asked),
+        reuse=None if store is None else Reuse(store=store, identities=identities(asked)),
+        ahead=CPU if asked.ahead else None,
+    )
+
+
+def made(asked: Asked, store: Store | None = None, parts: Parts | None = None) -> Made:
+    parts = parts or parts_of(asked)
+    run = planned(asked, parts, store)
+    assert not parts.begun, "to plan a run, no model is called"
+    assert parts.codec.decodes == parts.codec.encodes == parts.scorer.calls == 0
+    records, shown = list(run.reused), []
+    timeline = run.nothing
+    for again in run.replay():
+        timeline = again.timeline
+        shown.append(again.delivered.frames())
+    for emitted in run.blocks(timeline):
+        timeline = emitted.timeline
+        shown.append(emitted.frames)
+        records.append(emitted.record)
+    latents = timeline.history.latents(0, timeline.history.frames)
+    return Made(run=run, parts=parts, latents=latents, frames=torch.cat(shown, dim=1), records=records)
+
+
+def what_was_decided(record: BlockRecord) -> BlockRecord:
+    """A record without what a block that is re-used need not do again."""
+    return replace(record, draft=None, target=None, decodes=0, seconds=Seconds(), reused=False)
+
+
+def same(one: Made, other: Made) -> None:
+    assert torch.equal(one.latents, other.latents)
+    assert torch.equal(one.frames, other.frames)
+    assert [what_was_decided(record) for record in one.records] == list(map(what_was_decided, other.records))
+
+
+def same_video(one: Made, other: Made) -> None:
+    """The same video by other decisions."""
+    assert torch.equal(one.latents, other.latents)
+    assert torch.equal(one.frames, other.frames)
+
+
+def route(one: Made) -> str:
+    return "".join("a" if record.author == "drafter" else "r" for record in one.records)
+
+
+def works(record: BlockRecord) -> list[Work | None]:
+    return [work and replace(work, context_seconds=0.0) for work in (record.draft, record.target)]

@@ -1,0 +1,266 @@
+"""The store of earlier results, and the keys it goes by."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from reuse_runs import (
+    ROUTERS,
+    Asked,
+    Parts,
+    ReadingScorer,
+    made,
+    parts_of,
+    same,
+)
+from tiny import (
+    CONFIG,
+    SIZE,
+    condition,
+    generator_of,
+    make_noise,
+)
+from torch import Tensor
+
+from sdvg_core.engine.history import History
+from sdvg_core.engine.keys import Identities, Keys
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.store import Store
+from sdvg_core.engine.types import Block, Condition, Span
+from sdvg_core.engine.wrapping import WrappedGenerator
+
+# --- the store
+
+
+def test_a_store_that_is_full_forgets_the_oldest_run_first() -> None:
+    one, two, three = (Asked(seed=seed, router=RouterConfig(policy="always-target")) for seed in (1, 2, 3))
+    measure = Store()
+    made(one, measure)
+    store = Store(limit=2 * measure.bytes)
+    made(one, store)
+    made(two, store)
+    assert (store.forgotten, store.refused, store.bytes) == (0, 0, store.limit)
+    assert made(one, store).calls == [], "now the first run is the newest"
+    third = made(three, store)
+    assert (store.forgotten, store.refused) == (9, 0)
+    same(third, made(three))
+    assert made(one, store).calls == []
+    assert made(three, store).calls == []
+    assert len(made(two, store).calls) == 9
+
+
+def test_a_store_too_small_for_a_run_keeps_its_beginning_and_changes_no_video() -> None:
+    asked = Asked(router=RouterConfig(policy="always-target"))
+    measure = Store()
+    whole = made(asked, measure)
+    store = Store(limit=measure.bytes / 2)
+    made(replace(asked, seed=7, blocks=2), store)
+    first = made(asked, store)
+    assert (store.forgotten, store.refused) == (2, 5)
+    same(first, whole)
+    again = made(asked, store)
+    assert (again.reused, again.asked_of("target")) == (4, [4, 5, 6, 7, 8])
+    same(again, whole)
+    assert store.bytes <= store.limit
+
+
+def test_a_smaller_limit_holds_from_the_next_run_on() -> None:
+    asked, store = Asked(blocks=3), Store()
+    made(asked, store)
+    store.begin_run(0.0)
+    assert (store.bytes, dict(store.newest)) == (0, {})
+    same(made(asked, store), made(asked))
+    assert store.bytes == 0
+    assert store.refused > 0
+
+
+def test_the_store_counts_its_bytes() -> None:
+    store = Store()
+    store.begin_run()
+    store.put("a", (torch.ones(4),))
+    kept = store.get("a")
+    assert kept is not None
+    assert (kept[0].tolist(), store.bytes) == ([1.0] * 4, 16)
+    assert store.get("b") is None
+    store.put("a", (torch.ones(2), torch.ones(3)))
+    assert (store.bytes, len(store.newest["a"])) == (20, 2)
+
+
+def test_what_the_store_gives_out_is_never_changed() -> None:
+    """It keeps a run's own tensors, so neither that run nor a later one may write into them."""
+    asked, store = Asked(blocks=5, router=ROUTERS["repair"]), Store()
+    made(asked, store)
+    before = {key: [tensor.clone() for tensor in result] for key, result in store.newest.items()}
+    for changed in (asked.with_router(tau=-9), replace(asked, context="own"), replace(asked, takes="3:2"), asked):
+        made(changed, store)
+    assert before
+    assert set(before) == set(store.newest)
+    for key, result in store.newest.items():
+        assert all(torch.equal(tensor, was) for tensor, was in zip(result, before[key], strict=True))
+
+
+def test_only_what_the_newest_run_put_in_or_took_out_is_its_own() -> None:
+    store = Store()
+    made(Asked(blocks=3), store)
+    first = set(store.newest)
+    made(Asked(blocks=3, seed=7), store)
+    assert store.newest
+    assert not set(store.newest) & first
+    made(Asked(blocks=3), store)
+    assert set(store.newest) == first
+
+
+def test_blocks_that_are_not_finite_are_neither_kept_nor_taken() -> None:
+    asked, store = Asked(blocks=3), Store()
+    whole = made(asked, store)
+    for spoilt in (float("nan"), float("inf"), -float("inf")):
+        broken = Store()
+        for key, result in store.newest.items():
+            bad = tuple(tensor.clone() for tensor in result)
+            if bad[-1].ndim > 1:
+                bad[-1].view(-1)[0] = spoilt
+            broken.put(key, bad)
+        again = made(asked, broken)
+        assert again.reused == 0
+        assert torch.equal(again.latents, whole.latents)
+
+
+class BlindScorer(ReadingScorer):
+    """Sees nothing in the draft it is shown second."""
+
+    blind: Tensor | None = None
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        scores = super().score(frames, prompt)
+        if self.blind is None and self.calls == 2:
+            type(self).blind = frames
+        return scores * float("nan") if self.blind is not None and torch.equal(frames, self.blind) else scores
+
+
+def test_a_score_that_is_not_finite_is_kept_as_it_is_and_rejects_the_draft_again() -> None:
+    asked, store = Asked(blocks=5), Store()
+
+    def blind() -> Parts:
+        parts = parts_of(asked)
+        scorer = BlindScorer()
+        parts.engine = replace(parts.engine, scorer=scorer)
+        parts.scorer = scorer
+        return parts
+
+    first, again = made(asked, store, blind()), made(asked, store, blind())
+    assert first.decisions[2].reason is again.decisions[2].reason is Reason.NOT_FINITE
+    assert torch.equal(first.latents, again.latents)
+    assert (again.reused, again.calls) == (5, []), "nothing is made or scored again"
+
+
+def test_a_result_that_is_not_finite_ends_a_second_run_with_the_same_sentence() -> None:
+    class Broken(WrappedGenerator):
+        def generate(self, history: History, span: Span, *arguments: Any) -> Any:
+            result = self.inner.generate(history, span, *arguments)
+            return replace(result, predictions=(*result.predictions[:-1], result.latents * float("nan")))
+
+    asked, store = Asked(blocks=3), Store()
+    for _ in range(2):
+        parts = parts_of(asked)
+        parts.engine = replace(parts.engine, drafter=Broken(parts.engine.drafter))
+        with pytest.raises(Exception, match="block 1 got NaN or infinity in its drafter latents"):
+            made(asked, store, parts)
+
+
+# --- keys
+
+
+def block_at(start: int, seed: int, prompt: int = 5) -> Block:
+    latents = torch.randn(1, CONFIG.in_dim, 3, *SIZE, generator=generator_of(seed))
+    return Block(Span(start // 3, start, 3), latents, condition(prompt))
+
+
+SECOND = Span(1, 3, 3)
+ALL = Identities(drafter="d", target="t", codec="c", scorer="s")
+
+
+def block_key(
+    *,
+    identities: Identities = ALL,
+    noise: KeyedNoise | None = None,
+    model: str = "d",
+    blocks: tuple[Block, ...] | None = None,
+    span: Span = SECOND,
+    prompt: int = 5,
+    given: tuple[int, ...] = (),
+) -> str:
+    history = History(blocks=(block_at(0, 1),) if blocks is None else blocks)
+    estimates = [block_at(3, seed).latents for seed in given]
+    return Keys(identities, noise or make_noise()).block(model, history, span, condition(prompt), estimates)
+
+
+def test_everything_a_block_follows_from_is_in_its_key() -> None:
+    """Catches: a key without the take, the model, the codec, an earlier block or an earlier condition."""
+    keys = [
+        block_key(),
+        block_key(model="t"),
+        block_key(identities=replace(ALL, codec="other")),
+        block_key(noise=make_noise(43)),
+        block_key(noise=replace(make_noise(), channels=5)),
+        block_key(noise=replace(make_noise(), height=6)),
+        block_key(noise=replace(make_noise(), width=6)),
+        block_key(blocks=()),
+        block_key(blocks=(block_at(0, 2),)),
+        block_key(blocks=(block_at(0, 1, prompt=6),)),
+        block_key(blocks=(block_at(0, 1), block_at(3, 2))),
+        block_key(span=Span(2, 3, 3)),
+        block_key(span=Span(1, 4, 3)),
+        block_key(span=Span(1, 3, 4)),
+        block_key(span=Span(1, 3, 3, take=2)),
+        block_key(prompt=6),
+        block_key(given=(7,)),
+        block_key(given=(8,)),
+        block_key(given=(7, 8)),
+        block_key(given=(8, 7)),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_key_goes_by_content_and_not_by_object_or_by_what_no_block_follows_from() -> None:
+    assert block_key() == block_key()
+    assert block_key(identities=replace(ALL, scorer="other", target="other")) == block_key()
+    words = Block(Span(0, 0, 3), block_at(0, 1).latents, Condition(condition(5).embedding, "x", "y"))
+    assert block_key(blocks=(words,)) == block_key()
+
+
+def test_everything_scores_follow_from_is_in_their_key() -> None:
+    """Catches: scores that are kept without the codec, the text, or what the draft was decoded after."""
+
+    def key(*arguments: Any, identities: Identities = ALL) -> str:
+        return Keys(identities, make_noise()).scores(*arguments)
+
+    keys = [
+        key(["a"], "b", "a red ball"),
+        key(["a"], "b", "a red ball", identities=replace(ALL, scorer="other")),
+        key(["a"], "b", "a red ball", identities=replace(ALL, codec="other")),
+        key(["a"], "c", "a red ball"),
+        key([], "b", "a red ball"),
+        key(["c", "a"], "b", "a red ball"),
+        key(["a"], "b", "a blue cube"),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert key(("a",), "b", "a red ball", identities=replace(ALL, drafter="other", target="other")) == keys[0]
+
+
+def test_a_tensor_that_is_gone_gives_its_name_to_no_other() -> None:
+    """An address is used again; a key must not come with it."""
+    keys = Keys(ALL, make_noise())
+    names = set()
+    for value in range(50):
+        tensor = torch.full((2, 2), float(value))
+        names.add(keys.tensor(tensor))
+        del tensor
+    assert len(names) == 50
+    named = torch.zeros(2, 2)
+    keys.name("from a call", (), named)
+    assert keys.tensor(named) == "from a call"
+    assert keys.tensor(named.clone()) != "from a call"
