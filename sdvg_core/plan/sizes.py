@@ -20,8 +20,8 @@ from .request import PATCH, VAE_STRIDE, PlanRequest
 GB = 10**9
 FLOAT32 = 4
 # Alive at once in a pass, in model widths per token: in attention, and in the feed-forward besides its inner layer
-# and that layer's activation.
-ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 5.01
+# and that layer's activation. ComfyUI 0.33 keeps the inner layer while it writes the output: one width more.
+ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 6.01
 # The same besides a layer's keys and values of all frames it sees, if they are read back from fp8.
 READ_WIDTHS = 5.01
 # Alive at once while a frame is scored: bytes per pixel, and in the network, feed-forward widths per token.
