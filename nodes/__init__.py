@@ -7,7 +7,7 @@ from comfy_api.latest import ComfyExtension, io
 from .folders import register_reward_folder
 from .loaders import DrafterLoader, TargetLoader
 from .pocket import PocketModels
-from .prompts import PromptSchedule
+from .prompts import Prompt, PromptSchedule
 from .report import RouteReport
 from .router import QualityRouter
 from .routes import register_routes
@@ -28,6 +28,7 @@ class SDVGExtension(ComfyExtension):
             DrafterLoader,
             TargetLoader,
             QualityRouter,
+            Prompt,
             PromptSchedule,
             SpeculativeSampler,
             RouteReport,

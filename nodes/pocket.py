@@ -10,6 +10,7 @@ from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
 from ..sdvg_core.pocket.grammar import parse
 from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_judge, pocket_options, trained_set
+from .host.conditioning import with_text
 from .host.files import load_checkpoint
 from .host.judge import load_host_judge
 from .host.scorer import load_host_scorer
@@ -60,4 +61,4 @@ class PocketModels(io.ComfyNode):
         scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
         (embedding,) = encode_prompts(files, (text,), pocket_options()).values()
         judge = load_host_judge(pocket_judge())
-        return io.NodeOutput(drafter, target, [[embedding, {}]], vae, scorer, text, judge)
+        return io.NodeOutput(drafter, target, with_text([[embedding, {}]], text), vae, scorer, text, judge)

@@ -1,8 +1,9 @@
-"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`."""
+"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`, and find the text that it was made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,10 @@ from ...sdvg_core.text.prompts import Conditions, check_prompt
 from ..sockets import PromptEntry
 
 WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
+
+TEXT_KEY = "sdvg_text"
+"""Where a conditioning's options keep the text it was made of. ComfyUI passes unknown options on and ignores them."""
+TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 # What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
 UNUSABLE = {
@@ -32,12 +37,45 @@ UNUSABLE = {
 }
 
 
+def with_text(conditioning: Sequence[Any], text: str) -> list[list[Any]]:
+    """Return a CONDITIONING that carries the text it was made of."""
+    return [[embedding, {**extras, TEXT_KEY: text}] for embedding, extras in conditioning]
+
+
+def text_of(conditioning: Sequence[Any]) -> str:
+    """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
+    if len(conditioning) != 1:
+        return ""
+    text = conditioning[0][1].get(TEXT_KEY, "")
+    return text if isinstance(text, str) else ""
+
+
+def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
+    """Return the prompts with the texts that count, and a note on each that was typed in and does not.
+
+    A text that the conditioning carries counts before a typed one: it is what the video shows.
+    """
+    settled, notes = [], []
+    for entry in prompts:
+        carried = text_of(entry.conditioning)
+        if carried.strip() and entry.text.strip() and carried.split() != entry.text.split():
+            # Without the words: notes go into files that people pass on.
+            notes.append(
+                f"From block {entry.index + 1} on, the conditioning carries its own text, and the one typed in beside it "
+                "is another: the conditioning's counts, for it is what the video shows. Empty the other one."
+            )
+        settled.append(replace(entry, text=carried if carried.strip() else entry.text))
+    return tuple(settled), tuple(notes)
+
+
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
     """Return the condition of each block. `scored`: whether a scorer reads the texts; if not, they may be empty."""
     entries = []
     for entry in prompts:
         if scored and not entry.text.strip():
-            raise BadInput("the scorer reads the prompt as text, but it is empty; wire the string in")
+            raise BadInput(
+                f"the scorer reads the prompt as text, but from block {entry.index + 1} on there is none; {TEXT_NODE}"
+            )
         if entry.text.strip():
             check_prompt(entry.text)
         embedding = read_embedding(entry.conditioning, text_channels)

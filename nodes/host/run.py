@@ -41,7 +41,7 @@ from ...sdvg_core.report.assemble import (
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from .checks import check_model, check_pair
-from .conditioning import read_conditions
+from .conditioning import read_conditions, settle_texts
 from .identity import identify
 from .job import Job
 from .kept import begin_reuse, store_notes
@@ -67,7 +67,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         raise BadInput("a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL")
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
-    job, bought = _within_budget(job)
+    prompts, of_texts = settle_texts(job.prompts)
+    job, bought = _within_budget(replace(job, prompts=prompts))
     job, route = _settle(job)
     presets = {role: _preset(job, role) for role in job.models}
     _check_request(job, route, presets)
@@ -83,7 +84,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         fps=FPS,
     )
     memory = memory_of(job, presets)
-    said = (*_of_files(job), *bought, *_decoded_by(job), *_swapped(job), *memory.plan)
+    said = (*of_texts, *_of_files(job), *bought, *_decoded_by(job), *_swapped(job), *memory.plan)
     notes = (*(note for role in job.models for note in ineffective[role]), *said)
     for line in notes:
         logger.info("SDVG: %s", line)

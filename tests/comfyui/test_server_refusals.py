@@ -58,11 +58,6 @@ REFUSED_BY_US = [
         "a script uses only the letters a, r, d, t, but this one is 'rax'",
     ),
     (
-        "no text to score by",
-        {"sampler__prompt": " "},
-        "the scorer reads the prompt as text, but it is empty",
-    ),
-    (
         "another family's VAE",
         {"extra": node("VAELoader", vae_name="pixel_space"), "sampler__vae": [EXTRA, 0]},
         "vae must be the VAE of Wan 2.1 or its TAEHV, but got a VAE of another family",
