@@ -18,6 +18,8 @@ WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
 
 TEXT_KEY = "sdvg_text"
 """Where a conditioning's options keep the text it was made of. ComfyUI passes unknown options on and ignores them."""
+NOTE_KEY = "sdvg_note"
+"""The same for what the report should tell of that text."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 # What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
@@ -37,27 +39,26 @@ UNUSABLE = {
 }
 
 
-def with_text(conditioning: Sequence[Any], text: str) -> list[list[Any]]:
-    """Return a CONDITIONING that carries the text it was made of."""
-    return [[embedding, {**extras, TEXT_KEY: text}] for embedding, extras in conditioning]
+def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[list[Any]]:
+    """Return a CONDITIONING that carries the text it was made of, and perhaps a note on it for the report."""
+    carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {})}
+    return [[embedding, {**extras, **carried}] for embedding, extras in conditioning]
 
 
 def text_of(conditioning: Sequence[Any]) -> str:
     """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
-    if len(conditioning) != 1:
-        return ""
-    text = conditioning[0][1].get(TEXT_KEY, "")
-    return text if isinstance(text, str) else ""
+    return _carried(conditioning, TEXT_KEY)
 
 
 def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
-    """Return the prompts with the texts that count, and a note on each that was typed in and does not.
+    """Return the prompts with the texts that count, and notes: those carried, and one on each text that does not count.
 
     A text that the conditioning carries counts before a typed one: it is what the video shows.
     """
     settled, notes = [], []
     for entry in prompts:
-        carried = text_of(entry.conditioning)
+        carried, note = text_of(entry.conditioning), _carried(entry.conditioning, NOTE_KEY)
+        notes += [note] if note else []
         if carried.strip() and entry.text.strip() and carried.split() != entry.text.split():
             # Without the words: notes go into files that people pass on.
             notes.append(
@@ -65,7 +66,7 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
                 "is another: the conditioning's counts, for it is what the video shows. Empty the other one."
             )
         settled.append(replace(entry, text=carried if carried.strip() else entry.text))
-    return tuple(settled), tuple(notes)
+    return tuple(settled), tuple(dict.fromkeys(notes))
 
 
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
@@ -81,6 +82,11 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
         embedding = read_embedding(entry.conditioning, text_channels)
         entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
     return Conditions(tuple(entries))
+
+
+def _carried(conditioning: Sequence[Any], key: str) -> str:
+    found = conditioning[0][1].get(key, "") if len(conditioning) == 1 else ""
+    return found if isinstance(found, str) else ""
 
 
 def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:

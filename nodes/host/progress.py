@@ -106,9 +106,7 @@ class NodeProgress:
 
     def say(self, text: str) -> None:
         """Show a line of text on the node."""
-        server = getattr(PromptServer, "instance", None)
-        if server is not None and self._node_id is not None:
-            server.send_progress_text(text, self._node_id)
+        say_on(self._node_id, text)
 
     def _whose(self) -> dict[str, Any]:
         return {"run": self.live.id, "node": self._node_id, "workflow": self.live.workflow}
@@ -117,6 +115,13 @@ class NodeProgress:
         server = getattr(PromptServer, "instance", None)
         if server is not None and self._node_id is not None:
             server.send_sync(name, event, server.client_id)
+
+
+def say_on(node_id: str | None, text: str) -> None:
+    """Show a line of text on a node, if there is a page to show it."""
+    server = getattr(PromptServer, "instance", None)
+    if server is not None and node_id is not None:
+        server.send_progress_text(text, node_id)
 
 
 def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:

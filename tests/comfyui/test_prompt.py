@@ -9,12 +9,15 @@ import pytest
 import torch
 from comfy.sd import CLIP
 from running_server import Server
+from sdvg_pack.nodes import pocket as pocket_node
 from sdvg_pack.nodes.host.conditioning import settle_texts, text_of, with_text
+from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt, PromptSchedule
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.pocket.grammar import nearest
 from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
-from server_prompts import REPORT, SAMPLER, pocket
+from server_prompts import POCKET, REPORT, SAMPLER, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -100,6 +103,35 @@ def test_a_stale_text_on_the_sampler_changes_no_score_and_is_noted(server: Serve
     assert scores[1]
     assert not any("carries its own text" in note for note in one["notes"])
     assert any("carries its own text" in note for note in other["notes"])
+
+
+def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_says_so(server: Server) -> None:
+    prompt = pocket(blocks=2)
+    prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea"
+    prompt[REPORT]["inputs"]["prompt_in_report"] = True
+    done = server.run(prompt)
+    assert done.status == "success", done.message("execution_error")
+    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    assert NEAREST_NOTE in record["notes"]
+    assert nearest("two whales sing over the sea").text in json.dumps(record)
+    assert "shown is the nearest one of the pocket world" in (server.folder / "log").read_text(encoding="utf-8")
+
+
+def test_a_strict_pocket_world_refuses_with_its_grammar(server: Server) -> None:
+    prompt = pocket()
+    prompt[POCKET]["inputs"] |= {"prompt": "two whales sing over the sea", "strict": True}
+    refused = server.run(prompt).message("execution_error")
+    assert refused
+    assert "outside the grammar" in refused["exception_message"]
+    assert "DIRECTION =" in refused["exception_message"]
+
+
+def test_the_pocket_nodes_sentence_goes_when_the_prompt_is_right_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(pocket_node, "say_on", lambda node, text: said.append(text))
+    for sentence in ("", "far", "far", "", ""):
+        pocket_node._tell("7", sentence)
+    assert said == ["far", "far", ""]
 
 
 def test_a_prompt_saved_before_sdvg_prompt_still_has_its_text(server: Server) -> None:
