@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import comfy.sd
 import comfy.utils
 from comfy_api.latest import io
@@ -15,17 +13,13 @@ from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_judge, pocket_
 from .host.conditioning import with_text
 from .host.files import load_checkpoint
 from .host.judge import load_host_judge
-from .host.progress import say_on
+from .host.progress import tell
 from .host.scorer import load_host_scorer
 from .known import known_inputs_only, node_schema
 from .sockets import RewardModel
 
 # Without the words: notes go into files that people pass on.
 NEAREST_NOTE = "The prompt was not one of the pocket world, so the nearest one of that world is shown and scored."
-
-logger = logging.getLogger(__name__)
-_telling: set[str | None] = set()
-"""The nodes that show a sentence, which the next run must take away."""
 
 
 class PocketModels(io.ComfyNode):
@@ -75,7 +69,7 @@ class PocketModels(io.ComfyNode):
         """Load the set with the ordinary loaders, and encode the prompt, or the one of the small world nearest to it."""
         scene, told = understand(prompt, strict=strict)
         text, files = scene.text, trained_set()
-        _tell(cls.hidden and cls.hidden.unique_id, told)
+        tell(cls.hidden and cls.hidden.unique_id, told)
         drafter = load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b"))
         target = load_checkpoint(str(files.target), "default", get_preset("krea-14b"))
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
@@ -91,12 +85,3 @@ class PocketModels(io.ComfyNode):
             text,
             judge,
         )
-
-
-def _tell(node_id: str | None, sentence: str) -> None:
-    """Show a sentence on the node, and take an earlier run's away."""
-    if sentence:
-        logger.info("SDVG: %s", sentence)
-    if sentence or node_id in _telling:
-        say_on(node_id, sentence)
-    (_telling.add if sentence else _telling.discard)(node_id)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from comfy.sd import CLIP
 from running_server import Server
-from sdvg_pack.nodes import pocket as pocket_node
+from sdvg_pack.nodes.host import progress
 from sdvg_pack.nodes.host.conditioning import settle_texts, text_of, with_text
 from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt, PromptSchedule
@@ -126,11 +126,11 @@ def test_a_strict_pocket_world_refuses_with_its_grammar(server: Server) -> None:
     assert "DIRECTION =" in refused["exception_message"]
 
 
-def test_the_pocket_nodes_sentence_goes_when_the_prompt_is_right_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nodes_sentence_goes_when_there_is_nothing_to_tell_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(pocket_node, "say_on", lambda node, text: said.append(text))
+    monkeypatch.setattr(progress, "say_on", lambda node, text: said.append(text))
     for sentence in ("", "far", "far", "", ""):
-        pocket_node._tell("7", sentence)
+        progress.tell("7", sentence)
     assert said == ["far", "far", ""]
 
 

@@ -68,7 +68,7 @@ BAD = [
     (SpeculativeSampler, {"start_image": [1]}, "start_image must be an IMAGE, but is a list;"),
     (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau must be a number from -3.0 to"),
     (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"inputs of anchor-only, but got '\\x1b';"),
-    (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype must be one of default, "),
+    (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype must be one of auto, default, "),
     (PromptSchedule, {"schedule": "abc"}, "schedule must be an SDVG_PROMPTS, but is 'abc';"),
 ]
 
