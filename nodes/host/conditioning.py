@@ -69,6 +69,15 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
     return tuple(settled), tuple(dict.fromkeys(notes))
 
 
+def unshown(prompts: Sequence[PromptEntry], last: int) -> tuple[str, ...]:
+    """Say which prompts start after block `last`, counted from 0, with which the video ends."""
+    return tuple(
+        f"The prompt from block {entry.index + 1} on is not shown: the video ends with block {last + 1}."
+        for entry in prompts
+        if entry.index > last
+    )
+
+
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
     """Return the condition of each block. `scored`: whether a scorer reads the texts; if not, they may be empty."""
     entries = []
