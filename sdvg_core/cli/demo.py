@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from ..pipeline.batch import Batch
 from ..pipeline.request import VideoRequest
 from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
-from ..pocket.grammar import understand
+from ..pocket.grammar import parse
 from ..pocket.trained_set import DEFAULT_PROMPT, POCKET, judge_file, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.summary import summarise
@@ -36,16 +35,7 @@ from .options import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument(
-        "--prompt",
-        default=DEFAULT_PROMPT,
-        help="what to show; of the small world, or the nearest is taken (%(default)r)",
-    )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="refuse a prompt outside the small world (default: take the nearest one)",
-    )
+    parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="a prompt of the small world (%(default)r)")
     parser.add_argument(
         "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
     )
@@ -63,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Make one video with the embedded models, and list the files worth looking at."""
-    scene, told = understand(options.prompt, strict=options.strict)
-    if told:
-        print(told, file=sys.stderr)
+    scene = parse(options.prompt)
     request = VideoRequest(
         blocks=options.blocks,
         seed=options.seed,

@@ -89,16 +89,6 @@ def test_the_demo_route_has_blocks_of_every_kind(tmp_path, capsys):
     assert found["rejected"] >= 1
 
 
-def test_the_demo_takes_any_text_for_the_nearest_prompt_and_says_so_unless_strict(tmp_path, capsys):
-    asked = ["demo", "--prompt", "a whale sings", "--output", str(tmp_path / "out")]
-    assert main([*asked, "--strict"]) == 2
-    assert "'a whale sings' is outside the grammar" in capsys.readouterr().err
-    assert main([*asked, "--blocks", "1", "--policy", "always-draft", "--forced-blocks", "0"]) == 0
-    told = capsys.readouterr()
-    assert "shown is the nearest one of the pocket world: a big" in told.err
-    assert "1 blocks of 'a big" in told.out
-
-
 def test_the_core_imports_no_comfyui():
     """Every module of the core, in a fresh process."""
     code = (
