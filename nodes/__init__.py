@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from comfy_api.latest import ComfyExtension, io
 
+from ..sdvg_core.errors import BadInput
 from .folders import register_reward_folder
 from .loaders import DrafterLoader, TargetLoader
 from .pocket import PocketModels
-from .prompts import PromptSchedule
+from .prompts import Prompt, PromptSchedule
 from .report import RouteReport
 from .router import QualityRouter
 from .routes import register_routes
@@ -18,7 +19,9 @@ class SDVGExtension(ComfyExtension):
     """What ComfyUI asks a pack for."""
 
     async def on_load(self) -> None:
-        """Make the folder of reward models known, and the addresses that our page asks."""
+        """Make the folder of reward models known, the addresses that our page asks, and our errors by a short name."""
+        # ComfyUI shows a class with its module, which of ours is a path in custom_nodes, unless it is built in.
+        BadInput.__module__ = "builtins"
         register_reward_folder()
         register_routes()
 
@@ -28,6 +31,7 @@ class SDVGExtension(ComfyExtension):
             DrafterLoader,
             TargetLoader,
             QualityRouter,
+            Prompt,
             PromptSchedule,
             SpeculativeSampler,
             RouteReport,

@@ -44,10 +44,10 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         # Nothing where an optional widget's value should be counts as not given, so that its default does.
         widgets = {one.id for one in schema.inputs if one.optional and isinstance(one, io.WidgetInput)}
         chosen = {name: value for name, value in chosen.items() if value is not None or name not in widgets}
-        # Inputs that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
+        # Choices that `validate_inputs` names are for the node itself to check, here as in ComfyUI.
         own = signature(cls.validate_inputs).parameters
-        dynamic = io.DynamicCombo.Input  # whose own inputs are not named there
-        check_values([one for one in schema.inputs if one.id not in own or isinstance(one, dynamic)], chosen)
+        left = [one for one in schema.inputs if not (isinstance(one, io.Combo.Input) and one.id in own)]
+        check_values(left, chosen)
         return execute(cls, **chosen)
 
     return checked

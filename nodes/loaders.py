@@ -12,6 +12,8 @@ from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.dictionaries import Weights
 from ..sdvg_core.devices.execution import AUTO
 from .host.files import WEIGHT_DTYPES, load_checkpoint
+from .host.presets import file_notes
+from .host.progress import tell
 from .known import check_option, known_inputs_only, node_schema
 
 ALIKE = "as the other blocks"
@@ -21,6 +23,7 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
     return node_schema(
         node_id=node_id,
         display_name=display_name,
+        hidden=[io.Hidden.unique_id],
         description=f"Loads the {role}. LoRA loaders and device nodes go between this node and the sampler, as usual.",
         search_aliases=["Self-Forcing", "Krea", "causal Wan"],
         inputs=[
@@ -31,10 +34,11 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
             ),
             io.Combo.Input(
                 "weight_dtype",
-                options=list(WEIGHT_DTYPES),
-                default="default",
+                options=[AUTO, *WEIGHT_DTYPES],
+                default=AUTO,
                 advanced=True,
-                tooltip="fp8 halves the memory of the weights at some cost in quality.",
+                tooltip="fp8 halves the memory of the weights at some cost in quality. 'auto' takes it for a target that "
+                "is planned to run faster so on this card, at 832x480.",
             ),
             io.DynamicCombo.Input(
                 "preset",
@@ -101,10 +105,12 @@ def chosen_preset(widgets: dict[str, Any]) -> Preset | None:
 class DrafterLoader(io.ComfyNode):
     """Loads the small model."""
 
+    role = "drafter"
+
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return _schema("SDVGDrafterLoader", "SDVG Drafter Loader", "drafter")
+        return _schema("SDVGDrafterLoader", "SDVG Drafter Loader", cls.role)
 
     @classmethod
     @known_inputs_only
@@ -112,13 +118,17 @@ class DrafterLoader(io.ComfyNode):
         """Load the model, with its preset and the weights that were asked for."""
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
-        return io.NodeOutput(load_checkpoint(path, weight_dtype, chosen_preset(preset), weights))
+        model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role)
+        tell(cls.hidden and cls.hidden.unique_id, "\n".join(file_notes(model)))
+        return io.NodeOutput(model)
 
 
 class TargetLoader(DrafterLoader):
     """Loads the large model."""
 
+    role = "target"
+
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return _schema("SDVGTargetLoader", "SDVG Target Loader", "target")
+        return _schema("SDVGTargetLoader", "SDVG Target Loader", cls.role)

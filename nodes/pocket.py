@@ -8,13 +8,18 @@ from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
-from ..sdvg_core.pocket.grammar import parse
+from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_judge, pocket_options, trained_set
+from .host.conditioning import with_text
 from .host.files import load_checkpoint
 from .host.judge import load_host_judge
+from .host.progress import tell
 from .host.scorer import load_host_scorer
 from .known import known_inputs_only, node_schema
 from .sockets import RewardModel
+
+# Without the words: notes go into files that people pass on.
+NEAREST_NOTE = "The prompt was not one of the pocket world, so the nearest one of that world is shown and scored."
 
 
 class PocketModels(io.ComfyNode):
@@ -25,6 +30,7 @@ class PocketModels(io.ComfyNode):
         """Declare inputs and outputs."""
         return node_schema(
             node_id="SDVGPocketModels",
+            hidden=[io.Hidden.unique_id],
             display_name="SDVG Pocket Models",
             description="A tiny drafter, target, VAE, judge and scorer, trained on a small world of moving shapes (64 x 64 pixels).",
             inputs=[
@@ -33,10 +39,18 @@ class PocketModels(io.ComfyNode):
                     default=DEFAULT_PROMPT,
                     multiline=True,
                     tooltip=(
-                        f'A prompt of the small world, such as "{DEFAULT_PROMPT}"; others are refused, with the grammar. '
-                        "Also wire the output to the sampler's prompt."
+                        f'A prompt of the small world, such as "{DEFAULT_PROMPT}"; for any other text, the nearest one is '
+                        "shown. The conditioning carries it to the scorer."
                     ),
-                )
+                ),
+                # Last and optional, so that workflows saved without it keep working.
+                io.Boolean.Input(
+                    "strict",
+                    default=False,
+                    optional=True,
+                    advanced=True,
+                    tooltip="Refuse a prompt outside the small world, with its grammar, instead of showing the nearest one.",
+                ),
             ],
             outputs=[
                 io.Model.Output(display_name="drafter"),
@@ -51,13 +65,23 @@ class PocketModels(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, prompt) -> io.NodeOutput:
-        """Load the set with the ordinary loaders, and encode the prompt. Raises `BadInput` for other prompts."""
-        text, files = parse(prompt).text, trained_set()
+    def execute(cls, prompt, strict=False) -> io.NodeOutput:
+        """Load the set with the ordinary loaders, and encode the prompt, or the one of the small world nearest to it."""
+        scene, told = understand(prompt, strict=strict)
+        text, files = scene.text, trained_set()
+        tell(cls.hidden and cls.hidden.unique_id, told)
         drafter = load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b"))
         target = load_checkpoint(str(files.target), "default", get_preset("krea-14b"))
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
         scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
         (embedding,) = encode_prompts(files, (text,), pocket_options()).values()
         judge = load_host_judge(pocket_judge())
-        return io.NodeOutput(drafter, target, [[embedding, {}]], vae, scorer, text, judge)
+        return io.NodeOutput(
+            drafter,
+            target,
+            with_text([[embedding, {}]], text, NEAREST_NOTE if told else ""),
+            vae,
+            scorer,
+            text,
+            judge,
+        )

@@ -1,12 +1,49 @@
-"""SDVG Prompt Schedule: which prompt applies from which block on."""
+"""SDVG Prompt and SDVG Prompt Schedule: what the video shows, and from which block on."""
 
 from __future__ import annotations
 
 from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput
+from ..sdvg_core.text.prompts import check_prompt
+from .host.conditioning import with_text
 from .known import known_inputs_only, node_schema
 from .sockets import PromptEntry, Prompts
+
+
+class Prompt(io.ComfyNode):
+    """Encodes a prompt; its conditioning carries the text along, for the scorer."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Declare inputs and outputs."""
+        return node_schema(
+            node_id="SDVGPrompt",
+            display_name="SDVG Prompt",
+            description="Encodes the prompt. The conditioning carries its text, so one wire tells the models and the "
+            "scorer the same.",
+            search_aliases=["text encode", "CLIP Text Encode", "positive"],
+            inputs=[
+                io.Clip.Input("clip", tooltip="umt5-xxl from Load CLIP, with type wan."),
+                io.String.Input(
+                    "text",
+                    default="",
+                    multiline=True,
+                    dynamic_prompts=True,
+                    tooltip="What the video shows. The text encoder reads 512 tokens, the scorer the first 35.",
+                ),
+            ],
+            outputs=[io.Conditioning.Output(display_name="conditioning")],
+        )
+
+    @classmethod
+    @known_inputs_only
+    def execute(cls, clip, text) -> io.NodeOutput:
+        """Encode the text as CLIP Text Encode does. Raises `BadInput` if it is no text, unless it is empty."""
+        if text.strip():
+            check_prompt(text)
+        encoded = clip.encode_from_tokens_scheduled(clip.tokenize(text))
+        return io.NodeOutput(with_text(encoded, text))
 
 
 class PromptSchedule(io.ComfyNode):
@@ -29,11 +66,14 @@ class PromptSchedule(io.ComfyNode):
                     tooltip="The first block with this prompt. Blocks count from 1, and the blocks of a continued "
                     "clip count too. Block 1 has the sampler's prompt.",
                 ),
-                io.Conditioning.Input("conditioning", tooltip="The encoded prompt."),
+                io.Conditioning.Input("conditioning", tooltip="The prompt, from an SDVG Prompt of its own."),
                 io.String.Input(
                     "text",
+                    default="",
                     multiline=True,
-                    tooltip="The same prompt as text. The quality router reads its first 35 tokens.",
+                    advanced=True,
+                    tooltip="Leave it empty after SDVG Prompt. For another text encoder: the same prompt as text, for the "
+                    "scorer, which reads its first 35 tokens.",
                 ),
                 Prompts.Input("schedule", optional=True, tooltip="The prompts before this one."),
             ],

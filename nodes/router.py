@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import Policy, RouterConfig
+from ..sdvg_core.engine.router import SCORING, Policy, RouterConfig
 from ..sdvg_core.engine.router_presets import ROUTER_PRESETS
 from ..sdvg_core.errors import BadInput
+from ..sdvg_core.scorers.tokenizer import find_vocabulary
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices
 from .known import check_option, known_inputs_only, node_schema
 from .sockets import RewardModel, Router, RouterValue
+from .values import shown
 
 NONE, BUDGET = "none", "budget"
+NOT_WIRED = object()
 FIRST = ("fast", "balanced", "careful", "first")
 """The names under which the policy `first` is offered, each with its own numbers to begin with."""
 
@@ -102,11 +106,15 @@ class QualityRouter(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, device, policy=None) -> bool:
-        """Let every device pass: a workflow may come from a machine with more of them.
+    def validate_inputs(cls, device, reward_file=None, policy=None, scorer=NOT_WIRED) -> bool:
+        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` if a reward file is missing.
 
-        ComfyUI leaves the inputs named here for us to check. It passes `policy` whether or not it is named.
+        ComfyUI leaves the choices named here for us to check, before anything runs. It passes None for what comes
+        over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.
         """
+        name = policy.get("policy") if isinstance(policy, dict) else policy
+        if name in SCORING and scorer is NOT_WIRED and reward_file is not None:
+            find_reward_file(reward_file)
         return True
 
     @classmethod
@@ -224,11 +232,24 @@ def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -
     return RouterValue(RouterConfig(**own, **modifiers), scorer, budget)
 
 
-def _load(reward_file: str, **options: Any) -> Any:
+def find_reward_file(reward_file: Any) -> str:
+    """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing; nothing is loaded."""
+    known = {k.role: k for k in KNOWN_FILES}
+    sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
     if reward_file == NONE:
-        known = {k.role: k for k in KNOWN_FILES}
         raise BadInput(
             "this policy needs a reward model, but none is chosen; choose the policy anchor-only, which needs none, or "
-            f"put two files into models/image_reward: {known['reward'].source}, and {known['vocabulary'].source}"
+            f"put two files into {sources}"
         )
-    return load_host_scorer(folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file), **options)
+    if reward_file not in reward_files():
+        raise BadInput(
+            f"this policy needs the reward model {shown(reward_file)}, but there is no such file; choose the policy "
+            f"anchor-only, which needs none, or put two files into {sources}"
+        )
+    path = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)
+    find_vocabulary(Path(path))
+    return path
+
+
+def _load(reward_file: str, **options: Any) -> Any:
+    return load_host_scorer(find_reward_file(reward_file), **options)

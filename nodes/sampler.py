@@ -50,18 +50,24 @@ class SpeculativeSampler(io.ComfyNode):
                     tooltip="The large model, with a loader of its own. Not needed if every draft is kept. The drafter's "
                     "MODEL serves too, with another schedule.",
                 ),
-                io.Conditioning.Input("positive", tooltip="The prompt, encoded by umt5-xxl (CLIP type wan)."),
+                io.Conditioning.Input(
+                    "positive",
+                    tooltip="The prompt, from SDVG Prompt, which also hands its text to the scorer.",
+                ),
                 io.Vae.Input(
                     "vae",
                     tooltip="The VAE of Wan 2.1, which makes the video's pixels. A TAEHV is faster and rougher, for "
                     "everything.",
                 ),
                 Router.Input("router", tooltip="From the Quality Router."),
+                # Not optional, which would move it behind the others and shift the values of saved workflows.
                 io.String.Input(
                     "prompt",
+                    default="",
                     multiline=True,
-                    tooltip="The prompt as text, for the scorer. Wire in the same string as for the text encoder; "
-                    "only its first 35 tokens count.",
+                    advanced=True,
+                    tooltip="Leave it empty after SDVG Prompt. For another text encoder: the same prompt as text, for the "
+                    "scorer, which reads its first 35 tokens.",
                 ),
                 io.Int.Input(
                     "width", default=832, min=16, max=4096, step=16, tooltip="In pixels, a multiple of 16."

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from comfy.model_patcher import ModelPatcher
-from comfy.sd import VAE
+from comfy.sd import CLIP, VAE
 from comfy_api.latest import io
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from .sockets import Prompts, Report, RewardModel, Router, RouterValue
 # A socket's type -> what travels over it.
 KINDS = {
     "MODEL": ModelPatcher,
+    "CLIP": CLIP,
     "VAE": VAE,
     "CONDITIONING": list,
     "LATENT": dict,

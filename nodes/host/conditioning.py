@@ -1,8 +1,9 @@
-"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`."""
+"""Turn a ComfyUI CONDITIONING into the embedding of a `Condition`, and find the text that it was made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +15,12 @@ from ...sdvg_core.text.prompts import Conditions, check_prompt
 from ..sockets import PromptEntry
 
 WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
+
+TEXT_KEY = "sdvg_text"
+"""Where a conditioning's options keep the text it was made of. ComfyUI passes unknown options on and ignores them."""
+NOTE_KEY = "sdvg_note"
+"""The same for what the report should tell of that text."""
+TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 # What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
 UNUSABLE = {
@@ -32,17 +39,63 @@ UNUSABLE = {
 }
 
 
+def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[list[Any]]:
+    """Return a CONDITIONING that carries the text it was made of, and perhaps a note on it for the report."""
+    carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {})}
+    return [[embedding, {**extras, **carried}] for embedding, extras in conditioning]
+
+
+def text_of(conditioning: Sequence[Any]) -> str:
+    """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
+    return _carried(conditioning, TEXT_KEY)
+
+
+def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
+    """Return the prompts with the texts that count, and notes: those carried, and one on each text that does not count.
+
+    A text that the conditioning carries counts before a typed one: it is what the video shows.
+    """
+    settled, notes = [], []
+    for entry in prompts:
+        carried, note = text_of(entry.conditioning), _carried(entry.conditioning, NOTE_KEY)
+        notes += [note] if note else []
+        if carried.strip() and entry.text.strip() and carried.split() != entry.text.split():
+            # Without the words: notes go into files that people pass on.
+            notes.append(
+                f"From block {entry.index + 1} on, the conditioning carries its own text, and the one typed in beside it "
+                "is another: the conditioning's counts, for it is what the video shows. Empty the other one."
+            )
+        settled.append(replace(entry, text=carried if carried.strip() else entry.text))
+    return tuple(settled), tuple(dict.fromkeys(notes))
+
+
+def unshown(prompts: Sequence[PromptEntry], last: int) -> tuple[str, ...]:
+    """Say which prompts start after block `last`, counted from 0, with which the video ends."""
+    return tuple(
+        f"The prompt from block {entry.index + 1} on is not shown: the video ends with block {last + 1}."
+        for entry in prompts
+        if entry.index > last
+    )
+
+
 def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, scored: bool) -> Conditions:
     """Return the condition of each block. `scored`: whether a scorer reads the texts; if not, they may be empty."""
     entries = []
     for entry in prompts:
         if scored and not entry.text.strip():
-            raise BadInput("the scorer reads the prompt as text, but it is empty; wire the string in")
+            raise BadInput(
+                f"the scorer reads the prompt as text, but from block {entry.index + 1} on there is none; {TEXT_NODE}"
+            )
         if entry.text.strip():
             check_prompt(entry.text)
         embedding = read_embedding(entry.conditioning, text_channels)
         entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
     return Conditions(tuple(entries))
+
+
+def _carried(conditioning: Sequence[Any], key: str) -> str:
+    found = conditioning[0][1].get(key, "") if len(conditioning) == 1 else ""
+    return found if isinstance(found, str) else ""
 
 
 def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:

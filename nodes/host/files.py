@@ -18,6 +18,7 @@ from ...sdvg_core.checkpoints.dictionaries import AUTO, UNSTATED, Choice, Weight
 from ...sdvg_core.errors import BadInput
 from .model import config_of
 from .presets import attach_dictionary, attach_preset
+from .weight_dtype import choose_weight_dtype
 
 # Widget value -> model options, as ComfyUI's own loader has them.
 WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
@@ -30,15 +31,22 @@ WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
 HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diffusion_model")
 
 
-def load_checkpoint(path: str, weight_dtype: str, preset: Preset | None, weights: Weights = AUTO) -> Any:
+def load_checkpoint(
+    path: str, weight_dtype: str, preset: Preset | None, weights: Weights = AUTO, role: str = "target"
+) -> Any:
     """Return a checkpoint as a MODEL that knows its file, its preset and which dictionary it was taken from.
 
-    `preset`: None for that of the model with this file name, or if there is none, a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
+    `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the model with this file name, or if there
+    is none, a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
     """
     file = Path(path)
     known = preset or preset_by_name(file)
-    model = load_model(path, weight_dtype, Choice(weights, known.weights if known else AUTO))
+    choice, chosen = Choice(weights, known.weights if known else AUTO), ""
+    if weight_dtype == AUTO:
+        weight_dtype, chosen = choose_weight_dtype(open_wan(path, choice), known, role)
+    model = load_model(path, weight_dtype, choice)
     notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
+    notes += (chosen,) if chosen else ()
     return attach_preset(model, known, file.name, notes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,11 @@ from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.report.summary import count
 from .live import RUNS, LiveRun
 
-PREVIEW_SIZE = 512
+logger = logging.getLogger(__name__)
+
+_telling: set[str | None] = set()
+"""The nodes that `tell` left a text on."""
+PREVIEW_SIZE = None  # the video's own
 BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
@@ -106,9 +111,7 @@ class NodeProgress:
 
     def say(self, text: str) -> None:
         """Show a line of text on the node."""
-        server = getattr(PromptServer, "instance", None)
-        if server is not None and self._node_id is not None:
-            server.send_progress_text(text, self._node_id)
+        say_on(self._node_id, text)
 
     def _whose(self) -> dict[str, Any]:
         return {"run": self.live.id, "node": self._node_id, "workflow": self.live.workflow}
@@ -117,6 +120,22 @@ class NodeProgress:
         server = getattr(PromptServer, "instance", None)
         if server is not None and self._node_id is not None:
             server.send_sync(name, event, server.client_id)
+
+
+def say_on(node_id: str | None, text: str) -> None:
+    """Show a line of text on a node, if there is a page to show it."""
+    server = getattr(PromptServer, "instance", None)
+    if server is not None and node_id is not None:
+        server.send_progress_text(text, node_id)
+
+
+def tell(node_id: str | None, text: str) -> None:
+    """Log a text and show it on a node; if it is empty, take an earlier one away."""
+    if text:
+        logger.info("SDVG: %s", text)
+    if text or node_id in _telling:
+        say_on(node_id, text)
+    (_telling.add if text else _telling.discard)(node_id)
 
 
 def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:

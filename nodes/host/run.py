@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, cast
 
-import comfy.utils
 import comfyui_version
 import torch
 from torch import Tensor
@@ -19,7 +18,6 @@ from ...sdvg_core.devices.device import device_clock
 from ...sdvg_core.devices.environment import versions_on
 from ...sdvg_core.engine.delivery import InOrder
 from ...sdvg_core.engine.fit import check_route
-from ...sdvg_core.engine.parts import VideoCodec
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.route import Route, plan_route
@@ -41,7 +39,7 @@ from ...sdvg_core.report.assemble import (
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from .checks import check_model, check_pair
-from .conditioning import read_conditions
+from .conditioning import read_conditions, settle_texts, unshown
 from .identity import identify
 from .job import Job
 from .kept import begin_reuse, store_notes
@@ -51,6 +49,7 @@ from .model import comfy_wan, compute_dtype, config_of
 from .needs import plan_request
 from .presets import dictionary_of, file_notes, file_of, preset_of
 from .progress import NodeProgress
+from .start import crop_note, given_frames, given_latents
 from .vae import ComfyCodec, check_decoders, codec_of, is_tae, kind_of_wire
 
 logger = logging.getLogger(__name__)
@@ -67,7 +66,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         raise BadInput("a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL")
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
-    job, bought = _within_budget(job)
+    prompts, of_texts = settle_texts(job.prompts)
+    job, bought = _within_budget(replace(job, prompts=prompts))
     job, route = _settle(job)
     presets = {role: _preset(job, role) for role in job.models}
     _check_request(job, route, presets)
@@ -83,7 +83,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         fps=FPS,
     )
     memory = memory_of(job, presets)
-    said = (*_of_files(job), *bought, *_decoded_by(job), *_swapped(job), *memory.plan)
+    of_start = (*crop_note(job), *unshown(job.prompts, route.spans[-1].index))
+    said = (*of_texts, *of_start, *_of_files(job), *bought, *_decoded_by(job), *_swapped(job), *memory.plan)
     notes = (*(note for role in job.models for note in ineffective[role]), *said)
     for line in notes:
         logger.info("SDVG: %s", line)
@@ -113,7 +114,7 @@ def _within_budget(job: Job) -> tuple[Job, tuple[str, ...]]:
     models = {role: (patcher, _preset(job, role)) for role, patcher in job.models.items()}
     size = {"width": job.width, "height": job.height, "blocks": job.blocks}
     request = plan_request(models, job.decoders, None, job.execution, **size)
-    given = blocks_before(_given_frames(job), request.block_frames)
+    given = blocks_before(given_frames(job), request.block_frames)
     bought = spend(job.router.budget, job.router.config, replace(request, given_blocks=given))
     return replace(job, router=replace(job.router, config=bought.router, budget=None)), (bought.note,)
 
@@ -135,15 +136,10 @@ def _route(job: Job) -> Route:
             target=job.target is not None,
             scorer=job.router.scorer is not None,
         ),
-        given_frames=_given_frames(job),
+        given_frames=given_frames(job),
         directions=job.directions,
         takes=job.takes,
     )
-
-
-def _given_frames(job: Job) -> int:
-    """Return the latent frames of the clip that the run continues."""
-    return job.continue_from["samples"].shape[2] if job.continue_from else int(job.start_image is not None)
 
 
 def _check_request(job: Job, route: Route, presets: Mapping[str, Preset]) -> None:
@@ -234,23 +230,12 @@ def _plan(
         directions=job.directions,
         takes=job.takes,
         drafter_context=job.drafter_context,
-        given=_given(job, codec),
+        given=given_latents(job, codec),
         reuse=begin_reuse(job.reuse_bytes, identities),
         ahead=job.main.load_device if job.execution.overlap else None,
         side=job.vae.device,
         clock=device_clock(*memory.devices),
     )
-
-
-def _given(job: Job, codec: VideoCodec) -> Tensor | None:
-    """Return the latents before the first new block, normalised, or None."""
-    if job.continue_from is not None:
-        return job.main.model.process_latent_in(job.continue_from["samples"].float())
-    if job.start_image is None:
-        return None
-    image = job.start_image[:1, :, :, :3].movedim(-1, 1)
-    fitted = comfy.utils.common_upscale(image, job.width, job.height, "lanczos", "center")
-    return codec.encode(fitted[:, None])
 
 
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:

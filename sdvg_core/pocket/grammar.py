@@ -1,4 +1,4 @@
-"""Read the prompts of the small world, or refuse them with the grammar and the nearest prompt."""
+"""Read the prompts of the small world. Others are refused with the grammar, or taken for the nearest prompt."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ..errors import BadInput
+from ..text.prompts import check_prompt
 from .world import COLOURS, DIRECTIONS, GROUNDS, PACES, PLACES, RADII, RELATIONS, SHAPES, Scene, Thing, clash
 
 GRAMMAR = f"""\
@@ -23,16 +24,14 @@ DIRECTION = {" | ".join(DIRECTIONS)}
 PLACE     = {" | ".join(PLACES)}
 GROUND    = {" | ".join(GROUNDS)}"""
 
+OUTSIDE = "is outside the grammar"
 READ = 1000
 """How many characters of a prompt outside the grammar are used to find the nearest one."""
 
 
 def parse(prompt: str) -> Scene:
     """Return the scene of a prompt. Raises `BadInput`, with grammar and nearest prompt, if it is outside it."""
-    words = " ".join(prompt.lower().split())
-    match = _PROMPT.fullmatch(words)
-    scene = _scene_of(match) if match else None
-    problem = clash(scene) if scene else "is outside the grammar"
+    scene, problem = _read(prompt)
     if scene and not problem:
         return scene
     raise BadInput(
@@ -40,6 +39,19 @@ def parse(prompt: str) -> Scene:
         f"the nearest one is {nearest(prompt).text!r}",
         help=GRAMMAR,
     )
+
+
+def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
+    """Return the scene to show for any text, and if it is not the text's own, a sentence that says so.
+
+    `strict`: refuse such a text instead, as `parse` does. Raises `BadInput` for what is no text.
+    """
+    check_prompt(prompt)
+    _, problem = _read(prompt)
+    if strict or not problem:
+        return parse(prompt), ""
+    found = nearest(prompt)
+    return found, f"The prompt {problem}; shown is the nearest one of the pocket world: {found.text}."
 
 
 def nearest(prompt: str) -> Scene:
@@ -56,6 +68,13 @@ def nearest(prompt: str) -> Scene:
     if relation != "beside":
         other = replace(other, pace="", direction="")
     return _recoloured(Scene(mover, ground, relation, other))
+
+
+def _read(prompt: str) -> tuple[Scene | None, str | None]:
+    """Return the scene of a prompt, and what is wrong with it."""
+    match = _PROMPT.fullmatch(" ".join(prompt.lower().split()))
+    scene = _scene_of(match) if match else None
+    return scene, clash(scene) if scene else OUTSIDE
 
 
 def _recoloured(scene: Scene) -> Scene:

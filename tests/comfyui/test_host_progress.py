@@ -66,6 +66,17 @@ def test_a_run_stops_before_a_pass_of_any_kind(kind: str, monkeypatch: pytest.Mo
     progress.before_pass(kind)
 
 
+def test_the_preview_has_the_size_of_the_video(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a largest side, to which ComfyUI would also blow up a small video."""
+    previews: list[Any] = []
+    monkeypatch.setattr(
+        comfy.utils, "PROGRESS_BAR_HOOK", lambda value, total, preview, **more: previews.append(preview)
+    )
+    NodeProgress("3", blocks=1, steps=4).block(RECORDS[0], torch.zeros(1, 9, 3, 48, 832))
+    [(kind, picture, largest_side)] = [preview for preview in previews if preview]
+    assert (kind, picture.size, largest_side) == ("JPEG", (832, 48), None)
+
+
 def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_whole_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -26,6 +26,7 @@ NODES = (
     "SDVGDrafterLoader",
     "SDVGTargetLoader",
     "SDVGQualityRouter",
+    "SDVGPrompt",
     "SDVGPromptSchedule",
     "SDVGSpeculativeSampler",
     "SDVGRouteReport",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from running_server import Refused, Server
 from sdvg_pack.sdvg_core import __version__
-from server_prompts import EXTRA, POCKET, SAMPLER, node, pocket
+from server_prompts import EXTRA, GONE, POCKET, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -56,11 +56,6 @@ REFUSED_BY_US = [
         "a script of other letters",
         {"router__policy": "scripted", "router__policy__script": "rax"},
         "a script uses only the letters a, r, d, t, but this one is 'rax'",
-    ),
-    (
-        "no text to score by",
-        {"sampler__prompt": " "},
-        "the scorer reads the prompt as text, but it is empty",
     ),
     (
         "another family's VAE",
@@ -123,6 +118,34 @@ def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(
     assert_refused(server, pocket(**changes), says)
 
 
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [
+        ("alone/ImageReward.pt", "ImageReward needs its vocabulary, but none of bert-base-uncased/vocab.txt, "),
+        ("gone.pt", "this policy needs the reward model 'gone.pt', but there is no such file; "),
+        ("none", "this policy needs a reward model, but none is chosen; "),
+    ],
+)
+def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_loads(
+    file: str, says: str, server: Server
+) -> None:
+    alone = server.folder / "models" / "image_reward" / "alone"
+    alone.mkdir(exist_ok=True)
+    (alone / "ImageReward.pt").touch()
+    prompt = pocket(router__reward_file=file, router__scorer=GONE)
+    with pytest.raises(Refused) as refused:
+        server.queue(prompt)
+    [[error]] = refused.value.errors.values()
+    assert error.startswith(f"Exception when validating inner node: {says}")
+    assert "image_reward" in error
+    assert "google-bert/bert-base-uncased" in error
+
+
+def test_a_policy_that_scores_nothing_needs_no_reward_file_to_be_there(server: Server) -> None:
+    changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-draft"}
+    assert server.run(pocket(blocks=1, **changes)).status == "success"
+
+
 def test_conditioning_of_another_width_is_refused(server: Server) -> None:
     prompt = pocket(sampler__drafter=["a", 0], sampler__target=["b", 0])
     prompt |= {"a": loader("SDVGDrafterLoader", "wide_a.safetensors")}
@@ -167,7 +190,7 @@ def assert_refused(
     error = done.message("execution_error")
     assert done.status == "error"
     assert error is not None
-    assert error["exception_type"].endswith("BadInput")
+    assert error["exception_type"] == "BadInput"
     assert error["exception_message"].startswith(says)
     sentence = error["exception_message"].strip()
     assert "\n" not in sentence

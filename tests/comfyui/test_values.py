@@ -68,7 +68,7 @@ BAD = [
     (SpeculativeSampler, {"start_image": [1]}, "start_image must be an IMAGE, but is a list;"),
     (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau must be a number from -3.0 to"),
     (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"inputs of anchor-only, but got '\\x1b';"),
-    (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype must be one of default, "),
+    (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype must be one of auto, default, "),
     (PromptSchedule, {"schedule": "abc"}, "schedule must be an SDVG_PROMPTS, but is 'abc';"),
 ]
 
@@ -90,5 +90,5 @@ def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text: s
 def test_a_text_that_nobody_reads_may_be_empty() -> None:
     prompts = (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], ""),)
     assert read_conditions(prompts, 8, scored=False)(0).gate_text == ""
-    with pytest.raises(BadInput, match="reads the prompt as text, but it is empty"):
+    with pytest.raises(BadInput, match="from block 1 on there is none; encode the prompt with SDVG Prompt"):
         read_conditions(prompts, 8, scored=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sdvg_core.errors import BadInput
-from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse
+from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse, understand
 from sdvg_core.pocket.world import (
     KINDS_OF_OPEN,
     SIZE,
@@ -182,6 +182,23 @@ def test_what_can_not_be_seen_is_refused_with_a_reason():
         parse("a big white ball runs right from the left over snow")
     with pytest.raises(BadInput, match="two red things"):
         parse("a big red ball runs right from the left behind a big red box at the top over snow")
+
+
+def test_any_text_is_understood_as_the_nearest_prompt_and_a_sentence_says_so():
+    asked = "a big red ball runs right from the left over snow"
+    assert understand(asked) == (parse(asked), "")
+    scene, told = understand("two whales sing over the sea")
+    assert scene == nearest("two whales sing over the sea")
+    assert told == f"The prompt is outside the grammar; shown is the nearest one of the pocket world: {scene.text}."
+    assert "can hardly be seen; shown is" in understand("a big white ball runs right from the left over snow")[1]
+
+
+@pytest.mark.parametrize(
+    "text, says", [("a whale sings", "outside the grammar"), (" ", "is empty"), ("\0", "U\\+0000")]
+)
+def test_strictly_or_without_any_text_nothing_is_understood(text: str, says: str):
+    with pytest.raises(BadInput, match=says):
+        understand(text, strict=True)
 
 
 def test_a_nearest_prompt_is_always_a_prompt():

@@ -1,0 +1,140 @@
+"""One prompt wire: a conditioning of ours carries its text, which then counts before a typed one."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from comfy.sd import CLIP
+from running_server import Server
+from sdvg_pack.nodes.host import progress
+from sdvg_pack.nodes.host.conditioning import settle_texts, text_of, with_text
+from sdvg_pack.nodes.pocket import NEAREST_NOTE
+from sdvg_pack.nodes.prompts import Prompt, PromptSchedule
+from sdvg_pack.nodes.sockets import PromptEntry
+from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.pocket.grammar import nearest
+from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
+from server_prompts import POCKET, REPORT, SAMPLER, pocket
+
+pytestmark = pytest.mark.comfyui
+
+SHOWN, STALE = "a calm sea", "a storm"
+
+
+class Reader(CLIP):
+    """A text encoder that answers with the text's length, and remembers nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def tokenize(self, text: str, **options: Any) -> str:
+        return text
+
+    def encode_from_tokens_scheduled(self, tokens: str, **options: Any) -> list[list[Any]]:
+        return [[torch.full((1, 4, 8), float(len(tokens))), {"pooled_output": None}]]
+
+
+def encoded(text: str) -> list[list[Any]]:
+    return [[torch.zeros(1, 4, 8), {}]] if not text else with_text([[torch.zeros(1, 4, 8), {}]], text)
+
+
+def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encoder_made() -> None:
+    [conditioning] = Prompt.execute(clip=Reader(), text=SHOWN).args
+    assert text_of(conditioning) == SHOWN
+    [[embedding, extras]] = conditioning
+    assert embedding.unique().tolist() == [len(SHOWN)]
+    assert extras == {"pooled_output": None, "sdvg_text": SHOWN}
+
+
+@pytest.mark.parametrize("text, says", [("a\x00b", "control character"), ("a " * 15_000, "at most 20000")])
+def test_sdvg_prompt_refuses_what_is_no_text(text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        Prompt.execute(clip=Reader(), text=text)
+
+
+def test_a_checkpoint_without_a_text_encoder_is_refused_by_name() -> None:
+    with pytest.raises(BadInput, match="clip must be a CLIP, but is nothing"):
+        Prompt.execute(clip=None, text=SHOWN)
+
+
+@pytest.mark.parametrize("odd", [[], [*encoded(SHOWN), *encoded(STALE)], [[None, {"sdvg_text": 3}]]])
+def test_a_conditioning_that_is_not_of_one_text_carries_none(odd: list[Any]) -> None:
+    assert text_of(odd) == ""
+
+
+@pytest.mark.parametrize(
+    "carried, typed, counts, notes",
+    [
+        (SHOWN, "", SHOWN, 0),
+        ("", SHOWN, SHOWN, 0),
+        (SHOWN, f" {SHOWN}\n", SHOWN, 0),
+        (SHOWN, STALE, SHOWN, 1),
+        ("", "", "", 0),
+    ],
+)
+def test_the_text_of_the_conditioning_counts_and_another_one_beside_it_is_noted(
+    carried: str, typed: str, counts: str, notes: int
+) -> None:
+    [entry], told = settle_texts([PromptEntry(3, encoded(carried), typed)])
+    assert entry.text == counts
+    assert len(told) == notes
+    assert all("From block 4 on" in note and STALE not in note for note in told)
+
+
+def test_a_schedule_needs_no_text_where_the_conditioning_carries_it() -> None:
+    [schedule] = PromptSchedule.execute(from_block=2, conditioning=encoded(SHOWN), text="").args
+    [entry], _ = settle_texts(schedule)
+    assert (entry.index, entry.text) == (1, SHOWN)
+
+
+def test_a_stale_text_on_the_sampler_changes_no_score_and_is_noted(server: Server) -> None:
+    """A second copy of the prompt used to be scored against, in silence."""
+    records = []
+    for text in ("", STALE):
+        done = server.run(pocket(blocks=2, sampler__prompt=text))
+        assert done.status == "success", done.message("execution_error")
+        records.append(json.loads(done.outputs[REPORT]["sdvg_report"][0]))
+    one, other = records
+    scores, others = ([block["frame_scores"] for block in record["blocks"]] for record in records)
+    assert scores == others
+    assert scores[1]
+    assert not any("carries its own text" in note for note in one["notes"])
+    assert any("carries its own text" in note for note in other["notes"])
+
+
+def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_says_so(server: Server) -> None:
+    prompt = pocket(blocks=2)
+    prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea"
+    prompt[REPORT]["inputs"]["prompt_in_report"] = True
+    done = server.run(prompt)
+    assert done.status == "success", done.message("execution_error")
+    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    assert NEAREST_NOTE in record["notes"]
+    assert nearest("two whales sing over the sea").text in json.dumps(record)
+    assert "shown is the nearest one of the pocket world" in (server.folder / "log").read_text(encoding="utf-8")
+
+
+def test_a_strict_pocket_world_refuses_with_its_grammar(server: Server) -> None:
+    prompt = pocket()
+    prompt[POCKET]["inputs"] |= {"prompt": "two whales sing over the sea", "strict": True}
+    refused = server.run(prompt).message("execution_error")
+    assert refused
+    assert "outside the grammar" in refused["exception_message"]
+    assert "DIRECTION =" in refused["exception_message"]
+
+
+def test_a_nodes_sentence_goes_when_there_is_nothing_to_tell_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(progress, "say_on", lambda node, text: said.append(text))
+    for sentence in ("", "far", "far", "", ""):
+        progress.tell("7", sentence)
+    assert said == ["far", "far", ""]
+
+
+def test_a_prompt_saved_before_sdvg_prompt_still_has_its_text(server: Server) -> None:
+    assert pocket()[SAMPLER]["inputs"]["prompt"] == ["1", 5]
+    done = server.run(pocket(blocks=2, sampler__prompt=DEFAULT_PROMPT))
+    assert done.status == "success", done.message("execution_error")
