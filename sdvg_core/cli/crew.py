@@ -22,16 +22,6 @@ from ..report.summary import count
 from ..text.prompts import PromptSchedule
 
 
-def add_crew_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
-    many.add_argument(
-        "--workers", type=int, metavar="N", help="processes that each hold the models (default: one per device)"
-    )
-    many.add_argument("--devices", metavar="NAMES", help="for the workers in turn, such as cuda:0,cuda:1")
-    many.add_argument("--ray", metavar="ADDRESS", help="workers on a Ray cluster: its address, or local")
-
-
 def crew_of(options: argparse.Namespace) -> Crew | None:
     """Return who makes the videos, or None if this process does.
 

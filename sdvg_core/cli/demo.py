@@ -1,8 +1,4 @@
-"""Make a short video with the embedded models, on any machine.
-
-They are a complete miniature of the real system, with the same classes, file formats and loaders, trained on a
-small world of moving shapes (sdvg_core/pocket).
-"""
+"""Carry out `demo`: a short video with the embedded models."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import argparse
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from ..files.outputs import check_writable
 from ..pipeline.batch import Batch
@@ -18,37 +13,15 @@ from ..pipeline.request import VideoRequest
 from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
 from ..pocket.grammar import parse
-from ..pocket.trained_set import DEFAULT_PROMPT, POCKET, judge_file, pocket_options, trained_set
+from ..pocket.trained_set import judge_file, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.summary import summarise
 from ..text.prompts import one_prompt
 from .generate import exit_code
 from .options import (
-    add_kernel_options,
-    add_router_options,
-    add_video_options,
     execution,
-    file_path,
     router_config,
 )
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="a prompt of the small world (%(default)r)")
-    parser.add_argument(
-        "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument(
-        "--judge-vae",
-        type=file_path,
-        metavar="FILE",
-        help=f"a fast decoder that decodes drafts for their scores; {POCKET} for the embedded one (default: none)",
-    )
-    add_video_options(parser, size=False)
-    add_router_options(parser)
-    add_kernel_options(parser.add_argument_group("devices"))
 
 
 def run(options: argparse.Namespace) -> int:
