@@ -22,6 +22,7 @@ from ..bench.scales import SCALES, Scale
 from ..bench.table import check_text, result_text
 from ..bench.variants import OURS, Case, Variant, cases, parse_variant, set_up
 from ..causal_wan.backends import choose_attention
+from ..choices import AUTO
 from ..devices.compiling import check_compile
 from ..devices.device import check_device, device_clock
 from ..devices.dtypes import DTYPES
@@ -45,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     request = _request(options, scale.request)
     routes = _routes(options, scale, request.blocks)
     variants = _variants(options.executions, request)
-    device = _device(options.device or scale.device, scale)
+    device = _device(scale.device if options.device == AUTO else options.device, scale)
     beside = _device(options.side_device, scale) if options.side_device else device
     for model in (request.drafter, request.target):
         choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)

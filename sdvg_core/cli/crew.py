@@ -22,8 +22,8 @@ from ..report.summary import count
 from ..text.prompts import PromptSchedule
 
 
-def crew_of(options: argparse.Namespace) -> Crew | None:
-    """Return who makes the videos, or None if this process does.
+def crew_of(options: argparse.Namespace, device: str) -> Crew | None:
+    """Return who makes the videos, or None if this process does. `device`: of workers that get none of their own.
 
     Raises `BadInput` for workers that make no sense.
     """
@@ -37,7 +37,7 @@ def crew_of(options: argparse.Namespace) -> Crew | None:
         if options.devices:
             raise BadInput("--devices are this machine's and --ray is a cluster, but got both; give one of them")
         return Crew(ray=options.ray, most=options.workers)
-    devices = [name.strip() for name in (options.devices or options.device).split(",")]
+    devices = [name.strip() for name in (options.devices or device).split(",")]
     for name in devices:
         check_device(name)
     return Crew(devices=tuple(islice(cycle(devices), options.workers or len(devices))))

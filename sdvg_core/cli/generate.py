@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from ..devices.picking import device_line, settled_threads
 from ..files.outputs import check_writable
 from ..pipeline.batch import Batch
 from ..pipeline.stopping import Stopping
@@ -26,8 +27,13 @@ FAILURES, INTERRUPTED = 1, 130
 
 def run(options: argparse.Namespace) -> int:
     """Make the videos that were asked for."""
+    with settled_threads():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     request, load = video_request(options), load_options(options)
-    prompts, crew = read_prompts(options), crew_of(options)
+    prompts, crew = read_prompts(options), crew_of(options, load.device)
     check_writable(options.output)
     stopping = Stopping()
     batch = Batch(
@@ -38,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
         reuse=options.reuse,
         prompt_in_report=options.prompt_in_report,
     )
+    print(device_line(load.device, load.dtype), file=sys.stderr if options.json else sys.stdout, flush=True)
     if crew:
         rows = make_and_show(batch, prompts, options, crew, stopping)
         told = [row for row in rows if row.state in (FINISHED, FAILED)]

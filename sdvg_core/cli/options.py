@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..devices.execution import AUTO, Execution
+from ..devices.picking import pick_device
 from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
 from ..engine.router import RouterConfig
@@ -57,13 +58,13 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     return RouterConfig(**{**given, "policy": "first"})
 
 
-def load_options(options: argparse.Namespace) -> LoadOptions:
-    """Return how to load and run the models."""
+def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:
+    """Return how to load and run the models. `embedded`: they are the embedded set."""
     return LoadOptions(
         drafter=_model_options(options, "drafter"),
         target=_model_options(options, "target"),
         schedule=options.schedule,
-        device=options.device,
+        device=pick_device(options.device, embedded=embedded),
         side_device=options.side_device,
         dtype=options.dtype,
         vae_dtype=options.vae_dtype,

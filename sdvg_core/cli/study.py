@@ -14,6 +14,7 @@ from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES
 from ..devices.device import check_device
+from ..devices.picking import device_line
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
@@ -77,6 +78,7 @@ def _go_on(options: argparse.Namespace, job: WorkerOptions, plan: Plan) -> int:
     claim_folder(options.output, common_settings(job), {c.name: c.as_dict() for c in plan.configurations})
     notebook = Notebook(options.output)
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    say(device_line(job.load.device, job.load.dtype, threads=1))
     wanted = len(plan.pairs) * len(plan.configurations)
     say(
         f"{len(plan.prompts)} prompts, {len(plan.seeds)} seeds, {len(plan.configurations)} configurations: "
@@ -121,7 +123,7 @@ def _check(options: argparse.Namespace) -> None:
 def _job(options: argparse.Namespace) -> WorkerOptions:
     """Return the models and what to make with them. Raises `BadInput` if they cannot be loaded or do not fit."""
     given = options.models or any(getattr(options, known.role) for known in KNOWN_FILES)
-    load = load_options(options)
+    load = load_options(options, embedded=not given)
     if given:
         options.models = options.models or Path("models")
         files, width, height = model_files(options), options.width or 832, options.height or 480

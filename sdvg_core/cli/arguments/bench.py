@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
     parser.add_argument("--blocks", type=int, default=9, help="blocks of a video (default 9)")
     parser.add_argument("--size", metavar="WxH", help="in pixels (default 832x480, or the small scale's own)")
-    parser.add_argument("--device", help="cuda, cuda:1 ... (default cuda; cpu at small scales)")
+    parser.add_argument("--device", default=AUTO, help="cuda, cuda:1 ... (default: cuda; cpu at small scales)")
     parser.add_argument("--side-device", help="for VAE and scorer, in every execution (default: --device)")
     names = DTYPE_NAMES
     parser.add_argument(

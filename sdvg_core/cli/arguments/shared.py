@@ -212,7 +212,9 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options for devices and dtypes."""
     group = parser.add_argument_group("devices")
     group.add_argument(
-        "--device", default="cpu", help="for drafter and target: cpu, cuda, cuda:1 ... (default cpu)"
+        "--device",
+        default=AUTO,
+        help="for drafter and target: cpu, cuda, cuda:1 ...; auto (default): a GPU if there is one",
     )
     group.add_argument("--side-device", help="for text encoder, VAE and scorer (default: --device)")
     names = DTYPE_NAMES
