@@ -1,4 +1,4 @@
-"""Make a short video with the embedded models, on any machine.
+"""Make a short video with the embedded models, on any machine, and the same by the target alone to compare.
 
 They are a complete miniature of the real system, with the same classes, file formats and loaders, trained on a
 small world of moving shapes (sdvg_core/pocket).
@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from ...choices import (
+    AUTO,
     DEFAULT_PROMPT,
     POCKET,
 )
@@ -36,4 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_video_options(parser, size=False)
     add_router_options(parser)
-    add_kernel_options(parser.add_argument_group("devices"))
+    devices = parser.add_argument_group("devices")
+    devices.add_argument("--device", default=AUTO, help="cpu, cuda ...; auto (default) is the CPU, which is enough")
+    add_kernel_options(devices)
