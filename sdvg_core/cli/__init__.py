@@ -12,9 +12,9 @@ import torch
 
 from .. import __version__
 from ..errors import BadInput, first_line, printable
-from . import bench, demo, doctor, generate, inspect, plan, report, study
+from . import bench, demo, doctor, generate, inspect, plan, queue, report, study
 
-COMMANDS = (demo, generate, report, study, bench, plan, inspect, doctor)
+COMMANDS = (demo, generate, queue, report, study, bench, plan, inspect, doctor)
 OUT_OF_MEMORY, INTERRUPTED = 1, 130
 # What torch says when the host has none left; on a GPU it has an error of its own for that.
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
