@@ -57,7 +57,7 @@ class Toy:
         self.history: dict[str, Any] = {}
         self.made: Counter[tuple[str, int]] = Counter()
         self.most_at_once = self.requests = self.deaf = 0
-        self.steps, self._left = 1, 1
+        self.steps, self.looks_left = 1, 1
         self.refuses: Callable[[str], Any] = lambda text: None
         self.fails: Callable[[str], str | None] = lambda text: None
         self.strange: dict[str, Callable[[], Answer | None]] = {}
@@ -126,8 +126,8 @@ class Toy:
 
     def _step(self) -> None:
         if self.running:
-            self._left -= 1
-            if self._left:
+            self.looks_left -= 1
+            if self.looks_left:
                 return
             prompt_id, text, seed = self.running.pop()
             message = self.fails(text)
@@ -138,7 +138,7 @@ class Toy:
                 told = {"node_id": "3", "node_type": "SDVGSpeculativeSampler", "exception_message": message}
                 self.history[prompt_id] = entry(error=["execution_error", told])
         if self.waiting and not self.running:
-            self.running, self._left = [self.waiting.pop(0)], self.steps
+            self.running, self.looks_left = [self.waiting.pop(0)], self.steps
 
 
 def entry(text: str = "", seed: int = 0, error: list[Any] | None = None) -> dict[str, Any]:
