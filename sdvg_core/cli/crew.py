@@ -53,6 +53,12 @@ def make_and_show(
             return Shown(stack.enter_context(closing(CrowdBar(len(videos), batch.request.blocks))))
 
         rows = make_many(batch, prompts, options.output, crew, show, resume=options.resume, stopping=stopping)
+    print_rows(rows, options)
+    return rows
+
+
+def print_rows(rows: Sequence[Row], options: argparse.Namespace) -> None:
+    """Print what became of many videos."""
     for row in rows:
         if row.state == FAILED:
             sys.stderr.write(f"sdvg: video {row.folder} was not made: {row.error}\n")
@@ -61,7 +67,6 @@ def make_and_show(
     if not options.json:
         finished = sum(row.state == FINISHED for row in rows)
         print(f"{finished} of {count(len(rows), 'video')} finished; the table is {options.output / CSV}")
-    return rows
 
 
 class Shown:

@@ -20,7 +20,7 @@ FLOORS = (
     ("plan", "report"),
     ("pipeline",),
     ("pocket",),
-    ("study", "bench"),
+    ("study", "bench", "servers"),
     ("page",),
     ("cli",),
 )
