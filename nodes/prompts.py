@@ -37,7 +37,12 @@ class PromptSchedule(io.ComfyNode):
                 ),
                 Prompts.Input("schedule", optional=True, tooltip="The prompts before this one."),
             ],
-            outputs=[Prompts.Output(display_name="schedule")],
+            outputs=[
+                Prompts.Output(
+                    display_name="schedule",
+                    tooltip="All prompts so far, for the sampler or the next of these nodes.",
+                )
+            ],
         )
 
     @classmethod
