@@ -158,7 +158,7 @@ def pip_install(python: Path, *what: str) -> None:
         assert pip.stdout is not None
         for line in pip.stdout:
             if line.startswith(SHOWN):
-                tell(f"  {line.rstrip()}"[:120])
+                tell("  " + line.rstrip().partition(" (from ")[0][:118])
     if pip.returncode:
         sys.exit(
             f"pip could not install {what[-1]}; its message is above. Mend that and run the same command again"

@@ -30,16 +30,7 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
-    parser.add_argument("--version", action="version", version=f"sdvg {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        summary = (command.__doc__ or "").strip().splitlines()[0]
-        own = commands.add_parser(name, help=summary, description=command.__doc__)
-        command.add_arguments(own)
-        own.set_defaults(command=name)
-    options = parser.parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
         # What does the work takes seconds to import, so --help must not.
         return int(import_module(f".{options.command}", __name__).run(options))
@@ -61,6 +52,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (type(error).__name__ == OF_TORCH or NO_MEMORY.search(str(error))):
             raise
         return _out_of_memory(error)
+
+
+def make_parser() -> Parser:
+    """Return the parser of all commands; what it returns names the `command`."""
+    parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
+    parser.add_argument("--version", action="version", version=f"sdvg {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        summary = (command.__doc__ or "").strip().splitlines()[0]
+        own = commands.add_parser(name, help=summary, description=command.__doc__)
+        command.add_arguments(own)
+        own.set_defaults(command=name)
+    return parser
 
 
 def _out_of_memory(error: BaseException) -> int:
