@@ -15,7 +15,8 @@ class Refused(Exception):
     """A server did not take a prompt, or did not make its video. The message says why, safe to print."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(printable(reason))
+        # On one line, for it is told among our own: a server must not be able to write a line of its own.
+        super().__init__(printable(" ".join(reason.split())))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +63,9 @@ def _message(error: Any) -> str:
 
 
 def _text(value: Any, key: str, longest: int = 60) -> str:
+    """Return the first line of a text; more of it may follow, such as a help."""
     found = value.get(key) if isinstance(value, dict) else None
-    return found.strip()[:longest] if isinstance(found, str) else ""
+    return (found.strip().splitlines() or [""])[0][:longest] if isinstance(found, str) else ""
 
 
 def check_success(entry: dict[str, Any]) -> None:

@@ -24,14 +24,14 @@ WAYS = ("right from the left", "left from the right", "down from the top", "up f
 PROMPTS = [
     f"a {size} {colour} {shape} drifts {way} over {ground}"
     for size, colour, shape, way, ground in product(
-        ("big", "small"), ("red", "blue"), SHAPES, WAYS, ("sand", "sea")
+        ("big", "small"), ("red", "blue"), SHAPES, WAYS, ("sand", "grass")
     )
 ]
 
 
 @pytest.fixture(scope="module")
 def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restartable]:
-    with restartable_server(tmp_path_factory.mktemp("mortal")) as running:
+    with restartable_server(tmp_path_factory.mktemp("mortal"), seconds=600) as running:
         yield running
 
 

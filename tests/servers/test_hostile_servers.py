@@ -157,6 +157,8 @@ def test_a_history_that_says_something_else_is_one_sentence(change, why):
     [
         ({}, "it did not say why"),
         ({"error": "no \x1b[31mway"}, r"no \\x1b\[31mway"),
+        ({"error": "no\nsdvg: video 0001 finished\u2028"}, "no sdvg: video 0001 finished$"),
+        ({"error": {"message": "no way\nand a page of help", "details": ""}}, "no way$"),
         ({"error": {"message": "m" * 5000, "details": []}}, "mmm"),
         ({"node_errors": {"4" * 5000: None}}, "did not say why"),
         ({"node_errors": {"4": {"errors": [], "class_type": 5}}}, "did not say why"),

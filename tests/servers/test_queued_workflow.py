@@ -140,7 +140,7 @@ def test_titles_do_not_count_for_a_request_and_inputs_do(tmp_path):
         (["--server", "http://localhost:8188"], "is there twice"),
         (["--server", "localhost"], "has an address such as"),
         (["--seeds", "-1"], "a seed is a whole number"),
-        (["--prompt-node", "nope"], "has no 'nope'; it has 1, 2, 3"),
+        (["--prompt-node", "nope"], "has no 'nope'; it has 1, 3, 5, 6"),
     ],
 )
 def test_a_command_that_makes_no_sense_is_refused_before_anyone_is_asked(tmp_path, capsys, more, why):

@@ -24,17 +24,24 @@ from sdvg_core.files.video import write_mp4
 from sdvg_core.report.privacy import hide_prompt
 
 BLOCKS = 3
-POCKET = Path(__file__).resolve().parents[2] / "workflows" / "api" / "sdvg_pocket_demo.json"
 Answer = tuple[int, bytes, dict[str, str]]
 Job = tuple[str, str, int]
 """A prompt's id, its text, its seed."""
 
 
 def pocket() -> dict[str, Any]:
-    """The pocket workflow, with few blocks."""
-    nodes: dict[str, Any] = json.loads(POCKET.read_text(encoding="utf-8"))
-    nodes["3"]["inputs"]["blocks"] = BLOCKS
-    return nodes
+    """A workflow with the nodes of our pocket workflow, and of their inputs those that matter here."""
+
+    def node(kind: str, **inputs: Any) -> dict[str, Any]:
+        return {"class_type": kind, "inputs": inputs}
+
+    sampler = {"prompt": ["1", 5], "positive": ["1", 2], "drafter": ["1", 0], "seed": 42, "blocks": BLOCKS}
+    return {
+        "1": node("SDVGPocketModels", prompt="a big blue ball drifts right from the left over sand"),
+        "3": node("SDVGSpeculativeSampler", **sampler),
+        "5": node("SaveVideo", filename_prefix="sdvg/pocket", video=["4", 0]),
+        "6": node("SDVGRouteReport", report=["3", 2]),
+    }
 
 
 def as_json(value: Any, status: int = 200) -> Answer:
