@@ -51,8 +51,8 @@ def as_json(value: Any, status: int = 200) -> Answer:
 class Toy:
     """Makes videos that say which prompt and seed they show; see `shown_in`.
 
-    `made`: how often it has made which. `queued`: prompts that it took. `steps`: how often it is looked at until a
-    prompt is done. `deaf`: requests that it drops unanswered; after the last one it has forgotten queue and history.
+    `made`: how often it has made which. `queued`: prompts that it took. `steps`: how often it is looked at until
+    a prompt is done. `deaf`: requests that it drops unanswered; after the last it has forgotten queue and history.
     `refuses`: a prompt's text -> its answer 400. `fails`: a prompt's text -> the message of its run's error.
     `strange`: path -> another answer. `on_look`: called at every look.
     """
