@@ -572,9 +572,16 @@ MISTAKES = [
     Mistake(
         "a server that was away goes on with what another one got",
         "servers/lane.py",
-        "for prompt_id in (running | waiting) & self._given_up:",
+        "for prompt_id in (running | waiting) & self._unwanted:",
         "for prompt_id in frozenset():",
         QUEUE + "test_what_a_server_that_was_away_still_has_is_taken_off_it_if_another_got_it",
+    ),
+    Mistake(
+        "what a lone server still has is queued once more",
+        "servers/lane.py",
+        "            taken = self._pool.claim(order)\n            if taken:",
+        "            taken = None\n            if taken:",
+        QUEUE + "test_a_server_alone_goes_on_with_what_it_has_when_the_way_to_it_is_back",
     ),
     Mistake(
         "an interrupt leaves prompts in the queues",
