@@ -1,6 +1,7 @@
 """The commands of the README, for a machine with Python 3.10 to 3.13 and nothing else.
 
     python3 dev.py demo          make a video with the embedded models
+    python3 dev.py run COMMAND   any other command of `python -m sdvg_core`, such as: run plan --vram 24
     python3 dev.py test          lint, types and the default tests: what to run while working
     python3 dev.py comfyui       the tests of the nodes in a real ComfyUI, if there is a checkout
     python3 dev.py originals     the engine against the original projects, if there are checkouts (docs/parity.md)
@@ -9,8 +10,9 @@
 The exhaustive tests take too long for either and are run by their mark (tests/README.md).
 
 Each makes its own environment beside this file (.venv-demo, .venv-test, .venv-comfyui) from the versions in
-constraints.txt, and uses it again next time. ComfyUI is looked for at COMFYUI_PATH, ~/comfy/ComfyUI and two folders
-up. Further options of `demo` go to `python -m sdvg_core demo`, those of the others to pytest.
+constraints.txt, and uses it again next time; `demo` and `run` share one. ComfyUI is looked for at COMFYUI_PATH,
+~/comfy/ComfyUI and two folders up. Further options of `demo` go to `python -m sdvg_core demo`, all of `run` to
+`python -m sdvg_core`, those of the others to pytest.
 """
 
 from __future__ import annotations
@@ -28,12 +30,18 @@ ROOT = Path(__file__).resolve().parent
 OLDEST, NEWEST = (3, 10), (3, 13)
 EXTRAS = {"demo": "standalone", "test": "dev"}
 COMFYUI_TESTS = "tests/comfyui"
+SHOWN = ("Collecting ", "Downloading ", "Installing collected", "Successfully")
+"""Beginnings of pip's lines that say how far it is."""
+CPU_BUILD = """
+  This machine shows no NVIDIA GPU, but on Linux pip takes the CUDA build of torch unless told otherwise, several GB
+  more than the CPU build. For that one, stop this (Ctrl-C), download the CPU wheel of torch for this Python from
+  where PyTorch publishes it, and say which folder it is in: export PIP_FIND_LINKS=folder/of/the/wheel"""
 LONGEST = ("test_strip.py", "test_interface.py", "test_host_reuse.py")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the commands."""
-    commands = {"demo": demo, "test": test, "comfyui": comfyui, "originals": originals}
+    commands = {"demo": demo, "run": anything, "test": test, "comfyui": comfyui, "originals": originals}
     if not arguments or arguments[0] not in commands:
         print(__doc__)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
@@ -45,7 +53,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def demo(options: Sequence[str]) -> int:
     """Make the demo video."""
-    return run(environment("demo", install_extra), "-m", "sdvg_core", "demo", *options)
+    return anything(["demo", *options])
+
+
+def anything(options: Sequence[str]) -> int:
+    """Run any command of `python -m sdvg_core`, in the environment of `demo`; without one, say what there is."""
+    return run(environment("demo", install_extra), "-m", "sdvg_core", *(options or ["--help"]))
 
 
 def test(options: Sequence[str]) -> int:
@@ -114,7 +127,7 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
     wanted = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     stamp = folder / "made-from"
     if not (stamp.is_file() and stamp.read_text(encoding="ascii") == wanted):
-        print(f"Making an environment in {folder.name} (about 2 GB, a minute or a few) ...", flush=True)
+        tell(f"Making an environment in {folder.name}, once: about 2 GB with a CPU build of torch, some minutes.")
         shutil.rmtree(folder, ignore_errors=True)
         install(folder, python)
         stamp.write_text(wanted, encoding="ascii")
@@ -123,23 +136,61 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
 
 def install_extra(folder: Path, python: Path) -> None:
     """Install this project with what a command needs."""
-    venv.create(folder, with_pip=True)
-    # Python compiles what is imported; compiling all of what is installed would take longer than installing it.
-    install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
-    limits = ["--constraint", str(ROOT / "constraints.txt")]
+    try:
+        venv.create(folder, with_pip=True)
+    except subprocess.CalledProcessError:
+        sys.exit("this Python cannot make environments with pip; on Debian and Ubuntu, install python3-venv")
     # torch comes first and alone, so that nothing else can choose another build of it.
-    subprocess.run([*install, *limits, "torch"], check=True)
+    tell("1 of 2: torch, most of the download." + (CPU_BUILD if gets_needless_cuda() else ""))
+    pip_install(python, "torch")
     extra = EXTRAS[folder.name.removeprefix(".venv-")]
-    subprocess.run([*install, *limits, "--editable", f"{ROOT}[{extra}]"], check=True)
+    tell(f"2 of 2: this project and what else it needs ({extra}).")
+    pip_install(python, "--editable", f"{ROOT}[{extra}]")
+
+
+def pip_install(python: Path, *what: str) -> None:
+    """Install, and show what pip says of it. Ends this program if it fails."""
+    # Python compiles what is imported; compiling all of what is installed would take longer than installing it.
+    install = [str(python), "-u", "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
+    with subprocess.Popen(
+        [*install, "--constraint", str(ROOT / "constraints.txt"), *what], stdout=subprocess.PIPE, text=True
+    ) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            if line.startswith(SHOWN):
+                tell("  " + line.rstrip().partition(" (from ")[0][:118])
+    if pip.returncode:
+        sys.exit(
+            f"pip could not install {what[-1]}; its message is above. Mend that and run the same command again"
+        )
+
+
+def tell(text: str) -> None:
+    """Say how far it is, apart from what a command prints."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def gets_needless_cuda() -> bool:
+    """Whether pip would take the CUDA build of torch on a machine that shows no NVIDIA driver."""
+    told = any(os.environ.get(name) for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"))
+    return sys.platform == "linux" and not told and not shutil.which("nvidia-smi")
 
 
 def run(python: str, *arguments: str) -> int:
-    """Run the environment's Python; `demo` writes into the folder it was called from."""
+    """Run the environment's Python; a command of ours writes into the folder it was called from."""
     if arguments[1:2] != ("sdvg_core",):
         os.chdir(ROOT)
         print("$ python", *arguments, flush=True)
-    return subprocess.run([python, *arguments], check=False).returncode
+    with subprocess.Popen([python, *arguments]) as child:
+        while True:
+            try:
+                return child.wait()
+            except KeyboardInterrupt:
+                continue  # the child hears Ctrl-C too, and first ends the block in the making
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -58,7 +58,7 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
                 "preset states, otherwise ema first.",
             ),
         ],
-        outputs=[io.Model.Output(display_name=role)],
+        outputs=[io.Model.Output(display_name=role, tooltip=f"The {role}, for the sampler's input of that name.")],
     )
 
 

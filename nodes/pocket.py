@@ -53,13 +53,17 @@ class PocketModels(io.ComfyNode):
                 ),
             ],
             outputs=[
-                io.Model.Output(display_name="drafter"),
-                io.Model.Output(display_name="target"),
-                io.Conditioning.Output(display_name="conditioning"),
-                io.Vae.Output(display_name="vae"),
-                RewardModel.Output(display_name="scorer"),
-                io.String.Output(display_name="prompt"),
-                io.Vae.Output(display_name="judge_vae"),
+                io.Model.Output(display_name="drafter", tooltip="The tiny drafter, for the sampler."),
+                io.Model.Output(display_name="target", tooltip="The tiny target, for the sampler."),
+                io.Conditioning.Output(display_name="conditioning", tooltip="The encoded prompt, for 'positive'."),
+                io.Vae.Output(display_name="vae", tooltip="The tiny VAE, for the sampler."),
+                RewardModel.Output(display_name="scorer", tooltip="The tiny scorer, for the Quality Router."),
+                io.String.Output(
+                    display_name="prompt", tooltip="The prompt that is shown, as text. The sampler has it already."
+                ),
+                io.Vae.Output(
+                    display_name="judge_vae", tooltip="A fast decoder for scores and preview, for 'judge_vae'."
+                ),
             ],
         )
 

@@ -33,7 +33,11 @@ class Prompt(io.ComfyNode):
                     tooltip="What the video shows. The text encoder reads 512 tokens, the scorer the first 35.",
                 ),
             ],
-            outputs=[io.Conditioning.Output(display_name="conditioning")],
+            outputs=[
+                io.Conditioning.Output(
+                    display_name="conditioning", tooltip="The encoded prompt with its text, for 'positive'."
+                )
+            ],
         )
 
     @classmethod
@@ -77,7 +81,12 @@ class PromptSchedule(io.ComfyNode):
                 ),
                 Prompts.Input("schedule", optional=True, tooltip="The prompts before this one."),
             ],
-            outputs=[Prompts.Output(display_name="schedule")],
+            outputs=[
+                Prompts.Output(
+                    display_name="schedule",
+                    tooltip="All prompts so far, for the sampler or the next of these nodes.",
+                )
+            ],
         )
 
     @classmethod

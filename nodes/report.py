@@ -33,7 +33,12 @@ class RouteReport(io.ComfyNode):
                     "replaces each prompt.",
                 ),
             ],
-            outputs=[io.Image.Output(display_name="picture"), io.String.Output(display_name="json")],
+            outputs=[
+                io.Image.Output(display_name="picture", tooltip="The picture of the route, to save."),
+                io.String.Output(
+                    display_name="json", tooltip="The whole record as JSON text, to save or to read by program."
+                ),
+            ],
         )
 
     @classmethod

@@ -102,7 +102,11 @@ class QualityRouter(io.ComfyNode):
                 ),
                 RewardModel.Input("scorer", optional=True, tooltip="A scorer to use instead of reward_file."),
             ],
-            outputs=[Router.Output(display_name="router")],
+            outputs=[
+                Router.Output(
+                    display_name="router", tooltip="Who makes each block, and the scorer. For the sampler."
+                )
+            ],
         )
 
     @classmethod
@@ -141,17 +145,25 @@ def _policy_input() -> Any:
         display_mode=io.NumberDisplay.slider,
         tooltip="A draft is accepted if its score reaches tau. Lower is faster, higher is closer to the target. "
         "The paper's range is -0.7 (careful) to -2.5 (accepts everything). With 'relative', its score must reach "
-        "that of the last frame before the block, plus tau.",
+        "that of the last frame before the block, plus tau. Saved workflows and API prompts may go from -3 to 3.",
     )
     aggregation = io.Combo.Input(
         "aggregation",
         options=["min", "mean", "quantile"],
         default="min",
+        advanced=True,
         tooltip="How the frame scores of a block become one: the worst frame (as in the paper), the mean, or a "
         "quantile.",
     )
     quantile = io.Float.Input(
-        "quantile", default=0.1, min=0.0, max=1.0, step=0.05, tooltip="For 'quantile': 0 is the worst frame."
+        "quantile",
+        default=0.1,
+        min=0.0,
+        max=1.0,
+        step=0.05,
+        advanced=True,
+        tooltip="Counts only if the score of a block is 'quantile'; 'min' and 'mean' ignore it. 0 is the worst frame, 1 "
+        "the best.",
     )
     budget = io.Float.Input(
         "budget",
@@ -182,7 +194,7 @@ def _policy_input() -> Any:
     )
     return io.DynamicCombo.Input(
         "policy",
-        tooltip="Which model makes a block. 'reward' is the paper's policy. 'fast', 'balanced' and 'careful' let the "
+        tooltip="The policy: which model makes a block. 'reward' is the paper's. 'fast', 'balanced' and 'careful' let the "
         "target make the first blocks and need no scorer: predicted 0.35, 0.41 and 0.51 of what the target alone would "
         "cost at 832x480, the paper's 0.56. 'budget' chooses their numbers for a share of that cost.",
         options=[

@@ -80,8 +80,8 @@ class SpeculativeSampler(io.ComfyNode):
                     default=9,
                     min=1,
                     max=4096,
-                    tooltip="Nine blocks of three latent frames are 105 frames: the first block has 9, every other "
-                    "one 12.",
+                    tooltip="Nine blocks of three latent frames are 105 frames, 6.6 s at 16 frames per second: the "
+                    "first block has 9, every other one 12. With 'continue_from', the length that is added.",
                 ),
                 io.Int.Input(
                     "seed",
@@ -97,16 +97,18 @@ class SpeculativeSampler(io.ComfyNode):
                     options=[PRESET_SCHEDULE, *SCHEDULES],
                     default=PRESET_SCHEDULE,
                     advanced=True,
-                    tooltip="Denoising steps of both models. 'reference5' adds the pass at timestep 0 that the authors' "
-                    "code runs.",
+                    tooltip="Denoising steps of both models. 'preset' runs each as it was trained; leave it there unless you "
+                    "compare. 'reference5' adds the pass at timestep 0 that the authors' code runs; 'krea4' is "
+                    "Krea's own choice for speed, which also ends at 0; 'raw4' is unshifted: 1000, 750, 500, 250, as "
+                    "Scope runs such models.",
                 ),
                 io.Combo.Input(
                     "drafter_context",
                     options=["committed", "own"],
                     default="committed",
                     advanced=True,
-                    tooltip="Which blocks the drafter continues from: the committed ones, or its own drafts (as "
-                    "the paper's text has it).",
+                    tooltip="Which blocks the drafter continues from: the committed ones (as in the authors' code), or "
+                    "its own drafts (as the paper's text has it). Choose 'own' only to compare.",
                 ),
                 io.Boolean.Input(
                     "overlap",
@@ -114,8 +116,8 @@ class SpeculativeSampler(io.ComfyNode):
                     advanced=True,
                     optional=True,
                     tooltip="Start generating the next block while the newest is decoded and scored. The video is "
-                    "the same. It is faster if VAE and scorer have a device of their own; otherwise it "
-                    "takes more memory.",
+                    "the same. Turn it on if VAE and scorer have a device of their own: it is faster then; otherwise it "
+                    "only takes more memory.",
                 ),
                 io.Combo.Input(
                     "kv_dtype",
@@ -123,12 +125,15 @@ class SpeculativeSampler(io.ComfyNode):
                     default=AUTO,
                     advanced=True,
                     optional=True,
-                    tooltip="How keys and values are stored. 'float8_e4m3fn' takes half of bfloat16's memory and "
+                    tooltip="How keys and values are stored. Leave 'auto' unless memory is short: 'float8_e4m3fn' takes half of bfloat16's memory and "
                     "rounds: blocks of the embedded models differ by 3 to 4 % on average, and drafts near "
                     "tau may be decided differently.",
                 ),
                 io.Latent.Input(
-                    "continue_from", optional=True, tooltip="A clip to continue, of this width and height."
+                    "continue_from",
+                    optional=True,
+                    tooltip="A clip to make longer: a sampler's latent, of this width and height. The video then has "
+                    "its frames and the new ones.",
                 ),
                 io.Image.Input(
                     "start_image", optional=True, tooltip="A picture to start from; it becomes the first frame."
@@ -172,14 +177,16 @@ class SpeculativeSampler(io.ComfyNode):
                     default=AUTO,
                     advanced=True,
                     optional=True,
-                    tooltip="Which latents a TAEHV takes: choose the name of its file. Its wire does not tell, so 'auto' "
-                    "is for other decoders.",
+                    tooltip="Which latents a TAEHV takes: choose the name of its file, for the wire of a loader does not tell. "
+                    "'auto' is for other decoders, and for the judge of Pocket Models, whose wire does tell.",
                 ),
             ],
             outputs=[
-                io.Image.Output(display_name="frames"),
-                io.Latent.Output(display_name="latent"),
-                Report.Output(display_name="report"),
+                io.Image.Output(
+                    display_name="frames", tooltip="The video's frames, for Create Video at 16 per second."
+                ),
+                io.Latent.Output(display_name="latent", tooltip="The same clip as latents, for 'continue_from'."),
+                Report.Output(display_name="report", tooltip="What was decided and why, for the Route Report."),
             ],
         )
 

@@ -1,35 +1,55 @@
-// Shows a run's record on the Route Report, as ComfyUI shows no text below a picture. None of it is saved.
+// Shows a run's record on the Route Report, folded: ComfyUI shows no text below a picture. None of it is saved.
 import { app } from "../../scripts/app.js";
 import { locale, make, onOutput } from "./common.js";
+import { holdPlace } from "./same_place.js";
 
 const REPORT = "SDVGRouteReport";
-const HEIGHT = 120; // of the widget
+const SIZE = [560, 560]; // of a new node: its picture can be read
+const FOLDED = 26; // height of the line that unfolds the record
+const RECORD = 160; // height of the record
+const MARGIN = 20; // that ComfyUI's canvas leaves free above and below
 const WORDS = {
   en: { record: "The record as JSON", empty: "After a run the record appears here as JSON." },
   zh: { record: "JSON 记录", empty: "运行之后，这里以 JSON 显示记录。" },
 };
 const STYLE = `
-.sdvg-json { box-sizing: border-box; width: 100%; min-height: ${HEIGHT - 20}px; margin: 0; padding: 5px; resize: none;
+.sdvg-json { flex: none; color: var(--input-text, #ddd); font: 12px/${FOLDED}px Inter, Arial, sans-serif; }
+.sdvg-json summary { padding: 0 5px; border-radius: 4px; cursor: pointer; }
+.sdvg-json summary:focus-visible { outline: 2px solid #3b9bff; outline-offset: -2px; }
+.sdvg-json textarea { box-sizing: border-box; width: 100%; height: ${RECORD}px; margin: 0; padding: 5px; resize: none;
   border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px; background: var(--comfy-input-bg, #222);
   color: var(--input-text, #ddd); font: 11px/15px monospace; white-space: pre; overflow: auto; scrollbar-width: thin; }
+.sdvg-json textarea::placeholder { color: inherit; opacity: 0.8; }
 `;
 
-function addRecord(node) {
-  if (node.comfyClass !== REPORT) return;
-  const area = make("textarea", "sdvg-json");
+function recordElement() {
+  const element = make("details", "sdvg-json");
+  element.appendChild(make("summary", "", WORDS[locale()].record));
+  const area = element.appendChild(make("textarea", ""));
   area.readOnly = true;
   area.placeholder = WORDS[locale()].empty;
   area.setAttribute("aria-label", WORDS[locale()].record);
   area.dataset.captureWheel = "true"; // in Nodes 2.0 the wheel scrolls it once it is clicked; otherwise it zooms the canvas
-  const fixed = { getMinHeight: () => HEIGHT, getMaxHeight: () => HEIGHT };
+  return element;
+}
+
+function addRecord(node) {
+  if (node.comfyClass !== REPORT) return;
+  const element = recordElement();
   // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow.
-  const widget = node.addDOMWidget("record", "sdvg_json", area, { serialize: false, ...fixed });
+  const widget = node.addDOMWidget("record", "sdvg_json", element, { serialize: false, hideOnZoom: false });
   widget.serialize = false;
+  // As high as it is and no higher, so that the picture has the rest.
+  widget.computeLayoutSize = undefined;
+  widget.computeSize = () => [0, FOLDED + MARGIN + (element.open ? RECORD : 0)];
+  element.addEventListener("toggle", () => node.setDirtyCanvas?.(true, true));
+  node.setSize?.(SIZE);
+  holdPlace(node, element);
 }
 
 onOutput(REPORT, (node, { sdvg_report: record }) => {
   const widget = node.widgets?.find(({ name }) => name === "record");
-  if (widget && record) widget.element.value = record.join("");
+  if (widget && record) widget.element.querySelector("textarea").value = record.join("");
 });
 
 app.registerExtension({

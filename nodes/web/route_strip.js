@@ -4,6 +4,7 @@ import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { allNodes, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./common.js";
 import { RunLog } from "./run_log.js";
+import { holdPlace } from "./same_place.js";
 import { Strip, stopRun } from "./strip.js";
 import { STYLE } from "./strip_style.js";
 import { words } from "./strip_words.js";
@@ -11,8 +12,6 @@ import { words } from "./strip_words.js";
 export const SAMPLER = "SDVGSpeculativeSampler";
 const PLAY = "sdvg.strip.play";
 const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
-
-const SETTLED = 100; // ms, until the page has put new nodes in the place of old ones
 
 const strips = new Map(); // node -> its strip
 const runs = new Map(); // workflow and node -> the newest run there that this page knows of
@@ -125,10 +124,7 @@ function restore() {
   for (const strip of strips.values()) strip.sync();
   for (const [key, log] of runs) stripOf(key)?.show(log);
   if (strips.size) ask();
-  setTimeout(() => {
-    replaceElements();
-    refocus();
-  }, SETTLED);
+  refocus();
 }
 
 /** An output does not displace a run that is going on. */
@@ -169,6 +165,7 @@ function addStrip(node) {
   const widget = node.addDOMWidget("route", "sdvg_route", strip.element, options);
   widget.serialize = false;
   strips.set(node, strip);
+  holdPlace(node, strip.element);
   strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
   const { onRemoved } = node;
   node.onRemoved = function (...news) {
@@ -178,21 +175,11 @@ function addStrip(node) {
 }
 
 // Undoing a step makes all nodes anew, and so all strips.
-const gone = []; // strips of nodes that are no more
 let focused = null; // the node and the square that had the focus when the user undid a step
 
 function leave(strip) {
   strip.end();
   strips.delete(strip.node);
-  gone.push(strip);
-}
-
-/** Nodes 2.0 keeps the element of a node's earlier strip where the node has its id again: put the new one there. */
-function replaceElements() {
-  for (const { node, element } of gone.splice(0)) {
-    const heir = [...strips.values()].find((strip) => strip.node.id === node.id);
-    if (heir && element.isConnected && !heir.element.isConnected) element.replaceWith(heir.element);
-  }
 }
 
 /** If a step is undone at all, it is soon. */

@@ -2,6 +2,7 @@
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter, withTake } from "./directions.js";
+import { framesOf, lengthIn } from "./length.js";
 import { nextRun } from "./next_run.js";
 import { openMenu } from "./strip_menu.js";
 import { Player } from "./strip_player.js";
@@ -26,6 +27,7 @@ export class Strip {
     });
     this.player = new Player(this.view.film);
     for (const name of SHOWN) this.follow(name);
+    this.nameOfLength = this.widget("blocks")?.label;
     this.sendFitted("directions", fitDirections);
     this.sendFitted("takes", fitTakes);
     this.show(null);
@@ -68,6 +70,7 @@ export class Strip {
   refresh() {
     this.shown = this.said();
     this.view.size(this.count());
+    this.tellLength();
     const asked = this.asked();
     for (let number = 1; number <= this.view.count; number += 1) this.drawSquare(number, asked);
     this.view.sum(this.log);
@@ -81,7 +84,21 @@ export class Strip {
   }
 
   said() {
-    return SHOWN.map((name) => this.read(name)).join("|");
+    return [...SHOWN.map((name) => this.read(name)), ...Object.values(this.start())].join("|");
+  }
+
+  /** What the video starts from. */
+  start() {
+    const linked = (name) => Boolean(this.node.inputs?.some((input) => input.name === name && input.link != null));
+    return { clip: linked("continue_from"), image: linked("start_image"), wired: this.wired("blocks") };
+  }
+
+  /** Say how long the video will be, where its length is set. A name that the user gave stays. */
+  tellLength() {
+    const [widget, start] = [this.widget("blocks"), this.start()];
+    if (!widget || this.node.inputs?.some((input) => input.widget?.name === "blocks" && input.label)) return;
+    const frames = framesOf(Number(widget.value), start);
+    widget.label = start.wired ? this.nameOfLength : `${this.nameOfLength} (${lengthIn(words(), frames, start.clip)})`;
   }
 
   drawSquare(number, { directions, takes, blocks, next }) {

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..checkpoints.dictionaries import AUTO, Weights, check_weights
+from ..choices import POLICIES
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
 from .schedule import Schedule, get_schedule
 
-POLICIES = ("recompute", "incremental")
 MOST_FRAMES = 1 << 20
 """Latent frames; at a million, a block takes longer than a life."""
 

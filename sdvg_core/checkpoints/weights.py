@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .dictionaries import UNSTATED, Choice, choose, shown
+from .downloads import check_download
 from .pickles import read_pickle
 
 SAFETENSORS = (".safetensors", ".sft")
@@ -103,6 +104,7 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
         path = _file_in_folder(path)
     if not os.path.isfile(path):  # noqa: PTH113
         raise BadInput(f"no weight file at {path}; check the path")
+    check_download(path)
     if path.suffix in PICKLES:
         return _open_pickle(path, choice)
     file = _open_plain(path)
@@ -267,6 +269,7 @@ def _open_shard(index: Path, shard: str) -> WeightFile:
     path = index.parent / shard
     if not os.path.isfile(path):  # noqa: PTH113
         raise BadInput(f"{index.name} names {shard}, but that shard is missing; fetch it too")
+    check_download(path)
     return _open_safetensors(path)
 
 

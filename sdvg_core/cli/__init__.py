@@ -6,17 +6,17 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
-
-import torch
 
 from .. import __version__
 from ..errors import BadInput, first_line, printable
-from . import bench, demo, doctor, generate, inspect, plan, report, study
+from .arguments import COMMANDS
 
-COMMANDS = (demo, generate, report, study, bench, plan, inspect, doctor)
 OUT_OF_MEMORY, INTERRUPTED = 1, 130
-# What torch says when the host has none left; on a GPU it has an error of its own for that.
+OF_TORCH = "OutOfMemoryError"
+"""torch's own error, of a GPU; by its name, as torch is not imported here."""
+# What torch says when the host has none left.
 NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc", re.IGNORECASE)
 
 
@@ -30,18 +30,10 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
-    parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
-    parser.add_argument("--version", action="version", version=f"sdvg {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in COMMANDS:
-        name = command.__name__.rpartition(".")[2]
-        summary = (command.__doc__ or "").strip().splitlines()[0]
-        own = commands.add_parser(name, help=summary, description=command.__doc__)
-        command.add_arguments(own)
-        own.set_defaults(run=command.run)
-    options = parser.parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     try:
-        return int(options.run(options))
+        # What does the work takes seconds to import, so --help must not.
+        return int(import_module(f".{options.command}", __name__).run(options))
     except BadInput as error:
         print(f"sdvg: {error}", file=sys.stderr)
         return 2
@@ -54,12 +46,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"sdvg: the system refused {where} ({error.strerror or first_line(error)}); check it", file=sys.stderr
         )
         return 2
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except MemoryError as error:
         return _out_of_memory(error)
     except RuntimeError as error:
-        if not NO_MEMORY.search(str(error)):
+        if not (type(error).__name__ == OF_TORCH or NO_MEMORY.search(str(error))):
             raise
         return _out_of_memory(error)
+
+
+def make_parser() -> Parser:
+    """Return the parser of all commands; what it returns names the `command`."""
+    parser = Parser(prog="python -m sdvg_core", description="Speculative decoding for autoregressive video.")
+    parser.add_argument("--version", action="version", version=f"sdvg {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        name = command.__name__.rpartition(".")[2]
+        summary = (command.__doc__ or "").strip().splitlines()[0]
+        own = commands.add_parser(name, help=summary, description=command.__doc__)
+        command.add_arguments(own)
+        own.set_defaults(command=name)
+    return parser
 
 
 def _out_of_memory(error: BaseException) -> int:

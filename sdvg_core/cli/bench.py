@@ -1,9 +1,4 @@
-"""Time every route with randomly initialised models. Downloads nothing and writes nothing.
-
-Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Proportional scale runs
-models in their proportions on any machine, in eight minutes of one core: what the order of work is worth, not
-how fast a GPU is. Tiny scale runs in seconds, to check that the numbers are complete, not that they are fast.
-"""
+"""Carry out `bench`: time every route with randomly initialised models."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
@@ -25,12 +20,13 @@ from ..bench.room import check_room, no_room, room_for
 from ..bench.routes import Route, default_routes, parse_route
 from ..bench.scales import SCALES, Scale
 from ..bench.table import check_text, result_text
-from ..bench.variants import DECODERS, MARKS, OURS, USUAL, Case, Variant, cases, parse_variant, set_up
+from ..bench.variants import OURS, Case, Variant, cases, parse_variant, set_up
 from ..causal_wan.backends import choose_attention
+from ..choices import AUTO
 from ..devices.compiling import check_compile
 from ..devices.device import check_device, device_clock
 from ..devices.dtypes import DTYPES
-from ..devices.execution import AUTO, Attention, Execution, KvDtype
+from ..devices.execution import Execution
 from ..errors import BadInput
 from ..plan import PlanRequest
 
@@ -42,50 +38,6 @@ SERIAL_NOTE = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument("--scale", choices=list(SCALES), default="full", help="size of the models and the video")
-    parser.add_argument(
-        "--routes",
-        nargs="+",
-        metavar="ROUTE",
-        help="target-only, draft-only, anchor-only, bail-out, r=N: N rejected blocks, first=M or first=M+K: M "
-        "blocks by the target, K steps of each but the first handed over (default: the scale's)",
-    )
-    parser.add_argument(
-        "--executions",
-        nargs="+",
-        default=list(USUAL),
-        metavar="EXECUTION",
-        help="ours; as-published, the authors' order of work; or options that make ours faster: "
-        f"{', '.join((*MARKS, *DECODERS))}, also joined by + (default: {' '.join(USUAL)})",
-    )
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="measure no time; print how much each execution's video differs from ours",
-    )
-    parser.add_argument("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
-    parser.add_argument("--blocks", type=int, default=9, help="blocks of a video (default 9)")
-    parser.add_argument("--size", metavar="WxH", help="in pixels (default 832x480, or the small scale's own)")
-    parser.add_argument("--device", help="cuda, cuda:1 ... (default cuda; cpu at small scales)")
-    parser.add_argument("--side-device", help="for VAE and scorer, in every execution (default: --device)")
-    names = list(DTYPES)
-    parser.add_argument(
-        "--dtype", choices=names, help="of the transformers (default bfloat16; small scales float32)"
-    )
-    parser.add_argument("--vae-dtype", choices=names, help="default float16; small scales float32")
-    parser.add_argument("--reward-dtype", choices=names, help="default float32")
-    parser.add_argument(
-        "--attention", choices=get_args(Attention), default=AUTO, help="attention kernel, in every execution"
-    )
-    parser.add_argument(
-        "--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution"
-    )
-    parser.add_argument("--fp8", action="store_true", help="keep the target's linear weights in fp8")
-    parser.add_argument("--json", action="store_true", help="print one line of JSON instead of the table")
-
-
 def run(options: argparse.Namespace) -> int:
     """Make the models, warm up, run the routes, and print the results, complete or not."""
     if options.repeats < 1:
@@ -94,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     request = _request(options, scale.request)
     routes = _routes(options, scale, request.blocks)
     variants = _variants(options.executions, request)
-    device = _device(options.device or scale.device, scale)
+    device = _device(scale.device if options.device == AUTO else options.device, scale)
     beside = _device(options.side_device, scale) if options.side_device else device
     for model in (request.drafter, request.target):
         choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)

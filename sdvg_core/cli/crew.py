@@ -22,18 +22,8 @@ from ..report.summary import count
 from ..text.prompts import PromptSchedule
 
 
-def add_crew_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
-    many.add_argument(
-        "--workers", type=int, metavar="N", help="processes that each hold the models (default: one per device)"
-    )
-    many.add_argument("--devices", metavar="NAMES", help="for the workers in turn, such as cuda:0,cuda:1")
-    many.add_argument("--ray", metavar="ADDRESS", help="workers on a Ray cluster: its address, or local")
-
-
-def crew_of(options: argparse.Namespace) -> Crew | None:
-    """Return who makes the videos, or None if this process does.
+def crew_of(options: argparse.Namespace, device: str) -> Crew | None:
+    """Return who makes the videos, or None if this process does. `device`: of workers that get none of their own.
 
     Raises `BadInput` for workers that make no sense.
     """
@@ -47,7 +37,7 @@ def crew_of(options: argparse.Namespace) -> Crew | None:
         if options.devices:
             raise BadInput("--devices are this machine's and --ray is a cluster, but got both; give one of them")
         return Crew(ray=options.ray, most=options.workers)
-    devices = [name.strip() for name in (options.devices or options.device).split(",")]
+    devices = [name.strip() for name in (options.devices or device).split(",")]
     for name in devices:
         check_device(name)
     return Crew(devices=tuple(islice(cycle(devices), options.workers or len(devices))))
@@ -63,6 +53,12 @@ def make_and_show(
             return Shown(stack.enter_context(closing(CrowdBar(len(videos), batch.request.blocks))))
 
         rows = make_many(batch, prompts, options.output, crew, show, resume=options.resume, stopping=stopping)
+    print_rows(rows, options)
+    return rows
+
+
+def print_rows(rows: Sequence[Row], options: argparse.Namespace) -> None:
+    """Print what became of many videos."""
     for row in rows:
         if row.state == FAILED:
             sys.stderr.write(f"sdvg: video {row.folder} was not made: {row.error}\n")
@@ -71,7 +67,6 @@ def make_and_show(
     if not options.json:
         finished = sum(row.state == FINISHED for row in rows)
         print(f"{finished} of {count(len(rows), 'video')} finished; the table is {options.output / CSV}")
-    return rows
 
 
 class Shown:

@@ -1,4 +1,4 @@
-"""List what is installed, the devices, the model files, and what is missing with where to get it."""
+"""Carry out `doctor`: what is installed, and which model files are there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ..devices.environment import package_version, processor
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from ..pipeline.inspection import INDISTINGUISHABLE, inspect_file
-from .options import file_path
 
 NEEDED = (
     "torch",
@@ -34,14 +33,6 @@ NEEDED = (
     "sentencepiece",
 )
 STANDALONE = ("diffusers", "ftfy", "matplotlib")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

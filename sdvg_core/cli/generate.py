@@ -1,8 +1,4 @@
-"""Make videos from prompts.
-
-Writes video.mp4, latents.safetensors, blocks.safetensors, report.json and route.png into the output folder; for a
-list of prompts, into one numbered folder per prompt.
-"""
+"""Carry out `generate`: videos from prompts."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from ..devices.picking import device_line, settled_threads
 from ..files.outputs import check_writable
 from ..pipeline.batch import Batch
 from ..pipeline.stopping import Stopping
@@ -18,13 +15,8 @@ from ..pipeline.table import FAILED, FINISHED
 from ..pipeline.videos import make_videos
 from ..report.summary import summarise
 from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
-from .crew import add_crew_options, crew_of, make_and_show
+from .crew import crew_of, make_and_show
 from .options import (
-    add_device_options,
-    add_model_options,
-    add_router_options,
-    add_video_options,
-    file_path,
     load_options,
     model_files,
     video_request,
@@ -33,36 +25,15 @@ from .options import (
 FAILURES, INTERRUPTED = 1, 130
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    prompt = parser.add_mutually_exclusive_group(required=True)
-    prompt.add_argument("--prompt", help="what the video should show")
-    prompt.add_argument("--prompt-file", type=file_path, help="prompts, one video per line")
-    prompt.add_argument(
-        "--prompt-schedule",
-        type=file_path,
-        help="prompts of one video; each line has the first block it applies to (from 1), a colon, the text",
-    )
-    parser.add_argument(
-        "--output", type=file_path, default=Path("out"), help="folder to write into (default ./out)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the reports as JSON, one line per video")
-    add_video_options(parser)
-    begin = parser.add_mutually_exclusive_group()
-    begin.add_argument(
-        "--continue-from", type=file_path, metavar="LATENTS", help="latents.safetensors of a clip to continue"
-    )
-    begin.add_argument("--start-image", type=file_path, metavar="PICTURE", help="the video's first frame")
-    add_router_options(parser)
-    add_model_options(parser)
-    add_device_options(parser)
-    add_crew_options(parser)
-
-
 def run(options: argparse.Namespace) -> int:
     """Make the videos that were asked for."""
+    with settled_threads():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     request, load = video_request(options), load_options(options)
-    prompts, crew = read_prompts(options), crew_of(options)
+    prompts, crew = read_prompts(options), crew_of(options, load.device)
     check_writable(options.output)
     stopping = Stopping()
     batch = Batch(
@@ -73,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
         reuse=options.reuse,
         prompt_in_report=options.prompt_in_report,
     )
+    print(device_line(load.device, load.dtype), file=sys.stderr if options.json else sys.stdout, flush=True)
     if crew:
         rows = make_and_show(batch, prompts, options, crew, stopping)
         told = [row for row in rows if row.state in (FINISHED, FAILED)]

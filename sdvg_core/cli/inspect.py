@@ -1,4 +1,4 @@
-"""Say what a checkpoint is, whether it would load, and why not."""
+"""Carry out `inspect`: what a checkpoint is."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ import argparse
 import json
 
 from ..pipeline.inspection import inspect_file
-from .options import file_path
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
-    parser.add_argument(
-        "file", type=file_path, help="a file of weights, an index of shards, or a folder with either"
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--values", action="store_true", help="also read all values, and look for NaN and infinity")
 
 
 def run(options: argparse.Namespace) -> int:

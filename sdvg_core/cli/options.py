@@ -1,258 +1,20 @@
-"""The options of `generate` and `demo`, and the configs built from them."""
+"""From the options of a command to the configs of a run."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
-from typing import get_args
 
-from ..causal_wan.presets import PRESETS
-from ..causal_wan.schedule import SCHEDULES
-from ..checkpoints.dictionaries import Weights
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
-from ..decoders import StatedKind
-from ..devices.compiling import CompileMode
-from ..devices.dtypes import DTYPES
-from ..devices.execution import AUTO, Attention, Execution, KvDtype, VaeLayers
+from ..devices.execution import AUTO, Execution
+from ..devices.picking import pick_device
 from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
-from ..engine.router import Aggregation, Policy, RouterConfig
+from ..engine.router import RouterConfig
 from ..engine.router_presets import ROUTER_PRESETS
-from ..engine.speculate import DrafterContext
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
-
-LONGEST_PART, LONGEST_PATH = 255, 4095
-"""Bytes of a name and of a path, as on most systems."""
-
-
-def file_path(text: str) -> Path:
-    """Return a path. Argparse prints the error if no system has such a file."""
-    longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
-    if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
-        raise argparse.ArgumentTypeError(
-            f"the names in a path may have at most {LONGEST_PART} bytes and no NUL, but one has {longest}; "
-            "give a shorter one"
-        )
-    return Path(text)
-
-
-def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
-    """Declare the options that describe the video."""
-    group = parser.add_argument_group("video")
-    if size:
-        group.add_argument("--width", type=int, help="pixels, a multiple of 16 (default 832)")
-        group.add_argument("--height", type=int, help="pixels, a multiple of 16 (default 480)")
-    group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames to make (default 9)")
-    group.add_argument("--seed", type=int, default=42, help="default 42")
-    group.add_argument("--fps", type=float, default=16.0, help="pixel frames per second of the mp4 (default 16)")
-    group.add_argument(
-        "--drafter-context",
-        choices=get_args(DrafterContext),
-        default="committed",
-        help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
-    )
-    group.add_argument(
-        "--overlap",
-        action="store_true",
-        help="start generating the next block while the newest is decoded; same video, more memory",
-    )
-    group.add_argument(
-        "--directions",
-        default="",
-        metavar="LETTERS",
-        help="one letter per block: . the router decides, t the target makes it, d the draft is kept; a and r "
-        "score the draft first, then keep or reject it",
-    )
-    group.add_argument(
-        "--takes",
-        default="",
-        help="other noise for single blocks, such as 6:2,8:3 (block 6 take 2, block 8 take 3)",
-    )
-    group.add_argument(
-        "--reuse",
-        type=file_path,
-        metavar="FOLDER",
-        help="an earlier video; its blocks are used again where they are provably the same",
-    )
-    group.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the same command after its last block if it was stopped; keep finished videos",
-    )
-    group.add_argument(
-        "--prompt-in-report",
-        action="store_true",
-        help="write the prompts into report.json and route.png; otherwise report.json has only a hash of each",
-    )
-
-
-def add_router_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the router's options. Those that are not given are the preset's."""
-    group = parser.add_argument_group("router", "who makes a block; options override the preset")
-    group.add_argument(
-        "--preset",
-        choices=list(ROUTER_PRESETS),
-        default="paper",
-        help="paper (default): the reward gate at tau -0.7. fast, balanced, careful: the target makes the first 1, "
-        "2, 4 blocks, and the drafter half of the steps of all these but the first",
-    )
-    group.add_argument(
-        "--budget",
-        type=float,
-        metavar="SHARE",
-        help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
-    )
-    group.add_argument("--policy", choices=get_args(Policy))
-    group.add_argument(
-        "--tau",
-        type=float,
-        help="keep a draft that scores at least this (paper: -0.7); for --policy relative, at least this more than "
-        "the last committed frame",
-    )
-    group.add_argument("--aggregation", choices=get_args(Aggregation))
-    group.add_argument("--quantile", type=float, help="for --aggregation quantile")
-    group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
-    group.add_argument("--router-seed", type=int, help="seed of --policy random")
-    group.add_argument(
-        "--draft-share", type=float, help="share of all blocks that --policy percentile wants drafted"
-    )
-    group.add_argument(
-        "--script",
-        help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "
-        "then keep or reject it; d keeps it without scoring; t lets the target make the block",
-    )
-    group.add_argument(
-        "--forced-blocks",
-        type=int,
-        metavar="M",
-        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
-    )
-    group.add_argument("--bail-out", type=int, help="target-only after this many rejections in a row (0: never)")
-    group.add_argument(
-        "--handover",
-        type=int,
-        metavar="K",
-        help="of a block that the target makes, the drafter makes the first K denoising steps (0: none)",
-    )
-    group.add_argument(
-        "--whole-blocks",
-        type=int,
-        metavar="N",
-        help="the clip's first N blocks are never handed over (default 1)",
-    )
-    group.add_argument(
-        "--gate-prompt", help="text the scorer reads instead of the prompt; it sees only the first 35 tokens"
-    )
-
-
-def add_model_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for the model files and how they run."""
-    group = parser.add_argument_group("models", "files not given are taken from --models by their usual names")
-    group.add_argument(
-        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models)"
-    )
-    for known in KNOWN_FILES:
-        group.add_argument(
-            f"--{known.role.replace('_', '-')}", type=file_path, metavar="FILE", help=f"usually {known.names[0]}"
-        )
-    group.add_argument(
-        "--judge-vae",
-        type=file_path,
-        metavar="FILE",
-        help="a fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) that decodes drafts for their scores; the "
-        "video's pixels stay the VAE's",
-    )
-    group.add_argument(
-        "--tae-kind",
-        choices=get_args(StatedKind),
-        default=AUTO,
-        help="which latents a TAEHV takes, if its file's name does not say",
-    )
-    group.add_argument("--tokenizer", type=file_path, help="for the text encoder, if its file has none")
-    for role in ("drafter", "target"):
-        names = ", ".join((AUTO, *PRESETS))
-        group.add_argument(f"--{role}-preset", default=AUTO, metavar="PRESET", help=f"one of {names}")
-        group.add_argument(
-            f"--{role}-weights",
-            choices=get_args(Weights),
-            default=AUTO,
-            help="which weights of a training checkpoint: averaged (ema) or raw; auto (default) takes those that "
-            "the preset states, otherwise ema first",
-        )
-        group.add_argument(
-            f"--{role}-cache", choices=("recompute", "incremental"), help="context policy", dest=f"{role}_policy"
-        )
-        group.add_argument(f"--{role}-schedule", metavar="NAME", help=f"like --schedule, for the {role} alone")
-        group.add_argument(
-            f"--{role}-first-schedule", metavar="NAME", help="denoising steps of the clip's first block"
-        )
-        group.add_argument(
-            f"--{role}-block-frames", type=int, metavar="N", help=f"latent frames of the {role}'s blocks"
-        )
-        group.add_argument(
-            f"--{role}-context-frames", type=int, metavar="N", help="latent frames of context (recompute)"
-        )
-        group.add_argument(f"--{role}-window", type=int, metavar="N", help="latent frames kept (incremental)")
-        group.add_argument(
-            f"--{role}-sink", type=int, metavar="N", help="first latent frames that never leave (incremental)"
-        )
-        group.add_argument(
-            f"--{role}-recache",
-            action=argparse.BooleanOptionalAction,
-            help="under a new prompt, pass the whole window again (incremental)",
-        )
-    group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
-    group.add_argument(
-        "--crop", choices=("center", "squash", "tiles"), default="center", help="part of a frame the scorer sees"
-    )
-
-
-def add_device_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options for devices and dtypes."""
-    group = parser.add_argument_group("devices")
-    group.add_argument(
-        "--device", default="cpu", help="for drafter and target: cpu, cuda, cuda:1 ... (default cpu)"
-    )
-    group.add_argument("--side-device", help="for text encoder, VAE and scorer (default: --device)")
-    names = list(DTYPES)
-    group.add_argument("--dtype", choices=names, help="of drafter and target (default: as stored)")
-    group.add_argument("--vae-dtype", choices=names, default="float32")
-    group.add_argument(
-        "--vae-layers",
-        choices=get_args(VaeLayers),
-        default=AUTO,
-        help="equal to rounding; auto (default) takes the fastest measured on the VAE's device: planes on a CPU, "
-        "diffusers' own elsewhere. The report names them",
-    )
-    group.add_argument("--text-dtype", choices=names, default="bfloat16")
-    group.add_argument("--reward-dtype", choices=names, default="float32")
-    add_kernel_options(group)
-
-
-def add_kernel_options(group: argparse._ArgumentGroup) -> None:
-    """Declare the options for attention, the K/V cache and compilation."""
-    group.add_argument(
-        "--attention",
-        choices=get_args(Attention),
-        default=AUTO,
-        help="kernel for drafter and target; auto takes the best exact one, sage rounds to 8 bits (default auto)",
-    )
-    group.add_argument(
-        "--kv-dtype",
-        choices=get_args(KvDtype),
-        default=AUTO,
-        help="of the K/V cache: as computed (default auto), or rounded to 8 bits, half the bytes of bfloat16",
-    )
-    group.add_argument(
-        "--compile",
-        choices=get_args(CompileMode),
-        default="off",
-        help="off (used if not given), or default: compile the transformers and the VAE decoder",
-    )
-
 
 ROUTER_OPTIONS = (
     *("policy", "tau", "aggregation", "quantile", "rate", "seed", "draft_share", "script"),
@@ -296,13 +58,13 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     return RouterConfig(**{**given, "policy": "first"})
 
 
-def load_options(options: argparse.Namespace) -> LoadOptions:
-    """Return how to load and run the models."""
+def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:
+    """Return how to load and run the models. `embedded`: they are the embedded set."""
     return LoadOptions(
         drafter=_model_options(options, "drafter"),
         target=_model_options(options, "target"),
         schedule=options.schedule,
-        device=options.device,
+        device=pick_device(options.device, embedded=embedded),
         side_device=options.side_device,
         dtype=options.dtype,
         vae_dtype=options.vae_dtype,

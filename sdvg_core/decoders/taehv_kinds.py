@@ -9,15 +9,13 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
+from ..choices import AUTO as AUTO
+from ..choices import TAE_KINDS as TAE_KINDS
+from ..choices import StatedKind as StatedKind
+from ..choices import TaeKind as TaeKind
 from ..errors import BadInput
-
-TaeKind = Literal["taew2_1", "lighttaew2_1"]
-TAE_KINDS: tuple[TaeKind, ...] = get_args(TaeKind)
-AUTO: Literal["auto"] = "auto"
-StatedKind = Literal["auto", "taew2_1", "lighttaew2_1"]
-"""What a user says of a file; `auto`: see its digest, then its name."""
 
 # kind: length in bytes and sha256 of the file as published (lightx2v/Autoencoders; madebyollin/taehv).
 PUBLISHED: dict[TaeKind, tuple[int, str]] = {

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from subprocess import SubprocessError
 from types import FunctionType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
+from ..choices import CompileMode as CompileMode
 from ..errors import BadInput, first_line
-
-CompileMode = Literal["off", "default"]
-"""`default`: the stages around a layer's attentions, and the VAE's decoder."""
 
 Result = TypeVar("Result")
 Backend = str | Callable[..., Any]

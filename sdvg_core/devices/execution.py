@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 
+from ..choices import AUTO as AUTO
+from ..choices import Attention as Attention
+from ..choices import KvDtype as KvDtype
+from ..choices import VaeLayers as VaeLayers
 from ..errors import BadInput
 from .compiling import CompileMode
 
-AUTO: Literal["auto"] = "auto"
-Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
-"""The transformers' attention kernel; `auto` is the best exact one."""
-KvDtype = Literal["auto", "float8_e4m3fn"]
-"""What keys and values are kept in; `auto` is the dtype of activations."""
-VaeLayers = Literal["auto", "diffusers", "channels-last", "planes"]
-"""How the VAE's layers are laid out: diffusers' own, with channels last, or as 2-D ones; `auto` is the fastest."""
 FASTEST_LAYERS: Mapping[str, VaeLayers] = {"cpu": "planes"}
 """By type of device, as far as measured.
 

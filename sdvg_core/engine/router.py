@@ -10,26 +10,15 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from statistics import NormalDist
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from ..choices import Aggregation as Aggregation
+from ..choices import Policy as Policy
 from ..errors import BadInput
 from .noise import key
-
-Policy = Literal[
-    "reward",
-    "first",
-    "relative",
-    "percentile",
-    "random",
-    "anchor-only",
-    "always-draft",
-    "always-target",
-    "scripted",
-]
-Aggregation = Literal["min", "mean", "quantile"]
 
 SCORING: tuple[Policy, ...] = ("reward", "relative", "percentile")
 """The policies that decide by scores."""

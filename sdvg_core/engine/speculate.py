@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
+from ..choices import DrafterContext as DrafterContext
 from .delivery import Delivered
 from .drafts import OwnDrafts, generate
 from .evidence import look
@@ -24,8 +25,6 @@ from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, foresee
 from .timeline import Timeline, begin_clip, earlier
 from .types import Block, Condition, Generated, Span
-
-DrafterContext = Literal["committed", "own"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

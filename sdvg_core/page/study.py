@@ -11,6 +11,7 @@ from ..errors import BadInput
 from ..files.outputs import PICTURE
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from ..report.fates import LETTERS, Fate
+from ..study.statistics import too_few
 from ..study.store import ROW_KEY, ROWS, SUMMARY, Record, read_records
 from .markup import Markup, element, joined
 from .route import legend, style_of
@@ -64,6 +65,7 @@ def _configurations(folder: Path) -> Markup | None:
         summary = parse_json(read_small(folder / SUMMARY, LARGEST_SUMMARY))
         known, metric = summary["configurations"], summary["quality"]["metric"]
         rows = [_configuration(one, metric) for one in known]
+        few = too_few(summary["prompts"]) if "prompts" in summary else ""
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return _sentence(f"{SUMMARY} cannot be read ({type(error).__name__}); run the study again.")
     if not rows:
@@ -72,7 +74,7 @@ def _configurations(folder: Path) -> Markup | None:
         "configuration", "quality", "minus target-only", "gap", "cost", "target calls", "draft share", "seconds",
         "speed-up",
     )  # fmt: skip
-    words = "Configurations, with 95 % intervals over prompts"
+    words = f"Configurations: {few}" if few else "Configurations, with 95 % intervals over prompts"
     return sortable(words, headers, rows)
 
 

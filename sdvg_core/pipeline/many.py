@@ -27,7 +27,7 @@ from .journal import Journal, drop_unfinished, left_by
 from .loading import encode_prompts
 from .request import begin
 from .stopping import Stopping
-from .table import Row, VideoTable
+from .table import Row, VideoTable, table_of
 from .videos import VideoMaker
 
 TRIES = 2
@@ -91,7 +91,7 @@ def make_many(
         check_models(batch.files, replace(batch.load, device=device))
     batch = replace(batch, load=replace(batch.load, device=crew.devices[0])) if crew.devices else batch
     planned = plan_videos(batch, prompts, output, resume=resume)
-    table = VideoTable(output, planned)
+    table = table_of(planned, output)
     if not planned.to_make:
         return table.rows
     if not resume:
@@ -125,11 +125,11 @@ def _take(news: News[VideoTask], table: VideoTable, progress: Progress) -> None:
     if isinstance(news, Heard) and isinstance(news.said, BlockRecord):
         progress.block(news.worker, video, news.said)
     elif isinstance(news, Heard):
-        progress.video(news.worker, table.made(video, news.said))
+        progress.video(news.worker, table.made(video.number, news.said))
     elif isinstance(news, Failed) and news.again:
         progress.again(news.worker, video, news.reason)
     elif not isinstance(news, Finished):
-        progress.video(news.worker, table.failed(video, news.reason))
+        progress.video(news.worker, table.failed(video.number, news.reason))
 
 
 class VideoWorker:

@@ -11,10 +11,10 @@ from types import FrameType
 
 
 class Stopping:
-    """Whether to end after the block in the making."""
+    """Whether to end after the block in the making. `then`: what the first Ctrl-C does, for whoever pressed it."""
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, then: str = "stops after this block and keeps the video") -> None:
+        self.asked, self._then = False, then
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -27,7 +27,7 @@ class Stopping:
         def hear(number: int, frame: FrameType | None) -> None:
             self.asked = True
             signal.signal(signal.SIGINT, usual)
-            sys.stderr.write("\nsdvg: stops after this block and keeps the video; Ctrl-C again stops at once\n")
+            sys.stderr.write(f"\nsdvg: {self._then}; Ctrl-C again stops at once\n")
 
         signal.signal(signal.SIGINT, hear)
         try:

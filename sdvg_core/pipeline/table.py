@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from ..files.outputs import REPORT, staged_outputs
 from ..report.fates import LETTERS, fate_of
 from ..report.privacy import hide_prompt
 from ..report.run_report import RunReport, read_report, worst_score
-from .batch import Planned, Video
+from .batch import Planned
 
 CSV, LINES = "videos.csv", "videos.jsonl"
 WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
@@ -39,16 +40,22 @@ class Row:
     error: str = ""
 
 
+def waiting_row(number: int, folder: Path, prompt: str, seed: int) -> Row:
+    """Return the row of a video that is not there yet. `prompt`: its text, of which the row gets a hash."""
+    return Row(number=number, folder=folder.name, prompt=hide_prompt(prompt), seed=seed)
+
+
 class VideoTable:
     """Keeps the table of a call up to date, in its output folder."""
 
-    def __init__(self, folder: Path, planned: Planned) -> None:
-        """Write it, with the videos that are there already."""
-        self._folder, self._request = folder, planned.batch.request
-        self._rows = {video.number: self._row(video) for video in planned.videos}
-        for video in planned.videos:
-            if video.exists:
-                self._rows[video.number] = self._done(video, read_report(video.folder / REPORT))
+    def __init__(
+        self, folder: Path, rows: Iterable[Row], blocks: int | None, there: Mapping[int, RunReport]
+    ) -> None:
+        """Write it. `blocks`: of a whole video, None if unknown. `there`: reports of finished videos by number."""
+        self._folder, self._blocks = folder, blocks
+        self._rows = {row.number: row for row in rows}
+        for number, report in there.items():
+            self._rows[number] = self._done(number, report)
         self._write()
 
     @property
@@ -56,33 +63,30 @@ class VideoTable:
         """The rows in order."""
         return tuple(self._rows.values())
 
-    def made(self, video: Video, report: RunReport) -> Row:
+    def made(self, number: int, report: RunReport) -> Row:
         """Note a video that was made."""
-        return self._put(self._done(video, report))
+        return self._put(self._done(number, report))
 
-    def failed(self, video: Video, reason: str) -> Row:
+    def failed(self, number: int, reason: str) -> Row:
         """Note that a video could not be made."""
-        return self._put(replace(self._row(video), state=FAILED, error=reason))
+        return self._put(replace(self._rows[number], state=FAILED, error=reason))
 
     def _put(self, row: Row) -> Row:
         self._rows[row.number] = row
         self._write()
         return row
 
-    def _row(self, video: Video) -> Row:
-        prompt = hide_prompt("\n".join(video.prompt.texts))
-        return Row(number=video.number, folder=video.folder.name, prompt=prompt, seed=self._request.seed)
-
-    def _done(self, video: Video, report: RunReport) -> Row:
+    def _done(self, number: int, report: RunReport) -> Row:
         worst = report.worst_block
         return replace(
-            self._row(video),
-            state=FINISHED if len(report.blocks) == self._request.blocks else STOPPED,
+            self._rows[number],
+            state=STOPPED if self._blocks not in (None, len(report.blocks)) else FINISHED,
             blocks=len(report.blocks),
             route="".join(LETTERS[fate_of(record)] for record in report.blocks),
             draft_share=report.tally.draft_share,
             worst_score=None if worst is None else worst_score(worst),
             seconds=round(report.seconds.total, 3),
+            error="",
         )
 
     def _write(self) -> None:
@@ -95,3 +99,14 @@ class VideoTable:
             staging.path(CSV).write_text(text.getvalue(), encoding="utf-8")
             lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
             staging.path(LINES).write_text(lines, encoding="utf-8")
+
+
+def table_of(planned: Planned, folder: Path) -> VideoTable:
+    """Write the table of planned videos into their output folder, and return it."""
+    request = planned.batch.request
+    rows = [
+        waiting_row(video.number, video.folder, "\n".join(video.prompt.texts), request.seed)
+        for video in planned.videos
+    ]
+    there = {video.number: read_report(video.folder / REPORT) for video in planned.videos if video.exists}
+    return VideoTable(folder, rows, request.blocks, there)

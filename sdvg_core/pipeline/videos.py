@@ -26,7 +26,7 @@ from .options import LoadOptions
 from .rendering import render
 from .request import Beginning, VideoRequest
 from .stopping import Stopping
-from .table import VideoTable
+from .table import table_of
 
 
 class Watch(Protocol):
@@ -79,7 +79,7 @@ def make_videos(
     video. Of several videos, there is a table next to their folders.
     """
     planned = plan_videos(batch, prompts, output, resume=resume)
-    table = VideoTable(output, planned) if len(prompts) > 1 else None
+    table = table_of(planned, output) if len(prompts) > 1 else None
     made = {}
     if planned.to_make:
         embeddings = encode_prompts(planned.batch.files, texts_of(planned.to_make), batch.load)
@@ -92,7 +92,7 @@ def make_videos(
                 report = maker.make(video, embeddings, watch, lambda: stopping is not None and stopping.asked)
             made[video.folder] = report
             if table:
-                table.made(video, report)
+                table.made(video.number, report)
     there = [v for v in planned.videos if v.folder in made or v.exists]
     return [(v.folder, made[v.folder] if v.folder in made else read_report(v.folder / REPORT)) for v in there]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
+from ..choices import JUDGES as JUDGES
+from ..choices import DecoderName as DecoderName
 from ..decoders.vae_files import LIGHT_BASE
 from ..devices.execution import VaeLayers
-
-DecoderName = Literal["wan", "lightvae", "tae"]
-JUDGES: tuple[DecoderName, ...] = ("tae", "lightvae")
 
 PUBLISHED_BASE = 96
 """The narrowest width of the Wan VAE."""

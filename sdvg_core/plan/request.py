@@ -10,6 +10,8 @@ import torch
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
+from ..choices import PAPER_REJECTED as PAPER_REJECTED
+from ..choices import PCIE_GB_PER_SECOND as PCIE_GB_PER_SECOND
 from ..devices.dtypes import DTYPES
 from ..devices.execution import Execution, VaeLayers
 from ..engine.router import RouterConfig
@@ -22,10 +24,6 @@ from .decoders import PUBLISHED_BASE, DecoderName
 from .rates import A6000, Rates
 
 VAE_STRIDE, PATCH = 8, 2
-# From the paper's table at tau -0.7: 1.44 of the 8 blocks after the first were rejected.
-PAPER_REJECTED = 0.18
-# PCIe 4.0 x16 from pinned memory; assumed, not measured. Expect half of it from unpinned memory.
-PCIE_GB_PER_SECOND = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

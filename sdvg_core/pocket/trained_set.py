@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
+from ..choices import DEFAULT_PROMPT as DEFAULT_PROMPT
+from ..choices import POCKET as POCKET
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 
-DEFAULT_PROMPT = "a big blue ball drifts right from the left over sand"
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {
     "drafter": "pocket_self_forcing.safetensors",
@@ -27,9 +28,6 @@ NAMES = {
 }
 JUDGE, JUDGE_NAME = "judge_vae", "pocket_taew2_1.safetensors"
 """The role and the file that a run asks for by itself."""
-
-POCKET = Path("pocket")
-"""What stands for the embedded judge where a command takes a file."""
 
 
 def trained_set() -> ModelFiles:

@@ -7,14 +7,13 @@ frames' device.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from ..choices import Crop as Crop
 from ..errors import BadInput
-
-Crop = Literal["center", "squash", "tiles"]
 
 # CLIP's normalisation, in units of [0, 1].
 MEAN = (0.48145466, 0.4578275, 0.40821073)

@@ -13,10 +13,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import BadInput
+from ..report.summary import count
 from .compare import Table
 from .costs import seconds
 from .protocol import TARGET_ONLY, Configuration
-from .statistics import Array, Bootstrap, Interval, interval
+from .statistics import Array, Bootstrap, Interval, as_told, in_words, interval, too_few
 from .store import Record
 
 Goal = Literal["draft share", "speed-up"]
@@ -42,15 +43,21 @@ class Calibration:
     def __str__(self) -> str:
         tau, reached = self.tau, self.reached
         return (
-            f"tau {tau.value:.3g} (95 %: {tau.low:.3g} to {tau.high:.3g}) for a {self.goal} of {self.wanted:.3g}: "
-            f"over {self.prompts} prompts it gives {reached.value:.3g} "
-            f"(95 %: {reached.low:.3g} to {reached.high:.3g}); "
-            f"a single prompt that was not used to choose it is off by {self.miss:.2g} on average"
+            f"tau {in_words(tau, self.prompts)} for a {self.goal} of {self.wanted:.3g}: over "
+            f"{count(self.prompts, 'prompt')} it gives {in_words(reached, self.prompts)}; "
+            f"{too_few(self.prompts) or self._certainty()}"
+        )
+
+    def _certainty(self) -> str:
+        return (
+            "in brackets 95 % intervals; a single prompt that was not used to choose it is off by "
+            f"{self.miss:.2g} on average"
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return asdict(self)
+        figures = {"tau": self.tau, "reached": self.reached}
+        return {**asdict(self), **as_told(figures, self.prompts)}
 
 
 def calibrate(table: Table, configurations: Sequence[Configuration], goal: Goal, wanted: float) -> Calibration:

@@ -17,7 +17,7 @@ from ..engine.router import RouterConfig
 from ..engine.run import Run
 from ..errors import BadInput
 from .equipment import scorer_of
-from .statistics import Array, Bootstrap, Interval, spearman
+from .statistics import Array, Bootstrap, Interval, as_told, in_words, spearman, too_few
 from .store import Record
 
 Counts = npt.NDArray[np.int64]
@@ -45,21 +45,19 @@ class Judged:
     prompts: int
 
     def __str__(self) -> str:
+        few, told = too_few(self.prompts), {name: in_words(getattr(self, name), self.prompts) for name in FIGURES}
         return (
             f"{self.drafts} drafts of {self.prompts} prompts, by their worst frame: the judge's score minus the "
-            f"full VAE's is {_of(self.shift)} (standard deviation {self.spread:.2g}), their rank correlation "
-            f"{_of(self.rank_correlation)}. At tau {self.tau:g} the judge decides a share of {_of(self.changed)} "
-            f"differently. Its tau that keeps as many drafts is {_of(self.judge_tau)}, where it decides "
-            f"{_of(self.changed_there)} differently."
+            f"full VAE's is {told['shift']} (standard deviation {self.spread:.2g}), their rank correlation "
+            f"{told['rank_correlation']}. At tau {self.tau:g} the judge decides a share of {told['changed']} "
+            f"differently. Its tau that keeps as many drafts is {told['judge_tau']}, where it decides "
+            f"{told['changed_there']} differently." + (f" {few}." if few else "")
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return asdict(self)
-
-
-def _of(found: Interval) -> str:
-    return f"{found.value:.3g} [{found.low:.3g}, {found.high:.3g}]"
+        figures = {name: getattr(self, name) for name in FIGURES}
+        return {**asdict(self), **as_told(figures, self.prompts)}
 
 
 def measure_judge(run: Run) -> Iterator[Record]:

@@ -15,9 +15,11 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def with_interval(value: Numbers | None, sign: str = "") -> str:
-    """Return a figure with its interval; `sign` is + to show one always."""
+    """Return a figure with its interval, if it has one; `sign` is + to show one always."""
     if value is None:
         return "-"
+    if value["low"] is None:
+        return f"{value['value']:{sign}.2f}"
     return f"{value['value']:{sign}.2f} [{value['low']:{sign}.2f}, {value['high']:{sign}.2f}]"
 
 

@@ -173,6 +173,17 @@ def _label_taus(axes: Any, members: Sequence[Numbers], cost: str, metric: str) -
 
 
 def _bars(intervals: Sequence[Numbers]) -> list[list[float]]:
+    ends = [ends_of(i) for i in intervals]
+    return [
+        [i["value"] - low for i, (low, _) in zip(intervals, ends, strict=True)],
+        [high - i["value"] for i, (_, high) in zip(intervals, ends, strict=True)],
+    ]
+
+
+def ends_of(figure: Numbers) -> tuple[float, float]:
+    """Return the ends of a figure's interval; without one, the figure twice."""
+    value = figure["value"]
+    if figure["low"] is None:
+        return value, value
     # A mean lies within its interval, except for rounding.
-    below = [max(i["value"] - i["low"], 0.0) for i in intervals]
-    return [below, [max(i["high"] - i["value"], 0.0) for i in intervals]]
+    return min(value, figure["low"]), max(value, figure["high"])

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from .gate import points
-from .plot_curves import BLACK, BLUE, GREY, LOOKS, ORANGE
+from .markdown import with_interval
+from .plot_curves import BLACK, BLUE, GREY, LOOKS, ORANGE, ends_of
 
 Numbers = Mapping[str, Any]
 BINS = 40
@@ -26,8 +27,8 @@ def draw_acceptance(axes: Any, summary: Numbers) -> None:
         axes.plot(range(len(blocks)), [b["value"] for b in blocks], color=colour, marker="o", markersize=4)
         axes.fill_between(
             range(len(blocks)),
-            [b["low"] for b in blocks],
-            [b["high"] for b in blocks],
+            [ends_of(b)[0] for b in blocks],
+            [ends_of(b)[1] for b in blocks],
             color=colour,
             alpha=0.12,
             lw=0,
@@ -92,7 +93,7 @@ def draw_gate(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:
         [score[b].mean() for b in bins], [gain[b].mean() for b in bins], color=BLACK, marker="o", label="mean"
     )
     found = summary["gate"]["worst_score_spearman"]
-    words = f", rank correlation {found['value']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]" if found else ""
+    words = f", rank correlation {with_interval(found, '+')}" if found else ""
     axes.set_title(f"Does the score know what the target would gain?\n{len(score)} blocks{words}")
     axes.set_xlabel("score of the draft's worst frame")
     axes.set_ylabel(f"target's block minus draft:\n{summary['quality']['words']}")
@@ -107,7 +108,7 @@ def draw_seams(axes: Any, summary: Numbers) -> None:
         value = configuration["metrics"][metric]
         look = LOOKS.get(configuration["group"])
         colour = look.colour if look else BLACK
-        axes.plot([value["low"], value["high"]], [y, y], color=colour, linewidth=1.6)
+        axes.plot(ends_of(value), [y, y], color=colour, linewidth=1.6)
         axes.plot([value["value"]], [y], color=colour, marker="o", markersize=5)
     axes.set_yticks(range(len(configurations)), [c["name"] for c in configurations], fontsize=9)
     axes.set_ylim(len(configurations) - 0.3, -0.7)

@@ -6,8 +6,9 @@ configurations stay paired, and the interval of a difference is that of the diff
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ import numpy.typing as npt
 Array = npt.NDArray[np.float64]
 RESAMPLES = 2000
 LEVEL = 0.95
+ENOUGH = 10
+"""Prompts. The interval of fewer is far too narrow, so none is given, and nothing is claimed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,30 @@ class Interval:
     def side(self) -> int:
         """1 if the whole interval is above zero, -1 if it is below, 0 if it spans zero."""
         return int(self.low > 0) - int(self.high < 0)
+
+
+def as_told(figures: Any, prompts: int) -> Any:
+    """Return figures as JSON values; of fewer prompts than `ENOUGH`, without the ends of their intervals."""
+    if isinstance(figures, Interval):
+        return figures.as_dict() if prompts >= ENOUGH else {"value": figures.value, "low": None, "high": None}
+    if isinstance(figures, Mapping):
+        return {name: as_told(value, prompts) for name, value in figures.items()}
+    if isinstance(figures, list | tuple):
+        return [as_told(value, prompts) for value in figures]
+    return figures
+
+
+def in_words(figure: Interval, prompts: int) -> str:
+    """Return a figure with its interval; of fewer prompts than `ENOUGH`, without."""
+    return f"{figure.value:.3g}" + (f" [{figure.low:.3g}, {figure.high:.3g}]" if prompts >= ENOUGH else "")
+
+
+def too_few(prompts: int) -> str:
+    """Return the sentence on so few prompts; empty if there are enough."""
+    if prompts >= ENOUGH:
+        return ""
+    what = "1 prompt is" if prompts == 1 else f"{prompts} prompts are"
+    return f"{what} too few for an interval, so nothing is claimed beyond them; ask for {ENOUGH} or more"
 
 
 class Bootstrap:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .gate import gate_correlations
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, ROUTE, TARGET_ONLY, Configuration
 from .room import room_above
 from .run import Notebook, Plan
-from .statistics import Interval, interval
+from .statistics import Interval, as_told, interval
 from .store import Record
 
 QUALITIES = {
@@ -39,7 +39,7 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
     table = make_table(rows, plan.prompts, plan.seeds)
     names = list(rows[0]["metrics"])
     quality, seams = (next(name for name in known if name in names) for known in (QUALITIES, SEAMS))
-    summary: dict[str, Any] = plain(
+    summary: dict[str, Any] = as_told(
         {
             "prompts": len(plan.prompts),
             "seeds": plan.seeds,
@@ -56,7 +56,8 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
             "classes": by_class(rows, plan, quality),
             "gate": gate_correlations(gains, plan.prompts),
             "sharing": _sharing(rows),
-        }
+        },
+        len(plan.prompts),
     )
     return summary
 
@@ -119,14 +120,3 @@ def _sharing(rows: Sequence[Record]) -> dict[str, Any]:
         made.update(row["sharing"]["made"])
     spent = {name: sum(row["sharing"][name] for row in rows) for name in ("seconds_asked", "seconds_made")}
     return {"asked": dict(asked), "made": dict(made), **spent}
-
-
-def plain(value: Any) -> Any:
-    """Return JSON values for intervals within mappings and sequences."""
-    if isinstance(value, Interval):
-        return value.as_dict()
-    if isinstance(value, Mapping):
-        return {name: plain(v) for name, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    return value

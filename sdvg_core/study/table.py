@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from .gate import SCORES
 from .markdown import Numbers, markdown, percent, value_text, with_interval
+from .statistics import ENOUGH, too_few
 from .table_room import classes_text, room_text
 
 COSTS = {"cost": "the same cost", "target_calls": "as many target calls", "seconds": "the same time"}
 CURVES = {"first": "the first m blocks by the target", "random": "random routing that leaves it the first block"}
-ENOUGH = 10
 
 
 def table_text(summary: Numbers) -> str:
@@ -28,12 +28,17 @@ def _opening(summary: Numbers) -> str:
     return (
         f"# Study: {what}, {summary['prompts']} prompts, "
         f"seeds {seeds}, {summary['blocks']} blocks\n\n"
-        f"Quality: {summary['quality']['words']}; higher is better. In brackets: 95 % bootstrap intervals "
-        "over prompts, paired by prompt and seed. *Gap* is how much of the way from draft-only to target-only a "
+        f"Quality: {summary['quality']['words']}; higher is better. {_intervals(summary['prompts'])} "
+        "*Gap* is how much of the way from draft-only to target-only a "
         "configuration goes. *Cost* counts every pass, decode and score as the published pair would pay for it, in "
         "blocks that the target makes alone. *Drafts* is the share of all blocks that are the drafter's. Seconds "
         "are what a video would have taken alone on this machine."
     )
+
+
+def _intervals(prompts: int) -> str:
+    few = too_few(prompts)
+    return f"{few}." if few else "In brackets: 95 % bootstrap intervals over prompts, paired by prompt and seed."
 
 
 def _main_table(summary: Numbers) -> str:
@@ -63,7 +68,7 @@ def _main_row(configuration: Numbers, summary: Numbers) -> list[str]:
 def _verdicts(summary: Numbers) -> str:
     title = "## Where do target calls pay?"
     if summary["prompts"] < ENOUGH:
-        return f"{title}\n\nThat takes at least {ENOUGH} prompts; intervals over fewer mean little."
+        return f"{title}\n\nThat takes at least {ENOUGH} prompts."
     return "\n\n".join((title, *(_verdict(summary, curve, cost) for curve in CURVES for cost in COSTS)))
 
 
@@ -110,6 +115,8 @@ def _matched_table(summary: Numbers) -> str:
 def _matched_cell(value: Numbers | None) -> str:
     if value is None:
         return "beyond the curve"
+    if value["low"] is None:
+        return with_interval(value, sign="+")
     word = "better" if value["low"] > 0 else "worse" if value["high"] < 0 else "open"
     return f"{with_interval(value, sign='+')} {word}"
 

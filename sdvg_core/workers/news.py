@@ -85,6 +85,10 @@ class Queue(Generic[Task]):
             self._left.append((task, failed | {worker}))
         return again
 
+    def put_back(self, task: Task, failed: frozenset[int]) -> None:
+        """Take back a task that nobody tried after all; it is the next one. `failed`: as `take` gave it."""
+        self._left.appendleft((task, failed))
+
     def drop(self) -> None:
         """Forget the tasks that nobody has begun."""
         self._left.clear()

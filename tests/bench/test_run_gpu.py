@@ -12,7 +12,8 @@ import pytest
 
 from sdvg_core.bench.scales import SCALES
 from sdvg_core.bench.variants import cases
-from sdvg_core.cli import bench, plan
+from sdvg_core.cli import arguments as words
+from sdvg_core.cli import bench
 from sdvg_core.devices.execution import Attention
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,12 +40,12 @@ def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str
     measured = 0
     for arguments in (of for name, of in steps.items() if name != "same"):
         assert arguments[:2] == ["-m", "sdvg_core"]
-        command = {"plan": plan, "bench": bench}[arguments[2]]
+        command = {"plan": words.plan, "bench": words.bench}[arguments[2]]
         parser = argparse.ArgumentParser(exit_on_error=False)
         command.add_arguments(parser)
         options = parser.parse_args(arguments[3:])
         assert options.json
-        if command is bench:
+        if command is words.bench:
             scale = SCALES[options.scale]
             request = bench._request(options, scale.request)
             routes = bench._routes(options, scale, request.blocks)

@@ -74,9 +74,12 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "out" / "demo"
-    assert set(OUTPUTS) == set(names(folder))
-    first, *_, last = done.stdout.splitlines()
+    assert {*OUTPUTS, "comparison.mp4", "target-only"} == set(names(folder))
+    assert set(OUTPUTS) == set(names(folder / "target-only"))
+    device, first, *_, last = done.stdout.splitlines()
+    assert device.startswith("device: cpu (")
     assert "will make 3 blocks" in first
+    assert "Predicted for the real pair on an H100" in done.stdout
     assert "report.json" in last
     assert "block 3/3" in done.stderr
 
@@ -87,6 +90,19 @@ def test_the_demo_route_has_blocks_of_every_kind(tmp_path, capsys):
     assert (found["blocks"], found["forced"]) == (9, 1)
     assert found["accepted"] >= 1
     assert found["rejected"] >= 1
+
+
+@pytest.mark.heavy
+def test_the_comparison_has_the_same_bytes_every_time_and_goes_where_there_is_none(tmp_path):
+    """Catches the comparison of an earlier video beside a new one."""
+    made = []
+    for name in "ab":
+        assert main(["demo", "--blocks", "2", "--output", str(tmp_path / name)]) == 0
+        made.append((tmp_path / name / "comparison.mp4").read_bytes())
+    assert made[0] == made[1]
+    alone = ["demo", "--blocks", "1", "--policy", "always-target", "--output", str(tmp_path / "a")]
+    assert main(alone) == 0
+    assert "comparison.mp4" not in names(tmp_path / "a")
 
 
 def test_the_core_imports_no_comfyui():

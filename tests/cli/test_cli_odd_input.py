@@ -10,9 +10,8 @@ import torch
 from cli_runs import SMALL, options
 from random_set import write_random_set
 
-from sdvg_core import cli
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.cli import main
+from sdvg_core.cli import doctor, main
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline import videos
 from sdvg_core.pipeline.options import LoadOptions
@@ -68,7 +67,7 @@ def test_what_the_system_refuses_is_a_sentence(capsys, monkeypatch):
     def refuse(options: object) -> int:
         raise OSError(40, "Too many levels of symbolic links", "/a/" + LONG)
 
-    monkeypatch.setattr(cli.doctor, "run", refuse)
+    monkeypatch.setattr(doctor, "run", refuse)
     assert "Too many levels of symbolic links" in sentence(capsys, ["doctor"])
 
 
@@ -87,7 +86,7 @@ def test_a_host_without_memory_is_a_sentence(capsys, monkeypatch, error, code):
     def fail(options: object) -> int:
         raise error
 
-    monkeypatch.setattr(cli.doctor, "run", fail)
+    monkeypatch.setattr(doctor, "run", fail)
     assert "out of memory" in sentence(capsys, ["doctor"], code)
 
 
@@ -95,7 +94,7 @@ def test_any_other_mistake_of_ours_keeps_its_trace(monkeypatch):
     def fail(options: object) -> int:
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(cli.doctor, "run", fail)
+    monkeypatch.setattr(doctor, "run", fail)
     with pytest.raises(RuntimeError, match="shapes"):
         main(["doctor"])
 

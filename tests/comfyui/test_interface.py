@@ -88,6 +88,14 @@ def page(
     return browse(server, tmp_path_factory.mktemp("page"), vue=vue, seed=2 if vue else 1)
 
 
+def test_the_sampler_says_how_long_the_video_will_be(page: dict[str, Any]) -> None:
+    """Catches: a length that does not follow its blocks, in one of the renderers."""
+    lengths = ["9 frames, 0.6 s", "249 frames, 15.6 s", "105 frames, 6.6 s"]
+    seen = [label for label, _ in page["lengths"]]
+    assert seen == [f"Length in blocks ({length})" for length in lengths]
+    assert {shown for _, shown in page["lengths"]} <= {None, True}
+
+
 def test_a_run_fills_one_square_per_block_with_its_fate(page: dict[str, Any]) -> None:
     assert [square["fate"] for square in page["loaded"]["squares"]] == [None] * 9
     assert page["loaded"]["visible"]
@@ -165,11 +173,22 @@ def test_the_report_shows_its_picture_and_its_record(page: dict[str, Any]) -> No
     assert page["loaded"]["record"]["text"] == ""
     assert page["loaded"]["pictures"] == 0
     assert page["done"]["pictures"] == 1
-    assert page["done"]["record"]["visible"]
+    assert page["done"]["record"]["fold"]
+    assert not page["done"]["record"]["visible"]
     record = json.loads(page["done"]["record"]["text"])
     assert [block["author"] for block in record["blocks"]] == [
         "drafter" if fate == "kept" else "target" for fate in ROUTE
     ]
+
+
+def test_the_picture_has_the_room_and_the_record_is_folded(page: dict[str, Any]) -> None:
+    """Catches: a record that takes the picture's room, and the empty record of a node that is no more."""
+    seen = page["unfolded"]
+    assert [seen[when]["record"] > 50 for when in ("before", "open", "after")] == [False, True, False]
+    if seen["before"]["node"] is not None:  # Nodes 2.0; the canvas draws the picture itself
+        assert seen["before"]["picture"] > seen["before"]["node"] / 2
+    assert seen["undone"]["record"] > 50
+    assert seen["undone"]["text"] == page["done"]["record"]["text"]
 
 
 def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:
@@ -288,14 +307,21 @@ def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def english(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return what the English file must say of a node; the schema in Python is where it is written."""
+    """Return what the English file must say of a node, all but the names; it is written in the schema."""
     inputs = inputs_of(schema["input"]).items()
+    tooltips = schema["output_tooltips"]
     return {
         "display_name": schema["display_name"],
         "description": schema["description"],
-        "inputs": {n.replace(".", "_"): {"name": n.split(".")[-1], "tooltip": tooltip} for n, tooltip in inputs},
-        "outputs": {str(i): {"name": name} for i, name in enumerate(schema["output_name"])},
+        "inputs": {n.replace(".", "_"): {"tooltip": tooltip} for n, tooltip in inputs},
+        "outputs": {str(i): {"tooltip": tooltip} for i, tooltip in enumerate(tooltips)},
     }
+
+
+def unnamed(words: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a node without the names of its slots."""
+    slots = ("inputs", "outputs")
+    return words | {kind: {n: {"tooltip": slot["tooltip"]} for n, slot in words[kind].items()} for kind in slots}
 
 
 def shape(value: Any) -> Any:
@@ -305,7 +331,43 @@ def shape(value: Any) -> Any:
 def test_english_says_what_the_nodes_say(server: Server, schemas: dict[str, Any]) -> None:
     """Fails if a tooltip was changed in the node alone: then change it in the file, and in the translations."""
     served = server.ask("/i18n")["en"]["nodeDefs"]
-    assert {node: served[node] for node in NODES} == {node: english(schemas[node]) for node in NODES}
+    assert {node: unnamed(served[node]) for node in NODES} == {node: english(schemas[node]) for node in NODES}
+
+
+ABBREVIATIONS = {"EMA", "GB", "JSON", "TAEHV", "VAE"}
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_an_english_name_is_a_few_plain_words_and_no_other_inputs(server: Server, node: str) -> None:
+    """Catches: an input that shows its id, a name too long for its row, two rows of a node that read the same."""
+    words = server.ask("/i18n")["en"]["nodeDefs"][node]
+    inputs = [slot["name"] for slot in words["inputs"].values()]
+    for name in [*inputs, *(slot["name"] for slot in words["outputs"].values())]:
+        first, *others = re.findall(r"[\w']+", name)
+        assert first[0].isupper(), name
+        assert all(word.islower() or word in ABBREVIATIONS for word in others), name
+        assert "_" not in name
+        assert len(name) <= 26, name
+    assert len(set(inputs)) == len(inputs)
+
+
+def test_options_for_research_wait_behind_advanced(schemas: dict[str, Any]) -> None:
+    """Catches: an option that an artist meets before those that matter."""
+    shown = {node: set(plain_inputs(schemas[node]["input"])) for node in NODES}
+    assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset"}
+    assert shown["SDVGQualityRouter"] == {"reward_file", "policy", "scorer"}
+    research = {"schedule", "drafter_context", "overlap", "kv_dtype", "reuse_gb", "tae_kind"}
+    research |= {"drafter_schedule", "target_schedule"}
+    assert not research & shown["SDVGSpeculativeSampler"]
+    options = schemas["SDVGQualityRouter"]["input"]["required"]["policy"][1]["options"]
+    reward = next(option for option in options if option["key"] == "reward")
+    assert plain_inputs(reward["inputs"]) == ["tau"]
+
+
+def plain_inputs(spec: dict[str, Any]) -> list[str]:
+    """Return the inputs that are not advanced."""
+    every = {**spec.get("required", {}), **spec.get("optional", {})}
+    return [name for name, (_, *rest) in every.items() if not (rest and rest[0].get("advanced"))]
 
 
 def test_widgets_of_an_option_are_spoken_of_in_the_pages_language(server: Server, tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ async def run_and_listen(server: Server, prompt: dict[str, Any]) -> tuple[dict[s
 @pytest.mark.parametrize("vue", [False, True], ids=["canvas", "nodes 2.0"])
 def test_each_policy_chosen_in_the_page_brings_its_own_numbers(vue: bool, server: Server, tmp_path: Path) -> None:
     """Also after the last one's were changed. Catches: numbers kept under a name for which they are wrong."""
-    order = ("balanced", "budget", "reward", *NAMED, "relative", "balanced")
+    order = ("balanced", "budget", "relative", *NAMED, "reward", "balanced")
     page = browse(server, tmp_path, "policies.js", vue=vue, policies=order)
     assert page["errors"] == []
     presets = {name: [ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
@@ -251,3 +251,8 @@ def test_each_policy_chosen_in_the_page_brings_its_own_numbers(vue: bool, server
         assert shown["height"] >= shown["needed"], name
         if vue:  # the classic canvas shows advanced widgets at all times
             assert not {"forced_blocks", "handover"} & set(shown["labels"]), name
+    assert page["kept"] == [pytest.approx(-0.5), -1.5], "tau as it was set under this policy"
+    ranges = {"-3": [-3, 3], "0.5": [-2.5, 0.5]}
+    for tau, seen in page["saved"].items():
+        drawn = ranges[tau] if vue else None
+        assert seen == {"sent": float(tau), "range": ranges[tau], "drawn": drawn}

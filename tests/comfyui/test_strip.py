@@ -20,7 +20,7 @@ from test_interface import browse
 
 pytestmark = pytest.mark.comfyui
 
-PURE = ("directions.js", "fates.js", "next_run.js", "run_log.js")
+PURE = ("directions.js", "fates.js", "length.js", "next_run.js", "run_log.js")
 AUTHORS = {
     "forced": "T",
     "remade": "T",
@@ -45,7 +45,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(modules: Path, source: str, argument: Any) -> Any:
     """Run JavaScript with `given` and all that the modules export; returns what it says with `tell`."""
-    names = {"directions.js": "*", "next_run.js": "*", "run_log.js": "*"}
+    names = ("directions.js", "length.js", "next_run.js", "run_log.js")
     imports = "".join(f'import * as m{i} from "./{name}";\n' for i, name in enumerate(names))
     everything = ", ".join(f"...m{i}" for i in range(len(names)))
     program = f"{imports}const js = {{{everything}}};\nconst given = {json.dumps(argument)};\n"
@@ -56,6 +56,24 @@ def call(modules: Path, source: str, argument: Any) -> Any:
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+# --- how long the video will be ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "given_frames", "added"),
+    [({}, 0, False), ({"image": True}, 1, False), ({"clip": True}, 27, True)],
+    ids=["nothing", "image", "clip"],
+)
+def test_the_length_is_that_of_the_frames_which_the_decoder_makes(
+    modules: Path, start: dict[str, bool], given_frames: int, added: bool
+) -> None:
+    """One latent frame is four frames of the video, and one at its beginning."""
+    told = call(modules, "tell([1, 9, 100].map((blocks) => js.framesOf(blocks, given)))", start)
+    pixels = [4 * (given_frames + 3 * blocks - 1) + 1 for blocks in (1, 9, 100)]
+    before = 4 * (given_frames - 1) + 1 if added else 0
+    assert told == [count - before for count in pixels]
 
 
 # --- what the next run makes again -------------------------------------------------------------------------------

@@ -10,11 +10,14 @@ from typing import Any
 
 from sdvg_core.pipeline.many import VideoTask, VideoWorker
 
-GRAVE = "SDVG_TEST_GRAVE"
+GRAVE, VICTIM = "SDVG_TEST_GRAVE", "SDVG_TEST_VICTIM"
 
 
 class MortalWorker(VideoWorker):
-    """Kills its own process, unless the file that the environment names shows that it has happened already."""
+    """Kills its own process, unless the file that the environment names shows that it has happened already.
+
+    It does so in video 2, or in the one that the environment names.
+    """
 
     def do(self, task: VideoTask, say: Callable[[Any], None], stop: Callable[[], bool]) -> None:
         """Make a video, or half of it."""
@@ -22,7 +25,7 @@ class MortalWorker(VideoWorker):
 
         def say_and_die(said: Any) -> None:
             say(said)
-            if task.video.number == 2 and not grave.exists():
+            if task.video.number == int(os.environ.get(VICTIM, "2")) and not grave.exists():
                 grave.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from cli_runs import generate, names, options, report
-from mortal import GRAVE, MortalWorker
+from mortal import GRAVE, VICTIM, MortalWorker
 from random_set import write_random_set
 from safetensors.torch import load_file
 
@@ -124,6 +124,55 @@ def test_a_worker_that_dies_and_a_video_that_fails_twice_cost_the_others_nothing
     assert generate(base, out, *TWO, "--resume") == 0
     assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
     same_videos(alone, out, (1, 3, 4))
+    assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
+
+
+FIFTY = [f"a red ball {i}" for i in range(50)]
+
+
+@pytest.fixture(scope="module")
+def fifty(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
+    """A command for fifty videos, and those that one process makes."""
+    folder = tmp_path_factory.mktemp("fifty")
+    (folder / "prompts.txt").write_text("\n".join(FIFTY), encoding="utf-8")
+    base = [*options(files), "--blocks", "3", "--tau", "-0.5", "--prompt-file", str(folder / "prompts.txt")]
+    assert generate(base, folder / "alone") == 0
+    return base, folder / "alone"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("crew", [TWO, ["--ray", "local", *TWO]], ids=["processes", "ray"])
+def test_of_fifty_videos_one_that_fails_and_a_worker_killed_half_way_cost_the_others_nothing(
+    crew, fifty, tmp_path, capsys, monkeypatch
+):
+    if "--ray" in crew:
+        pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
+        monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    base, alone = fifty
+    monkeypatch.setattr(many, "VideoWorker", MortalWorker)
+    monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
+    monkeypatch.setenv(VICTIM, "25")
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "0030").write_text("in the way")
+    assert generate(base, out, *crew) == 1
+    said = capsys.readouterr()
+    assert (tmp_path / "grave").exists(), "no worker was killed"
+    assert "video 0025 is tried once more" in said.err
+    assert "49 of 50 videos finished" in said.out
+    made = [number for number in range(1, 51) if number != 30]
+    same_videos(alone, out, [number for number in made if number != 25])
+    for name in ("latents.safetensors", "video.mp4"):
+        assert (out / "0025" / name).read_bytes() == (alone / "0025" / name).read_bytes()
+    assert [line["number"] for line in rows(out) if line["state"] == "finished"] == made
+    assert [said.err.count(f"video {number:04d} finished") for number in made] == [1] * 49
+
+    (out / "0030").unlink()
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
+    assert generate(base, out, *crew, "--resume") == 0
+    assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
 

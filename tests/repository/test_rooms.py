@@ -20,12 +20,12 @@ FLOORS = (
     ("plan", "report"),
     ("pipeline",),
     ("pocket",),
-    ("study", "bench"),
+    ("study", "bench", "servers"),
     ("page",),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE = {"__init__", "__main__", "errors"}
+LOOSE = {"__init__", "__main__", "choices", "errors"}
 # The root's own two doors: the command line, and the names a Python user imports.
 DOORS = {"__main__", "__init__"}
 

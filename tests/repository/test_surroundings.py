@@ -6,6 +6,7 @@ outside (which files there are afterwards), and has to make the very latents tha
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from foreign_machine import PROMPT, SOCKET_CALL, WATCH, Stay, commands, stay
 from random_set import write_random_set
 from safetensors.torch import load_file
 
+import sdvg_core
 from sdvg_core.cli import main
 
 
@@ -84,6 +86,51 @@ def test_all_outputs_are_there_and_the_folder_is_named_on_any_terminal(abroad):
         assert (abroad.output(name) / expected).is_file(), name
     assert "Written to" in abroad.done.stdout
     assert "Traceback" not in abroad.done.stderr
+
+
+NETWORK = (
+    "socket",
+    "ssl",
+    "http",
+    "urllib.request",
+    "urllib3",
+    "requests",
+    "aiohttp",
+    "httpx",
+    "websockets",
+    "asyncio",
+)
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports from outside, at its top or inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_one_file_of_the_core_can_connect_and_one_command_uses_it():
+    """Catches: an address that is asked somewhere else. A Ray cluster is connected to by ray itself."""
+    core = Path(sdvg_core.__file__).parent
+    networked = {
+        path.relative_to(core).as_posix()
+        for path in core.rglob("*.py")
+        if any(name == way or name.startswith(f"{way}.") for name in imported(path) for way in NETWORK)
+    }
+    assert networked == {"servers/client.py"}
+    using = {path.stem for path in (core / "cli").glob("*.py") if "..servers" in path.read_text(encoding="utf-8")}
+    assert using == {"queue"}
+    others = [path for path in core.rglob("*.py") if path.parent.name not in ("cli", "servers")]
+    assert not any(
+        "servers." in line
+        for path in others
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.lstrip().startswith(("from ", "import "))
+    )
 
 
 def test_a_connection_and_a_file_in_the_home_folder_are_seen(tmp_path):

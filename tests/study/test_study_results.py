@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -76,8 +77,23 @@ def test_the_page_says_in_words_whether_the_reward_beats_chance(summary):
     assert "reward-min@0" in worse.split(" better, ")[1].split(" worse, ")[0]
 
 
-def test_few_prompts_give_no_verdict():
-    assert "takes at least 10 prompts" in table_text(summary_of(5)[0])
+@pytest.mark.parametrize("prompts", [2, 9])
+def test_few_prompts_give_figures_without_intervals_and_no_verdict(prompts):
+    """Catches a table of two prompts that says *better*."""
+    summary = summary_of(prompts, gate_bonus=1.0)[0]
+    text = table_text(summary)
+    assert f"{prompts} prompts are too few for an interval, so nothing is claimed beyond them" in text
+    assert "takes at least 10 prompts" in text
+    table = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    assert not re.search(r"\[|\d (better|worse|open)\b", table)
+    assert '"low": null' in json.dumps(summary)
+    assert not re.search(r'"(low|high)": [-\d]', json.dumps(summary))
+
+
+def test_ten_prompts_have_intervals_and_verdicts():
+    text = table_text(summary_of(10, gate_bonus=1.0)[0])
+    assert "too few" not in text
+    assert re.search(r"\] better", text)
 
 
 def test_the_page_has_a_line_for_every_configuration_and_says_what_was_shared(summary):
@@ -92,7 +108,9 @@ def test_without_a_judge_the_page_says_so():
     assert "Not measured" in table_text(summary_of(10, gains=False)[0])
 
 
-def test_the_plots_are_pictures_that_fit_a_page(summary, tmp_path):
+@pytest.mark.parametrize("prompts", [pytest.param(2, marks=pytest.mark.heavy), 12])
+def test_the_plots_are_pictures_that_fit_a_page(prompts, tmp_path):
+    summary = summary_of(prompts)[0]
     pytest.importorskip("matplotlib")
     from sdvg_core.study.plots import write_plots
 

@@ -7,12 +7,14 @@ main(async (page, options) => {
   await page.evaluate(build, options);
   await page.waitForTimeout(1000);
   const loaded = await page.evaluate(look);
+  const lengths = await page.evaluate(tryLengths);
   await run(page);
   await pictured(page);
   const done = await page.evaluate(look);
   if (options.withoutOurs) return { loaded, done };
+  const unfolded = await unfold(page);
   const pestered = await page.evaluate(pester);
-  return { loaded, done, ...pestered, ...(await comeBack(page, done.workflow)) };
+  return { loaded, lengths, done, unfolded, ...pestered, ...(await comeBack(page, done.workflow)) };
 });
 
 /**
@@ -59,7 +61,7 @@ async function look() {
   }));
   const seen = (element, height) => Boolean(element?.checkVisibility() && element.getBoundingClientRect().height > height);
   const prompt = (await window.app.graphToPrompt()).output;
-  const record = document.querySelector(".sdvg-json");
+  const [fold, record] = [".sdvg-json summary", ".sdvg-json textarea"].map((of) => document.querySelector(of));
   return {
     squares,
     visible: seen(document.querySelector(".sdvg-route"), 20),
@@ -68,11 +70,52 @@ async function look() {
     sent: Object.keys(prompt[sampler.id].inputs),
     lines: sampler.widgets.filter((w) => w.name.includes("text")).map((w) => String(w.value)),
     size: [...sampler.size],
-    record: { text: record?.value, visible: seen(record, 50), saved: report.serialize().widgets_values ?? [], sent: Object.keys(prompt[report.id].inputs) },
+    record: { text: record?.value, visible: seen(record, 50), fold: seen(fold, 15), saved: report.serialize().widgets_values ?? [], sent: Object.keys(prompt[report.id].inputs) },
     // The canvas renderer draws pictures itself, Nodes 2.0 has them as elements.
     pictures: report.imgs?.length ?? document.querySelectorAll(`[data-node-id="${report.id}"] img`).length,
     workflow: JSON.parse(JSON.stringify(window.app.graph.serialize())),
   };
+}
+
+/** The report unfolded and folded again, and what it shows after a step undone: how much of the node is the picture, how much the record. */
+async function unfold(page) {
+  const heights = () => page.evaluate(() => {
+    const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
+    const [element, image] = ["", " img"].map((of) => document.querySelector(`[data-node-id="${report.id}"]${of}`));
+    const height = (one) => one?.getBoundingClientRect().height ?? null;
+    const record = document.querySelector(".sdvg-json textarea");
+    return { node: height(element), picture: height(image), record: record.checkVisibility() ? height(record) : 0, text: record.value };
+  });
+  const fold = page.locator(".sdvg-json summary");
+  const before = await heights();
+  await fold.dispatchEvent("click");
+  await page.waitForTimeout(500);
+  const open = await heights();
+  await fold.dispatchEvent("click");
+  await page.waitForTimeout(500);
+  const after = await heights();
+  await page.locator('.sdvg-squares [data-number="3"]').focus();
+  for (const key of ["d", "Control+z"]) {
+    await page.keyboard.press(key);
+    await page.waitForTimeout(1200);
+  }
+  await fold.dispatchEvent("click"); // the element of the node that is there now
+  return { before, open, after, undone: await heights() };
+}
+
+/** What the sampler calls its length with other numbers of blocks, and what of it the page shows; ends as it began. */
+async function tryLengths() {
+  const sampler = window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler");
+  const widget = sampler.widgets.find((one) => one.name === "blocks");
+  const element = document.querySelector(`[data-node-id="${sampler.id}"]`);
+  const lengths = [];
+  for (const blocks of [1, 21, 9]) {
+    widget.value = blocks;
+    widget.callback?.(blocks);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    lengths.push([widget.label, element ? element.innerText.includes(widget.label) : null]);
+  }
+  return lengths;
 }
 
 /** News of nodes that are not here, a step undone, another workflow, and one from a newer version of the pack. */

@@ -17,7 +17,11 @@ main(async (page, options) => {
     if (options.shots) await page.screenshot({ path: path.join(options.shots, `${number}_${name}.png`), clip });
     await page.evaluate(spoil);
   }
-  return { shown };
+  await page.evaluate(choose, "reward");
+  const kept = await page.evaluate(meddle);
+  const saved = {};
+  for (const tau of [-3, 0.5]) saved[tau] = await reopen(page, tau);
+  return { shown, kept, saved };
 });
 
 function make() {
@@ -53,4 +57,33 @@ function spoil() {
   const [node] = window.app.graph.nodes;
   const first = node.widgets.find((widget) => widget.name.startsWith("policy."));
   first.value = first.value + 0.2;
+}
+
+/** Change tau, then a widget that is none of its policy's. */
+function meddle() {
+  const [node] = window.app.graph.nodes;
+  const [tau, other] = ["policy.tau", "bail_out"].map((name) => node.widgets.find((widget) => widget.name === name));
+  const before = tau.value;
+  tau.value = -1.5;
+  other.callback?.(other.value);
+  return [before, tau.value];
+}
+
+/** Open the node as if it had been saved with this tau. */
+async function reopen(page, tau) {
+  await page.evaluate(async (value) => {
+    const { app } = window;
+    const saved = JSON.parse(JSON.stringify(app.graph.serialize()));
+    saved.nodes[0].widgets_values[2] = value;
+    await app.loadGraphData(saved);
+  }, tau);
+  await page.waitForTimeout(800);
+  return page.evaluate(async () => {
+    const [node] = window.app.graph.nodes;
+    const widget = node.widgets.find(({ name }) => name === "policy.tau");
+    const slider = document.querySelector(`[data-node-id="${node.id}"] [role="slider"]`);
+    const drawn = slider && [Number(slider.getAttribute("aria-valuemin")), Number(slider.getAttribute("aria-valuemax"))];
+    const { output } = await window.app.graphToPrompt();
+    return { sent: output[node.id].inputs["policy.tau"], range: [widget.options.min, widget.options.max], drawn };
+  });
 }

@@ -1,0 +1,80 @@
+// The widgets of a chosen option, such as policy.tau, which ComfyUI makes anew with every choice: their tooltips, their values
+// when an option is chosen again, and the range of tau's slider.
+import { app } from "../../scripts/app.js";
+import { PREFIX } from "./common.js";
+
+// A preset always starts with its own numbers.
+const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps"];
+// Below the usual range every draft is accepted, above it hardly any. The server takes the whole, as saved workflows may have it.
+const RANGE = { usual: { min: -2.5, max: 0.5 }, whole: { min: -3, max: 3 } };
+
+function nested(node) {
+  return (node.widgets ?? []).filter((widget) => widget.name.includes("."));
+}
+
+/** Where a widget's value is kept: by its option and its name. */
+function placeOf(node, widget) {
+  const [name] = widget.name.split(".");
+  return `${node.widgets.find((one) => one.name === name)?.value} ${widget.name}`;
+}
+
+/** Adjust the widgets of the option that is chosen; keep their values when they go. */
+function tend(node, kept) {
+  for (const widget of nested(node)) {
+    // ComfyUI writes English tooltips on them, and prefers these to the translations that it looks up for all other widgets.
+    widget.tooltip = undefined;
+    if (widget.name === "policy.tau") setRange(widget);
+    if (!OF_PRESETS.includes(widget.name)) keepWhenGone(widget, placeOf(node, widget), kept);
+  }
+}
+
+const followed = new WeakSet(); // widgets whose end is noticed
+
+function keepWhenGone(widget, place, kept) {
+  if (followed.has(widget)) return;
+  followed.add(widget);
+  const { onRemove } = widget;
+  widget.onRemove = function (...news) {
+    kept.set(place, widget.value);
+    return onRemove?.apply(this, news);
+  };
+}
+
+/** A value beyond the usual range gets the whole, or the page would move it. */
+function setRange(widget) {
+  const { min, max } = RANGE.usual;
+  Object.assign(widget.options, widget.value >= min && widget.value <= max ? RANGE.usual : RANGE.whole);
+}
+
+function restore(node, kept) {
+  for (const widget of nested(node)) {
+    const place = placeOf(node, widget);
+    if (!kept.has(place)) continue;
+    widget.value = kept.get(place);
+    kept.delete(place); // from here on the widget's own changes count
+  }
+}
+
+function follow(node) {
+  if (!node.comfyClass?.startsWith(PREFIX)) return;
+  const kept = new Map();
+  for (const widget of node.widgets ?? []) {
+    if (widget.name.includes(".")) continue;
+    const { callback } = widget;
+    widget.callback = function (...news) {
+      const answer = callback?.apply(this, news);
+      restore(node, kept);
+      tend(node, kept);
+      return answer;
+    };
+  }
+  const { onConfigure } = node;
+  node.onConfigure = function (...news) {
+    const answer = onConfigure?.apply(this, news);
+    tend(node, kept);
+    return answer;
+  };
+  tend(node, kept);
+}
+
+app.registerExtension({ name: "sdvg.option_widgets", nodeCreated: follow });

@@ -1,0 +1,48 @@
+"""Files that only have a checkpoint's name: what a server or git gives in its place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..errors import BadInput, printable, unreadable
+
+BEGINNING = 4096
+PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IGNORECASE)
+# A checkpoint never begins so: a safetensors file with its header's length, a pickle with its protocol.
+ERROR = re.compile(
+    rb"(\xef\xbb\xbf)?\s*\{\s*\"(error|errors|message|detail)\"\s*:\s*\"?(?P<said>[^\"{}\[\]]{0,80})"
+)
+POINTER = re.compile(rb"version https://git-lfs\S*\s")
+SIZE = re.compile(rb"^size (\d{1,15})\s*$", re.MULTILINE)
+
+
+def check_download(path: Path) -> None:
+    """Raise `BadInput` if a file is a web page, a server's error message or a pointer of Git LFS."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(BEGINNING)
+    except OSError as error:
+        raise unreadable("checkpoint", path.name, error) from error
+    if PAGE.match(beginning):
+        raise BadInput(
+            f"{path.name} should be a checkpoint, but is a web page, as sites send in place of a file that needs a "
+            "login or another link; download the file itself"
+        )
+    found = ERROR.match(beginning)
+    if found:
+        said = printable(found["said"].decode("utf-8", "replace")).strip()
+        raise BadInput(
+            f"{path.name} should be a checkpoint, but is a server's error message{f' ({said})' if said else ''}; "
+            "download the file itself, with a login if it needs one"
+        )
+    if POINTER.match(beginning):
+        raise BadInput(
+            f"{path.name} should be a checkpoint, but is a pointer of Git LFS{_size(beginning)}; run git lfs pull "
+            "in its repository, or download the file itself"
+        )
+
+
+def _size(pointer: bytes) -> str:
+    stated = SIZE.search(pointer)
+    return f" to a file of {int(stated[1]) / 1e9:.3g} GB" if stated else ""

@@ -1,0 +1,64 @@
+"""A web page, an error message or a pointer that was saved under a checkpoint's name is called what it is."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from weight_files import refusal, state
+
+from sdvg_core.checkpoints.downloads import check_download
+from sdvg_core.cli import main
+from sdvg_core.pipeline.inspection import inspect_file
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 5676000000\n"
+PAGES = {
+    "page": (b"<!DOCTYPE html>\n<html class=''><head></head></html>", "is a web page"),
+    "upper case": (b"\n<!doctype HTML>", "is a web page"),
+    "no doctype": (b"\xef\xbb\xbf<html lang='en'>", "is a web page"),
+    "markup of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "is a web page"),
+    "error": (b'{"error":"Access to model x is restricted\\n"}', r"error message (Access to model x is restricted"),
+    "errors": (b'{ "errors" : [{"message": "gone"}]}', "is a server's error message;"),
+    "pointer": (POINTER, "is a pointer of Git LFS to a file of 5.68 GB; run git lfs pull"),
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "model.sft", "model.pt", "model.ckpt", "m.safetensors.index.json"]
+)
+@pytest.mark.parametrize("content, said", PAGES.values(), ids=PAGES)
+def test_what_is_no_checkpoint_is_called_what_it_is(tmp_path, name, content, said):
+    (tmp_path / name).write_bytes(content)
+    sentence = refusal(tmp_path / name)
+    assert said in sentence
+    assert "download the file itself" in sentence
+    assert len(sentence) < 400
+
+
+def test_a_shard_is_looked_at_too(tmp_path):
+    index = {"weight_map": {"a": "one.safetensors"}}
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / "one.safetensors").write_bytes(POINTER)
+    assert "one.safetensors should be a checkpoint, but is a pointer" in refusal(
+        tmp_path / "m.safetensors.index.json"
+    )
+
+
+def test_checkpoints_pass(tmp_path):
+    save_file(state(), tmp_path / "a.safetensors", {"error": "<html>"})
+    torch.save(state(), tmp_path / "a.pt")
+    for path in tmp_path.iterdir():
+        check_download(path)
+        assert inspect_file(path).parameters
+
+
+def test_inspect_and_doctor_say_it(tmp_path, capsys):
+    (tmp_path / "vae").mkdir()
+    (tmp_path / "vae" / "wan_2.1_vae.safetensors").write_bytes(b"<!DOCTYPE html>")
+    assert main(["inspect", str(tmp_path / "vae" / "wan_2.1_vae.safetensors")]) == 2
+    assert "is a web page" in capsys.readouterr().err
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert "UNUSABLE" in (out := capsys.readouterr().out)
+    assert "is a web page" in out

@@ -1,0 +1,68 @@
+"""The command line says what there is before it imports what does the work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import sdvg_core
+from sdvg_core import choices
+from sdvg_core.bench.scales import SCALES
+from sdvg_core.bench.variants import DECODERS, MARKS, USUAL
+from sdvg_core.causal_wan.config import PUBLISHED
+from sdvg_core.causal_wan.presets import PRESETS
+from sdvg_core.causal_wan.schedule import SCHEDULES
+from sdvg_core.cli.arguments import COMMANDS
+from sdvg_core.devices.dtypes import DTYPES
+from sdvg_core.engine.router_presets import ROUTER_PRESETS
+from sdvg_core.plan.rates import RATES
+
+HEAVY = ("torch", "diffusers", "transformers", "matplotlib", "PIL", "numpy", "av", "safetensors", "einops")
+NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
+ASKED = [["--version"], ["--help"], *([name, "--help"] for name in NAMES), ["plan", "--vram", "many"]]
+PROGRAM = f"""
+import sys
+from sdvg_core.__main__ import run
+try:
+    run(sys.argv[1:])
+except SystemExit as end:
+    print("code", end.code)
+print("loaded", [name for name in {HEAVY!r} if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("arguments", ASKED, ids=" ".join)
+def test_help_version_and_bad_usage_import_nothing_heavy(arguments: list[str]) -> None:
+    """Catches a parser that takes a word from a room that does the work; it cost 2 seconds."""
+    here = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
+    command = [sys.executable, "-c", PROGRAM, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=here)
+    *_, code, loaded = done.stdout.splitlines()
+    assert code == f"code {2 if 'many' in arguments else 0}"
+    assert loaded == "loaded []"
+
+
+@pytest.mark.parametrize(
+    "names, things",
+    [
+        (choices.PRESET_NAMES, PRESETS),
+        (choices.SCHEDULE_NAMES, SCHEDULES),
+        (choices.ROUTER_PRESET_NAMES, ROUTER_PRESETS),
+        (choices.PUBLISHED_SIZES, PUBLISHED),
+        (choices.DTYPE_NAMES, DTYPES),
+        (choices.RATES_NAMES, RATES),
+        (choices.SCALE_NAMES, SCALES),
+        (choices.EXECUTION_MARKS, MARKS),
+        (choices.DECODER_MARKS, DECODERS),
+        (choices.USUAL_EXECUTIONS, USUAL),
+        (choices.TAE_KINDS, get_args(choices.StatedKind)[1:]),
+        (choices.JUDGES, get_args(choices.DecoderName)[:0:-1]),
+    ],
+)
+def test_the_words_to_choose_from_are_the_names_of_what_there_is(names, things) -> None:
+    assert names == tuple(things)

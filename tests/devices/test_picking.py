@@ -1,0 +1,75 @@
+"""What a command runs on without being told."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cli_runs import generate, options, report
+from random_set import write_random_set
+
+from sdvg_core.devices import picking
+from sdvg_core.devices.picking import cpu_quota, device_line, pick_device, settled_threads
+
+
+@pytest.fixture(autouse=True)
+def unstated(monkeypatch):
+    for name in picking.STATED:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    "gpu, asked, embedded, found",
+    [
+        (True, "auto", False, "cuda"),
+        (False, "auto", False, "cpu"),
+        (True, "auto", True, "cpu"),
+        (True, "cpu", False, "cpu"),
+        (False, "cuda:1", True, "cuda:1"),
+    ],
+)
+def test_auto_is_cuda_where_there_is_a_gpu_but_for_the_embedded_models(monkeypatch, gpu, asked, embedded, found):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    assert pick_device(asked, embedded=embedded) == found
+
+
+def test_the_embedded_models_get_one_thread_and_others_what_the_container_allows(monkeypatch, tmp_path):
+    set_to: list[int] = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(torch, "set_num_threads", set_to.append)
+    monkeypatch.setattr(picking, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(picking.os, "cpu_count", lambda: 64)
+    (tmp_path / "cpu.max").write_text("250000 100000\n")
+    for embedded in (True, False):
+        with settled_threads(embedded=embedded):
+            pass
+    assert set_to == [1, 8, 3, 8]
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    with settled_threads(embedded=True):
+        assert set_to == [1, 8, 3, 8]
+
+
+@pytest.mark.parametrize("text", ["max 100000", "", "a b c", "few 100000", None])
+def test_without_a_limit_a_process_may_use_every_cpu(monkeypatch, tmp_path, text):
+    monkeypatch.setattr(picking, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(picking.os, "cpu_count", lambda: 6)
+    if text is not None:
+        (tmp_path / "cpu.max").write_text(text)
+    assert cpu_quota() == 6
+
+
+def test_the_line_names_the_device_the_dtype_and_the_threads():
+    assert device_line("cpu", "float32", 1).startswith("device: cpu (")
+    assert device_line("cpu", "float32", 1).endswith("), float32, 1 thread")
+    assert device_line("cpu", None, 4).endswith("), dtype as stored, 4 threads")
+
+
+def test_a_video_made_on_auto_records_the_device_and_resumes_as_one_made_on_it(tmp_path, capsys):
+    """Catches a report or an identity that says auto, which another machine would read as another device."""
+    base = options(write_random_set(tmp_path / "models"))
+    assert generate(base, tmp_path / "out", "--prompt", "a dog", "--blocks", "1") == 0
+    assert "device: cpu (" in capsys.readouterr().out
+    made = (tmp_path / "out" / "video.mp4").stat().st_mtime_ns
+    assert report(tmp_path / "out")["settings"]["device"] == "cpu"
+    again = ("--prompt", "a dog", "--blocks", "1", "--resume", "--device", "cpu")
+    assert generate(base, tmp_path / "out", *again) == 0
+    assert (tmp_path / "out" / "video.mp4").stat().st_mtime_ns == made

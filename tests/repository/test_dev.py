@@ -1,0 +1,104 @@
+"""What dev.py does for a newcomer: passes on what is asked for, and says how far an environment is."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def dev() -> Any:
+    return runpy.run_path(str(ROOT / "dev.py"))
+
+
+@pytest.fixture
+def asked(dev, monkeypatch) -> list[list[str]]:
+    """What would be run, with no environment made."""
+    commands: list[list[str]] = []
+
+    def record(python: str, *arguments: str) -> int:
+        commands.append(list(arguments))
+        return 3
+
+    space = dev["main"].__globals__
+    monkeypatch.setitem(space, "environment", lambda name, install, *recipe: name)
+    monkeypatch.setitem(space, "run", record)
+    return commands
+
+
+@pytest.mark.parametrize(
+    "given, passed",
+    [
+        (["run", "plan", "--vram", "24"], ["plan", "--vram", "24"]),
+        (["run", "--version"], ["--version"]),
+        (["run"], ["--help"]),
+        (["demo", "--blocks", "3"], ["demo", "--blocks", "3"]),
+    ],
+)
+def test_every_option_is_passed_on_and_the_code_comes_back(dev, asked, given, passed):
+    assert dev["main"](given) == 3
+    assert asked == [["-m", "sdvg_core", *passed]]
+
+
+def test_ctrl_c_is_left_to_the_command_which_first_ends_its_block(dev, monkeypatch):
+    """Catches subprocess.run, which kills its child a quarter of a second after Ctrl-C."""
+    waits = iter([KeyboardInterrupt, KeyboardInterrupt, 130])
+
+    class Child:
+        def __init__(self, command: list[str]) -> None:
+            assert command == ["python", "-m", "sdvg_core", "generate"]
+
+        def __enter__(self) -> Child:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def wait(self) -> int:
+            found = next(waits)
+            if found is KeyboardInterrupt:
+                raise KeyboardInterrupt
+            return found
+
+    monkeypatch.setattr(dev["subprocess"], "Popen", Child)
+    assert dev["run"]("python", "-m", "sdvg_core", "generate") == 130
+
+
+PIP = """import sys
+print("Collecting torch\\n  Using cached thing\\nRequirement already satisfied: x")
+print("Downloading torch-2.whl (190 MB)")
+print("ERROR: no such version", file=sys.stderr)
+sys.exit(int("bad" in sys.argv))
+"""
+
+
+def test_pip_is_heard_package_by_package_apart_from_a_commands_output(dev, tmp_path, capfd, monkeypatch):
+    (tmp_path / "pip.py").write_text(PIP)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    dev["pip_install"](Path(sys.executable), "torch")
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert [line for line in err.splitlines() if line.startswith("  ")] == [
+        "  Collecting torch",
+        "  Downloading torch-2.whl (190 MB)",
+    ]
+    with pytest.raises(SystemExit, match="pip could not install bad; its message is above"):
+        dev["pip_install"](Path(sys.executable), "bad")
+    assert "ERROR: no such version" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("gpu, told, needless", [(False, False, True), (True, False, False), (False, True, False)])
+def test_a_machine_without_a_gpu_is_told_of_the_cpu_build(dev, monkeypatch, gpu, told, needless):
+    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    if told:
+        monkeypatch.setenv("PIP_FIND_LINKS", "wheels")
+    monkeypatch.setattr(dev["shutil"], "which", lambda name: "/usr/bin/nvidia-smi" if gpu else None)
+    monkeypatch.setattr(dev["sys"], "platform", "linux")
+    assert dev["gets_needless_cuda"]() is needless

@@ -1,0 +1,155 @@
+"""What the documents tell a reader to type is taken as written, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sdvg_core.cli import main, make_parser
+
+ROOT = Path(__file__).resolve().parents[2]
+PLACES = (
+    "*.md",
+    "docs/**/*.md",
+    "nodes/**/*.md",
+    "tests/**/*.md",
+    "benchmarks/*.md",
+    "training/*.md",
+    "workflows/*.md",
+)
+PAGES = sorted({path for place in PLACES for path in ROOT.glob(place) if ".venv" not in str(path)})
+HELP = ROOT / "nodes" / "web" / "docs"
+OURS, DEV = "python -m sdvg_core", "python3 dev.py"
+BLOCK = re.compile(rf"^(?: {{4,}}|\t)?(?:\$ )?((?:{re.escape(OURS)}|{re.escape(DEV)})\b.*)$")
+INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
+# Stands for whatever a reader wants, so no parser can take it.
+ANYTHING = ("COMMAND", "...", "…", " | ")
+CHEAP = ("doctor", "plan")
+LINK = re.compile(
+    r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\""
+)
+
+
+def commands_in(text: str) -> Iterator[str]:
+    """The commands of a page, without comments: in code blocks, and between backticks."""
+    fenced = False
+    for line in re.sub(r"\\\n\s*", " ", text).splitlines():
+        fenced ^= line.lstrip().startswith("```")
+        found = BLOCK.match(line.lstrip() if fenced else line)
+        if found and (fenced or line[:1] in " \t"):
+            yield found[1]
+        else:
+            yield from INLINE.findall(line)
+
+
+def words_of(command: str) -> list[str]:
+    return shlex.split(command, comments=True)
+
+
+def documented() -> list[str]:
+    found = {command for page in PAGES for command in commands_in(page.read_text(encoding="utf-8"))}
+    return sorted(command for command in found if not any(word in command for word in ANYTHING))
+
+
+def arguments_of(command: str) -> list[str] | None:
+    """What `python -m sdvg_core` gets; None for a command of dev.py's own."""
+    words = words_of(command)
+    if words[:2] == ["python3", "dev.py"]:
+        if words[2:3] == ["run"]:
+            return words[3:]
+        return words[2:] if words[2:3] == ["demo"] else None
+    return words[3:]
+
+
+@pytest.mark.parametrize("command", documented())
+def test_a_documented_command_is_one_that_the_parser_takes(command: str) -> None:
+    """Catches an option that was renamed, and a command that is not there yet."""
+    arguments = arguments_of(command)
+    if arguments is None:
+        assert f"python3 dev.py {words_of(command)[2]} " in runpy.run_path(str(ROOT / "dev.py"))["__doc__"]
+    elif arguments and not {"--help", "--version"} & set(arguments):
+        assert make_parser().parse_args(arguments).command == arguments[0]
+
+
+@pytest.mark.parametrize(
+    "command", [command for command in documented() if (arguments_of(command) or [""])[0] in CHEAP]
+)
+def test_a_documented_command_that_needs_no_files_works_as_written(command, tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments_of(command)) == 0
+    assert capsys.readouterr().out
+
+
+def test_the_search_sees_commands_in_blocks_and_in_lines_without_their_comments() -> None:
+    """Without it, a search that finds nothing would prove nothing."""
+    page = (
+        "See `python -m sdvg_core doctor`.\n\n    python -m sdvg_core plan --vram 24   # a comment's apostrophe\n\n"
+        "```bash\n$ python3 dev.py demo \\\n    --blocks 3\n```\npython -m sdvg_core is not code here\n"
+    )
+    found = [words_of(command) for command in commands_in(page)]
+    assert found == [
+        ["python", "-m", "sdvg_core", "doctor"],
+        ["python", "-m", "sdvg_core", "plan", "--vram", "24"],
+        ["python3", "dev.py", "demo", "--blocks", "3"],
+    ]
+    assert len(documented()) > 10
+
+
+def slugs(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them, and those that it states itself."""
+    text = re.sub(r"^(```|~~~).*?^\1", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    seen: Counter[str] = Counter()
+    found = set(re.findall(r"<a\s[^>]*(?:name|id)=\"([^\"]+)\"", text))
+    for heading in re.findall(r"^#{1,6}\s+(.+?)\s*#*$", text, flags=re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return found
+
+
+def broken_links(page: Path) -> list[str]:
+    text = re.sub(
+        r"^(```|~~~).*?^\1|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    # ComfyUI resolves what a help page of any language names from the folder of all help pages.
+    base, broken = HELP if HELP in page.parents else page.parent, []
+    for target in (a or b for a, b in LINK.findall(text)):
+        if re.match(r"[a-z]+:|/|//", target):
+            continue
+        name, _, anchor = target.partition("#")
+        there = (base / name).resolve() if name else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in slugs(there)):
+            broken.append(target)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file_and_its_heading(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+def test_a_link_to_nothing_and_an_anchor_of_no_heading_are_seen(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `word`, twice\n# A word, twice\n[x](#a-word-twice-1) [y](#nowhere) ![z](no.png) [w](page.md)\n"
+    )
+    assert broken_links(page) == ["#nowhere", "no.png"]
+
+
+def test_the_citation_names_this_version_and_the_paper() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    project = dict(re.findall(r'^(version|license) = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
+    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
+    assert (str(citation["version"]), citation["license"]) == (project["version"], project["license"])
+    assert all(citation[name] for name in ("message", "title", "authors"))
+    [paper] = citation["references"]
+    assert all(paper[name] for name in ("type", "title", "authors"))
+    assert paper["identifiers"][0]["value"] == "arXiv:2604.17397"
