@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
+import torch
 from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.report.fates import COLOURS, INKS, Fate
+from test_workflows import with_tiny_models
 
 pytestmark = pytest.mark.comfyui
 
@@ -34,7 +37,8 @@ NODES = (
 )
 LANGUAGES = ("en", "zh")
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
-POCKET_DEMO = ROOT / "workflows" / "sdvg_pocket_demo.json"
+POCKET_DEMO = ROOT / "workflows" / "sdvg_1_pocket_demo.json"
+TEXT_TO_VIDEO = ROOT / "workflows" / "sdvg_3_text_to_video.json"
 SCRIPT = "raaraarar"
 SCHEDULES = ("as for both", "as for both")
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
@@ -402,7 +406,7 @@ def test_no_name_has_a_sign_that_means_something_to_the_page(server: Server, lan
 
 def test_a_workflow_saved_before_there_were_weights_takes_auto(server: Server, tmp_path: Path) -> None:
     """Catches a new input of the loaders that is not the last: values are saved by their place alone."""
-    now = json.loads((ROOT / "workflows" / "sdvg_text_to_video.json").read_text(encoding="utf-8"))
+    now = json.loads(TEXT_TO_VIDEO.read_text(encoding="utf-8"))
     before = json.loads(json.dumps(now))
     for node in before["nodes"]:
         if node["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader"):
@@ -413,14 +417,35 @@ def test_a_workflow_saved_before_there_were_weights_takes_auto(server: Server, t
     assert json.dumps(one).count('"weights": "auto"') == 2
 
 
-def test_a_workflow_saved_before_there_were_directions_asks_for_the_same_video(
-    server: Server, tmp_path: Path
+@pytest.fixture(scope="module")
+def converted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """The prompts of saved workflows, opened in the page: each as it was, then as it is now."""
+    pairs = ("before_directions", POCKET_DEMO), ("before_sdvg_prompt", TEXT_TO_VIDEO)
+    paths = [path for saved, now in pairs for path in (HERE / "saved" / f"{saved}.json", now)]
+    workflows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    workflows[2:] = map(with_tiny_models, workflows[2:])
+    return browse(server, tmp_path_factory.mktemp("page"), "convert.js", workflows=workflows)["prompts"]
+
+
+def latents_of(server: Server, prompt: dict[str, Any]) -> torch.Tensor:
+    """Run a prompt's sampler over two blocks, and return the latents as the server saved them."""
+    [sampler] = [key for key, node in prompt.items() if node["class_type"] == "SDVGSpeculativeSampler"]
+    prompt[sampler]["inputs"]["blocks"] = 2
+    ends = ("SaveVideo", "SDVGRouteReport")
+    kept = {key: node for key, node in prompt.items() if node["class_type"] not in ends}
+    kept["kept"] = {"class_type": "SaveLatent", "inputs": {"samples": [sampler, 1], "filename_prefix": "saved"}}
+    done = server.run(kept)
+    assert done.status == "success", done.message("execution_error")
+    [file] = done.outputs["kept"]["latents"]
+    return safetensors.torch.load(server.view(file))["latent_tensor"]
+
+
+@pytest.mark.parametrize("pair", [0, 1], ids=["before_directions", "before_sdvg_prompt"])
+def test_a_workflow_saved_by_an_older_version_makes_the_same_video(
+    pair: int, converted: list[dict[str, Any]], server: Server
 ) -> None:
-    """The pocket demo as it was saved then, opened in the page: its prompt is that of the one saved now."""
-    paths = HERE / "saved" / "before_directions.json", POCKET_DEMO
-    before, now = (json.loads(path.read_text(encoding="utf-8")) for path in paths)
-    assert "target_schedule" in json.dumps(now)
-    assert "target_schedule" not in json.dumps(before)
-    one, other = browse(server, tmp_path, "convert.js", workflows=[before, now])["prompts"]
-    assert one == other
-    assert "as for both" in json.dumps(one)
+    """Both had the prompt's text over a wire of its own, which the shared ones no longer have."""
+    before, now = converted[2 * pair : 2 * pair + 2]
+    [wired] = [n["inputs"]["prompt"] for n in before.values() if n["class_type"] == "SDVGSpeculativeSampler"]
+    assert isinstance(wired, list)
+    assert torch.equal(latents_of(server, before), latents_of(server, now))

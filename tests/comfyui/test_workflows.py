@@ -1,16 +1,19 @@
 """The shared workflows: as files, as the frontend and other programs read them, and run with tiny models.
 
 A tiny UMT5 cannot go through Load CLIP (ComfyUI knows the encoder by its 24 layers and full width). So before a
-run every CLIP Text Encode becomes an SDVG Pocket Models node, whose conditioning stands in, with a prompt of its
-world, and Load CLIP is taken out; all else stays as in the file.
+run every SDVG Prompt becomes an SDVG Pocket Models node, whose conditioning stands in, with a prompt of its
+world, and Load CLIP is taken out; all else stays as in the file. Files saved before there was SDVG Prompt have a
+CLIP Text Encode, and its text over a wire.
 """
 
 from __future__ import annotations
 
 import copy
 import io
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -40,8 +43,9 @@ TINY = {
 SMALL = {"width": 64, "height": 64, "blocks": 2, "policy.budget": 0.98}
 SMALLER = ("SDVGSpeculativeSampler", "SDVGQualityRouter")
 # Pixel frames: a block shows 12, a clip's first 9; a start image shows one and leaves 12 for every block.
-FRAMES = {"sdvg_continue_and_image": 1 + 4 * 12}
+FRAMES = {"sdvg_7_continue_and_image": 1 + 4 * 12}
 TEXT, TEXT_NODES = "PrimitiveStringMultiline", ("CLIPLoader", "SelectCLIPDevice")
+ENCODERS = ("SDVGPrompt", "CLIPTextEncode")
 # ComfyUI's device nodes pass over a device that a machine lacks, but comfy-cli refuses to send its name.
 DEVICES = {"gpu:0": "default", "gpu:1": "default"}
 POCKET_CONDITIONING = 2
@@ -73,7 +77,7 @@ def with_tiny_models(workflow: dict[str, Any], renamed: dict[str, str] = TINY) -
     workflow["nodes"] = [node for node in workflow["nodes"] if node["id"] not in gone]
     workflow["links"] = [link for link in workflow["links"] if link[1] not in gone and link[3] not in gone]
     for node in workflow["nodes"]:
-        if node["type"] == "CLIPTextEncode":
+        if node["type"] in ENCODERS:
             become_pocket(node, workflow["links"])
         values = node.get("widgets_values") or []
         node["widgets_values"] = [renamed.get(v, v) if isinstance(v, str) else v for v in values]
@@ -90,6 +94,7 @@ def become_pocket(node: dict[str, Any], links: list[list[Any]]) -> None:
     """Turn a text encoder's node into Pocket Models; its text and whatever took its conditioning stay wired."""
     [text] = [slot for slot in node["inputs"] if slot["name"] == "text"]
     [conditioning] = node["outputs"]
+    node["widgets_values"] = [DEFAULT_PROMPT]
     for link in links:
         if link[0] == text["link"]:
             link[4] = 0
@@ -110,13 +115,11 @@ def api_with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
         inputs, kind = dict(node["inputs"]), node["class_type"]
         if kind in TEXT_NODES:
             continue
-        if kind == "CLIPTextEncode":
-            kind, inputs = "SDVGPocketModels", {"prompt": inputs["text"]}
-        if kind == TEXT:
-            inputs = {"value": DEFAULT_PROMPT}
+        if kind == "SDVGPrompt":
+            kind, inputs = "SDVGPocketModels", {"prompt": DEFAULT_PROMPT}
         if kind == "SDVGSpeculativeSampler":
             source = prompt[inputs["positive"][0]]["class_type"]
-            slot = POCKET_CONDITIONING if source == "CLIPTextEncode" else inputs["positive"][1]
+            slot = POCKET_CONDITIONING if source == "SDVGPrompt" else inputs["positive"][1]
             inputs |= {"positive": [inputs["positive"][0], slot]}
         if kind in SMALLER:
             inputs |= {name: value for name, value in SMALL.items() if name in inputs}
@@ -189,7 +192,8 @@ def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(s
 @each(API_FILES)
 def test_the_api_form_is_the_ui_form_converted(path: Path, server: Server, tmp_path: Path) -> None:
     """Catches a change to a workflow's settings that its other form did not get."""
-    converted = comfy_run(server, FOLDER / path.name, "--print-prompt", home=tmp_path)
+    [shared] = FOLDER.glob(f"sdvg_?_{path.stem.removeprefix('sdvg_')}.json")
+    converted = comfy_run(server, shared, "--print-prompt", home=tmp_path)
     assert converted.returncode == 0, converted.stdout + converted.stderr
     ui, api = json.loads(converted.stdout)["data"]["prompt"], load(path)
     assert {k: (n["class_type"], n["inputs"]) for k, n in ui.items()} == {
@@ -278,7 +282,7 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
 def test_only_the_papers_gate_asks_for_a_reward_model(folder: Path) -> None:
     """Catches: a workflow whose policy looks at no score, and that asks for 1.8 GB all the same."""
     asking = [path.stem for path in sorted(folder.glob("*.json")) if "ImageReward.pt" in values_in(load(path))]
-    assert asking == ["sdvg_paper_gate"]
+    assert [stem.rpartition("paper_gate")[1] for stem in asking] == ["paper_gate"]
 
 
 def values_in(workflow: dict[str, Any]) -> set[str]:
@@ -299,13 +303,79 @@ def test_comfyui_offers_a_workflow_as_a_template_with_a_small_picture(path: Path
         assert image.width >= 320
 
 
-def test_the_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(server: Server) -> None:
-    workflow = load(FOLDER / "sdvg_app.json")
+APPS = {
+    "sdvg_2_pocket_app": ["prompt", "policy", "blocks", "seed"],
+    "sdvg_4_app": ["text", "policy.target_blocks", "blocks", "seed"],
+}
+
+
+@pytest.mark.parametrize("stem", APPS)
+def test_an_app_shows_widgets_that_are_there_and_outputs_that_are_outputs(stem: str, server: Server) -> None:
+    workflow = load(FOLDER / f"{stem}.json")
     nodes = {node["id"]: node for node in workflow["nodes"]}
     app = workflow["extra"]["linearData"]
     assert workflow["extra"]["linearMode"]
-    assert [name for _, name in app["inputs"]] == ["value", "policy.target_blocks", "blocks", "seed"]
+    assert [name for _, name in app["inputs"]] == APPS[stem]
     assert all(name in names(nodes[id_]) for id_, name in app["inputs"])
     known = server.ask("/object_info")
     assert [nodes[id_]["type"] for id_ in app["outputs"]] == ["SaveVideo", "SDVGRouteReport"]
     assert all(known[nodes[id_]["type"]]["output_node"] for id_ in app["outputs"])
+
+
+@each(FILES)
+def test_a_prompt_is_written_in_one_place_and_goes_over_one_wire(path: Path) -> None:
+    """Catches: the scorer reading another text than the one the video shows."""
+    nodes = load(path)["nodes"]
+    assert not {TEXT, "CLIPTextEncode"} & {node["type"] for node in nodes}
+    for node in nodes:
+        for slot in node["inputs"]:
+            assert slot["type"] != "STRING" or slot["link"] is None
+        if node["type"] == "SDVGSpeculativeSampler":
+            assert dict(zip(names(node), node["widgets_values"], strict=True))["prompt"] == ""
+
+
+@each(FILES)
+def test_the_loaders_choose_the_weights_precision_by_the_card(path: Path) -> None:
+    loaders = [n for n in load(path)["nodes"] if n["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader")]
+    assert all(dict(zip(names(n), n["widgets_values"], strict=True))["weight_dtype"] == "auto" for n in loaders)
+
+
+def rows_of(text: str, first: str) -> list[list[str]]:
+    """Return the rows of the markdown table whose first column is headed `first`, as bare words."""
+    lines = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text.replace("\u00a0", " ")).splitlines()
+    [head] = [i for i, line in enumerate(lines) if line.startswith(f"| {first} |")]
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[head + 2 :])
+    return [[cell.strip(" *`") for cell in line.strip("|").split("|")] for line in table]
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "pocket" not in p.stem], ids=lambda p: p.stem)
+def test_a_note_says_what_fits_a_card_and_what_the_files_are_as_the_readme_does(path: Path) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    texts = [node["widgets_values"][0] for node in load(path)["nodes"] if node["type"] == "MarkdownNote"]
+    [cards] = [text for text in texts if "| card |" in text]
+    assert [(row[0], *row[-2:]) for row in rows_of(cards, "card")] == [
+        (row[0], *row[-2:]) for row in rows_of(readme, "card")
+    ]
+    [files] = [text for text in texts if "| file |" in text]
+    known = {row[0]: row[2] for row in rows_of(readme, "file")}
+    for name, _, size, *_ in rows_of(files, "file"):
+        assert known.get(name, size) == size
+    assert "not for commercial use" in files
+
+
+@each(FILES)
+def test_a_workflow_opens_at_a_scale_at_which_its_words_can_be_read(path: Path) -> None:
+    """Opened as a file by its saved view; as a template the page fits its nodes into three quarters of the window.
+
+    Below 0.571 the classic canvas draws no text.
+    """
+    workflow = load(path)
+    lefts, tops, rights, bottoms = zip(*(box(n["pos"], n["size"]) for n in workflow["nodes"]), strict=True)
+    left, top, right, bottom = min(lefts), min(tops), max(rights), max(bottoms)
+    fitted = 0.75 * min(1920 / (right - left + 20), 1080 / (bottom - top + 20))
+    assert fitted > (0.7 if "pocket" in path.stem else 0.572)
+    view = workflow["extra"]["ds"]
+    assert 0.8 <= view["scale"] <= 1
+    corner = [view["scale"] * (edge + shift) for edge, shift in zip((left, top), view["offset"], strict=True)]
+    assert corner[0] == pytest.approx(91, abs=12)  # clear of ComfyUI's own bars
+    assert corner[1] == pytest.approx(133, abs=15)
