@@ -18,7 +18,7 @@ export const STYLE = `
 .sdvg-squares [data-letter], .sdvg-squares [data-take] { padding-top: 7px; }
 .sdvg-squares .made { border-color: transparent; }
 .sdvg-squares .earlier { background-image: repeating-linear-gradient(135deg, #fffa 0 3px, #fff4 3px 6px); color: #000 !important; }
-.sdvg-squares button::before, .sdvg-squares button::after { position: absolute; top: 0; font-size: 9px; line-height: 10px; }
+.sdvg-squares button::before, .sdvg-squares button::after { position: absolute; top: 0; font-size: 10px; line-height: 10px; }
 .sdvg-squares button::before { content: attr(data-letter); left: 2px; }
 .sdvg-squares button::after { content: attr(data-take); right: 2px; }
 .sdvg-squares .again { outline: 2px dashed var(--input-text, #ddd); outline-offset: 0; }
@@ -51,5 +51,6 @@ export const STYLE = `
 .sdvg-menu [aria-checked="true"]::before { content: "✓"; }
 .sdvg-menu kbd { margin-left: auto; padding-left: 14px; opacity: 0.7; font: inherit; }
 .sdvg-menu :focus { background: #2f6fb5; color: #fff; }
+.sdvg-menu :focus kbd { opacity: 1; }
 .sdvg-menu hr { margin: 4px 6px; border: 0; border-top: 1px solid var(--border-color, #4e4e4e); }
 `;

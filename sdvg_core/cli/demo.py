@@ -22,7 +22,7 @@ from ..pipeline.videos import make_videos
 from ..plan import PlanRequest
 from ..plan.rates import H100
 from ..plan.routes import route_seconds
-from ..pocket.grammar import parse
+from ..pocket.grammar import understand
 from ..pocket.trained_set import judge_file, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport
@@ -44,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    scene = parse(options.prompt)
+    scene, told = understand(options.prompt, strict=options.strict)
+    if told:
+        print(told, file=sys.stderr)
     request = VideoRequest(
         blocks=options.blocks,
         seed=options.seed,

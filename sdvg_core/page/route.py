@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..engine.records import BlockRecord
-from ..report.fates import COLOURS, LETTERS, Fate, fate_of
+from ..report.fates import COLOURS, INKS, LETTERS, Fate, fate_of
 from ..report.progress import block_line
 from .markup import Markup, element, joined
 
 MOST_SQUARES = 400
-DARK, LIGHT = "#000000", "#FFFFFF"
-INK = {fate: LIGHT if fate is Fate.FORCED else DARK for fate in Fate}
-"""The colour of the letter that reads best on each fate's own."""
 
 
 def colours() -> str:
     """Return the rules of a style sheet for the squares."""
-    return "\n".join(f".{style_of(fate)} {{ background: {COLOURS[fate]}; color: {INK[fate]}; }}" for fate in Fate)
+    return "\n".join(f".{style_of(fate)} {{ background: {COLOURS[fate]}; color: {INKS[fate]}; }}" for fate in Fate)
 
 
 def style_of(fate: Fate) -> str:

@@ -8,7 +8,7 @@ from PIL import Image, ImageDraw
 
 from .lettering import fitted, text_mask
 
-INK, FAINT, WHITE = "#222222", "#777777", "#FFFFFF"
+INK, FAINT, WHITE = "#222222", "#666666", "#FFFFFF"
 SCALE = 3
 # In pixels of the large drawing.
 BOLD, HALO = 1, 5

@@ -24,6 +24,8 @@ LETTERS = dict(zip(Fate, "FardtB", strict=True))
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart. Green stands for the drafter,
 # orange-red for the target; pale means not scored.
 COLOURS = dict(zip(Fate, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC90", "#CC79A7"), strict=True))
+# The colour of the letter that reads best on each: at least 4.5:1, WCAG 2.2's figure for text.
+INKS = {fate: "#FFFFFF" if fate is Fate.FORCED else "#000000" for fate in Fate}
 
 _FATES = {
     Reason.FORCED: Fate.FORCED,

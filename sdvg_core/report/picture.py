@@ -13,8 +13,8 @@ from itertools import groupby
 from PIL import Image
 
 from ..engine.records import BlockRecord
-from .canvas import FAINT, INK, WHITE, Canvas
-from .fates import COLOURS, LETTERS, Fate, fate_of
+from .canvas import FAINT, INK, Canvas
+from .fates import COLOURS, INKS, LETTERS, Fate, fate_of
 from .picture_panel import ROOM_FOR_TEXT, Panel, draw_axis, explain, number_blocks, number_of, swatch
 from .picture_scores import draw_scores
 from .privacy import is_hidden
@@ -86,8 +86,7 @@ def _draw_strip(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> 
         x, fate = panel.x(number_of(record)), fate_of(record)
         canvas.box(x - half, panel.top, x + half, panel.bottom, COLOURS[fate])
         if roomy:
-            colour = INK if fate in (Fate.DRAFTED_UNSEEN, Fate.TARGET_UNSEEN) else WHITE
-            canvas.text(x, (panel.top + panel.bottom) / 2, LETTERS[fate], 16, colour, bold=True)
+            canvas.text(x, (panel.top + panel.bottom) / 2, LETTERS[fate], 16, INKS[fate], bold=True)
     present = {fate_of(record) for record in blocks}
     keys = [(f"{LETTERS[fate]}  {fate.value}" if roomy else fate.value, fate) for fate in Fate if fate in present]
     explain(canvas, panel, [(label, swatch(COLOURS[fate])) for label, fate in keys])

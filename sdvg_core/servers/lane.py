@@ -106,7 +106,9 @@ class Lane:
         self._tell, self._pace = tell, pace
         self._client_id = f"sdvg-queue-{uuid.uuid4()}"
         self._flight: dict[str, Taken] = {}
-        self._given_up: set[str] = set()
+        # What it may still have though it counts as lost, and what it should not have any more.
+        self._left_behind: dict[str, Order] = {}
+        self._unwanted: set[str] = set()
         self._seen: Seen | None = None
         self._took_any, self._refusals = False, dict[int, str]()
 
@@ -143,7 +145,8 @@ class Lane:
         running, waiting = self._client.in_queue()
         self._pool.join(self._number)
         self._show(running)
-        for prompt_id in (running | waiting) & self._given_up:
+        self._claim_left_behind()
+        for prompt_id in (running | waiting) & self._unwanted:
             self._client.cancel(prompt_id, running=prompt_id in running)
         for prompt_id in [known for known in self._flight if known not in running | waiting]:
             self._settle(prompt_id)
@@ -163,11 +166,21 @@ class Lane:
         try:
             self._client.queue(prompt_id, self._workflow.filled(order.prompt, order.seed), self._client_id)
         except Refused as refused:
-            self._given_up.add(prompt_id)  # a workflow may be taken in part
+            self._unwanted.add(prompt_id)  # a workflow may be taken in part
             self._refusals[order.number] = str(refused)
             self._fail(prompt_id, str(refused))
         else:
             self._took_any = True
+
+    def _claim_left_behind(self) -> None:
+        """Take back what counted as lost while the server was away, unless another one has got it since."""
+        for prompt_id, order in self._left_behind.items():
+            taken = self._pool.claim(order)
+            if taken:
+                self._flight[prompt_id] = taken
+            else:
+                self._unwanted.add(prompt_id)
+        self._left_behind.clear()
 
     def _settle(self, prompt_id: str) -> None:
         """Take what became of a prompt that is no longer in the queue."""
@@ -199,7 +212,7 @@ class Lane:
         self._seen = None
         self._tell(Gone(self._number, reason, pause))
         for prompt_id in list(self._flight) if give_up else ():
-            self._given_up.add(prompt_id)
+            self._left_behind[prompt_id] = self._flight[prompt_id][0]
             self._lose(prompt_id, f"the server is away ({reason})")
 
     @property

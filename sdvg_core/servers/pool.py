@@ -58,6 +58,14 @@ class Pool:
             self._out += taken is not None
             return taken
 
+    def claim(self, order: Order) -> Taken | None:
+        """Return a video that was lost to the server that still has it; None if it is no longer here."""
+        with self._lock:
+            taken = self._left.claim(order)
+            self._out += taken is not None
+            self._losses[order.number] -= taken is not None
+            return taken
+
     def done(self) -> None:
         """Note that a video was made."""
         with self._lock:

@@ -114,7 +114,11 @@ def _is_node(node: Any) -> bool:
 
 def _find_prompts(nodes: dict[str, dict[str, Any]], sampler: str) -> tuple[Place, ...]:
     """Return where the texts lie that the scorer reads and that the models see: one place, or two with one text."""
-    starts = [(sampler, name) for name in ("prompt", "positive") if name in nodes[sampler]["inputs"]]
+    # An empty prompt of the sampler stands for the text that comes with its conditioning.
+    given = {
+        name for name, value in nodes[sampler]["inputs"].items() if not isinstance(value, str) or value.strip()
+    }
+    starts = [(sampler, name) for name in ("prompt", "positive") if name in given]
     places = tuple(dict.fromkeys(_follow(nodes, start, str, TEXTS, WIRES) for start in starts))
     texts = {nodes[node]["inputs"][name] for node, name in places if node}
     if NOWHERE in places or len(texts) != 1:

@@ -89,6 +89,13 @@ class Queue(Generic[Task]):
         """Take back a task that nobody tried after all; it is the next one. `failed`: as `take` gave it."""
         self._left.appendleft((task, failed))
 
+    def claim(self, task: Task) -> tuple[Task, frozenset[int]] | None:
+        """Return this very task as `take` would, if it is left; None if it is not."""
+        taken = next((entry for entry in self._left if entry[0] is task), None)
+        if taken is not None:
+            self._left.remove(taken)
+        return taken
+
     def drop(self) -> None:
         """Forget the tasks that nobody has begun."""
         self._left.clear()

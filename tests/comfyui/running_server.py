@@ -151,7 +151,7 @@ class Server:
 
 
 @contextmanager
-def running_server(folder: Path, *, pack: Path = ROOT, seconds: float = 180) -> Iterator[Server]:
+def running_server(folder: Path, *, pack: Path = ROOT, seconds: float = 600) -> Iterator[Server]:
     """Start a server on the CPU with its base in `folder` and the pack that lies in `pack`, and end it."""
     with restartable_server(folder, pack=pack, seconds=seconds) as started:
         yield started.server
@@ -198,7 +198,7 @@ class Restartable:
 
 
 @contextmanager
-def restartable_server(folder: Path, *, pack: Path = ROOT, seconds: float = 180) -> Iterator[Restartable]:
+def restartable_server(folder: Path, *, pack: Path = ROOT, seconds: float = 600) -> Iterator[Restartable]:
     """Start a server as `running_server` does, that can be killed and started again."""
     _furnish(folder, pack)
     server = Restartable(folder, seconds)

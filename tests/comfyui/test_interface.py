@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes
 from sdvg_pack.sdvg_core import __version__
-from sdvg_pack.sdvg_core.report.fates import COLOURS, Fate
+from sdvg_pack.sdvg_core.report.fates import COLOURS, INKS, Fate
 from test_workflows import with_tiny_models
 
 pytestmark = pytest.mark.comfyui
@@ -191,6 +191,15 @@ def test_the_picture_has_the_room_and_the_record_is_folded(page: dict[str, Any])
     assert seen["undone"]["text"] == page["done"]["record"]["text"]
 
 
+@pytest.mark.parametrize("palette", ["dark", "light"])
+def test_our_own_text_can_be_read_in_both_palettes(palette: str, page: dict[str, Any]) -> None:
+    """Strip, menu and record. Catches: a colour that the palette does not give, and letters below ten pixels."""
+    texts = page["readable"][palette]
+    said = {text for *_, text in texts}
+    assert {"1", "9", "forced 1", "keep the draft", "record"} <= said
+    assert [text for text in texts if text[0] < 4.5 or text[1] < 10] == []
+
+
 def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:
     assert not any(page["done"]["record"]["saved"])
     assert page["done"]["record"]["sent"] == ["prompt_in_report", "report"]
@@ -244,8 +253,8 @@ def test_the_page_knows_the_version_of_the_pack() -> None:
 def test_the_strip_knows_every_fate() -> None:
     """Also those that the run above does not meet."""
     source = (ROOT / "nodes" / "web" / "fates.js").read_text(encoding="utf-8")
-    known = re.findall(r'^  (\w+): \{ colour: "(#\w{6})"', source, re.MULTILINE)
-    assert known == [(fate.name.lower(), COLOURS[fate]) for fate in Fate]
+    known = re.findall(r'^  (\w+): \{ colour: "(#\w{6})", ink: "#(\w)\w\w"', source, re.MULTILINE)
+    assert known == [(fate.name.lower(), COLOURS[fate], INKS[fate][1].lower()) for fate in Fate]
 
 
 # --- shared workflows --------------------------------------------------------------------------------------------

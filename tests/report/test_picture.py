@@ -19,8 +19,8 @@ from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
-from sdvg_core.report.canvas import Canvas, dashes, tint
-from sdvg_core.report.fates import COLOURS, LETTERS, Fate, fate_of
+from sdvg_core.report.canvas import FAINT, INK, Canvas, dashes, tint
+from sdvg_core.report.fates import COLOURS, INKS, LETTERS, Fate, fate_of
 from sdvg_core.report.lettering import drawable, fitted, text_mask, text_width
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.picture_panel import Panel, nice_ticks
@@ -273,3 +273,29 @@ def test_the_picture_needs_no_matplotlib() -> None:
         check=True,
     )
     assert done.stdout == "(1120, 724)\n"
+
+
+# --- contrast ----------------------------------------------------------------------------------------------------
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance as WCAG 2.2 defines it."""
+    parts = [part / 255 for part in ImageColor.getrgb(colour)[:3]]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one: str, other: str) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_the_letter_on_a_square_can_be_read(fate: Fate) -> None:
+    assert contrast(COLOURS[fate], INKS[fate]) >= 4.5
+
+
+def test_every_text_of_the_picture_can_be_read_on_its_ground() -> None:
+    """On white, and on the pale ground of each fate behind the scores."""
+    grounds = ["#FFFFFF", *(tint(colour, 0.1) for colour in COLOURS.values())]
+    assert min(contrast(text, ground) for text in (INK, FAINT) for ground in grounds) >= 4.5

@@ -137,19 +137,45 @@ def test_what_a_server_that_was_away_still_has_is_taken_off_it_if_another_got_it
     """Only the way to it was broken. Catches: a server that goes on with what another one is making."""
     first, second = two
     first.steps = second.steps = 4
-    forget = first.forget
     first.forget = lambda: None
+    cut: list[tuple[str, int]] = []
 
     def cut_once() -> None:
-        if first.running and first.waiting:
-            first.deaf, first.on_look = 4, lambda: None
+        if first.running and first.waiting and not cut:
+            cut.extend((text, seed) for _, text, seed in first.running + first.waiting)
+            first.deaf = 10**6
 
-    first.on_look = cut_once
+    def mend() -> None:
+        if cut and set(cut) <= second.made.keys() | {(text, seed) for _, text, seed in second.running}:
+            first.deaf, second.on_look = min(first.deaf, 1), lambda: None
+            second.looks_left = 200  # there is more to do until the first one is back
+
+    honest = first._post
+
+    def post(path: str, body: Any) -> Any:
+        if path == "/interrupt":
+            second.looks_left = 1
+        return honest(path, body)
+
+    first.on_look, first._post, second.on_look = cut_once, post, mend
     assert queue(asked, two, tmp_path / "out") == 0
     check_whole(tmp_path / "out")
     assert (first.made + second.made).total() == len(PROMPTS)
     assert not first.running + first.waiting
-    forget()
+
+
+def test_a_server_alone_goes_on_with_what_it_has_when_the_way_to_it_is_back(one, asked, tmp_path):
+    """Catches: hours of a video thrown away for some seconds without a network."""
+    one.steps, one.forget = 4, lambda: None
+
+    def cut_once() -> None:
+        if one.running and one.waiting:
+            one.deaf, one.on_look = 6, lambda: None
+
+    one.on_look = cut_once
+    assert queue(asked, [one], tmp_path / "out") == 0
+    check_whole(tmp_path / "out")
+    assert one.queued == len(PROMPTS)
 
 
 def test_an_answer_that_is_lost_does_not_queue_a_video_twice(one, asked, tmp_path):

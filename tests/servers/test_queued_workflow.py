@@ -77,8 +77,19 @@ SEED = {"class_type": "PrimitiveInt", "inputs": {"value": 8}}
             {("2", "prompt")},
             ("3", "seed"),
         ),
+        (
+            changed(OWN, n2={"class_type": "SDVGPrompt", "inputs": {"text": "a ball"}}, n3__prompt=" "),
+            {("2", "text")},
+            ("3", "seed"),
+        ),
     ],
-    ids=["a node of text", "a node of a number", "conditioning in between", "one node for both"],
+    ids=[
+        "a node of text",
+        "a node of a number",
+        "conditioning in between",
+        "one node for both",
+        "text that comes with the conditioning",
+    ],
 )
 def test_wires_are_followed_to_where_the_value_is(tmp_path, nodes, places, seed):
     workflow = read(tmp_path, nodes)

@@ -51,10 +51,10 @@ def as_json(value: Any, status: int = 200) -> Answer:
 class Toy:
     """Makes videos that say which prompt and seed they show; see `shown_in`.
 
-    `made`: how often it has made which. `steps`: how often it is looked at until a prompt is done. `deaf`: requests
-    that it drops unanswered; after the last one it has forgotten queue and history. `refuses`: a prompt's text ->
-    its answer 400. `fails`: a prompt's text -> the message of its run's error. `strange`: path -> another answer.
-    `on_look`: called at every look.
+    `made`: how often it has made which. `queued`: prompts that it took. `steps`: how often it is looked at until
+    a prompt is done. `deaf`: requests that it drops unanswered; after the last it has forgotten queue and history.
+    `refuses`: a prompt's text -> its answer 400. `fails`: a prompt's text -> the message of its run's error.
+    `strange`: path -> another answer. `on_look`: called at every look.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Toy:
         self.waiting: list[Job] = []
         self.history: dict[str, Any] = {}
         self.made: Counter[tuple[str, int]] = Counter()
-        self.most_at_once = self.requests = self.deaf = 0
+        self.most_at_once = self.requests = self.deaf = self.queued = 0
         self.steps, self.looks_left = 1, 1
         self.refuses: Callable[[str], Any] = lambda text: None
         self.fails: Callable[[str], str | None] = lambda text: None
@@ -111,6 +111,7 @@ class Toy:
             if refusal is not None:
                 return as_json(refusal, 400)
             assert body["client_id"]
+            self.queued += 1
             self.waiting.append((body["prompt_id"], text, seed))
             self.most_at_once = max(self.most_at_once, len(self.running + self.waiting))
             return as_json({"prompt_id": body["prompt_id"], "number": 1, "node_errors": {}})

@@ -24,7 +24,12 @@ from .shared import (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("--prompt", default=DEFAULT_PROMPT, help="a prompt of the small world (%(default)r)")
+    parser.add_argument(
+        "--prompt",
+        default=DEFAULT_PROMPT,
+        help="what to show; of the small world, or the nearest is taken (%(default)r)",
+    )
+    parser.add_argument("--strict", action="store_true", help="refuse a prompt outside the small world")
     parser.add_argument(
         "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
     )

@@ -13,8 +13,9 @@ main(async (page, options) => {
   const done = await page.evaluate(look);
   if (options.withoutOurs) return { loaded, done };
   const unfolded = await unfold(page);
+  const readable = await inPalettes(page);
   const pestered = await page.evaluate(pester);
-  return { loaded, lengths, done, unfolded, ...pestered, ...(await comeBack(page, done.workflow)) };
+  return { loaded, lengths, done, unfolded, readable, ...pestered, ...(await comeBack(page, done.workflow)) };
 });
 
 /**
@@ -75,6 +76,56 @@ async function look() {
     pictures: report.imgs?.length ?? document.querySelectorAll(`[data-node-id="${report.id}"] img`).length,
     workflow: JSON.parse(JSON.stringify(window.app.graph.serialize())),
   };
+}
+
+/** What of our text is hardest to read, in a dark and a light palette: with a menu open, the record unfolded and its text gone. */
+async function inPalettes(page) {
+  const palette = (name) => page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
+  const worst = {};
+  await page.locator('.sdvg-squares [data-number="2"]').dispatchEvent("click");
+  await page.evaluate(() => document.querySelector(".sdvg-json").setAttribute("open", ""));
+  for (const name of ["light", "dark"]) {
+    await palette(name);
+    await page.waitForTimeout(500);
+    worst[name] = await page.evaluate(contrasts);
+  }
+  await page.keyboard.press("Escape");
+  return worst;
+}
+
+/** Of each text of ours that is seen: its contrast by WCAG 2.2, its size in pixels of the canvas, and what it says. */
+function contrasts() {
+  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
+  const over = (...colours) => {
+    for (const [colour, opacity] of colours) {
+      pen.globalAlpha = opacity;
+      pen.fillStyle = colour;
+      pen.fillRect(0, 0, 1, 1);
+    }
+    return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+  };
+  const luminance = (colour) => {
+    const linear = colour.map((part) => part / 255).map((p) => (p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const grounds = (element) => {
+    const colours = [[getComputedStyle(element).backgroundColor, 1]];
+    for (let one = element.parentElement; one; one = one.parentElement) colours.unshift([getComputedStyle(one).backgroundColor, 1]);
+    // The canvas draws the node below our elements; in Nodes 2.0 it is an element.
+    const drawn = !element.closest("[data-node-id]") && element.closest(".sdvg-route, .sdvg-json");
+    return drawn ? [[window.LiteGraph.NODE_DEFAULT_BGCOLOR, 1], ...colours.slice(-4)] : colours;
+  };
+  const opacity = (element) => (element ? Number(getComputedStyle(element).opacity) * opacity(element.parentElement) : 1);
+  const measure = (element, text) => {
+    const style = getComputedStyle(element);
+    const below = grounds(element);
+    const [dark, light] = [over(...below), over(...below, [style.color, opacity(element)])].map(luminance).sort((a, b) => a - b);
+    return [(light + 0.05) / (dark + 0.05), parseFloat(style.fontSize), text];
+  };
+  const texts = [...document.querySelectorAll(".sdvg-route, .sdvg-route *, .sdvg-json, .sdvg-json *, .sdvg-menu, .sdvg-menu *")];
+  const own = (element) => [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
+  const seen = texts.filter((element) => (own(element) || element.value) && element.checkVisibility({ checkOpacity: true }) && !element.matches(".sdvg-said"));
+  return seen.map((element) => measure(element, element.textContent || "record"));
 }
 
 /** The report unfolded and folded again, and what it shows after a step undone: how much of the node is the picture, how much the record. */

@@ -13,7 +13,7 @@ async function inPage(options, use) {
   const context = await chromium.launchPersistentContext(options.profile, {
     executablePath: options.chromium, headless: true, args: FLAGS, viewport: { width: 1400, height: 900 },
   });
-  const seen = { errors: [], hosts: [] };
+  const seen = { errors: [], hosts: [], deprecated: [] };
   try {
     const page = context.pages()[0] ?? (await context.newPage());
     await watch(context, page, seen, options);
@@ -36,6 +36,7 @@ async function watch(context, page, seen, options) {
   // ComfyUI catches what an extension throws, and only writes it down.
   page.on("console", (message) => {
     if (message.type() === "error" && message.text().includes("extension 'sdvg")) seen.errors.push(message.text());
+    if (/deprecat/i.test(message.text())) seen.deprecated.push(`${message.text()} (${message.location().url})`);
   });
 }
 
