@@ -3,8 +3,9 @@
     ~/comfy/venv/bin/python tests/comfyui/browser/take_pictures.py FOLDER
 
 writes canvas.png and nodes2.png into FOLDER, for docs/images; one of every node into FOLDER/nodes, for
-nodes/web/docs/images; and one of every workflow into FOLDER/workflows. With `--only workflows` those alone. Look at
-them before they are put there. What it needs is said in ../test_interface.py.
+nodes/web/docs/images; and a square of every workflow into FOLDER/workflows: those of the embedded models show a
+clip and its route, the others the graph and the planned route. With `--only workflows` those alone.
+Look at them before they are put there. What it needs is said in ../test_interface.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -24,15 +26,34 @@ NAMES = ("self_forcing_dmd.pt", "krea-realtime-video-14b.safetensors")
 # One whose route has every usual fate, with the embedded models of this version.
 SEED = 42
 RENDERERS = {"canvas": False, "nodes2": True}
-# The demo's picture is its route, which shows more of it than its nodes.
+TITLES = {
+    "sdvg_1_pocket_demo": "Pocket demo, no download",
+    "sdvg_2_pocket_app": "Pocket app, no download",
+    "sdvg_3_text_to_video": "Text to video",
+    "sdvg_4_app": "Text to video, as an app",
+    "sdvg_5_quick_preview": "Quick preview",
+    "sdvg_6_paper_gate": "The paper's gate",
+    "sdvg_7_continue_and_image": "From a picture, and on",
+    "sdvg_8_framewise_drafter": "Frame-wise drafter",
+    "sdvg_9_two_gpus": "Two GPUs",
+}
+# Blocks that the target makes; those of a continued clip count on, and the gate knows only its first.
+TARGET_BLOCKS = {
+    "5_quick_preview": (1,),
+    "6_paper_gate": (1,),
+    "7_continue_and_image": (1, 5),
+    "8_framewise_drafter": (1,),
+}
+BLOCKS = {"7_continue_and_image": 8}
+UNKNOWN = "#7b8494"
 WORKFLOWS = [path for path in sorted((HERE.parents[2] / "workflows").glob("*.json")) if "pocket" not in path.stem]
-WIDTH, QUALITY = 960, 88
+FRAME = 60  # of the clip, in the middle of block 6
 FOLDER_OF_LOADER = {"CLIPLoader": "text_encoders", "VAELoader": "vae", "SDVGQualityRouter": "image_reward"}
 
 
 def main(folder: Path, only: str | None) -> int:
     """Take them."""
-    sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+    sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
     from conftest import start_comfyui
 
     missing = start_comfyui()
@@ -80,11 +101,46 @@ def take_workflows(base: Path, folder: Path) -> None:
     with running_server(base) as server:
         files = [str(path) for path in WORKFLOWS]
         browse(server, base, "workflow_pictures.js", vue=True, files=files, pictures=str(base))
+        for stem, (changes, caption) in POCKET.items():
+            show_clip(server, folder / f"{stem}.jpg", changes, caption)
     for path in WORKFLOWS:
-        with Image.open(base / f"{path.stem}.png") as picture:
-            size = (WIDTH, round(picture.height * WIDTH / picture.width))
-            small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-            small.save(folder / f"{path.stem}.jpg", quality=QUALITY, optimize=True)
+        show_graph(base / f"{path.stem}.png", folder / f"{path.stem}.jpg")
+
+
+BALANCED = {"policy": "balanced", "policy.target_blocks": 2, "policy.handover_steps": 2}
+POCKET = {
+    "sdvg_1_pocket_demo": ({}, "blue, orange: the large model, green: drafts kept"),
+    "sdvg_2_pocket_app": (BALANCED, "blue: the large model, green: the small one"),
+}
+
+
+def show_clip(server: Any, place: Path, changes: dict[str, Any], caption: str) -> None:
+    """Run the pocket demo with another policy, and picture a frame of its clip."""
+    from sdvg_pack.sdvg_core.report.fates import COLOURS, Fate
+    from thumbnails import frame_of, thumbnail, write
+
+    prompt = json.loads((WORKFLOWS[0].parent / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
+    prompt["2"]["inputs"] |= changes
+    outputs = server.run(prompt).outputs
+    [video] = outputs["5"]["images"]
+    route = [COLOURS[Fate[block["fate"].upper()]] for block in outputs["3"]["sdvg_route"]]
+    write(thumbnail(frame_of(server.view(video), FRAME), TITLES[place.stem], route, caption), place)
+
+
+def show_graph(picture: Path, place: Path) -> None:
+    """Picture a workflow for the real models: it was not run, so its route is the planned one."""
+    from sdvg_pack.sdvg_core.report.fates import COLOURS, Fate
+    from thumbnails import thumbnail, write
+
+    name = place.stem.removeprefix("sdvg_")
+    drafted = UNKNOWN if name == "6_paper_gate" else COLOURS[Fate.DRAFTED_UNSEEN]
+    numbers = range(1, BLOCKS.get(name, 9) + 1)
+    route = [COLOURS[Fate.FORCED] if n in TARGET_BLOCKS.get(name, (1, 2)) else drafted for n in numbers]
+    caption = "planned: blue the large model, " + (
+        "grey the gate decides" if drafted == UNKNOWN else "green the small one"
+    )
+    with Image.open(picture) as graph:
+        write(thumbnail(graph, TITLES[place.stem], route, caption), place)
 
 
 if __name__ == "__main__":

@@ -34,10 +34,10 @@ main(async (page, options) => {
   return { sizes };
 });
 
-/** Show all groups but the first, which is there to be read, and return where they are. */
+/** Show all groups but the notes' (in grey), which are there to be read, and return where they are. */
 function show({ scale, corner }) {
   const { app } = window;
-  const boxes = app.graph.groups.slice(1).map((group) => [...group.pos, ...group.size]);
+  const boxes = app.graph.groups.filter((group) => group.color !== "#bbb").map((group) => [...group.pos, ...group.size]);
   const [left, top] = [0, 1].map((i) => Math.min(...boxes.map((box) => box[i])) - 20);
   const [right, bottom] = [0, 1].map((i) => Math.max(...boxes.map((box) => box[i] + box[i + 2])) + 20);
   app.canvas.ds.scale = scale;
