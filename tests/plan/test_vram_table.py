@@ -40,7 +40,12 @@ def written(text: str) -> dict[int, tuple[str, int, str, str]]:
     rows = {}
     for cards, weights, what, balanced, gate in ROW.findall(text):
         copied = re.search(r"(\d+)\s%", what)
-        row = ("bfloat16" if weights == "default" else weights, int(copied[1]) if copied else 0, balanced, gate)
+        row = (
+            "bfloat16" if weights == "default" else weights.split("_")[0],
+            int(copied[1]) if copied else 0,
+            balanced,
+            gate,
+        )
         rows |= {int(card): row for card in cards.split(",")}
     return rows
 
