@@ -82,13 +82,13 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
     """Return the condition of each block. `scored`: whether a scorer reads the texts; if not, they may be empty."""
     entries = []
     for entry in prompts:
+        embedding = read_embedding(entry.conditioning, text_channels)
         if scored and not entry.text.strip():
             raise BadInput(
                 f"the scorer reads the prompt as text, but from block {entry.index + 1} on there is none; {TEXT_NODE}"
             )
         if entry.text.strip():
             check_prompt(entry.text)
-        embedding = read_embedding(entry.conditioning, text_channels)
         entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
     return Conditions(tuple(entries))
 

@@ -162,6 +162,11 @@ def test_the_page_asks_no_other_host(page: dict[str, Any]) -> None:
     assert page["hosts"] == []
 
 
+def test_no_notice_of_deprecation_is_about_us(page: dict[str, Any]) -> None:
+    """ComfyUI's page has some of its own."""
+    assert [told for told in page["deprecated"] if CNR in told.lower()] == []
+
+
 def test_without_our_javascript_the_run_works_and_the_line_of_text_shows(server: Server, tmp_path: Path) -> None:
     page = browse(server, tmp_path, vue=False, seed=3, withoutOurs=True)
     assert page["done"]["squares"] == []

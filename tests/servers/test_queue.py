@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import errno
 import json
+import signal
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -30,6 +31,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(orders, "route_picture", lambda report: Image.new("L", (2, 2)))
     monkeypatch.setattr(spread, "Pace", partial(Pace, look=0.002, first_pause=0.002, longest_pause=0.01))
     monkeypatch.setattr(spread, "HEAR_SECONDS", 0.01)
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Processes that run tests side by side ignore Ctrl-C."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
 
 
 @pytest.fixture

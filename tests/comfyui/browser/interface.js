@@ -123,9 +123,9 @@ function contrasts() {
     return [(light + 0.05) / (dark + 0.05), parseFloat(style.fontSize), text];
   };
   const texts = [...document.querySelectorAll(".sdvg-route, .sdvg-route *, .sdvg-json, .sdvg-json *, .sdvg-menu, .sdvg-menu *")];
-  const own = (element) => [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
+  const own = (element) => [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.textContent).join("").trim();
   const seen = texts.filter((element) => (own(element) || element.value) && element.checkVisibility({ checkOpacity: true }) && !element.matches(".sdvg-said"));
-  return seen.map((element) => measure(element, element.textContent || "record"));
+  return seen.map((element) => measure(element, own(element) || "record"));
 }
 
 /** The report unfolded and folded again, and what it shows after a step undone: how much of the node is the picture, how much the record. */
