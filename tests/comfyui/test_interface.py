@@ -38,6 +38,7 @@ NODES = (
 LANGUAGES = ("en", "zh")
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
 POCKET_DEMO = ROOT / "workflows" / "sdvg_1_pocket_demo.json"
+PAPER_GATE = ROOT / "workflows" / "sdvg_6_paper_gate.json"
 TEXT_TO_VIDEO = ROOT / "workflows" / "sdvg_3_text_to_video.json"
 SCRIPT = "raaraarar"
 SCHEDULES = ("as for both", "as for both")
@@ -270,6 +271,35 @@ def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     """What was seen of all workflows, dropped on one page; the pocket demo was run as it is."""
     files, runs = [str(path) for path in WORKFLOWS], WORKFLOWS.index(POCKET_DEMO)
     return browse(server, tmp_path_factory.mktemp("page"), "drop.js", files=files, runs=runs)
+
+
+@pytest.fixture(scope="module")
+def dropped_in_nodes_2(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The same of two; the demo with a seed of its own, for from the cache a sampler shows no preview."""
+    folder = tmp_path_factory.mktemp("page")
+    workflow = json.loads(POCKET_DEMO.read_text(encoding="utf-8"))
+    [sampler] = [node for node in workflow["nodes"] if node["type"] == "SDVGSpeculativeSampler"]
+    sampler["widgets_values"] = [43 if value == 42 else value for value in sampler["widgets_values"]]
+    demo = folder / POCKET_DEMO.name
+    demo.write_text(json.dumps(workflow), encoding="utf-8")
+    return browse(server, folder, "drop.js", vue=True, files=[str(demo), str(PAPER_GATE)], runs=0)
+
+
+@pytest.mark.parametrize("renderer", ["dropped", "dropped_in_nodes_2"])
+def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.FixtureRequest) -> None:
+    """Below a scale of 0.571 the classic canvas draws no text. Markdown of the page is 10 pixels high and up."""
+    for page in request.getfixturevalue(renderer)["dropped"]:
+        assert 0.8 <= page["scale"] <= 1
+        assert page["notes"]
+        assert [note for note in page["notes"] if note["contrast"] < 4.5 or note["pixels"] < 10] == []
+        assert [lines for lines in page["hidden"] if lines > 2] == []
+
+
+@pytest.mark.parametrize("renderer", ["dropped", "dropped_in_nodes_2"])
+def test_nodes_stay_in_their_groups_also_after_a_run(renderer: str, request: pytest.FixtureRequest) -> None:
+    seen = request.getfixturevalue(renderer)
+    assert [page["astray"] for page in seen["dropped"]] == [[]] * len(seen["dropped"])
+    assert seen["ran"]["astray"] == []
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])

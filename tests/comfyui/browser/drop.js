@@ -5,6 +5,7 @@
 // Further options: `files`: the workflows; `runs`: which of them to run, by its number.
 const fs = require("node:fs");
 const path = require("node:path");
+const { astray, readable } = require("./layout.js");
 const { main, run } = require("./page.js");
 
 main(async (page, options) => {
@@ -15,7 +16,7 @@ main(async (page, options) => {
     await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
     await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SDVGSpeculativeSampler"), null, { timeout: 30000 });
     await page.waitForTimeout(1000);
-    dropped.push(await page.evaluate(opened));
+    dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray) });
     if (number === options.runs) ran = await shownRun(page);
   }
   return { dropped, ran };
@@ -25,7 +26,8 @@ async function shownRun(page) {
   await run(page);
   await page.waitForSelector("video", { timeout: 30000 });
   await page.waitForFunction(() => document.querySelector("video").duration > 0, null, { timeout: 30000 });
-  return page.evaluate(shown);
+  await page.waitForTimeout(1000); // the nodes grow
+  return { ...(await page.evaluate(shown)), astray: await page.evaluate(astray) };
 }
 
 /** Let a file fall onto the middle of the canvas. */
