@@ -142,6 +142,7 @@ class FlashOps(TorchOps):
 @pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B], ids=["1.3B", "14B"])
 @torch.inference_mode()
 def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(config):
+    """The plan is for ComfyUI 0.33 too, whose feed-forward layer holds one width more than ours."""
     with META:
         tree = WanTree(config).to(torch.bfloat16)
     ops, x = FlashOps(torch.bfloat16), torch.empty(1, 16, 3, 60, 104, device=META)
@@ -150,7 +151,8 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(config):
     rope = ops.rope(tree, 3, token_grid(tree, x.shape[2:]), META)
     with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
         denoise_pass(tree, x, 500.0, Pass(text, cache, Place(3, (3, 4, 5), 6), rope, ops))
-    assert peak.bytes == pytest.approx(sizes.pass_bytes(config, 3, 1560, 2), rel=0.01)
+    planned = sizes.pass_bytes(config, 3, 1560, 2)
+    assert 0.94 * planned <= peak.bytes <= planned
 
 
 @pytest.mark.heavy
