@@ -6,6 +6,7 @@ import csv
 import errno
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -149,6 +150,7 @@ def test_of_fifty_videos_one_that_fails_and_a_worker_killed_half_way_cost_the_ot
     if "--ray" in crew:
         pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
         monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for mortal.py
     base, alone = fifty
     monkeypatch.setattr(many, "VideoWorker", MortalWorker)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
@@ -159,7 +161,7 @@ def test_of_fifty_videos_one_that_fails_and_a_worker_killed_half_way_cost_the_ot
     (out / "0030").write_text("in the way")
     assert generate(base, out, *crew) == 1
     said = capsys.readouterr()
-    assert (tmp_path / "grave").exists(), "no worker was killed"
+    assert (tmp_path / "grave").exists(), f"no worker was killed: {said.err[-2000:]}"
     assert "video 0025 is tried once more" in said.err
     assert "49 of 50 videos finished" in said.out
     made = [number for number in range(1, 51) if number != 30]
