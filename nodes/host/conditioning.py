@@ -62,8 +62,8 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
         if carried.strip() and entry.text.strip() and carried.split() != entry.text.split():
             # Without the words: notes go into files that people pass on.
             notes.append(
-                f"From block {entry.index + 1} on, the conditioning carries its own text, and the one typed in beside it "
-                "is another: the conditioning's counts, for it is what the video shows. Empty the other one."
+                f"From block {entry.index + 1} on, the conditioning carries its own text, and the one typed in "
+                "differs: the conditioning's counts, for it is what the video shows. Empty the other one."
             )
         settled.append(replace(entry, text=carried if carried.strip() else entry.text))
     return tuple(settled), tuple(dict.fromkeys(notes))

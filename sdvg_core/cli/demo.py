@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace) -> int:
         compared = _compare(batch, prompts, folder, stopping, resume=options.resume)
     say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
     if compared:
-        say(f"  {folder / COMPARISON}: the video beside target-only, enlarged, with the route")
+        say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")
     say(f"  {folder / 'video.mp4'}")
     say(f"  {folder / 'route.png'}: which blocks were kept, and why")
     say(f"  {folder / 'report.json'}: every score and second")

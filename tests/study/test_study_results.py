@@ -124,6 +124,23 @@ def test_the_plots_are_pictures_that_fit_a_page(prompts, tmp_path):
             assert len(picture.convert("L").getcolors()) > 10
 
 
+def test_the_gain_over_the_first_m_is_drawn_as_the_paired_difference(summary):
+    """Catches: the quality itself in its place, or another curve's difference."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    from sdvg_core.study.plot_curves import LOOKS, draw_gain_over_first
+
+    axes = Figure().add_subplot()
+    draw_gain_over_first(axes, summary)
+    drawn = {(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)}
+    drawable = [c for c in summary["configurations"] if c["group"] in LOOKS]
+    compared = [c for c in drawable if c["at_same"].get("first", {}).get("cost")]
+    assert compared
+    for one in compared:
+        assert (one["cost"]["value"], one["at_same"]["first"]["cost"]["value"]) in drawn
+
+
 def test_what_was_not_measured_is_not_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     from sdvg_core.study.plots import write_plots
