@@ -10,6 +10,7 @@ import hashlib
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -57,11 +58,15 @@ class Keys:
             (b.span.start, b.span.frames, self.tensor(b.latents), self._condition(b.condition))
             for b in history.blocks
         ]
+        # To a model, a prompt that is given anew is another one, even if it says the same.
+        shown = [*(b.condition for b in history.blocks), condition]
+        renewed = [before is not after for before, after in pairwise(shown)]
         # A context may show pixels of the history, and these are the codec's.
         parts = (model, self.identities.codec, committed)
         noise = (*self._noise, span.index, span.take)
         taken_over = [self.tensor(clean) for clean in given]
-        return _hash("block", parts, noise, span.start, span.frames, self._condition(condition), taken_over)
+        here = (span.start, span.frames, self._condition(condition), renewed)
+        return _hash("block", parts, noise, here, taken_over)
 
     def begun(self, block: str, stop: int) -> str:
         """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""

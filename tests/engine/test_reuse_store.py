@@ -19,9 +19,14 @@ from reuse_runs import (
 from tiny import (
     CONFIG,
     SIZE,
+    EchoCodec,
     condition,
     generator_of,
+    latents_of,
+    make_engine,
+    make_generator,
     make_noise,
+    run,
 )
 from torch import Tensor
 
@@ -29,6 +34,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.keys import Identities, Keys
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.speculate import Emitted
 from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import Block, Condition, Span
 from sdvg_core.engine.wrapping import WrappedGenerator
@@ -223,6 +229,29 @@ def test_everything_a_block_follows_from_is_in_its_key() -> None:
         block_key(given=(8, 7)),
     ]
     assert len(set(keys)) == len(keys)
+
+
+def test_a_prompt_that_is_given_anew_is_in_the_key_for_a_model_may_pass_its_window_again() -> None:
+    """LongLive's way: the bits change with the prompt's place, though the text is the same.
+
+    Catches: keys that tell prompts apart by their embeddings alone, and a block of another video used again.
+    """
+
+    def target_only(*prompts: Condition) -> list[Emitted]:
+        target = make_generator(2, EchoCodec(), "incremental", sink=0, recache=True)
+        engine = replace(make_engine("incremental"), target=target)
+        return run(engine, RouterConfig(policy="always-target"), blocks=3, condition_of=prompts.__getitem__)
+
+    once, again = condition(), condition()
+    videos = [target_only(once, once, once), target_only(once, once, again)]
+    assert torch.equal(latents_of(videos[0][:2]), latents_of(videos[1][:2]))
+    assert not torch.equal(videos[0][2].block.latents, videos[1][2].block.latents)
+    keys = [
+        Keys(ALL, make_noise()).block("t", video[1].timeline.history, block.span, block.condition)
+        for video in videos
+        for block in [video[2].block]
+    ]
+    assert keys[0] != keys[1]
 
 
 def test_a_key_goes_by_content_and_not_by_object_or_by_what_no_block_follows_from() -> None:
