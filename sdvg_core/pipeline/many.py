@@ -21,7 +21,7 @@ from ..text.prompts import PromptSchedule
 from ..workers.news import Failed, Finished, Heard, News
 from ..workers.on_ray import work_on_ray
 from ..workers.processes import work_here
-from .batch import Batch, Video, plan_videos, texts_of
+from .batch import Batch, Video, needed_files, plan_videos, texts_of
 from .checking import check_models
 from .journal import Journal, drop_unfinished, left_by
 from .loading import encode_prompts
@@ -102,7 +102,7 @@ def make_many(
     progress = show(planned.to_make, table.rows)
     with stopping.heard() if stopping else nullcontext():
         asked = stopping or Stopping()
-        for news in _work(tasks, planned.batch, crew, lambda: asked.asked):
+        for news in _work(tasks, batch, crew, lambda: asked.asked):
             _take(news, table, progress)
     return table.rows
 
@@ -136,12 +136,16 @@ class VideoWorker:
     """Loaded models in a process of their own, which make one video after the other."""
 
     def __init__(self, batch: Batch, threads: int) -> None:
-        """Load the models. `threads`: of the caller, for the rounding of a CPU hangs on their number."""
+        """Load the models that are needed. `batch`: with all files, for a budget goes by models it may not use.
+
+        `threads`: of the caller, for the rounding of a CPU hangs on their number.
+        """
         torch.set_num_threads(threads)
         self._batch = batch
         checked = check_models(batch.files, batch.load)
         beginning = begin(batch.request, checked, scorer=batch.files.reward is not None)
-        self._maker = VideoMaker(batch, checked.only(beginning.asked), beginning)
+        needed = replace(batch, files=needed_files(batch.files, beginning.asked))
+        self._maker = VideoMaker(needed, checked.only(beginning.asked), beginning)
 
     def do(self, task: VideoTask, say: Callable[[BlockRecord | RunReport], None], stop: Callable[[], bool]) -> None:
         """Make a video; say each block's record, and at the end the report."""

@@ -224,6 +224,19 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
         assert torch.equal(*(load_file(path)["latents"] for path in (ours, theirs)))
 
 
+def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files):
+    """A budget of 1 buys target-only, and needs the drafter's sizes all the same.
+
+    Catches: workers that are sent only the files they will load, and then refuse the budget.
+    """
+    embedded = LoadOptions(drafter=ModelOptions(preset="self-forcing-1.3b"), target=ModelOptions(preset="krea-14b"))
+    request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
+    worker = many.VideoWorker(Batch(files=files, load=embedded, request=request), torch.get_num_threads())
+    parts = worker._maker._loaded.parts
+    assert (parts.drafter, worker._maker._loaded.scorer) == (None, None)
+    assert parts.target is not None
+
+
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path, monkeypatch):
