@@ -7,6 +7,7 @@ everywhere.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..causal_wan.schedule import get_schedule
@@ -15,6 +16,9 @@ from ..errors import BadInput
 from .choose import BlockSeconds, seconds_without_copying
 from .rates import A6000
 from .request import PlanRequest
+
+Route = tuple[int, int]
+"""How many blocks the target makes, and how many steps of one are handed over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +47,7 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     half = handover_of(request)
     routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
     costs = {steps: seconds_without_copying(replace(request, router=of)) for steps, of in routers.items()}
-    alone = _video(costs[0], request, request.blocks)
-    shares = {route: _video(costs[route[1]], request, route[0]) / alone for route in _routes(request, half)}
+    shares = _shares(costs, request, _routes(request, half), router.whole_blocks)
     affordable = [route for route, share in shares.items() if share <= budget]
     if not affordable:
         least = math.ceil(100 * min(shares.values())) / 100
@@ -60,8 +63,8 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     )
 
 
-def _routes(request: PlanRequest, half: int) -> tuple[tuple[int, int], ...]:
-    """Return routes as (blocks by the target, steps handed over), from the cheapest to target-only."""
+def _routes(request: PlanRequest, half: int) -> tuple[Route, ...]:
+    """Return routes from the cheapest to target-only."""
     # The clip's first block is the target's, and never handed over.
     whole = 0 if request.given_blocks else 1
     rising = [(blocks, half) for blocks in range(whole + 1, request.blocks + 1)]
@@ -75,10 +78,24 @@ def handover_of(request: PlanRequest) -> int:
     return request.steps_of("target") // 2 if drafter == target else 0
 
 
-def _video(seconds: BlockSeconds, request: PlanRequest, by_target: int) -> float:
-    """Return the seconds of a video whose first `by_target` blocks are the target's."""
+def _shares(
+    costs: Mapping[int, BlockSeconds], request: PlanRequest, routes: Sequence[Route], whole_blocks: int
+) -> dict[Route, float]:
+    """Return what each route costs, as a share of target-only. `costs`: of blocks, by the steps handed over."""
+    whole = max(whole_blocks - request.given_blocks, 0)
+    alone = _video(costs[0], costs[0], request, request.blocks, 0)
+    return {(m, k): _video(costs[k], costs[0], request, m, min(m, whole)) / alone for m, k in routes}
+
+
+def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_target: int, whole: int) -> float:
+    """Return the seconds of a video whose first `by_target` blocks are the target's.
+
+    `plain`: of blocks of which nothing is handed over, as of the first `whole` blocks.
+    """
     first = 1 if by_target and not request.given_blocks else 0
-    later = (by_target - first) * seconds.by_target + (request.blocks - by_target) * seconds.unscored
+    whole = max(whole - first, 0)
+    handed = (by_target - first - whole) * seconds.by_target
+    later = handed + whole * plain.by_target + (request.blocks - by_target) * seconds.unscored
     # Every route's blocks are decoded for the video, whoever made them.
     return first * seconds.first + later + request.blocks * seconds.deliver
 

@@ -47,6 +47,16 @@ def test_a_budget_is_kept_and_the_next_route_would_break_it(budget):
     assert seconds(more) / TARGET_ONLY > budget
 
 
+@pytest.mark.parametrize("whole, given", [(0, 0), (3, 0), (3, 2), (20, 0)])
+def test_a_budget_counts_blocks_that_are_never_handed_over_as_whole(whole, given):
+    """Catches: a route that costs more than its budget, because its first blocks were counted as handed over."""
+    request = replace(FULL, given_blocks=given)
+    alone = seconds(RouterConfig(policy="always-target"), request)
+    bought = spend(0.6, RouterConfig(whole_blocks=whole), request)
+    assert bought.router.whole_blocks == whole
+    assert seconds(bought.router, request) / alone == pytest.approx(bought.share)
+
+
 def test_the_whole_budget_is_target_only_and_half_of_the_steps_come_first():
     assert spend(1.0, RouterConfig(), FULL).router == RouterConfig(policy="first", forced_blocks=9)
     assert spend(0.52, RouterConfig(), FULL).router == ROUTER_PRESETS["careful"]
