@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .compare import Table, make_table, metric
 from .protocol import DRAFT_ONLY, TARGET_ONLY
 from .run import Plan
+from .statistics import Interval, as_told
 from .store import Record
 
 CLASS = re.compile(r"\[([^\[\]]{1,60})\]\s*(.+)", re.DOTALL)
@@ -36,13 +37,17 @@ def _of_class(name: str, rows: Sequence[Record], plan: Plan, quality: str, gates
     prompts = tuple(prompt for prompt in plan.prompts if plan.classes.get(prompt) == name)
     table = make_table([row for row in rows if row["prompt"] in prompts], prompts, plan.seeds)
     ends = {TARGET_ONLY, DRAFT_ONLY} <= table.rows.keys()
-    return {
-        "class": name,
-        "prompts": len(prompts),
-        "target_gain": table.difference(TARGET_ONLY, DRAFT_ONLY, metric(quality)) if ends else None,
-        "draft_share": {gate: _draft_share(table, gate) for gate in gates},
-    }
+    found: dict[str, Any] = as_told(
+        {
+            "class": name,
+            "prompts": len(prompts),
+            "target_gain": table.difference(TARGET_ONLY, DRAFT_ONLY, metric(quality)) if ends else None,
+            "draft_share": {gate: _draft_share(table, gate) for gate in gates},
+        },
+        len(prompts),
+    )
+    return found
 
 
-def _draft_share(table: Table, gate: str) -> Mapping[str, float]:
-    return table.mean(gate, lambda row: sum(row["accepted"]) / len(row["accepted"])).as_dict()
+def _draft_share(table: Table, gate: str) -> Interval:
+    return table.mean(gate, lambda row: sum(row["accepted"]) / len(row["accepted"]))

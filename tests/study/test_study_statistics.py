@@ -220,6 +220,18 @@ def test_acceptance_is_told_by_class():
     assert by_class(rows, plan, "quality") == []
 
 
+def test_a_class_of_few_prompts_gets_no_interval_in_a_study_of_many():
+    """Catches: intervals over the prompts of a class, told by how many the whole study has."""
+    plan = made_up_plan(13)
+    classes = {prompt: "many" if i < 10 else "few" for i, prompt in enumerate(plan.prompts)}
+    many, few = by_class(made_up_rows(plan), replace(plan, classes=classes), "quality")
+    for told in (few["target_gain"], few["draft_share"]["reward-min@0"]):
+        assert told["value"] > 0
+        assert told["low"] is told["high"] is None
+    for told in (many["target_gain"], many["draft_share"]["reward-min@0"]):
+        assert told["low"] < told["value"] < told["high"]
+
+
 # --- the gate
 
 
