@@ -13,7 +13,7 @@ from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.engine.router import SCORING, Policy, RouterConfig
 from ..sdvg_core.engine.router_presets import ROUTER_PRESETS
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.scorers.tokenizer import find_vocabulary
+from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices
@@ -246,7 +246,7 @@ def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -
 
 
 def find_reward_file(reward_file: Any) -> str:
-    """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing; nothing is loaded."""
+    """Return where a reward file is. Raises `BadInput` if it is missing, or its vocabulary is or is none."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
     if reward_file == NONE:
@@ -260,7 +260,7 @@ def find_reward_file(reward_file: Any) -> str:
             f"anchor-only, which needs none, or put two files into {sources}"
         )
     path = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)
-    find_vocabulary(Path(path))
+    read_vocabulary(find_vocabulary(Path(path)))
     return path
 
 

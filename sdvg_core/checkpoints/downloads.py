@@ -24,25 +24,37 @@ def check_download(path: Path) -> None:
             beginning = file.read(BEGINNING)
     except OSError as error:
         raise unreadable("checkpoint", path.name, error) from error
+    said = what_came_instead(beginning)
+    if said:
+        raise BadInput(f"{path.name} should be a checkpoint, but is {said}")
+
+
+def what_came_instead(beginning: bytes) -> str | None:
+    """Return what a file is that a server or git gave in place of another, and what to do; None for any other file.
+
+    `beginning`: its first `BEGINNING` bytes.
+    """
     if PAGE.match(beginning):
-        raise BadInput(
-            f"{path.name} should be a checkpoint, but is a web page, as sites send in place of a file that needs a "
-            "login or another link; download the file itself"
+        return (
+            "a web page, as sites send in place of a file that needs a login or another link; download the file "
+            "itself"
         )
     found = ERROR.match(beginning)
     if found:
         said = printable(found["said"].decode("utf-8", "replace")).strip()
-        raise BadInput(
-            f"{path.name} should be a checkpoint, but is a server's error message{f' ({said})' if said else ''}; "
-            "download the file itself, with a login if it needs one"
+        return (
+            f"a server's error message{f' ({said})' if said else ''}; download the file itself, with a login if it "
+            "needs one"
         )
     if POINTER.match(beginning):
-        raise BadInput(
-            f"{path.name} should be a checkpoint, but is a pointer of Git LFS{_size(beginning)}; run git lfs pull "
-            "in its repository, or download the file itself"
-        )
+        pointed = _size(beginning)
+        return f"a pointer of Git LFS{pointed}; run git lfs pull in its repository, or download the file itself"
+    return None
 
 
 def _size(pointer: bytes) -> str:
     stated = SIZE.search(pointer)
-    return f" to a file of {int(stated[1]) / 1e9:.3g} GB" if stated else ""
+    if not stated:
+        return ""
+    size = int(stated[1])
+    return f" to a file of {size / 1e9:.3g} GB" if size >= 1e8 else f" to a file of {size / 1e6:.3g} MB"

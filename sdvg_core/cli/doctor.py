@@ -19,6 +19,7 @@ from ..devices.environment import package_version, processor
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from ..pipeline.inspection import INDISTINGUISHABLE, inspect_file
+from ..scorers.tokenizer import read_vocabulary
 
 NEEDED = (
     "torch",
@@ -80,9 +81,10 @@ def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
         missing = {"wanted": known.names[0], "source": source, "gigabytes": known.gigabytes}
         return {"found": False, "optional": known in OPTIONAL_FILES, **missing}
     result: dict[str, Any] = {"found": True, "path": str(path)}
-    if known.role == "vocabulary":
-        return result
     try:
+        if known.role == "vocabulary":
+            read_vocabulary(path)
+            return result
         found = inspect_file(path)
     except BadInput as error:
         return {**result, "would_load": False, "reason": str(error)}

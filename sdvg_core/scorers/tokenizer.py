@@ -16,6 +16,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 from torch import Tensor
 
+from ..checkpoints.downloads import BEGINNING, what_came_instead
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, read_small
 
@@ -24,6 +25,7 @@ LARGEST = 16 * MEGABYTE  # the vocabulary itself has 0.2 MB
 REQUIRED = ("[CLS]", "[SEP]", "[PAD]", "[UNK]")
 # BLIP appends these to the vocabulary. ImageReward never adds them, but a prompt may contain one.
 APPENDED = ("[DEC]", "[ENC]")
+SOURCE = "vocab.txt of google-bert/bert-base-uncased"
 PLACES = ("bert-base-uncased/vocab.txt", "bert/vocab.txt", "vocab.txt")
 
 
@@ -63,26 +65,40 @@ class PromptTokenizer:
 
 def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
     """Build the tokenizer from a `vocab.txt`, one token per line. Raises `BadInput` if it is no such file."""
-    try:
-        lines = read_small(vocabulary, LARGEST).decode("utf-8").removesuffix("\n").split("\n")
-    except (OSError, ValueError) as error:
-        raise BadInput(
-            f"a vocabulary must be UTF-8 text, but {vocabulary.name} cannot be read ({error}); fetch it again"
-        ) from error
+    tokenizer = _word_pieces(read_vocabulary(vocabulary))
+    return PromptTokenizer(tokenizer, tokenizer.get_vocab_size(with_added_tokens=True))
+
+
+def read_vocabulary(vocabulary: Path) -> dict[str, int]:
+    """Return token -> id of a `vocab.txt`, one token per line. Raises `BadInput` if it is no such file."""
+    lines = _text(vocabulary).removesuffix("\n").split("\n")
     ids = {token.rstrip("\r"): number for number, token in enumerate(lines)}
     missing = [token for token in REQUIRED if token not in ids]
     if missing:
         raise BadInput(
             f"this must be the vocabulary of bert-base-uncased, one token per line, but {vocabulary.name} lacks "
-            f"{', '.join(missing)}; take vocab.txt of google-bert/bert-base-uncased"
+            f"{', '.join(missing)}; take {SOURCE}"
         )
     if len(ids) < len(lines):
         raise BadInput(
             f"every token must occur once, but {vocabulary.name} has {len(ids)} tokens on {len(lines)} lines; "
-            "take vocab.txt of google-bert/bert-base-uncased"
+            f"take {SOURCE}"
         )
-    tokenizer = _word_pieces(ids)
-    return PromptTokenizer(tokenizer, tokenizer.get_vocab_size(with_added_tokens=True))
+    return ids
+
+
+def _text(vocabulary: Path) -> str:
+    try:
+        content = read_small(vocabulary, LARGEST)
+        text = content.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            f"a vocabulary must be UTF-8 text, but {vocabulary.name} cannot be read ({error}); fetch it again"
+        ) from error
+    said = what_came_instead(content[:BEGINNING]) if text.strip() else "empty; download the file itself"
+    if said:
+        raise BadInput(f"{vocabulary.name} should be a vocabulary, but is {said}: {SOURCE}")
+    return text
 
 
 def _word_pieces(ids: dict[str, int]) -> Tokenizer:
@@ -109,5 +125,5 @@ def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
             return folder / place
     raise BadInput(
         f"ImageReward needs its vocabulary, but none of {', '.join(PLACES)} is in {folder}; "
-        "put vocab.txt of google-bert/bert-base-uncased (Hugging Face Hub) there"
+        f"put {SOURCE} (Hugging Face Hub) there"
     )

@@ -54,6 +54,11 @@ def test_checkpoints_pass(tmp_path):
         assert inspect_file(path).parameters
 
 
+def test_a_small_file_behind_a_pointer_has_its_size_in_megabytes(tmp_path):
+    (tmp_path / "a.pt").write_bytes(POINTER.replace(b"5676000000", b"231508"))
+    assert "Git LFS to a file of 0.232 MB; run git lfs pull" in refusal(tmp_path / "a.pt")
+
+
 def test_inspect_and_doctor_say_it(tmp_path, capsys):
     (tmp_path / "vae").mkdir()
     (tmp_path / "vae" / "wan_2.1_vae.safetensors").write_bytes(b"<!DOCTYPE html>")
@@ -62,3 +67,10 @@ def test_inspect_and_doctor_say_it(tmp_path, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     assert "UNUSABLE" in (out := capsys.readouterr().out)
     assert "is a web page" in out
+
+
+def test_doctor_looks_into_the_vocabulary_too(tmp_path, capsys):
+    (tmp_path / "image_reward").mkdir()
+    (tmp_path / "image_reward" / "vocab.txt").write_bytes(b"<!DOCTYPE html>")
+    assert main(["doctor", "--models", str(tmp_path)]) == 0
+    assert "vocab.txt should be a vocabulary, but is a web page" in capsys.readouterr().out

@@ -141,6 +141,18 @@ def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_l
     assert "google-bert/bert-base-uncased" in error
 
 
+def test_a_web_page_under_the_vocabularys_name_is_called_one_before_anything_loads(server: Server) -> None:
+    folder = server.folder / "models" / "image_reward" / "page"
+    folder.mkdir()
+    (folder / "ImageReward.pt").touch()
+    (folder / "vocab.txt").write_text("<!DOCTYPE html>", encoding="ascii")
+    with pytest.raises(Refused) as refused:
+        server.queue(pocket(router__reward_file="page/ImageReward.pt", router__scorer=GONE))
+    [[error]] = refused.value.errors.values()
+    assert "vocab.txt should be a vocabulary, but is a web page, " in error
+    assert "google-bert/bert-base-uncased" in error
+
+
 def test_a_policy_that_scores_nothing_needs_no_reward_file_to_be_there(server: Server) -> None:
     changes = {"router__reward_file": "gone.pt", "router__scorer": GONE, "router__policy": "always-draft"}
     assert server.run(pocket(blocks=1, **changes)).status == "success"

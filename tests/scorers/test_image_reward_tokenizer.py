@@ -70,6 +70,24 @@ def test_a_vocabulary_that_is_no_text_is_refused(tmp_path: Path) -> None:
         load_tokenizer(tmp_path / "vocab.txt")
 
 
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"<!DOCTYPE html>\n<html><head></head></html>", "a web page"),
+        (b'{"error": "Repository not found"}', r"a server's error message \(Repository not found\)"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 231508\n", "a pointer of Git LFS to a"),
+        (b"", "empty"),
+        (b" \r\n\n", "empty"),
+    ],
+    ids=["page", "error", "pointer", "empty", "blank"],
+)
+def test_what_only_has_a_vocabularys_name_is_called_what_it_is(content: bytes, what: str, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_bytes(content)
+    advice = "download the file itself.*: vocab.txt of google-bert/bert-base-uncased$"
+    with pytest.raises(BadInput, match=rf"^vocab.txt should be a vocabulary, but is {what}.*{advice}"):
+        load_tokenizer(tmp_path / "vocab.txt")
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_the_vocabulary_is_found_beside_the_weights_and_in_a_given_folder(place: str, tmp_path: Path) -> None:
     path = write_vocabulary(tmp_path / place, TOKENS)
