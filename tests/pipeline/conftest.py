@@ -1,0 +1,36 @@
+"""A tiny model set on the disk, and a finished video of it; files that need others have fixtures of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_runs import options
+from random_set import write_random_set
+from reuse_folders import PROMPT, ROUTE, SMALL, Made, made
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="session")
+def others(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("others"), seed=1)
+
+
+@pytest.fixture(scope="session")
+def base(files: ModelFiles) -> list[str]:
+    return [*options(files), *SMALL, *PROMPT]
+
+
+@pytest.fixture(scope="session")
+def earlier(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+    """A finished video, and what was made there."""
+    folder = tmp_path_factory.mktemp("earlier") / "out"
+    whole = made(folder, base)
+    assert [block["author"] for block in whole[2]["blocks"]] == ROUTE
+    return folder, whole

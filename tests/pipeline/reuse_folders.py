@@ -1,0 +1,133 @@
+"""Runs of `generate` into folders, stopped or not; what was made there, and what of it was made earlier."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from cli_runs import report
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from sdvg_core.cli import main
+from sdvg_core.files.outputs import BLOCKS
+from sdvg_core.files.video import Mp4Writer
+from sdvg_core.pipeline import rendering
+from sdvg_core.report.progress import RouteBar
+
+OUTPUTS = ["blocks.safetensors", "latents.safetensors", "report.json", "route.png", "video.mp4"]
+SMALL = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
+PROMPT = ["--prompt", "a red ball"]
+ROUTE = ["target", "target", "drafter"]
+Made = tuple[bytes, str, dict[str, Any]]
+
+
+class FrameLog(Mp4Writer):
+    """Writes the video, and takes a digest of its frames, however they are cut into calls."""
+
+    newest = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._digest = hashlib.sha256()
+
+    def add(self, frames: Tensor) -> None:
+        super().add(frames)
+        self._digest.update(frames.contiguous().numpy().tobytes())
+        FrameLog.newest = self._digest.hexdigest()
+
+
+def made(folder: Path, arguments: list[str], code: int = 0) -> Made:
+    """Run; return the bytes of the latents' file, a digest of all frames, and the report."""
+    with patch.object(rendering, "Mp4Writer", FrameLog):
+        assert main([*arguments, "--output", str(folder)]) == code
+    return (folder / "latents.safetensors").read_bytes(), FrameLog.newest, report(folder)
+
+
+def decisions(one: Made) -> list[tuple[Any, ...]]:
+    keys = ("index", "author", "reason", "score", "threshold", "frame_scores", "pixel_frames", "prompt")
+    return [tuple(str(block[key]) for key in keys) for block in one[2]["blocks"]]
+
+
+def same(one: Made, other: Made) -> None:
+    assert one[0] == other[0], "the latents, with their metadata"
+    assert one[1] == other[1], "the frames"
+    assert decisions(one) == decisions(other)
+
+
+def reused(one: Made) -> int:
+    return sum(block["reused"] for block in one[2]["blocks"])
+
+
+@contextlib.contextmanager
+def counted_passes() -> Iterator[list[str]]:
+    """Hear of every forward pass."""
+    passes: list[str] = []
+    honest = RouteBar.step
+
+    def step(self: RouteBar, kind: str) -> None:
+        passes.append(kind)
+        honest(self, kind)
+
+    with patch.object(RouteBar, "step", step):
+        yield passes
+
+
+@contextlib.contextmanager
+def after_block(number: int, do: Callable[[], None]) -> Iterator[None]:
+    """Do something when so many blocks have been shown."""
+    honest, shown = RouteBar.block, 0
+
+    def block(self: RouteBar, record: Any) -> None:
+        nonlocal shown
+        honest(self, record)
+        shown += 1
+        if shown == number:
+            do()
+
+    with patch.object(RouteBar, "block", block):
+        yield
+
+
+def killed() -> None:
+    raise KeyboardInterrupt
+
+
+def ctrl_c() -> None:
+    assert threading.current_thread() is threading.main_thread()
+    signal.raise_signal(signal.SIGINT)
+
+
+def twice() -> None:
+    ctrl_c()
+    ctrl_c()
+
+
+def stopped(folder: Path, arguments: list[str], number: int, how: Callable[[], None] = killed) -> None:
+    with after_block(number, how):
+        assert main([*arguments, "--output", str(folder)]) == 130
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor]) -> Path:
+    """Write the results of `source` into a new folder, each changed, under the keys they had."""
+    with safe_open(source / BLOCKS, "pt") as file:
+        results = {key: change(file.get_tensor(key)).contiguous() for key in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    folder.mkdir()
+    save_file(results, folder / BLOCKS, metadata)
+    return folder

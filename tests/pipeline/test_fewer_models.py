@@ -1,0 +1,119 @@
+"""Runs of `generate` that need not every model, and one file in both roles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from cli_runs import refused
+from reuse_folders import made, reused, same
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.pipeline import loading
+
+
+def without(base: list[str], *roles: str) -> list[str]:
+    kept = list(base)
+    for role in roles:
+        at = kept.index(f"--{role}")
+        del kept[at : at + 2]
+    return kept
+
+
+def test_always_draft_needs_no_target_and_no_reward_model(base: list[str], tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    arguments = [*without(base, "target", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    alone = made(tmp_path / "alone", [*arguments, "--policy", "always-draft"])
+    assert [block["author"] for block in alone[2]["blocks"]] == ["drafter"] * 2
+    assert alone[2]["notes"][0] == "There is no target, so the first block was not forced."
+    assert alone[2]["settings"]["target"] is None
+    beside = made(tmp_path / "beside", [*base, "--blocks", "2", "--policy", "always-draft", "--forced-blocks", "0"])
+    assert alone[1] == beside[1]
+
+
+def test_always_target_needs_no_drafter_and_no_reward_model(base: list[str], tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    arguments = [*without(base, "drafter", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
+    alone = made(tmp_path / "alone", [*arguments, "--policy", "always-target"])
+    beside = made(tmp_path / "beside", [*base, "--blocks", "2", "--policy", "always-target"])
+    same(alone, beside)
+    assert (alone[2]["settings"]["drafter"], alone[2]["settings"]["scorer"]) == (None, {"name": "none"})
+    again = made(tmp_path / "again", [*arguments, "--directions", "tt", "--reuse", str(tmp_path / "beside")])
+    assert (again[1], reused(again)) == (alone[1], 2)
+
+
+@pytest.mark.parametrize(
+    ("roles", "more", "says"),
+    [
+        (("drafter",), [], "the policy reward needs drafter, but none was given or found in"),
+        (("target",), [], "the policy reward needs target, but none"),
+        (("reward",), [], "the policy reward needs reward, but none"),
+        (("drafter", "target"), [], "needs drafter and target, but none"),
+        (("vae",), ["--policy", "always-draft"], "needs vae, but none"),
+        (("drafter",), ["--policy", "always-target", "--directions", "..d"], "needs drafter, but none"),
+        (("target",), ["--policy", "always-draft", "--directions", "..t"], "needs target, but none"),
+        (("reward",), ["--policy", "always-draft", "--directions", "..a"], "needs reward, but none"),
+    ],
+    ids=str,
+)
+def test_a_missing_model_is_one_sentence_with_where_to_get_it(
+    base: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    roles: tuple[str, ...],
+    more: list[str],
+    says: str,
+) -> None:
+    arguments = [*without(base, *roles), *more, "--models", str(tmp_path), "--output", str(tmp_path / "out")]
+    line = refused(capsys, arguments)
+    assert says in line
+    assert "; get " in line
+    assert ("the policy always-target needs no drafter" in line) is ("drafter" in roles)
+    assert ("always-draft needs no target" in line) is ("target" in roles)
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(
+    base: list[str], files: ModelFiles, tmp_path: Path
+) -> None:
+    one = ["--target", str(files.drafter), "--target-preset", "self-forcing-1.3b", "--blocks", "3"]
+    schedules = ["--drafter-schedule", "1000,625", "--target-schedule", "four-step"]
+    with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
+        both = made(tmp_path / "out", [*base, *one, *schedules])
+    assert load.call_count == 1
+    settings = both[2]["settings"]
+    assert (len(settings["drafter"]["schedule"]), len(settings["target"]["schedule"])) == (2, 4)
+    assert settings["drafter"]["file"] == settings["target"]["file"]
+    authors = {block["author"]: block for block in both[2]["blocks"] if block["reason"] != "forced"}
+    for role, work, passes in (("drafter", "draft", 2), ("target", "target", 4)):
+        if role in authors:
+            assert authors[role][work]["denoising_passes"] == passes
+    with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
+        made(tmp_path / "two", [*base, "--blocks", "1", "--directions", "d", "--policy", "always-draft"])
+    assert load.call_count == 1, "a role that no block asks for is not loaded"
+
+
+def test_one_file_in_both_roles_with_one_schedule_is_refused(
+    base: list[str], files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A remade block would be the draft again, and would be found in the store at no cost."""
+    one = [
+        "--target",
+        str(files.drafter),
+        "--target-preset",
+        "self-forcing-1.3b",
+        "--output",
+        str(tmp_path / "out"),
+    ]
+    assert "drafter and target are one file with one schedule" in refused(capsys, [*base, *one])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_drafter_larger_than_its_target_is_told_of(base: list[str], files: ModelFiles, tmp_path: Path) -> None:
+    swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
+    presets = ["--drafter-preset", "krea-14b", "--target-preset", "self-forcing-1.3b"]
+    found = made(tmp_path / "swapped", [*base, *swapped, *presets, "--directions", "r"])
+    assert any("has more weights than the target" in note for note in found[2]["notes"])
+    usual = made(tmp_path / "usual", [*base, "--blocks", "1", "--directions", "r"])
+    assert not any("more weights" in note for note in usual[2]["notes"])
