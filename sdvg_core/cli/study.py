@@ -191,9 +191,10 @@ def _timesteps(checked: Checked) -> tuple[float, ...]:
 
 def _weights(job: WorkerOptions) -> Weights:
     """Return the cost of each pass: of the given models, or of the published pair for the embedded ones."""
-    if job.pocket:
-        return pass_weights(PlanRequest())
     checked = check_models(job.files, job.load)
+    judge = checked.judge.planned_as if checked.judge else None
+    if job.pocket:
+        return pass_weights(PlanRequest(judge=judge))
     if not (checked.drafter and checked.target):
         raise BadInput("a study compares two models, but one is missing; give a drafter and a target")
     return pass_weights(
@@ -206,7 +207,7 @@ def _weights(job: WorkerOptions) -> Weights:
             drafter_preset=checked.drafter.preset,
             target_preset=checked.target.preset,
             vae=checked.vae.planned_as,
-            judge=checked.judge.planned_as if checked.judge else None,
+            judge=judge,
             vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
         )
     )

@@ -2,7 +2,7 @@
 
 Over all routes that leave the first block to the target. For each number of target calls: routes at random, the
 first ones, the best fixed set of blocks (chosen on all other prompts), and the best route of each video, which
-only hindsight knows. Then the same mean number of calls spread unevenly over videos.
+only hindsight knows. Then no more calls on the mean, spread unevenly over videos.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from .run import Plan
 from .statistics import Array, Bootstrap, Interval, interval
 from .store import Record
 
-PRICES = np.concatenate(([0.0], np.geomspace(0.01, 30.0, 120)))
+PRICES = np.concatenate(([0.0], np.geomspace(1e-4, 2.0, 200)))
+"""Of a target call, in the most that any route of a video gains over another: a metric may have any unit."""
 """What a target call must gain, in units of quality, for a video to be given one more."""
 
 
@@ -82,13 +83,15 @@ def _fixed(same: Array) -> Array:
 
 
 def _uneven(routes: Routes, calls: int, allowed: Sequence[int], first: Array) -> Interval | None:
-    """Return what hindsight gains over `first` if only the mean number of calls is fixed.
+    """Return what hindsight gains over `first` with no more calls on the mean.
 
     Each video takes the route that is best at a price per call; a mean number of calls lies between two prices.
+    At no price it takes as many as it is best with, and further calls are left over.
     """
     among = np.array(allowed)
     quality, spent = routes.quality[:, :, among], routes.calls[among]
-    chosen = [(quality - price * spent).argmax(axis=2) for price in PRICES]
+    prices = PRICES * np.ptp(quality, axis=2).max()
+    chosen = [(quality - price * spent).argmax(axis=2) for price in prices]
     gained = np.stack([np.take_along_axis(quality, c[:, :, None], axis=2)[:, :, 0].mean(axis=1) for c in chosen], 1)
     taken = np.stack([spent[c].mean(axis=1) for c in chosen], 1)
     means = routes.bootstrap.means

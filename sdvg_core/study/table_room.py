@@ -27,8 +27,8 @@ def room_text(summary: Numbers) -> str:
     ]
     return (
         "## The room above the first m blocks\n\nOver every route that leaves the target the first block. The best "
-        "fixed set is chosen on all other prompts. The best of each video, and calls spread unevenly over videos "
-        "at the same mean, are hindsight: no router knows them.\n\n" + markdown(("target calls", *COLUMNS), rows)
+        "fixed set is chosen on all other prompts. The best of each video, and no more calls spread unevenly over "
+        "videos, are hindsight: no router knows them.\n\n" + markdown(("target calls", *COLUMNS), rows)
     )
 
 

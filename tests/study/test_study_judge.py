@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from sdvg_core.cli import main
+from sdvg_core.cli import main, make_parser, study
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.errors import BadInput
 from sdvg_core.study.judging import compare_judge
@@ -78,3 +78,10 @@ def test_the_command_compares_a_judge_on_the_embedded_set(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["tau"] == -1.2
     assert main([*arguments, "--tau", "-1", "0"]) == 2
     assert "one --tau" in capsys.readouterr().err
+
+
+def test_with_the_embedded_judge_a_study_pays_for_its_decodes_and_for_the_videos_own():
+    """Catches: the judge's decodes at the price of the full VAE's, and the delivery of the video for nothing."""
+    options = make_parser().parse_args(["study", "--output", "unused", "--judge-vae", "pocket"])
+    paid = study._plan(options, study._job(options)).weights
+    assert paid["deliveries"] == pytest.approx(paid["decodes"] * 5.5 / 0.25)
