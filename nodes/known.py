@@ -5,6 +5,7 @@ A workflow saved in the browser carries the pack's version on our nodes (web/pac
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from inspect import signature
@@ -16,6 +17,8 @@ from ..sdvg_core import __version__
 from ..sdvg_core.errors import BadInput
 from .sockets import CATEGORY
 from .values import check_values, shown
+
+logger = logging.getLogger(__name__)
 
 PACK = "sdvg"
 LONGEST_VERSION, MOST_NAMED = 40, 8
@@ -35,12 +38,14 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         schema = cls.define_schema()
         known = set(input_names(schema.inputs))
         unknown = [name for name in inputs if name not in known]
-        if unknown:
+        if unknown and not _from_this_page(cls):
             raise BadInput(
                 f"this node has no input {_some(unknown)}, but the workflow sets it; remove it, or {update(cls)}"
             )
+        if unknown:
+            logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
         # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
-        chosen = {name: value for name, value in inputs.items() if "." not in name}
+        chosen = {name: value for name, value in inputs.items() if name in known and "." not in name}
         # Nothing where an optional widget's value should be counts as not given, so that its default does.
         widgets = {one.id for one in schema.inputs if one.optional and isinstance(one, io.WidgetInput)}
         chosen = {name: value for name, value in chosen.items() if value is not None or name not in widgets}
@@ -51,6 +56,15 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         return execute(cls, **chosen)
 
     return checked
+
+
+def _from_this_page(node: type[io.ComfyNode]) -> bool:
+    """Whether a prompt was queued in a page that knows all inputs of this version, and its workflow is no newer.
+
+    What is unknown there is a widget that another extension of the page puts on everybody's nodes.
+    """
+    saved = saved_by(node.hidden and node.hidden.extra_pnginfo)
+    return bool(saved) and numbers(saved) <= numbers(__version__)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -9,7 +11,10 @@ from server import PromptServer
 
 from .host.live import RUNS, LiveRuns
 
+logger = logging.getLogger(__name__)
+
 LONGEST_ID = 200
+ALL_RUNS = "/sdvg/runs"
 
 
 def register_routes() -> None:
@@ -17,8 +22,15 @@ def register_routes() -> None:
     server = getattr(PromptServer, "instance", None)
     if server is None:
         return
+    if any(getattr(route, "path", None) == ALL_RUNS for route in server.routes):
+        # The first copy answers the page, and the nodes are those of the last.
+        logger.warning(
+            "SDVG is installed twice, so the sampler's squares and 'Stop and keep' fail: remove one of the copies from "
+            "custom_nodes; one is %s",
+            Path(__file__).parents[1],
+        )
 
-    @server.routes.get("/sdvg/runs")
+    @server.routes.get(ALL_RUNS)
     async def runs(request: web.Request) -> web.Response:
         return web.json_response({"runs": RUNS.all()})
 

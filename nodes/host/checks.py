@@ -33,6 +33,7 @@ OPTIONS = {
     "sampler_post_cfg_function": "a guidance function",
     "sampler_calc_cond_batch_function": "a guidance function",
 }
+MAY_BE_EMPTY = (bool, int, float, str, list, tuple, set, type(None))
 
 
 def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
@@ -110,4 +111,5 @@ def _filled(value: Any) -> bool:
     """Whether nested dictionaries and lists hold anything."""
     if isinstance(value, Mapping):
         return any(_filled(part) for part in value.values())
-    return bool(value)
+    # A tensor has no single truth.
+    return bool(value) if isinstance(value, MAY_BE_EMPTY) else True

@@ -11,11 +11,11 @@ import itertools
 import json
 from collections.abc import Mapping
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
@@ -28,7 +28,8 @@ from .vae import is_tae, kind_of_wire
 
 PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
 
-_tokens: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+# By identity: two tensors cannot be compared with one `==`.
+_tokens: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _count = itertools.count(1)
 
 

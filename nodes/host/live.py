@@ -18,6 +18,8 @@ MOST_RUNS = 16
 """Runs that are remembered: the newest of each node."""
 SPRITE_WIDTH, SPRITE_QUALITY = 160, 70
 """A cell of a sprite in pixels, and its JPEG quality: of a photograph about 4 KB a frame and 46 KB a block."""
+LONGEST_ROW = 65_000
+"""Pixels of a block's cells side by side: a JPEG has at most 65535."""
 MOST_SPRITE_BYTES = 64 << 20
 """Of pictures kept for one run; beyond, the oldest blocks' go."""
 
@@ -49,8 +51,8 @@ class LiveRun:
 
 
 def small(frames: Tensor) -> Tensor:
-    """Return frames `f c h w` at most `SPRITE_WIDTH` pixels wide."""
-    scale = min(1.0, SPRITE_WIDTH / frames.shape[3])
+    """Return frames `f c h w` at most `SPRITE_WIDTH` pixels wide, narrower if they are very many."""
+    scale = min(SPRITE_WIDTH, LONGEST_ROW // frames.shape[0], frames.shape[3]) / frames.shape[3]
     size = (max(1, round(frames.shape[2] * scale)), max(1, round(frames.shape[3] * scale)))
     return F.interpolate(frames.float(), size=size, mode="area").clamp(0, 1)
 
@@ -79,19 +81,23 @@ class LiveRuns:
 
     def all(self) -> list[Mapping[str, Any]]:
         """Return every run as JSON values."""
-        return [run.as_dict() for run in self._runs.values()]
+        return [run.as_dict() for run in self._now()]
 
     def sprite(self, run_id: str, number: int) -> bytes | None:
         """Return the picture of a run's block; None if it is gone."""
-        found = next((run for run in self._runs.values() if run.id == run_id), None)
+        found = next((run for run in self._now() if run.id == run_id), None)
         return found.sprites.get(number) if found else None
 
     def stop(self, node: str) -> bool:
         """Ask the run of a node to end after the block in the making. False if none is going on."""
-        going_on = [run for run in self._runs.values() if run.node == node and run.done is None]
+        going_on = [run for run in self._now() if run.node == node and run.done is None]
         for run in going_on:
             run.stop_asked = True
         return bool(going_on)
+
+    def _now(self) -> list[LiveRun]:
+        """Return the runs; another may begin on its own thread while the page's question is answered."""
+        return list(self._runs.values())
 
 
 RUNS = LiveRuns()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, cast
@@ -260,8 +260,12 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
                 break
     for blocks_left in pixels.finish():
         progress.delivering(blocks_left)
-    video = torch.cat(shown, dim=1)[0].movedim(1, -1).contiguous()
-    return video, timeline.history.latents(0, timeline.history.frames), records
+    return joined(shown), timeline.history.latents(0, timeline.history.frames), records
+
+
+def joined(pieces: Sequence[Tensor]) -> Tensor:
+    """Return pieces of a video, `1 f c h w`, as one `f h w c`. A long video has gigabytes, so it is copied once."""
+    return torch.cat([piece[0].movedim(1, -1) for piece in pieces])
 
 
 def _report(

@@ -49,7 +49,7 @@ function addRecord(node) {
 
 onOutput(REPORT, (node, { sdvg_report: record }) => {
   const widget = node.widgets?.find(({ name }) => name === "record");
-  if (widget && record) widget.element.querySelector("textarea").value = record.join("");
+  if (widget && record) widget.element.querySelector("textarea").value = record.join("\n");
 });
 
 app.registerExtension({

@@ -135,9 +135,9 @@ function keepOutput(key, log) {
 }
 
 /** Show a whole run. If it has another workflow's id, ask the server which workflow the run was queued from. */
-onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: [told] = [] }, run) => {
+onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
   if (!events?.length) return;
-  const log = RunLog.fromOutput(events, told);
+  const log = RunLog.fromOutput(events, told.at(-1));
   if (!run) {
     const strip = strips.get(node);
     if (strip && !strip.log?.going) strip.show(log);

@@ -16,8 +16,9 @@ export class RunLog {
   }
 
   /** From a node's output, where the first and the last event of the run are one. */
-  static fromOutput(events, told = {}) {
-    const { run, node, workflow, of } = events[0];
+  static fromOutput(all, told = {}) {
+    const { run, node, workflow, of } = all.at(-1);
+    const events = all.filter((event) => event.run === run); // with a list on an input, the output has several runs
     const info = { run, node, workflow, of, ...told };
     return new RunLog(info, events, { blocks: events.length, of: info.of, stopped: false, speed_up: null, ...told });
   }

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import re
+from types import SimpleNamespace
 from typing import Any
 
 import comfy.model_management
 import comfy.utils
 import pytest
 import torch
+from aiohttp import web
+from PIL import Image
+from sdvg_pack.nodes.host.live import LiveRun, LiveRuns
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
+from sdvg_pack.nodes.routes import register_routes
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.router import Decision, Reason
 from sdvg_pack.sdvg_core.engine.types import Span
@@ -96,3 +102,37 @@ def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_who
         (1, 2, "kept"),
         (2, 2, "remade"),
     ]
+
+
+def test_a_block_of_very_many_frames_gets_smaller_pictures() -> None:
+    """A JPEG has at most 65535 pixels a side, and a preset of one's own may have 256 latent frames to a block."""
+    run = LiveRun("3", "w", {})
+    measures = run.add_sprite(1, torch.zeros(1, 1021, 3, 16, 832))
+    picture = Image.open(io.BytesIO(run.sprites[1]))
+    assert measures["frames"] == 1021
+    assert picture.size == (1021 * measures["width"], measures["height"])
+
+
+def test_a_run_that_begins_while_the_page_asks_for_all_does_no_harm() -> None:
+    """The page's questions are answered on another thread than the runs are made on."""
+    runs = LiveRuns()
+
+    class Slow(LiveRun):
+        def as_dict(self) -> dict[str, Any]:
+            runs.begin(LiveRun("4", "w", {}))
+            return super().as_dict()
+
+    for node in "35":
+        runs.begin(Slow(node, "w", {"node": node}))
+    assert [told["node"] for told in runs.all()] == ["3", "5"]
+
+
+def test_a_second_copy_of_the_pack_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page asks the first copy, and the nodes are the last one's: squares and Stop fail."""
+    monkeypatch.setattr(PromptServer, "instance", SimpleNamespace(routes=web.RouteTableDef()), raising=False)
+    register_routes()
+    assert caplog.text == ""
+    register_routes()
+    assert "SDVG is installed twice" in caplog.text

@@ -182,6 +182,16 @@ def test_another_lora_another_file_another_kernel_or_another_number_of_threads_m
         torch.set_num_threads(threads)
 
 
+def test_a_tensor_among_the_options_of_a_model_does_no_harm(parts: Parts) -> None:
+    """ComfyUI's own AR Video nodes leave one there. Two tensors cannot be compared with one `==`."""
+    job = scored(parts, middle_tau(parts), count=2)
+    target = job.target.clone()
+    target.model_options.setdefault("transformer_options", {})["ar_config"] = {"initial_latent": torch.zeros(3)}
+    job = replace(job, target=target)
+    video_of(job)
+    assert all(one.reused for one in video_of(job)[2].blocks)
+
+
 @pytest.mark.parametrize("forgotten", ["LoRA", "device"])
 def test_a_key_that_forgot_the_lora_or_the_device_would_be_seen(
     parts: Parts, monkeypatch: pytest.MonkeyPatch, forgotten: str

@@ -194,6 +194,15 @@ def test_a_refusal_names_the_newer_version_that_saved_the_workflow(server: Serve
     assert error.endswith(f"or update SDVG: the workflow was saved by version 9.10.0, and this is {__version__}")
 
 
+def test_what_another_extension_of_the_page_adds_is_left_out(server: Server) -> None:
+    """Such as a switch below every text. A page that knows this version's inputs sent it, so it is none of ours."""
+    prompt = pocket(blocks=1, router__policy="always-draft", sampler__speak={"__value__": [False, True]})
+    nodes = [{"type": SAMPLER, "properties": {"cnr_id": "sdvg", "ver": __version__}}]
+    known = {"extra_pnginfo": {"workflow": {"nodes": nodes}}}
+    assert server.wait(server.queue(prompt, extra_data=known)).status == "success"
+    assert "left out the input speak" in (server.folder / "log").read_text(encoding="utf-8", errors="replace")
+
+
 def assert_refused(
     server: Server, prompt: dict[str, Any], says: str, extra_data: dict[str, Any] | None = None
 ) -> str:

@@ -226,6 +226,16 @@ def test_a_block_is_next_or_known_or_lost(modules: Path) -> None:
     assert call(modules, source, events) == ["next", "known", "lost", "lost", "lost"]
 
 
+def test_of_several_runs_in_one_output_the_last_is_shown(modules: Path) -> None:
+    """A list on an input makes the sampler run once for each of its values, and ComfyUI joins what they output."""
+    source = """
+    const log = js.RunLog.fromOutput(given, { run: "b", of: 2 });
+    tell([log.run, log.of, log.events.map(({ run, number }) => `${run}${number}`)]);
+    """
+    events = [{"run": run, "number": number, "of": 2} for run in "ab" for number in (1, 2)]
+    assert call(modules, source, events) == ["b", 2, ["b1", "b2"]]
+
+
 @pytest.mark.parametrize(
     ("shown", "told", "yields"),
     [
