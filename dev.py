@@ -36,7 +36,7 @@ CPU_BUILD = """
   This machine shows no NVIDIA GPU, but on Linux pip takes the CUDA build of torch unless told otherwise, several GB
   more than the CPU build. For that one, stop this (Ctrl-C), download the CPU wheel of torch for this Python from
   where PyTorch publishes it, and say which folder it is in: export PIP_FIND_LINKS=folder/of/the/wheel"""
-LONGEST = ("test_strip.py", "test_interface.py", "test_host_reuse.py")
+LONGEST = ("test_strip.py", "test_interface.py", "test_dropped_workflows.py", "test_host_reuse.py")
 
 
 def main(arguments: Sequence[str]) -> int:

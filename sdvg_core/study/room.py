@@ -19,8 +19,10 @@ from .statistics import Array, Bootstrap, Interval, interval
 from .store import Record
 
 PRICES = np.concatenate(([0.0], np.geomspace(1e-4, 2.0, 200)))
-"""Of a target call, in the most that any route of a video gains over another: a metric may have any unit."""
-"""What a target call must gain, in units of quality, for a video to be given one more."""
+"""What a target call must gain for a video to be given one more. 1 is the best route of a video less its worst.
+
+So a metric may have any unit. It is 1 for the video where the two differ most.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -122,3 +122,21 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     with tiny_server(tmp_path_factory.mktemp("comfyui")) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def schemas(server: Any) -> dict[str, Any]:
+    """What the server says of our nodes."""
+    from comfy_page import NODES
+
+    every = server.ask("/object_info")
+    return {name: every[name] for name in NODES}
+
+
+@pytest.fixture
+def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing to re-use, but what the test itself makes."""
+    from sdvg_pack.nodes.host import kept
+    from sdvg_pack.sdvg_core.engine.store import Store
+
+    monkeypatch.setattr(kept, "_STORE", Store(0))

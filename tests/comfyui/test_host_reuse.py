@@ -1,12 +1,10 @@
-"""What a run in ComfyUI takes from earlier ones, and when it must take nothing; stopping; one model alone."""
+"""What a run in ComfyUI takes from earlier ones, and when it must take nothing; stopping."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,36 +14,25 @@ import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_clip import with_lora
-from host_run import Parts, changed, load_parts, make_job, same_video, state_of, video_of
+from host_reuse import TWO_STEPS, alone, middle_tau, scored
+from host_run import Parts, changed, load_parts, same_video, state_of, video_of
 from host_tiny import generator_of
-from sdvg_pack.nodes.host import identity, kept, run
+from sdvg_pack.nodes.host import identity, kept
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
-from sdvg_pack.nodes.host.presets import attach_preset
 from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.routes import answer_stop
-from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
-from sdvg_pack.sdvg_core.engine.store import GIGABYTE, Store
-from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.engine.store import Store
 
-pytestmark = pytest.mark.comfyui
-
-
-TWO_STEPS = {"drafter": "1000,625", "target": "1000,625"}
+pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
     return load_parts(tmp_path_factory.mktemp("parts"))
-
-
-@pytest.fixture(autouse=True)
-def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "_STORE", Store(0))
 
 
 @pytest.fixture
@@ -60,32 +47,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
     monkeypatch.setattr(CausalWanGenerator, "generate", counted)
     return made
-
-
-def scored(parts: Parts, tau: float, **changes: Any) -> Job:
-    router = RouterValue(RouterConfig(tau=tau, **changes.pop("router", {})), parts.scorer)
-    return make_job(
-        parts,
-        script="a" * changes.pop("count", 6),
-        router=router,
-        reuse_bytes=GIGABYTE,
-        **{"schedules": TWO_STEPS, **changes},
-    )
-
-
-def alone(job: Job) -> Any:
-    """The video of a job that re-uses nothing, and leaves the store as it is."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kept, "_STORE", Store(0))
-        return video_of(replace(job, reuse_bytes=0))
-
-
-@functools.cache
-def middle_tau(parts: Parts) -> float:
-    """A tau that some drafts reach and others miss."""
-    report = alone(scored(parts, -3.0))[2]
-    scores = sorted(one.decision.score for one in report.blocks if one.decision.score is not None)
-    return scores[len(scores) // 2]
 
 
 # --- re-use -------------------------------------------------------------------------------------------------------
@@ -253,71 +214,6 @@ def test_an_interrupt_keeps_what_was_finished(
     assert at > 8, "there were passes to interrupt"
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", range(40))
-def test_random_changes_one_after_the_other_make_what_runs_from_nothing_make(parts: Parts, seed: int) -> None:
-    random_changes(parts, seed, 3)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_random_changes_make_what_runs_from_nothing_make(parts: Parts, seed: int) -> None:
-    random_changes(parts, 1000 + seed, 2)
-
-
-def random_changes(parts: Parts, seed: int, steps: int) -> None:
-    """Every other seed with the other context policy, and one in three with overlap."""
-    dice = random.Random(seed)
-    if seed % 2:
-        parts = replace(parts, drafter=incremental(parts.drafter), target=incremental(parts.target))
-    tau = middle_tau(parts) if seed % 2 == 0 else 0.0
-    job = scored(parts, tau, count=5, overlap=seed % 3 == 0)
-    video_of(job)
-    for _ in range(steps):
-        name = dice.choice(sorted(CHANGES))
-        job = replace(job, **CHANGES[name](dice, job, tau))
-        assert same_video(video_of(job), alone(job)), name
-
-
-def incremental(patcher: Any) -> Any:
-    return attach_preset(patcher.clone(), get_preset("custom").replace(policy="incremental", window=9, sink=3))
-
-
-def _router(dice: random.Random, job: Job, tau: float) -> dict[str, Any]:
-    config = replace(
-        job.router.config,
-        tau=tau + dice.choice((-1.0, -0.01, 0.0, 0.01, 1.0)),
-        forced_blocks=dice.choice((0, 1, 1, 2)),
-    )
-    return {"router": replace(job.router, config=config)}
-
-
-def _prompt(dice: random.Random, job: Job, tau: float) -> dict[str, Any]:
-    embedding = torch.randn(1, 512, 32, generator=generator_of(dice.randint(1, 3)))
-    return {"prompts": (job.prompts[0], PromptEntry(dice.randint(1, 4), [[embedding, {}]], "a storm"))}
-
-
-Change = Callable[[random.Random, Job, float], dict[str, Any]]
-CHANGES: dict[str, Change] = {
-    "router": _router,
-    "prompt": _prompt,
-    "directions": lambda dice, job, tau: {
-        "blocks": 5,
-        "directions": "".join(dice.choice("..tdar") for _ in range(5)),
-    },
-    "takes": lambda dice, job, tau: {"takes": f"{dice.randint(1, 5)}:{dice.randint(1, 3)}", "blocks": 5},
-    "blocks": lambda dice, job, tau: {"blocks": dice.randint(1, 7), "directions": "", "takes": ""},
-    "seed": lambda dice, job, tau: {"seed": dice.randint(1, 2)},
-    "schedule": lambda dice, job, tau: {
-        "schedules": {**TWO_STEPS, "drafter": dice.choice(("1000,625", "1000,500"))}
-    },
-    "LoRA": lambda dice, job, tau: {"target": with_lora(job.target)},
-    "swap": lambda dice, job, tau: {"drafter": job.target, "target": job.drafter},
-    "drafter context": lambda dice, job, tau: (
-        {} if job.execution.overlap else {"drafter_context": dice.choice(("committed", "own"))}
-    ),
-}
-
-
 def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts) -> None:
     job = scored(parts, -3.0, count=3)
     video_of(job)
@@ -339,70 +235,6 @@ def test_reuse_leaves_the_models_as_they_were(parts: Parts) -> None:
     before = state_of(parts)
     video_of(replace(job, takes="2:2"))
     assert not changed(before, state_of(parts))
-
-
-# --- one model alone ----------------------------------------------------------------------------------------------
-
-
-def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> None:
-    both = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy="always-target"), None))
-    assert same_video(video_of(both), video_of(replace(both, drafter=None)))
-    drafts = RouterValue(RouterConfig(policy="always-draft", forced_blocks=0), None)
-    both = make_job(parts, script="aaa", router=drafts)
-    only = video_of(replace(both, target=None))
-    assert same_video(video_of(both), only)
-    assert only[2].settings["target"] is None
-    forced = replace(both, target=None, router=RouterValue(RouterConfig(policy="always-draft"), None))
-    said = video_of(forced)
-    assert same_video(said, only)
-    assert "There is no target, so the first block was not forced." in said[2].notes
-
-
-@pytest.mark.parametrize(
-    "missing, policy, sentence",
-    [
-        ("drafter", "reward", "the policy reward needs a drafter, but there is none"),
-        ("target", "reward", "the policy reward needs a target, but there is none"),
-        ("target", "anchor-only", "the policy anchor-only needs a target, but there is none"),
-        ("drafter", "anchor-only", "the policy anchor-only needs a drafter, but there is none"),
-    ],
-)
-def test_a_missing_model_is_one_sentence(parts: Parts, missing: str, policy: str, sentence: str) -> None:
-    job = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy=policy), parts.scorer))
-    with pytest.raises(BadInput, match=sentence):
-        run_job(replace(job, **{missing: None}))
-    with pytest.raises(BadInput, match="neither is wired in"):
-        run_job(replace(job, drafter=None, target=None))
-
-
-def test_one_model_with_two_schedules_is_a_pair(parts: Parts) -> None:
-    script = RouterValue(RouterConfig(policy="scripted", script="tdr"), parts.scorer)
-    job = make_job(parts, script="aaa", router=script)
-    one = replace(job, drafter=job.target, schedules={"drafter": "1000,625"})
-    report = video_of(one)[2]
-    assert [block.author for block in report.blocks] == ["target", "drafter", "target"]
-    assert [report.settings[role]["schedule"] for role in ("drafter", "target")] == [
-        [1000.0, 625.0],
-        pytest.approx([1000.0, 937.5, 833.33, 625.0], abs=0.01),
-    ]
-    assert [block.draft.denoising_passes for block in report.blocks[1:]] == [2, 2]
-    with pytest.raises(BadInput, match="one model with one schedule"):
-        run_job(replace(one, schedules={}))
-
-
-def test_directions_and_takes_that_do_not_fit_are_refused_before_anything_is_loaded(
-    parts: Parts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(run, "while_resident")
-    job = make_job(parts, script="aaaaaa")
-    for change, sentence in (
-        ({"directions": "..x..."}, "directions use only the letters"),
-        ({"directions": "..."}, "one letter for each of the 6 blocks"),
-        ({"takes": "7:2"}, "the take 7:2 is of block 7, but the run has blocks 1 to 6"),
-        ({"takes": "two"}, "a take is written as 6:2"),
-    ):
-        with pytest.raises(BadInput, match=sentence):
-            run_job(replace(job, **change))
 
 
 # --- stop and keep ------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import folder_paths
 import pytest
+from comfy_page import browse
 from running_server import ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
@@ -21,7 +22,6 @@ from sdvg_pack.sdvg_core.engine.router_presets import ROUTER_PRESETS
 from sdvg_pack.sdvg_core.plan import PlanRequest, plan, spend
 from sdvg_pack.sdvg_core.plan.rates import H100
 from server_prompts import EXTRA, GONE, REPORT, SAMPLER, node, pocket
-from test_interface import browse
 
 pytestmark = pytest.mark.comfyui
 

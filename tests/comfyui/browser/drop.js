@@ -5,12 +5,14 @@
 // Further options: `files`: the workflows; `runs`: which of them to run, by its number.
 const fs = require("node:fs");
 const path = require("node:path");
+const { installContrast } = require("./contrast.js");
 const { astray, readable } = require("./layout.js");
 const { main, run } = require("./page.js");
 
 main(async (page, options) => {
   const dropped = [];
   let ran = null;
+  await installContrast(page);
   for (const [number, name] of options.files.entries()) {
     await page.evaluate(() => window.app.graph.clear()); // else the sampler that is waited for is the last one's
     await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });

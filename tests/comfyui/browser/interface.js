@@ -1,6 +1,7 @@
 // What an artist sees of a run: opens ComfyUI, loads and runs a small workflow, and prints what the nodes show.
 //
 //     NODE_PATH=folder/with/playwright-core node interface.js OPTIONS        (see page.js)
+const { installContrast } = require("./contrast.js");
 const { build, main, reload, run } = require("./page.js");
 
 main(async (page, options) => {
@@ -82,6 +83,7 @@ async function look() {
 async function inPalettes(page) {
   const palette = (name) => page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
   const worst = {};
+  await installContrast(page);
   await page.locator('.sdvg-squares [data-number="2"]').dispatchEvent("click");
   await page.evaluate(() => document.querySelector(".sdvg-json").setAttribute("open", ""));
   for (const name of ["light", "dark"]) {
@@ -95,19 +97,7 @@ async function inPalettes(page) {
 
 /** Of each text of ours that is seen: its contrast by WCAG 2.2, its size in pixels of the canvas, and what it says. */
 function contrasts() {
-  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
-  const over = (...colours) => {
-    for (const [colour, opacity] of colours) {
-      pen.globalAlpha = opacity;
-      pen.fillStyle = colour;
-      pen.fillRect(0, 0, 1, 1);
-    }
-    return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-  };
-  const luminance = (colour) => {
-    const linear = colour.map((part) => part / 255).map((p) => (p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-  };
+  const contrast = window.contrastMeter();
   const grounds = (element) => {
     const colours = [[getComputedStyle(element).backgroundColor, 1]];
     for (let one = element.parentElement; one; one = one.parentElement) colours.unshift([getComputedStyle(one).backgroundColor, 1]);
@@ -118,9 +108,7 @@ function contrasts() {
   const opacity = (element) => (element ? Number(getComputedStyle(element).opacity) * opacity(element.parentElement) : 1);
   const measure = (element, text) => {
     const style = getComputedStyle(element);
-    const below = grounds(element);
-    const [dark, light] = [over(...below), over(...below, [style.color, opacity(element)])].map(luminance).sort((a, b) => a - b);
-    return [(light + 0.05) / (dark + 0.05), parseFloat(style.fontSize), text];
+    return [contrast(grounds(element), [style.color, opacity(element)]), parseFloat(style.fontSize), text];
   };
   const texts = [...document.querySelectorAll(".sdvg-route, .sdvg-route *, .sdvg-json, .sdvg-json *, .sdvg-menu, .sdvg-menu *")];
   const own = (element) => [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.textContent).join("").trim();

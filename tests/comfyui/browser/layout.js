@@ -1,27 +1,17 @@
-// What can be read of an opened workflow, and whether its nodes lie where its groups are: functions for the page.
+// What can be read of an opened workflow, and whether its nodes lie where its groups are: functions for the page,
+// which contrast.js has to be installed in.
 
 /** The scale it opened at, and of each note the text that is hardest to read: contrast by WCAG 2.2, size in CSS pixels. */
 function readable() {
-  const pen = Object.assign(document.createElement("canvas"), { width: 1, height: 1 }).getContext("2d", { willReadFrequently: true });
-  const over = (colours) => {
-    for (const colour of colours) {
-      pen.fillStyle = colour;
-      pen.fillRect(0, 0, 1, 1);
-    }
-    return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-  };
-  const luminance = (colour) => {
-    const linear = colour.map((part) => part / 255).map((p) => (p <= 0.04045 ? p / 12.92 : ((p + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-  };
+  const contrast = window.contrastMeter();
   const note = window.app.graph.nodes.find((node) => node.type === "MarkdownNote");
   const measure = (element) => {
     const below = [];
-    for (let one = element; one; one = one.parentElement) below.unshift(getComputedStyle(one).backgroundColor);
+    for (let one = element; one; one = one.parentElement) below.unshift([getComputedStyle(one).backgroundColor, 1]);
     // The classic canvas draws the node below our text; in Nodes 2.0 it is an element.
-    if (!element.closest("[data-node-id]")) below.splice(0, below.length, note.bgcolor);
-    const [dark, light] = [over(below), over([...below, getComputedStyle(element).color])].map(luminance).sort((a, b) => a - b);
-    return { contrast: (light + 0.05) / (dark + 0.05), pixels: parseFloat(getComputedStyle(element).fontSize), text: element.textContent };
+    if (!element.closest("[data-node-id]")) below.splice(0, below.length, [note.bgcolor, 1]);
+    const { color, fontSize } = getComputedStyle(element);
+    return { contrast: contrast(below, [color, 1]), pixels: parseFloat(fontSize), text: element.textContent };
   };
   const own = (element) => [...element.childNodes].some((node) => node.nodeType === Node.TEXT_NODE && node.textContent.trim());
   const texts = [...document.querySelectorAll(".comfy-markdown-content, .comfy-markdown-content *, .comfy-markdown *")];

@@ -5,7 +5,7 @@
 writes canvas.png and nodes2.png into FOLDER, for docs/images; one of every node into FOLDER/nodes, for
 nodes/web/docs/images; and a square of every workflow into FOLDER/workflows: those of the embedded models show a
 clip and its route, the others the graph and the planned route. With `--only workflows` those alone.
-Look at them before they are put there. What it needs is said in ../test_interface.py.
+Look at them before they are put there. What it needs is said in ../comfy_page.py.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def main(folder: Path, only: str | None) -> int:
 
 def take(base: Path, folder: Path, name: str, vue: bool) -> None:
     """Take those of one renderer. From the cache of another the sampler would show neither a frame nor a line."""
+    from comfy_page import browse
     from running_server import running_server
-    from test_interface import browse
 
     models = base / "models" / "diffusion_models"
     models.mkdir(parents=True)
@@ -86,8 +86,8 @@ def take(base: Path, folder: Path, name: str, vue: bool) -> None:
 
 def take_workflows(base: Path, folder: Path) -> None:
     """Take those of the workflows, small enough for a list of them."""
+    from comfy_page import browse
     from running_server import CHECKOUT, running_server
-    from test_interface import browse
 
     folder.mkdir(parents=True, exist_ok=True)
     for path in WORKFLOWS:

@@ -1,0 +1,129 @@
+"""The words of the nodes: names, tooltips and help pages, in two languages."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comfy_page import NODES, browse
+from running_server import CNR, Server
+
+pytestmark = pytest.mark.comfyui
+
+LANGUAGES = ("en", "zh")
+ABBREVIATIONS = {"EMA", "GB", "JSON", "TAEHV", "VAE"}
+
+
+def inputs_of(spec: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return name -> tooltip of all inputs, those that belong to a choice included, as `policy.tau`."""
+    found: dict[str, str] = {}
+    for name, (kind, *rest) in {**spec.get("required", {}), **spec.get("optional", {})}.items():
+        found[prefix + name] = rest[0]["tooltip"]
+        if kind == "COMFY_DYNAMICCOMBO_V3":
+            for option in rest[0]["options"]:
+                found |= inputs_of(option["inputs"], f"{prefix}{name}.")
+    return found
+
+
+@pytest.mark.parametrize("node", NODES)
+@pytest.mark.parametrize("page_of", ["{}.md", "{}/zh.md"])
+def test_a_help_page_is_served_with_its_pictures_and_names_every_input(
+    server: Server, schemas: dict[str, Any], node: str, page_of: str
+) -> None:
+    """Pictures lie where the help panel looks: relative to the folder of all pages, for translations too."""
+    folder = f"/extensions/{CNR}/docs"
+    text = server.raw(f"{folder}/{page_of.format(node)}").decode()
+    pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
+    assert pictures
+    for picture in pictures:
+        assert server.raw(f"{folder}/{picture}").startswith(b"\x89PNG")
+    for name in inputs_of(schemas[node]["input"]):
+        assert re.search(rf"\b{name.split('.')[-1]}\b", text), f"{name} is not explained"
+
+
+def english(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return what the English file must say of a node, all but the names; it is written in the schema."""
+    inputs = inputs_of(schema["input"]).items()
+    tooltips = schema["output_tooltips"]
+    return {
+        "display_name": schema["display_name"],
+        "description": schema["description"],
+        "inputs": {n.replace(".", "_"): {"tooltip": tooltip} for n, tooltip in inputs},
+        "outputs": {str(i): {"tooltip": tooltip} for i, tooltip in enumerate(tooltips)},
+    }
+
+
+def unnamed(words: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of a node without the names of its slots."""
+    slots = ("inputs", "outputs")
+    return words | {kind: {n: {"tooltip": slot["tooltip"]} for n, slot in words[kind].items()} for kind in slots}
+
+
+def shape(value: Any) -> Any:
+    return {key: shape(inner) for key, inner in value.items()} if isinstance(value, dict) else bool(value)
+
+
+def test_english_says_what_the_nodes_say(server: Server, schemas: dict[str, Any]) -> None:
+    """Fails if a tooltip was changed in the node alone: then change it in the file, and in the translations."""
+    served = server.ask("/i18n")["en"]["nodeDefs"]
+    assert {node: unnamed(served[node]) for node in NODES} == {node: english(schemas[node]) for node in NODES}
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_an_english_name_is_a_few_plain_words_and_no_other_inputs(server: Server, node: str) -> None:
+    """Catches: an input that shows its id, a name too long for its row, two rows of a node that read the same."""
+    words = server.ask("/i18n")["en"]["nodeDefs"][node]
+    inputs = [slot["name"] for slot in words["inputs"].values()]
+    for name in [*inputs, *(slot["name"] for slot in words["outputs"].values())]:
+        first, *others = re.findall(r"[\w']+", name)
+        assert first[0].isupper(), name
+        assert all(word.islower() or word in ABBREVIATIONS for word in others), name
+        assert "_" not in name
+        assert len(name) <= 26, name
+    assert len(set(inputs)) == len(inputs)
+
+
+def test_options_for_research_wait_behind_advanced(schemas: dict[str, Any]) -> None:
+    """Catches: an option that an artist meets before those that matter."""
+    shown = {node: set(plain_inputs(schemas[node]["input"])) for node in NODES}
+    assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset"}
+    assert shown["SDVGQualityRouter"] == {"reward_file", "policy", "scorer"}
+    research = {"schedule", "drafter_context", "overlap", "kv_dtype", "reuse_gb", "tae_kind"}
+    research |= {"drafter_schedule", "target_schedule"}
+    assert not research & shown["SDVGSpeculativeSampler"]
+    options = schemas["SDVGQualityRouter"]["input"]["required"]["policy"][1]["options"]
+    reward = next(option for option in options if option["key"] == "reward")
+    assert plain_inputs(reward["inputs"]) == ["tau"]
+
+
+def plain_inputs(spec: dict[str, Any]) -> list[str]:
+    """Return the inputs that are not advanced."""
+    every = {**spec.get("required", {}), **spec.get("optional", {})}
+    return [name for name, (_, *rest) in every.items() if not (rest and rest[0].get("advanced"))]
+
+
+def test_widgets_of_an_option_are_spoken_of_in_the_pages_language(server: Server, tmp_path: Path) -> None:
+    """ComfyUI would show the English tooltip written on them, before the translated one."""
+    page = browse(server, tmp_path, "tooltips.js", locale="zh")
+    zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
+    for chosen, names in (("first", ("tau", "aggregation", "quantile")), ("second", ("rate", "seed"))):
+        assert page[chosen] == [[f"policy.{name}", zh[f"policy_{name}"]["name"], None] for name in names]
+    assert page["errors"] == []
+
+
+def test_chinese_says_as_much_as_english(server: Server) -> None:
+    served = server.ask("/i18n")
+    en, zh = (served[language]["nodeDefs"] for language in LANGUAGES)
+    assert {node: shape(zh[node]) for node in NODES} == {node: shape(en[node]) for node in NODES}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_no_name_has_a_sign_that_means_something_to_the_page(server: Server, language: str) -> None:
+    """The page formats names and descriptions, and would take these for placeholders, links and plurals."""
+    for node in NODES:
+        words = server.ask("/i18n")[language]["nodeDefs"][node]
+        slots = [*words["inputs"].values(), *words["outputs"].values()]
+        for text in (words["display_name"], words["description"], *(slot["name"] for slot in slots)):
+            assert not set(text) & set("{}@|$"), text
