@@ -238,7 +238,7 @@ def test_an_error_of_the_full_decoder_ends_the_run_and_leaves_no_thread(policy, 
 @pytest.mark.parametrize("ahead", [None, CPU])
 def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them(ahead):
     engine = replace(judged(make_engine("incremental", undo=1)), codec=Failing(4))
-    with pytest.raises(BadInput, match="block 1 got NaN or infinity in its decoded frames"):
+    with pytest.raises(BadInput, match="block 2 got NaN or infinity in its decoded frames"):
         made(planned(engine, "raaaaaaaa", ahead=ahead))
 
 
