@@ -12,6 +12,7 @@ from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
 from ..engine.router import RouterConfig
 from ..engine.router_presets import ROUTER_PRESETS
+from ..engine.spans import MOST_BLOCKS
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
@@ -139,14 +140,19 @@ def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
     if request.continue_from and request.router.policy in ("scripted", "random"):
         return always  # who makes which block depends on how many the clip has
     router = request.router if has_target else without_target(request.router)
-    asked = plan_route(
-        router,
-        blocks=request.blocks,
-        block_frames=1,
-        there=Roles(drafter=True, target=True, scorer=True),
-        given_frames=1 if request.continue_from else 0,
-        directions=request.directions,
-        takes=request.takes,
-    ).asked
-    roles = {"drafter": asked.drafter, "target": asked.target, "reward": asked.scorer}
-    return always | {role for role, needed in roles.items() if needed}
+    # A clip may hold all the blocks that are the target's whatever the policy, or that are never handed over.
+    lengths = {1, router.forced_blocks, router.whole_blocks} - {0} if request.continue_from else {0}
+    routes = [
+        plan_route(
+            router,
+            blocks=request.blocks,
+            block_frames=1,
+            there=Roles(drafter=True, target=True, scorer=True),
+            given_frames=min(length, MOST_BLOCKS),
+            directions=request.directions,
+            takes=request.takes,
+        ).asked
+        for length in lengths
+    ]
+    roles = {"drafter": "drafter", "target": "target", "reward": "scorer"}
+    return always | {role for role, name in roles.items() if all(getattr(asked, name) for asked in routes)}

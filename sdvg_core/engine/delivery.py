@@ -138,8 +138,10 @@ class Delivery:
             try:
                 frames, self._state = self._codec.decode(piece.latents, self._state)
                 check_finite(frames, piece.span, "decoded frames")
+                # Before either is given: whoever waits for one must not wait in vain if this fails.
+                picture = frames[:, -1:].clone()
                 piece.frames.set_result(frames)
-                piece.picture.set_result(frames[:, -1:].clone())
+                piece.picture.set_result(picture)
                 return
             except BaseException as error:
                 # Later frames follow from this one, so none of them can be decoded any more.

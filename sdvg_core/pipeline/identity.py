@@ -35,9 +35,10 @@ def identify(
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
+    gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
     return {
         **texts,
-        "gate prompt": str(gate_prompt),
+        **gate,
         **_flat({**asdict(request), **{name: named(path) for name, path in begin.items()}}),
         **{role: named(path) for role, path in models.items()},
         **_flat(_arithmetic(load)),

@@ -238,8 +238,26 @@ def test_an_error_of_the_full_decoder_ends_the_run_and_leaves_no_thread(policy, 
 @pytest.mark.parametrize("ahead", [None, CPU])
 def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them(ahead):
     engine = replace(judged(make_engine("incremental", undo=1)), codec=Failing(4))
-    with pytest.raises(BadInput, match="block 1 got NaN or infinity in its decoded frames"):
+    with pytest.raises(BadInput, match="block 2 got NaN or infinity in its decoded frames"):
         made(planned(engine, "raaaaaaaa", ahead=ahead))
+
+
+def test_an_error_while_a_picture_is_copied_reaches_whoever_waits_for_it():
+    """Catches: frames given before their picture, whose reader then waits for ever or hears of another error."""
+
+    class Uncopied(torch.Tensor):
+        def clone(self, **_):
+            raise MemoryError("no more room")
+
+    class Codec(EchoCodec):
+        def decode(self, latents, state=None):
+            frames, state = super().decode(latents, state)
+            return frames.as_subclass(Uncopied), state
+
+    delivered = Delivery(Codec()).add(Block(Span(0, 0, 3), torch.randn(1, 4, 3, 4, 4), PROMPT))
+    for wanted in (delivered.anchors[0], delivered.frames):
+        with pytest.raises(MemoryError, match="no more room"):
+            wanted()
 
 
 def test_a_run_that_is_left_early_leaves_no_thread_and_its_blocks_can_still_be_read():

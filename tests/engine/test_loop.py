@@ -205,7 +205,7 @@ def broken(model: str, at: int):
 
 @pytest.mark.parametrize("model, at", [("drafter", 3), ("target", 4)])
 def test_latents_that_are_no_numbers_stop_the_run_and_name_block_and_model(model, at):
-    with pytest.raises(BadInput, match=f"block {at} got NaN or infinity in its {model} latents"):
+    with pytest.raises(BadInput, match=f"block {at + 1} got NaN or infinity in its {model} latents"):
         run(broken(model, at), scripted("rrrrrrrrr"))
 
 
@@ -213,7 +213,7 @@ def test_frames_that_are_no_numbers_stop_the_run():
     engine = make_engine()
     honest = engine.codec.decode
     engine.codec.decode = lambda latents, state=None: (honest(latents, state)[0] / 0.0, None)
-    with pytest.raises(BadInput, match="block 0 got NaN or infinity in its decoded frames"):
+    with pytest.raises(BadInput, match="block 1 got NaN or infinity in its decoded frames"):
         run(engine, RouterConfig())
 
 

@@ -173,7 +173,7 @@ def test_a_result_that_is_not_finite_ends_a_second_run_with_the_same_sentence() 
     for _ in range(2):
         parts = parts_of(asked)
         parts.engine = replace(parts.engine, drafter=Broken(parts.engine.drafter))
-        with pytest.raises(Exception, match="block 1 got NaN or infinity in its drafter latents"):
+        with pytest.raises(Exception, match="block 2 got NaN or infinity in its drafter latents"):
             made(asked, store, parts)
 
 

@@ -1,0 +1,118 @@
+"""Every setting of a run is in the keys of what follows from it, and in the request that a run is resumed by."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from random_set import write_random_set
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.devices.execution import Execution
+from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.identity import identify
+from sdvg_core.pipeline.options import LoadOptions, ModelOptions
+from sdvg_core.pipeline.parts import identify_parts
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.text.prompts import one_prompt
+
+EVERYTHING = {"drafter", "target", "codec", "scorer", "judge"}
+MODELS, DECODERS, NOTHING = {"drafter", "target"}, {"codec", "judge"}, set[str]()
+# Another value of each setting, and the parts whose results follow from it.
+EXECUTION: dict[str, tuple[Any, set[str]]] = {
+    "attention": ("sdpa", MODELS),
+    "kv_dtype": ("float8_e4m3fn", MODELS),
+    "vae_layers": ("channels-last", DECODERS),
+    "compile": ("default", MODELS | DECODERS),
+    "overlap": (True, NOTHING),  # bit for bit the same
+}
+LOAD: dict[str, tuple[Any, set[str]]] = {
+    "schedule": ("1000,500", MODELS),
+    "device": ("elsewhere", EVERYTHING),
+    "side_device": ("elsewhere", {"codec", "judge", "scorer"}),
+    "dtype": ("bfloat16", MODELS),
+    "vae_dtype": ("float16", DECODERS),
+    "tae_kind": ("taew2_1", DECODERS),
+    "text_dtype": ("float32", NOTHING),  # a prompt is told by its embedding
+    "reward_dtype": ("float16", {"scorer"}),
+    "crop": ("tiles", {"scorer"}),
+}
+MODEL: dict[str, Any] = {
+    "preset": "longlive-1.0",
+    "policy": "incremental",
+    "block_frames": 1,
+    "context_frames": 4,
+    "window": 9,
+    "sink": 1,
+    "recache": True,
+    "schedule": "1000,500",
+    "first_schedule": "1000,500",
+}
+ROLLING = ModelOptions(preset="causal-forcing")
+WITH_A_WINDOW = ("window", "sink", "recache")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    found = write_random_set(tmp_path_factory.mktemp("models"))
+    return replace(found, judge_vae=found.text_encoder)  # any other file: only its bytes are looked at
+
+
+def usual(**changes: Any) -> LoadOptions:
+    drafter, target = ModelOptions(preset="self-forcing-1.3b"), ModelOptions(preset="krea-14b")
+    return replace(LoadOptions(drafter=drafter, target=target), **changes)
+
+
+def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
+    """The parts whose keys differ, and nothing if the whole request does not."""
+    checked = [check_models(replace(files, judge_vae=None), load).identities for load in (one, other)]
+    first, second = (identify_parts(files, load, *of) for load, of in zip((one, other), checked, strict=True))
+    requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
+    changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}
+    assert (requests[0] != requests[1]) or not changed, "what changes a result changes the request"
+    return changed
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second CPU, which rounds in another way."""
+    for module in ("parts", "identity", "checking", "options"):
+        monkeypatch.setattr(f"sdvg_core.pipeline.{module}.check_device", lambda name: name, raising=False)
+    for module in ("parts", "identity"):
+        monkeypatch.setattr(f"sdvg_core.pipeline.{module}.arithmetic_on", lambda device: {"on": str(device)})
+    monkeypatch.setattr("sdvg_core.pipeline.checking.attention_for", lambda *_: None)
+    monkeypatch.setattr("sdvg_core.pipeline.checking.check_compile", lambda *_: None)
+    monkeypatch.setattr(LoadOptions, "settled", lambda load: load)
+
+
+def test_every_setting_is_told_of_below() -> None:
+    """Catches: a new setting that nobody thought of here, nor where keys are made."""
+    assert {f.name for f in fields(Execution)} == set(EXECUTION)
+    assert {f.name for f in fields(LoadOptions)} == {*LOAD, "drafter", "target", "execution"}
+    assert {f.name for f in fields(ModelOptions)} == {*MODEL, "weights"}  # the dictionary: see test_which_weights
+
+
+@pytest.mark.parametrize("name", LOAD)
+def test_what_follows_from_a_setting_of_the_load_has_another_key(files, elsewhere, name) -> None:
+    value, parts = LOAD[name]
+    assert changed_parts(files, usual(), usual(**{name: value})) == parts
+
+
+@pytest.mark.parametrize("name", EXECUTION)
+def test_what_follows_from_a_setting_of_the_execution_has_another_key(files, elsewhere, name) -> None:
+    value, parts = EXECUTION[name]
+    assert changed_parts(files, usual(), usual(execution=Execution(**{name: value}))) == parts
+
+
+@pytest.mark.parametrize("role", ["drafter", "target"])
+@pytest.mark.parametrize("name", MODEL)
+def test_what_follows_from_a_setting_of_one_model_has_another_key(files, elsewhere, role, name) -> None:
+    plain = ROLLING if name in WITH_A_WINDOW else ModelOptions(preset="self-forcing-1.3b")
+    one, other = (usual(**{role: model}) for model in (plain, replace(plain, **{name: MODEL[name]})))
+    assert changed_parts(files, one, other) == {role}
+
+
+def test_a_gate_prompt_that_reads_like_none_is_one(files) -> None:
+    requests = [identify(files, usual(), VideoRequest(), one_prompt("a ball"), gate) for gate in (None, "None")]
+    assert requests[0] != requests[1]
