@@ -20,7 +20,18 @@ TEXT_KEY = "sdvg_text"
 """Where a conditioning's options keep the text it was made of. ComfyUI passes unknown options on and ignores them."""
 NOTE_KEY = "sdvg_note"
 """The same for what the report should tell of that text."""
+EMBEDDING_KEY = "sdvg_embedding"
+"""The same for the embedding of that text, for other nodes may change the one and pass on the other."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
+
+DIFFERS = (
+    "{} carries its own text, and the one typed in differs: the conditioning's counts, for it is what the video shows. "
+    "Empty the other one."
+)
+CHANGED = (
+    "{} was changed after its text was encoded, so the scorer may read another text than the video shows. Type the whole "
+    "prompt in beside it."
+)
 
 # What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
 UNUSABLE = {
@@ -42,7 +53,7 @@ UNUSABLE = {
 def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[list[Any]]:
     """Return a CONDITIONING that carries the text it was made of, and perhaps a note on it for the report."""
     carried = {TEXT_KEY: text, **({NOTE_KEY: note} if note else {})}
-    return [[embedding, {**extras, **carried}] for embedding, extras in conditioning]
+    return [[embedding, {**extras, **carried, EMBEDDING_KEY: embedding}] for embedding, extras in conditioning]
 
 
 def text_of(conditioning: Sequence[Any]) -> str:
@@ -53,20 +64,32 @@ def text_of(conditioning: Sequence[Any]) -> str:
 def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
     """Return the prompts with the texts that count, and notes: those carried, and one on each text that does not count.
 
-    A text that the conditioning carries counts before a typed one: it is what the video shows.
+    A text that the conditioning carries counts before a typed one: it is what the video shows, unless another node
+    changed the conditioning since.
     """
     settled, notes = [], []
     for entry in prompts:
-        carried, note = text_of(entry.conditioning), _carried(entry.conditioning, NOTE_KEY)
-        notes += [note] if note else []
-        if carried.strip() and entry.text.strip() and carried.split() != entry.text.split():
-            # Without the words: notes go into files that people pass on.
-            notes.append(
-                f"From block {entry.index + 1} on, the conditioning carries its own text, and the one typed in "
-                "differs: the conditioning's counts, for it is what the video shows. Empty the other one."
-            )
-        settled.append(replace(entry, text=carried if carried.strip() else entry.text))
-    return tuple(settled), tuple(dict.fromkeys(notes))
+        text, told = _settled(entry)
+        settled.append(replace(entry, text=text))
+        notes += [_carried(entry.conditioning, NOTE_KEY), told]
+    return tuple(settled), tuple(dict.fromkeys(note for note in notes if note))
+
+
+def _settled(entry: PromptEntry) -> tuple[str, str]:
+    """Return the text that counts for an entry, and a note, which is often empty.
+
+    Without the words: notes go into files that people pass on.
+    """
+    carried, typed = text_of(entry.conditioning), entry.text
+    from_here = f"From block {entry.index + 1} on, the conditioning"
+    if not carried.strip():
+        return typed, ""
+    if not _was_changed(entry.conditioning):
+        differs = typed.strip() and carried.split() != typed.split()
+        return carried, DIFFERS.format(from_here) if differs else ""
+    if typed.strip():
+        return typed, ""
+    return carried, CHANGED.format(from_here)
 
 
 def unshown(prompts: Sequence[PromptEntry], last: int) -> tuple[str, ...]:
@@ -91,6 +114,15 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
             check_prompt(entry.text)
         entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
     return Conditions(tuple(entries))
+
+
+def _was_changed(conditioning: Sequence[Any]) -> bool:
+    """Whether a conditioning that carries its text has another embedding, as Conditioning Concat and its kin make it."""
+    embedding, extras = conditioning[0]
+    encoded = extras.get(EMBEDDING_KEY)
+    if not (torch.is_tensor(encoded) and torch.is_tensor(embedding)):
+        return False
+    return encoded.dtype != embedding.dtype or not torch.equal(encoded.cpu(), embedding.cpu())
 
 
 def _carried(conditioning: Sequence[Any], key: str) -> str:

@@ -15,6 +15,7 @@ from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.checkpoints.dictionaries import AUTO, UNSTATED, Choice, Weights
+from ...sdvg_core.checkpoints.weights import SAFETENSORS
 from ...sdvg_core.errors import BadInput
 from .model import config_of
 from .presets import attach_dictionary, attach_preset
@@ -58,7 +59,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     """
     found = open_wan(path, choice)
     options = dict(WEIGHT_DTYPES[weight_dtype])
-    if found.weights.path.suffix == ".safetensors" and _taken_by_host(found):
+    if found.weights.path.suffix in SAFETENSORS and _taken_by_host(found):
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
     model = comfy.sd.load_diffusion_model_state_dict(
         _state_dict(found), options, **_unusual_sizes(found.config), **host_options

@@ -126,7 +126,8 @@ def say_on(node_id: str | None, text: str) -> None:
     """Show a line of text on a node, if there is a page to show it."""
     server = getattr(PromptServer, "instance", None)
     if server is not None and node_id is not None:
-        server.send_progress_text(text, node_id)
+        # To the page that queued the prompt: others may have another node of that id.
+        server.send_progress_text(text, node_id, server.client_id)
 
 
 def tell(node_id: str | None, text: str) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import comfy.sd
 import comfy.utils
 import pytest
 import torch
+from host_tiny import STATED, random_weights
 from random_set import write_random_set
+from safetensors.torch import save_file
 from sdvg_pack.nodes.host.files import load_checkpoint, load_model
 from sdvg_pack.nodes.host.identity import identify
 from sdvg_pack.nodes.host.presets import attach_preset, dictionary_of, file_notes, preset_of
@@ -16,6 +19,7 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.errors import BadInput
+from test_host_model import scaled_fp8
 
 pytestmark = pytest.mark.comfyui
 
@@ -101,3 +105,12 @@ def test_a_model_of_another_loader_is_known_by_its_size(tmp_path: Path) -> None:
             assert hasattr(tree, field)
             setattr(tree, field, getattr(config, field))
         assert preset_of(model).name == name
+
+
+def test_a_file_with_the_short_name_of_safetensors_loads_as_one_with_the_long_name(tmp_path: Path) -> None:
+    """ComfyUI's loader knows scaled fp8, and takes both names."""
+    paths = [tmp_path / f"model{suffix}" for suffix in (".safetensors", ".sft")]
+    for path in paths:
+        save_file(scaled_fp8(random_weights()), path, {"config": json.dumps({"transformer": STATED})})
+    long, short = (load_model(str(path), "default").model.diffusion_model.state_dict() for path in paths)
+    assert long.keys() == short.keys()

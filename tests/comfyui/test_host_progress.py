@@ -54,7 +54,8 @@ class Ear:
         self.lines: list[str] = []
         self.events: list[Any] = []
 
-    def send_progress_text(self, text: str, node_id: str) -> None:
+    def send_progress_text(self, text: str, node_id: str, sid: str | None = None) -> None:
+        assert sid == self.client_id, "other pages may have another node of that id"
         self.lines.append(text)
 
     def send_sync(self, event: str, data: Any, client_id: str) -> None:

@@ -19,6 +19,8 @@ from sdvg_pack.sdvg_core.pocket.grammar import nearest
 from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
 from server_prompts import POCKET, REPORT, pocket
 
+from nodes import ConditioningAverage, ConditioningConcat, ConditioningZeroOut
+
 pytestmark = pytest.mark.comfyui
 
 SHOWN, STALE = "a calm sea", "a storm"
@@ -46,6 +48,7 @@ def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encode
     assert text_of(conditioning) == SHOWN
     [[embedding, extras]] = conditioning
     assert embedding.unique().tolist() == [len(SHOWN)]
+    assert extras.pop("sdvg_embedding") is embedding
     assert extras == {"pooled_output": None, "sdvg_text": SHOWN}
 
 
@@ -82,6 +85,26 @@ def test_the_text_of_the_conditioning_counts_and_another_one_beside_it_is_noted(
     assert entry.text == counts
     assert len(told) == notes
     assert all("From block 4 on" in note and STALE not in note for note in told)
+
+
+CHANGES = {
+    "Concat": lambda one, other: ConditioningConcat().concat(one, other)[0],
+    "Average": lambda one, other: ConditioningAverage().addWeighted(one, other, 0.5)[0],
+    "Zero Out": lambda one, other: ConditioningZeroOut().zero_out(one)[0],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change: Any) -> None:
+    """ComfyUI's nodes pass the text on beside another embedding, so it is not all that the video shows."""
+    one, other = ([[torch.full((1, 4, 8), value), {}]] for value in (1.0, 2.0))
+    changed = change(with_text(one, SHOWN), with_text(other, STALE))
+    both = f"{SHOWN}, {STALE}"
+    [entry], told = settle_texts([PromptEntry(3, changed, both)])
+    assert (entry.text, told) == (both, ())
+    [entry], told = settle_texts([PromptEntry(3, changed, "")])
+    assert entry.text == SHOWN
+    assert [note for note in told if "From block 4 on" in note and "was changed" in note]
 
 
 def test_a_schedule_needs_no_text_where_the_conditioning_carries_it() -> None:
