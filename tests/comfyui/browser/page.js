@@ -94,7 +94,7 @@ async function build({ script, seed }) {
   const report = place("SDVGRouteReport", 1140, 60, {}, [440, 520]);
   for (const [output, node, input] of [
     ["drafter", sampler, "drafter"], ["target", sampler, "target"], ["conditioning", sampler, "positive"],
-    ["vae", sampler, "vae"], ["scorer", router, "scorer"], ["prompt", sampler, "prompt"],
+    ["vae", sampler, "vae"], ["scorer", router, "scorer"],
   ]) wire(pocket, output, node, input);
   wire(router, "router", sampler, "router");
   wire(sampler, "frames", video, "images");
