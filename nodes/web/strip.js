@@ -89,7 +89,7 @@ export class Strip {
 
   /** What the video starts from. */
   start() {
-    const linked = (name) => Boolean(this.node.inputs?.some((input) => input.name === name && input.link != null));
+    const linked = (name) => this.linked((input) => input.name === name);
     return { clip: linked("continue_from"), image: linked("start_image"), wired: this.wired("blocks") };
   }
 
@@ -174,7 +174,12 @@ export class Strip {
 
   /** Whether another node gives this input. */
   wired(name) {
-    return Boolean(this.node.inputs?.some((input) => input.widget?.name === name && input.link != null));
+    return this.linked((input) => input.widget?.name === name);
+  }
+
+  /** Whether a wire ends at an input of this kind. */
+  linked(isIt) {
+    return Boolean(this.node.inputs?.some((input, slot) => isIt(input) && this.node.isInputConnected(slot)));
   }
 
   /** Change a widget as a hand would, as one step that can be undone. */

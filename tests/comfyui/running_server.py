@@ -31,7 +31,8 @@ VERSION = tuple(int(part) for part in comfyui_version.__version__.split(".")[:3]
 NOT_COMFYUI = ("diffusers", "ftfy", "jsonschema", "matplotlib")
 
 # Many tiny tensors: a second thread costs more than it brings, and much more on a busy machine.
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+# By default Python is silent about what is deprecated.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
 
 # Runs before ComfyUI imports anything: see README.md on torchvision.
 PRESTARTUP = f"""

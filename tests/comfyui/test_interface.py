@@ -104,8 +104,19 @@ def test_the_page_asks_no_other_host(page: dict[str, Any]) -> None:
 
 
 def test_no_notice_of_deprecation_is_about_us(page: dict[str, Any]) -> None:
-    """ComfyUI's page has some of its own."""
-    assert [told for told in page["deprecated"] if CNR in told.lower()] == []
+    """ComfyUI's page has some of its own. Catches: a call of ours to what the page will take away."""
+    told = page["deprecated"]
+    assert all(one["scripts"] for one in told)
+    ours = [one for one in told if any(f"/extensions/{CNR}/" in script for script in one["scripts"])]
+    assert ours == []
+    assert [one for one in told if CNR in one["text"].lower()] == []
+
+
+def test_python_warns_of_nothing_that_we_use_on_the_server(page: dict[str, Any], server: Server) -> None:
+    """The run above is in the log. Python names the file that a warning is about."""
+    log = (server.folder / "log").read_text(encoding="utf-8", errors="replace")
+    told = [line for line in log.splitlines() if re.search("deprecat", line, re.IGNORECASE)]
+    assert [line for line in told if f"custom_nodes/{CNR}/" in line or str(ROOT) in line] == []
 
 
 def test_without_our_javascript_the_run_works_and_the_line_of_text_shows(server: Server, tmp_path: Path) -> None:

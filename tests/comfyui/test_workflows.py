@@ -204,7 +204,10 @@ def test_the_api_form_is_the_ui_form_converted(path: Path, server: Server, tmp_p
 @needs_nodes_of_now
 @each(FILES)
 def test_values_and_sockets_of_a_workflow_are_those_its_nodes_have(path: Path, server: Server) -> None:
-    """Catches a widget added to a node, or renamed, after the workflow was saved."""
+    """Catches a widget added to a node, or renamed, after the workflow was saved.
+
+    A later ComfyUI may move a widget of its own nodes under another one, as `codec` to `format.codec`.
+    """
     known = server.ask("/object_info")
     for node in load(path)["nodes"]:
         if node["type"] == "MarkdownNote":
@@ -213,7 +216,11 @@ def test_values_and_sockets_of_a_workflow_are_those_its_nodes_have(path: Path, s
         assert [slot["name"] for slot in node["outputs"]] == schema["output_name"]
         values = dict(zip(names(node), node["widgets_values"], strict=True))
         declared = declared_inputs({**schema["input"]["required"], **schema["input"].get("optional", {})}, values)
-        assert {slot["name"] for slot in node["inputs"]} == set(declared)
+        saved = {slot["name"] for slot in node["inputs"]}
+        if node["type"].startswith("SDVG"):
+            assert saved == set(declared)
+        else:
+            assert saved <= {name.rpartition(".")[2] for name in declared}
         assert {
             slot["name"]: slot["type"] for slot in node["inputs"] if "widget" not in slot
         }.items() <= declared.items()
@@ -225,7 +232,8 @@ def declared_inputs(declared: dict[str, Any], values: dict[str, Any], prefix: st
     for name, (kind, *rest) in declared.items():
         inputs[prefix + name] = kind if isinstance(kind, str) else "COMBO"
         if kind == "COMFY_DYNAMICCOMBO_V3":
-            [chosen] = [o for o in rest[0]["options"] if o["key"] == values[prefix + name]]
+            value = values.get(prefix + name, values.get(name))
+            [chosen] = [o for o in rest[0]["options"] if o["key"] == value]
             inputs |= declared_inputs(chosen["inputs"]["required"], values, f"{prefix}{name}.")
         if rest and rest[0].get("image_upload"):
             inputs["upload"] = "IMAGEUPLOAD"
@@ -373,7 +381,7 @@ def test_a_workflow_opens_at_a_scale_at_which_its_words_can_be_read(path: Path) 
     lefts, tops, rights, bottoms = zip(*(box(n["pos"], n["size"]) for n in workflow["nodes"]), strict=True)
     left, top, right, bottom = min(lefts), min(tops), max(rights), max(bottoms)
     fitted = 0.75 * min(1920 / (right - left + 20), 1080 / (bottom - top + 20))
-    assert fitted > (0.7 if "pocket" in path.stem else 0.572)
+    assert fitted >= (0.78 if "pocket" in path.stem else 0.7)
     view = workflow["extra"]["ds"]
     assert 0.8 <= view["scale"] <= 1
     corner = [view["scale"] * (edge + shift) for edge, shift in zip((left, top), view["offset"], strict=True)]

@@ -48,7 +48,7 @@ function opened() {
   return {
     types,
     missing: types.filter((type) => !(type in known)),
-    told: [...document.querySelectorAll(".p-toast-message")].map((toast) => toast.innerText),
+    told: [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText),
   };
 }
 

@@ -41,6 +41,8 @@ async function comeBack(page, workflow) {
   const opened = await page.evaluate(look);
   await run(page);
   await pictured(page);
+  const known = () => [...document.querySelectorAll(".sdvg-squares button")].every((square) => square.dataset.fate);
+  await page.waitForFunction(known, null, { timeout: 20000 }).catch(() => {}); // the picture may be there before
   return { reloaded, forgotten, cached, opened, copied: await page.evaluate(look) };
 }
 
@@ -163,7 +165,7 @@ async function pester() {
     const { api } = window.comfyAPI.api;
     const fates = () => [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null);
     const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-    const told = () => [...document.querySelectorAll(".p-toast-message")].map((toast) => toast.innerText);
+    const told = () => [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText);
     const event = { run: "of nobody", number: 1, of: 3, fate: "kept", score: null, seconds: 1, text: "" };
     const other = app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     const sampler = app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler");

@@ -36,7 +36,35 @@ async function watch(context, page, seen, options) {
   // ComfyUI catches what an extension throws, and only writes it down.
   page.on("console", (message) => {
     if (message.type() === "error" && message.text().includes("extension 'sdvg")) seen.errors.push(message.text());
-    if (/deprecat/i.test(message.text())) seen.deprecated.push(`${message.text()} (${message.location().url})`);
+  });
+  await listen(await context.newCDPSession(page), seen);
+  await page.addInitScript(repeat);
+}
+
+/** Keep every notice of deprecation, once, with the scripts that were running: first the one that wrote it. */
+async function listen(client, seen) {
+  const known = new Set();
+  client.on("Runtime.consoleAPICalled", ({ args, stackTrace }) => {
+    const text = args.map((one) => one.value ?? one.description ?? "").join(" ");
+    const scripts = [...new Set((stackTrace?.callFrames ?? []).map((frame) => frame.url))];
+    const notice = JSON.stringify({ text, scripts });
+    if (!/deprecat/i.test(text) || known.has(notice)) return;
+    known.add(notice);
+    seen.deprecated.push({ text, scripts });
+  });
+  await client.send("Runtime.enable");
+}
+
+/** Have LiteGraph write such a notice each time: it is silent once anybody did the same before us. */
+function repeat() {
+  let graph;
+  Object.defineProperty(window, "LiteGraph", {
+    configurable: true,
+    get: () => graph,
+    set(made) {
+      graph = made;
+      graph.alwaysRepeatWarnings = true;
+    },
   });
 }
 
@@ -94,7 +122,7 @@ async function build({ script, seed }) {
   const report = place("SDVGRouteReport", 1140, 60, {}, [440, 520]);
   for (const [output, node, input] of [
     ["drafter", sampler, "drafter"], ["target", sampler, "target"], ["conditioning", sampler, "positive"],
-    ["vae", sampler, "vae"], ["scorer", router, "scorer"], ["prompt", sampler, "prompt"],
+    ["vae", sampler, "vae"], ["scorer", router, "scorer"],
   ]) wire(pocket, output, node, input);
   wire(router, "router", sampler, "router");
   wire(sampler, "frames", video, "images");

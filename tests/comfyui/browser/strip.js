@@ -289,5 +289,5 @@ async function refuse(page) {
     stop.click();
   });
   await page.waitForTimeout(800);
-  return page.evaluate(() => [...document.querySelectorAll(".p-toast-message")].map((toast) => toast.innerText));
+  return page.evaluate(() => [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText));
 }
