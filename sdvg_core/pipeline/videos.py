@@ -82,7 +82,11 @@ def make_videos(
     table = table_of(planned, output) if len(prompts) > 1 else None
     made = {}
     if planned.to_make:
-        embeddings = encode_prompts(planned.batch.files, texts_of(planned.to_make), batch.load)
+        files = planned.batch.files
+        _say_loading(f"{files.text_encoder.name}, to read the prompt")
+        embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
+        loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
+        _say_loading(", ".join(dict.fromkeys(path.name for path in loaded if path)))
         maker = VideoMaker(planned.batch, planned.checked, planned.beginning)
         for video in planned.to_make:
             if stopping and stopping.asked:
@@ -95,6 +99,12 @@ def make_videos(
                 table.made(video.number, report)
     there = [v for v in planned.videos if v.folder in made or v.exists]
     return [(v.folder, made[v.folder] if v.folder in made else read_report(v.folder / REPORT)) for v in there]
+
+
+def _say_loading(what: str) -> None:
+    """Say what is loaded: large files take minutes."""
+    sys.stderr.write(f"sdvg: loading {what}\n")
+    sys.stderr.flush()
 
 
 class VideoMaker:
