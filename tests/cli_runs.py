@@ -54,7 +54,7 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     captured = capsys.readouterr()
     assert code == 2, captured.err
     assert "Traceback" not in captured.err
-    (line,) = [line for line in captured.err.splitlines() if not line.startswith(("block ", "sdvg: loading "))]
+    (line,) = [line for line in captured.err.splitlines() if not line.startswith("block ")]
     assert line.startswith("sdvg: ")
     assert "; " in line
     return line

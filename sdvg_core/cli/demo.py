@@ -78,7 +78,9 @@ def _run(options: argparse.Namespace) -> int:
         prompt_in_report=options.prompt_in_report,
     )
     prompts = (one_prompt(scene.text),)
-    ((folder, report),) = make_videos(batch, prompts, options.output, resume=options.resume, stopping=stopping)
+    ((folder, report),) = make_videos(
+        batch, prompts, options.output, resume=options.resume, stopping=stopping, say=say
+    )
     say(summarise(report))
     say(_with_the_real_pair(report))
     (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
