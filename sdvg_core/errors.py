@@ -44,6 +44,11 @@ def unreadable(container: str, name: str, error: Exception) -> BadInput:
     return BadInput(f"{container} files must be whole, but {name} cannot be read ({first_line(error)}); {cure}")
 
 
+def why(error: Exception) -> str:
+    """Return what the system says of a file, without the name that a sentence has already."""
+    return getattr(error, "strerror", None) or str(error)
+
+
 def first_line(error: object) -> str:
     """Return the start of an error's message, or its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]

@@ -1,4 +1,4 @@
-"""Files that only have a checkpoint's name: what a server or git gives in its place."""
+"""Files that only have a checkpoint's name: what a server or git gives in its place, or one of another kind."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IG
 ERROR = re.compile(
     rb"(\xef\xbb\xbf)?\s*\{\s*\"(error|errors|message|detail)\"\s*:\s*\"?(?P<said>[^\"{}\[\]]{0,80})"
 )
+ARCHIVE = b"PK\x03\x04"
+"""How a zip archive begins. As a safetensors file it would state a header of gigabytes."""
 POINTER = re.compile(rb"version https://git-lfs\S*\s")
 SIZE = re.compile(rb"^size (\d{1,15})\s*$", re.MULTILINE)
 
 
 def check_download(path: Path) -> None:
-    """Raise `BadInput` if a file is a web page, a server's error message or a pointer of Git LFS."""
+    """Raise `BadInput` if a file is a web page, an error message, a pointer of Git LFS or a renamed archive."""
     try:
         with path.open("rb") as file:
             beginning = file.read(BEGINNING)
@@ -27,6 +29,11 @@ def check_download(path: Path) -> None:
     said = what_came_instead(beginning)
     if said:
         raise BadInput(f"{path.name} should be a checkpoint, but is {said}")
+    if path.suffix == ".safetensors" and beginning.startswith(ARCHIVE):
+        raise BadInput(
+            f"{path.name} should be safetensors, but is a zip archive, as PyTorch writes its checkpoints; if it is "
+            f"one, rename it to {path.stem}.pt, otherwise download the file again"
+        )
 
 
 def what_came_instead(beginning: bytes) -> str | None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn
+from itertools import takewhile
+from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import BadInput, first_line, printable
 from .arguments import COMMANDS
 
-OUT_OF_MEMORY, INTERRUPTED = 1, 130
+OUT_OF_MEMORY, INTERRUPTED, NOBODY_READS = 1, 130, 141
 OF_TORCH = "OutOfMemoryError"
 """torch's own error, of a GPU; by its name, as torch is not imported here."""
 # What torch says when the host has none left.
@@ -21,7 +24,24 @@ NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc",
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what is wrong in one line."""
+    """An argument parser that says what is wrong in one line, and which option was meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; an option that there is not ends this before one that is missing does."""
+        words = sys.argv[1:] if args is None else list(args)
+        # Behind a command's name, the options are that command's.
+        own = takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words
+        self._check_names(own)
+        return super().parse_known_args(words, namespace)
+
+    def _check_names(self, words: Iterable[str]) -> None:
+        for word in takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            if not name.startswith("--") or " " in name:
+                continue
+            if not any(known.startswith(name) for known in self._option_string_actions):
+                near = get_close_matches(name, self._option_string_actions, 1)
+                self.error(f"there is no option {name}" + (f"; did you mean {near[0]}?" if near else ""))
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence and exit with code 2."""
@@ -37,6 +57,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BadInput as error:
         print(f"sdvg: {error}", file=sys.stderr)
         return 2
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
+            raise
+        print(
+            f"sdvg: this needs the package {error.name}, but {sys.executable} has none; write python3 dev.py run "
+            f"in place of python -m sdvg_core, or install sdvg[standalone]",
+            file=sys.stderr,
+        )
+        return 2
+    except BrokenPipeError:
+        # Whoever read has enough. Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NOBODY_READS
     except KeyboardInterrupt:
         print("sdvg: interrupted; no half-written file is left", file=sys.stderr)
         return INTERRUPTED

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from ..devices.picking import device_line, pick_device, settled_threads
+from ..engine.route import plan_route
 from ..engine.router import RouterConfig
 from ..files.outputs import check_writable
 from ..pipeline.batch import Batch
 from ..pipeline.comparison import COMPARISON, compare_videos
+from ..pipeline.loading import EVERYTHING
 from ..pipeline.request import VideoRequest
 from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
@@ -26,7 +28,7 @@ from ..pocket.grammar import understand
 from ..pocket.trained_set import judge_file, pocket_options, trained_set
 from ..pocket.world import SIZE
 from ..report.run_report import RunReport
-from ..report.summary import summarise
+from ..report.summary import count, summarise
 from ..text.prompts import PromptSchedule, one_prompt
 from .generate import exit_code
 from .options import execution, router_config
@@ -65,10 +67,7 @@ def _run(options: argparse.Namespace) -> int:
     )
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
-    say(
-        f"Two tiny models will make {request.blocks} blocks of {scene.text!r}. One drafts each block, and "
-        "every frame of the draft is scored. The other, larger and slower, remakes blocks that score too low."
-    )
+    say(outlook(request, scene.text))
     began, stopping = time.perf_counter(), Stopping()
     batch = Batch(
         files=replace(trained_set(), judge_vae=judge_file(options.judge_vae)),
@@ -79,14 +78,16 @@ def _run(options: argparse.Namespace) -> int:
         prompt_in_report=options.prompt_in_report,
     )
     prompts = (one_prompt(scene.text),)
-    ((folder, report),) = make_videos(batch, prompts, options.output, resume=options.resume, stopping=stopping)
+    ((folder, report),) = make_videos(
+        batch, prompts, options.output, resume=options.resume, stopping=stopping, say=say
+    )
     say(summarise(report))
     say(_with_the_real_pair(report))
     (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     compared = not stopping.asked and report.tally.by_target < len(report.blocks)
     if compared:
         say("To compare, the target alone makes the same blocks from the same noise.")
-        compared = _compare(batch, prompts, folder, stopping, resume=options.resume)
+        compared = _compare(batch, prompts, folder, stopping, say, resume=options.resume)
     say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
     if compared:
         say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")
@@ -98,8 +99,34 @@ def _run(options: argparse.Namespace) -> int:
     return exit_code(stopping, folder, whole=len(report.blocks) == request.blocks)
 
 
+def outlook(request: VideoRequest, text: str) -> str:
+    """Return what will be made, and whether drafts are scored on this route. Raises `BadInput` if there is none."""
+    # Only the number of blocks counts here, not how long they are.
+    route = plan_route(
+        request.router,
+        blocks=request.blocks,
+        block_frames=1,
+        there=EVERYTHING,
+        directions=request.directions,
+        takes=request.takes,
+    )
+    who = (
+        "The smaller one drafts, every frame of a draft is scored, and the larger, slower one makes the blocks "
+        "again whose worst frame scores too low."
+        if route.asked.scorer
+        else "Nothing is scored: which one makes a block is settled beforehand."
+    )
+    return f"Two tiny models will make {count(request.blocks, 'block')} of {text!r}. {who}"
+
+
 def _compare(
-    batch: Batch, prompts: tuple[PromptSchedule, ...], folder: Path, stopping: Stopping, *, resume: bool
+    batch: Batch,
+    prompts: tuple[PromptSchedule, ...],
+    folder: Path,
+    stopping: Stopping,
+    say: Callable[[str], None],
+    *,
+    resume: bool,
 ) -> bool:
     """Make the target-only video and the comparison. Return whether it is there: not if this was stopped."""
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
@@ -107,6 +134,7 @@ def _compare(
     ((other, _),) = make_videos(batch, prompts, folder / TARGET_ONLY, resume=resume, stopping=stopping)
     if stopping.asked:
         return False
+    say("Both are decoded again, to put them side by side.")
     compare_videos(folder, other, TITLES, batch.files.vae, batch.load)
     return True
 
@@ -114,8 +142,9 @@ def _compare(
 def _with_the_real_pair(report: RunReport) -> str:
     """Return what the seconds of the miniature mean, and what the route would take with the real models."""
     routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
+    remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""
     return (
-        "Those seconds say little of the real pair: the miniature mostly decodes, and rejected drafts are decoded "
-        f"too.\nPredicted for the real pair on an {GPU}, 832x480, by the same route: {routed:.0f} s "
+        f"Those seconds say little of the real pair: the miniature mostly decodes{remade}.\n"
+        f"Predicted for the real pair on an {GPU}, 832x480, by the same route: {routed:.0f} s "
         f"instead of {alone:.0f} s, {alone / routed:.2f}x as fast as target-only (published rates, not measured)."
     )

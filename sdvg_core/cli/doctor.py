@@ -20,6 +20,7 @@ from ..devices.execution import AUTO
 from ..errors import BadInput
 from ..pipeline.inspection import INDISTINGUISHABLE, inspect_file
 from ..scorers.tokenizer import read_vocabulary
+from .options import folder_said
 
 NEEDED = (
     "torch",
@@ -78,7 +79,7 @@ def _known_models(models: Path) -> list[dict[str, Any]]:
 def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
     if path is None:
         source = f"{known.source} ({known.licence})" if known.licence else known.source
-        missing = {"wanted": known.names[0], "source": source, "gigabytes": known.gigabytes}
+        missing = {"wanted": known.names[0], "folder": known.folder, "source": source, "gigabytes": known.gigabytes}
         return {"found": False, "optional": known in OPTIONAL_FILES, **missing}
     result: dict[str, Any] = {"found": True, "path": str(path)}
     try:
@@ -136,11 +137,11 @@ def describe(findings: dict[str, Any]) -> list[str]:
         memory = f", {device['free_gb']:.1f} of {device['total_gb']:.1f} GB free" if "free_gb" in device else ""
         lines.append(f"  {device['name']:8} {device['what']}{memory}")
     if len(findings["devices"]) == 1:
-        lines.append("  no CUDA device: demo, inspect and doctor work; the real pair would take hours per video")
+        lines.append("  no CUDA device: all works but the real pair, which would take hours per video")
     lines += ["", f"Attention (auto takes {findings['attention']['auto']})"]
     for name, refusal in findings["attention"]["kernels"].items():
         lines.append(f"  {name:8} {'NO: ' + refusal if refusal else 'available'}")
-    lines += ["", f"Models in {findings['models_folder']}"]
+    lines += ["", f"Models in {folder_said(Path(findings['models_folder']))}"]
     for role, model in findings["models"].items():
         lines.append(f"  {role:14} {_model_line(model)}")
     lines += ["", "Known drafters and targets (docs/models.md)"]
@@ -152,7 +153,7 @@ def describe(findings: dict[str, Any]) -> list[str]:
 
 def _model_line(model: dict[str, Any]) -> str:
     if not model["found"]:
-        get = f"get {model['wanted']} ({model['gigabytes']:g} GB) from {model['source']}"
+        get = f"get {model['wanted']} ({model['gigabytes']:g} GB) into {model['folder']}/ from {model['source']}"
         return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"
     if model.get("would_load", True):
         # What is left out is the same for every transformer.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ..devices.picking import device_line, settled_threads
@@ -44,13 +46,14 @@ def _run(options: argparse.Namespace) -> int:
         reuse=options.reuse,
         prompt_in_report=options.prompt_in_report,
     )
-    print(device_line(load.device, load.dtype), file=sys.stderr if options.json else sys.stdout, flush=True)
+    say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    say(device_line(load.device, load.dtype))
     if crew:
         rows = make_and_show(batch, prompts, options, crew, stopping)
         told = [row for row in rows if row.state in (FINISHED, FAILED)]
         stopped = exit_code(stopping, options.output, whole=len(told) == len(rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
-    reports = make_videos(batch, prompts, options.output, resume=options.resume, stopping=stopping)
+    reports = make_videos(batch, prompts, options.output, resume=options.resume, stopping=stopping, say=say)
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
     whole = len(reports) == len(prompts) and all(len(report.blocks) == request.blocks for _, report in reports)

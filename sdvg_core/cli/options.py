@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from pathlib import Path
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..devices.execution import AUTO, Execution
@@ -103,6 +104,15 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
     )
 
 
+def folder_said(folder: Path) -> str:
+    """Return a folder's name, and that it is not there, if so."""
+    return f"{folder}" if folder.is_dir() else f"{folder} (no such folder)"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
 ALTERNATIVES = {"drafter": "the policy always-target needs no drafter", "target": "always-draft needs no target"}
 
 
@@ -121,8 +131,8 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
         ways_out = [ALTERNATIVES[known.role] for known in missing if known.role in ALTERNATIVES and request]
         by = f"the policy {request.router.policy}" if request else "the run"
         raise BadInput(
-            f"{by} needs {' and '.join(known.role for known in missing)}, but none was given or found in "
-            f"{options.models}; get {first.names[0]} from {first.source}, or run python -m sdvg_core doctor"
+            f"{by} needs {_listed([known.role for known in missing])}, but none was given or found in "
+            f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, and see doctor for the rest"
             + (f" ({', '.join(ways_out)})" if ways_out else "")
         )
     for role, path in paths.items():

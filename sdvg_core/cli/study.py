@@ -26,6 +26,7 @@ from ..plan.request import PlanRequest
 from ..pocket.grammar import parse
 from ..pocket.trained_set import judge_file
 from ..pocket.world import held_out_prompts
+from ..report.summary import count
 from ..study.calibrate import calibrate
 from ..study.classes import read_classes
 from ..study.compare import make_table
@@ -81,8 +82,9 @@ def _go_on(options: argparse.Namespace, job: WorkerOptions, plan: Plan) -> int:
     say(device_line(job.load.device, job.load.dtype, threads=1))
     wanted = len(plan.pairs) * len(plan.configurations)
     say(
-        f"{len(plan.prompts)} prompts, {len(plan.seeds)} seeds, {len(plan.configurations)} configurations: "
-        f"{len(notebook.rows_of(plan))} of {wanted} rows are done"
+        f"{count(len(plan.prompts), 'prompt')}, {count(len(plan.seeds), 'seed')}, "
+        f"{count(len(plan.configurations), 'configuration')}: {len(notebook.rows_of(plan))} of {wanted} rows are "
+        "done. There will be a line whenever a prompt is done with a seed."
     )
     try:
         fill(notebook, plan, partial(_embed, job), partial(_work, options, job), say)

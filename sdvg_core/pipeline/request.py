@@ -20,6 +20,7 @@ from ..errors import BadInput
 from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
 from ..plan import PlanRequest, spend
+from ..plan.budget import check_budget
 from ..plan.decoders import PUBLISHED_BASE
 from .checking import Checked
 from .latents import load_latents
@@ -57,6 +58,8 @@ class VideoRequest:
         check_blocks(self.blocks)
         check_seed(self.seed)
         check_rate(self.fps)
+        if self.budget is not None:
+            check_budget(self.budget)
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         if self.continue_from and self.start_image:

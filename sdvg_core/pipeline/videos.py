@@ -71,18 +71,24 @@ def make_videos(
     *,
     resume: bool = False,
     stopping: Stopping | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make a video for each entry of `prompts`; return each folder and report.
 
     Only models are loaded that a block may ask for. `resume`: continue stopped runs of the same request, and leave
     finished videos alone. `stopping`: hears whether to end after the block in the making, and not to begin another
-    video. Of several videos, there is a table next to their folders.
+    video. `say`: hears what is being loaded, which may take minutes. Of several videos, there is a table next to
+    their folders.
     """
     planned = plan_videos(batch, prompts, output, resume=resume)
     table = table_of(planned, output) if len(prompts) > 1 else None
     made = {}
     if planned.to_make:
-        embeddings = encode_prompts(planned.batch.files, texts_of(planned.to_make), batch.load)
+        files = planned.batch.files
+        say(f"loading {files.text_encoder.name}, to read the prompt")
+        embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
+        loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
+        say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
         maker = VideoMaker(planned.batch, planned.checked, planned.beginning)
         for video in planned.to_make:
             if stopping and stopping.asked:

@@ -38,10 +38,7 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     target each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
     Raises `BadInput` if the budget buys no route.
     """
-    if not (math.isfinite(budget) and 0 < budget <= 1):
-        raise BadInput(
-            f"a budget must be a share of target-only's cost, above 0 and up to 1, but is {budget}; 0.5 is usual"
-        )
+    check_budget(budget)
     # Neither a machine's speed nor its memory may change the video: one device's rates, and nothing is copied.
     request = replace(request, rates=A6000, side=False)
     half = handover_of(request)
@@ -61,6 +58,15 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
         share=shares[blocks, steps],
         note=_note(budget, blocks, request.blocks, steps, shares[blocks, steps]),
     )
+
+
+def check_budget(budget: float) -> None:
+    """Raise `BadInput` unless it is a share of target-only's cost."""
+    if not (math.isfinite(budget) and 0 < budget <= 1):
+        cure = f"for {budget:g} % write {budget / 100:g}" if 1 < budget <= 100 else "0.5 is usual"
+        raise BadInput(
+            f"a budget must be a share of target-only's cost, above 0 and up to 1, but is {budget:g}; {cure}"
+        )
 
 
 def _routes(request: PlanRequest, half: int) -> tuple[Route, ...]:

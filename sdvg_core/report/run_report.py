@@ -224,7 +224,8 @@ def predict_target_only(blocks: Iterable[BlockRecord]) -> tuple[float, str] | No
     if not typical:
         return None
     mean = math.fsum(_target_seconds(record) for record in typical) / len(typical)
-    return mean * len(records), f"predicted from {len(typical)} of the blocks that the target generated in this run"
+    counted = "1 block" if len(typical) == 1 else f"{len(typical)} blocks"
+    return mean * len(records), f"predicted from {counted} that the target generated in this run"
 
 
 def _target_seconds(record: BlockRecord) -> float:

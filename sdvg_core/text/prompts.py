@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..engine.types import Condition
-from ..errors import BadInput
+from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
 
 LONGEST_PROMPT = 20_000
@@ -118,5 +118,5 @@ def _read_lines(path: Path) -> list[str]:
         return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"prompts must be a UTF-8 text file, but {path.name} cannot be read ({error}); check the file"
+            f"prompts must be a UTF-8 text file, but {path.name} cannot be read ({why(error)}); check the file"
         ) from error

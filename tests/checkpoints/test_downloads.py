@@ -37,6 +37,14 @@ def test_what_is_no_checkpoint_is_called_what_it_is(tmp_path, name, content, sai
     assert len(sentence) < 400
 
 
+def test_an_archive_that_was_renamed_is_called_that_and_the_name_it_needs_is_stated(tmp_path):
+    """Catches a header of 85,966,670,672 bytes, which is what the letters of an archive spell."""
+    torch.save(state(), tmp_path / "model.safetensors")
+    sentence = refusal(tmp_path / "model.safetensors")
+    assert "model.safetensors should be safetensors, but is a zip archive" in sentence
+    assert "rename it to model.pt" in sentence
+
+
 def test_a_shard_is_looked_at_too(tmp_path):
     index = {"weight_map": {"a": "one.safetensors"}}
     (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))

@@ -36,7 +36,7 @@ def test_doctor_lists_what_is_missing_and_where_to_get_it(tmp_path, files, capsy
     (tmp_path / "diffusion_models" / "self_forcing_dmd.pt").write_bytes(b"cut short")
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "MISSING: get ImageReward.pt (1.79 GB) from zai-org/ImageReward" in out
+    assert "MISSING: get ImageReward.pt (1.79 GB) into image_reward/ from zai-org/ImageReward" in out
     assert "UNUSABLE" in out
     assert main(["doctor", "--models", str(tmp_path), "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)
@@ -112,7 +112,7 @@ def test_the_demo_takes_any_text_for_the_nearest_prompt_and_says_so_unless_stric
     assert main([*asked, "--blocks", "1", "--policy", "always-target"]) == 0
     told = capsys.readouterr()
     assert "shown is the nearest one of the pocket world: a big" in told.err
-    assert "1 blocks of 'a big" in told.out
+    assert "1 block of 'a big" in told.out
 
 
 def test_the_core_imports_no_comfyui():

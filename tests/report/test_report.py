@@ -149,7 +149,7 @@ def test_target_only_is_predicted_from_the_blocks_the_target_made() -> None:
     kept = record(Decision(accepted=True, reason=Reason.REACHED), 2)
     seconds, source = predict_target_only([first, other, kept])
     assert seconds == pytest.approx(3 * (4.0 + 0.5 + 1.5))
-    assert "from 1 of the blocks" in source
+    assert "from 1 block that the target" in source
     assert predict_target_only([first, kept])[0] == pytest.approx(2 * 10.0)
     assert predict_target_only([kept]) is None
 

@@ -41,6 +41,14 @@ def file_path(text: str) -> Path:
     return Path(text)
 
 
+def share(text: str) -> float:
+    """Return a share. Argparse prints the error for text that is no number, such as a percentage."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a share is a number such as 0.5, but got {text!r}; write that") from None
+
+
 def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
     """Declare the options that describe the video."""
     group = parser.add_argument_group("video")
@@ -103,7 +111,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--budget",
-        type=float,
+        type=share,
         metavar="SHARE",
         help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
     )
