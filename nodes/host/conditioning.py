@@ -29,8 +29,8 @@ DIFFERS = (
     "Empty the other one."
 )
 CHANGED = (
-    "{} was changed after its text was encoded, so the scorer may read another text than the video shows. Type the whole "
-    "prompt in beside it."
+    "{} was changed after its text was encoded, so the scorer may read another text than the video shows. Type the "
+    "whole prompt in as well."
 )
 
 # What a conditioning may carry besides the text. ComfyUI would use it; we cannot.
