@@ -33,6 +33,7 @@ from sdvg_core.cli import main
 from sdvg_core.files.outputs import BLOCKS, unfinished_in
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import loading, rendering
+from sdvg_core.pipeline.seal import DIGEST, UNSEALED, seal
 from sdvg_core.report.progress import RouteBar
 from sdvg_core.scorers.image_reward import ImageRewardScorer
 
@@ -162,12 +163,14 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor]) -> Path:
-    """Write the results of `source` into a new folder, each changed, under the keys they had."""
+    """Write the results of `source` into a new folder, each changed, under the keys they had, and sealed anew."""
     with safe_open(source / BLOCKS, "pt") as file:
         results = {key: change(file.get_tensor(key)).contiguous() for key in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
     folder.mkdir()
-    save_file(results, folder / BLOCKS, metadata)
+    about = {name: json.dumps({**json.loads(text), DIGEST: UNSEALED}) for name, text in metadata.items()}
+    save_file(results, folder / BLOCKS, about)
+    seal(folder / BLOCKS)
     return folder
 
 
@@ -310,8 +313,14 @@ def test_another_target_re_uses_what_the_drafter_made(
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda whole: whole[:-100], lambda whole: whole[:50], lambda whole: b"", lambda whole: b"x" * 500],
-    ids=["cut short", "header cut short", "empty", "something else"],
+    [
+        lambda whole: whole[:-100],
+        lambda whole: whole[:50],
+        lambda whole: b"",
+        lambda whole: b"x" * 500,
+        lambda whole: whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:],
+    ],
+    ids=["cut short", "header cut short", "empty", "something else", "one bit"],
 )
 def test_a_damaged_file_is_one_sentence_and_nothing_is_made(
     base: list[str],
@@ -389,7 +398,7 @@ def test_no_prompt_no_name_and_no_path_is_in_the_file_of_blocks(files: ModelFile
     with safe_open(tmp_path / "folder of mine" / BLOCKS, "pt") as file:
         keys, metadata = list(file.keys()), file.metadata()
     made_by = json.loads(metadata.pop("sdvg"))
-    assert (metadata, set(made_by)) == ({}, {"drafter", "target"})
+    assert (metadata, set(made_by)) == ({}, {"digest", "drafter", "target"})
     for text in (*keys, *made_by.values()):
         assert len(text) == 64
         assert set(text) <= set("0123456789abcdef")
