@@ -1,12 +1,11 @@
 """The committed blocks of an unfinished video, one file each, so that a stopped run can be resumed.
 
 Each file also has whatever else the models returned since the block before: drafts that were not kept, and scores.
-And it has a hash of itself, because a block that changed on the disk would be continued without a word.
+And it is sealed, because a block that changed on the disk would be continued without a word.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -25,9 +24,9 @@ from ..report.record_json import record_from_dict, record_to_dict, take
 from .identity import Identity, differences, digest_of
 from .latents import SavedLatents, load_latents, save_latents
 from .results import pack, read_results
+from .seal import DIGEST, UNSEALED, is_sealed, seal
 
 SUFFIX = ".safetensors"
-DIGEST, UNSEALED = "digest", "0" * 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,19 +99,14 @@ class Journal:
             keys += [key] if same else []
             results |= {} if same else {key: pack(result)}
         metadata = {
-            DIGEST: UNSEALED,  # sorted, it comes first
+            DIGEST: UNSEALED,
             "keys": keys,
             "made_by": self._made_by,
             "record": record_to_dict(record),
             "request": self._identity,
         }
         save_latents(part, latents, metadata, results)
-        with part.open("rb+") as file:
-            sealed = _sealed(file.read())
-            file.seek(0)
-            file.write(sealed)
-            file.flush()
-            os.fsync(file.fileno())
+        seal(part)
         part.replace(_file(self._folder, self.blocks))
         self.blocks += 1
 
@@ -205,12 +199,6 @@ def _load(path: Path) -> SavedLatents:
         saved = load_latents(path)
     except BadInput as error:
         raise damaged from error
-    digest, content = saved.metadata.get(DIGEST), path.read_bytes()
-    if not isinstance(digest, str) or _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) != content:
+    if not is_sealed(path, saved.metadata):
         raise damaged
     return saved
-
-
-def _sealed(content: bytes) -> bytes:
-    """Return a file's content with the hash of itself, taken without it."""
-    return content.replace(UNSEALED.encode(), hashlib.sha256(content).hexdigest().encode(), 1)

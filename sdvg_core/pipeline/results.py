@@ -20,6 +20,7 @@ from ..engine.store import Result, Store
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, JOURNAL, unfinished_in
 from .latents import KEY, METADATA, read_metadata
+from .seal import DIGEST, UNSEALED, is_sealed, seal
 
 ROLES = ("drafter", "target")
 KEY_LENGTH = 64
@@ -38,19 +39,22 @@ def unpack(tensor: Tensor) -> Result:
 
 
 def save_results(path: Path, results: Mapping[str, Result], identities: Identities) -> None:
-    """Write results, and hashes of the models that made them."""
+    """Write results, and hashes of the models that made them, and seal the file."""
     made_by = {role: hash_text(getattr(identities, role)) for role in ROLES if getattr(identities, role)}
     # One JSON text under one key, as in latents.safetensors, so that the bytes do not vary.
-    metadata = {METADATA: json.dumps(made_by, sort_keys=True)}
+    metadata = {METADATA: json.dumps({DIGEST: UNSEALED, **made_by}, sort_keys=True)}
     path.write_bytes(save({key: pack(result) for key, result in sorted(results.items())}, metadata))
+    seal(path)
 
 
 def check_reusable(folder: Path, identities: Identities, asked: Roles) -> None:
-    """Raise `BadInput` if there is no video in `folder`, or if it was made with other models."""
+    """Raise `BadInput` if there is no video in `folder`, if a file is damaged, or if other models made it."""
     if not _files(folder):
         raise BadInput(
             f"there is nothing to re-use in {folder}, for it has no {BLOCKS}; give the folder of an earlier video"
         )
+    for path in _files(folder):
+        _check_sealed(path)
     if (folder / BLOCKS).is_file():
         _check_models(folder / BLOCKS, identities, asked)
 
@@ -61,6 +65,7 @@ def recall_from(folder: Path, store: Store) -> None:
     Raises `BadInput` if a file is damaged.
     """
     for path in _files(folder):
+        _check_sealed(path)
         for key, result in read_results(path):
             # Copies, because the file may be replaced by this very run.
             store.put(key, tuple(tensor.clone() for tensor in result))
@@ -87,6 +92,14 @@ def read_results(path: Path) -> Iterator[tuple[str, Result]]:
         latents = file[KEY]
         for key in keys:
             yield str(key), (latents,)
+
+
+def _check_sealed(path: Path) -> None:
+    if not is_sealed(path, read_metadata(open_weights(path))):
+        raise BadInput(
+            f"blocks of an earlier video must be as they were written, but {path.name} in {path.parent} is not; "
+            "leave --reuse out, or make that video again"
+        )
 
 
 def _check_models(path: Path, identities: Identities, asked: Roles) -> None:

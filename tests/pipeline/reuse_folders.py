@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from sdvg_core.cli import main
 from sdvg_core.files.outputs import BLOCKS
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import rendering
+from sdvg_core.pipeline.seal import DIGEST, UNSEALED, seal
 from sdvg_core.report.progress import RouteBar
 
 OUTPUTS = ["blocks.safetensors", "latents.safetensors", "report.json", "route.png", "video.mp4"]
@@ -124,10 +126,12 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor]) -> Path:
-    """Write the results of `source` into a new folder, each changed, under the keys they had."""
+    """Write the results of `source` into a new folder, each changed, under the keys they had, and sealed anew."""
     with safe_open(source / BLOCKS, "pt") as file:
         results = {key: change(file.get_tensor(key)).contiguous() for key in file.keys()}  # noqa: SIM118
         metadata = file.metadata()
     folder.mkdir()
-    save_file(results, folder / BLOCKS, metadata)
+    about = {name: json.dumps({**json.loads(text), DIGEST: UNSEALED}) for name, text in metadata.items()}
+    save_file(results, folder / BLOCKS, about)
+    seal(folder / BLOCKS)
     return folder

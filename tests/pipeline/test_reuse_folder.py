@@ -146,7 +146,7 @@ def test_no_prompt_no_name_and_no_path_is_in_the_file_of_blocks(files: ModelFile
     with safe_open(tmp_path / "folder of mine" / BLOCKS, "pt") as file:
         keys, metadata = list(file.keys()), file.metadata()
     made_by = json.loads(metadata.pop("sdvg"))
-    assert (metadata, set(made_by)) == ({}, {"drafter", "target"})
+    assert (metadata, set(made_by)) == ({}, {"digest", "drafter", "target"})
     for text in (*keys, *made_by.values()):
         assert len(text) == 64
         assert set(text) <= set("0123456789abcdef")

@@ -49,8 +49,14 @@ def test_a_video_of_other_models_is_refused_and_left_as_it_is(
 
 @pytest.mark.parametrize(
     "damage",
-    [lambda whole: whole[:-100], lambda whole: whole[:50], lambda whole: b"", lambda whole: b"x" * 500],
-    ids=["cut short", "header cut short", "empty", "something else"],
+    [
+        lambda whole: whole[:-100],
+        lambda whole: whole[:50],
+        lambda whole: b"",
+        lambda whole: b"x" * 500,
+        lambda whole: whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:],
+    ],
+    ids=["cut short", "header cut short", "empty", "something else", "one bit"],
 )
 def test_a_damaged_file_is_one_sentence_and_nothing_is_made(
     base: list[str],

@@ -302,9 +302,9 @@ MISTAKES = [
     Mistake(
         "a key forgets the prompt of its block",
         "engine/keys.py",
-        "span.start, span.frames, self._condition(condition), taken_over",
-        "span.start, span.frames, taken_over",
-        REUSE + "test_another_prompt_from_block_6_on_re_uses_the_first_five",
+        "span.start, span.frames, self._condition(condition), renewed",
+        "span.start, span.frames, renewed",
+        "engine/test_reuse_store.py::test_everything_a_block_follows_from_is_in_its_key",
     ),
     Mistake(
         "a key forgets the target's identity",
