@@ -127,7 +127,7 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
     wanted = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     stamp = folder / "made-from"
     if not (stamp.is_file() and stamp.read_text(encoding="ascii") == wanted):
-        tell(f"Making an environment in {folder.name}, once: about 2 GB with a CPU build of torch, some minutes.")
+        tell(f"Making an environment in {folder.name}, once: 1 to 2 GB with a CPU build of torch, some minutes.")
         shutil.rmtree(folder, ignore_errors=True)
         install(folder, python)
         stamp.write_text(wanted, encoding="ascii")
