@@ -43,8 +43,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run one of the commands."""
     commands = {"demo": demo, "run": anything, "test": test, "comfyui": comfyui, "originals": originals}
     if not arguments or arguments[0] not in commands:
-        print(__doc__)
-        return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
+        helped = arguments[:1] in (["-h"], ["--help"])
+        if arguments and not helped:
+            name = arguments[0]
+            tell(f"dev.py has no command {name}; write python3 dev.py run {name}, or see --help")
+        else:
+            print(__doc__)
+        return 0 if helped else 2
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         print(f"expected Python 3.10 to 3.13, but this is {sys.version.split()[0]}; call dev.py with one of those")
         return 2
@@ -127,7 +132,7 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
     wanted = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     stamp = folder / "made-from"
     if not (stamp.is_file() and stamp.read_text(encoding="ascii") == wanted):
-        tell(f"Making an environment in {folder.name}, once: about 2 GB with a CPU build of torch, some minutes.")
+        tell(f"Making an environment in {folder.name}, once: 1 to 2 GB with a CPU build of torch, some minutes.")
         shutil.rmtree(folder, ignore_errors=True)
         install(folder, python)
         stamp.write_text(wanted, encoding="ascii")
@@ -146,6 +151,7 @@ def install_extra(folder: Path, python: Path) -> None:
     extra = EXTRAS[folder.name.removeprefix(".venv-")]
     tell(f"2 of 2: this project and what else it needs ({extra}).")
     pip_install(python, "--editable", f"{ROOT}[{extra}]")
+    tell("Installed. The first start takes longer than later ones, as Python compiles what it imports.")
 
 
 def pip_install(python: Path, *what: str) -> None:

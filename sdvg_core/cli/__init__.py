@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
                 continue
             if not any(known.startswith(name) for known in self._option_string_actions):
                 near = get_close_matches(name, self._option_string_actions, 1)
-                self.error(f"there is no option {name}" + (f"; did you mean {near[0]}?" if near else ""))
+                self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence and exit with code 2."""

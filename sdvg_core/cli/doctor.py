@@ -78,7 +78,7 @@ def _known_models(models: Path) -> list[dict[str, Any]]:
 
 def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
     if path is None:
-        source = f"{known.source} ({known.licence})" if known.licence else known.source
+        source = f"{known.source}; {known.licence}" if known.licence else known.source
         missing = {"wanted": known.names[0], "folder": known.folder, "source": source, "gigabytes": known.gigabytes}
         return {"found": False, "optional": known in OPTIONAL_FILES, **missing}
     result: dict[str, Any] = {"found": True, "path": str(path)}
@@ -151,9 +151,13 @@ def describe(findings: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _size(gigabytes: float) -> str:
+    return f"{1000 * gigabytes:g} MB" if gigabytes < 0.1 else f"{gigabytes:g} GB"
+
+
 def _model_line(model: dict[str, Any]) -> str:
     if not model["found"]:
-        get = f"get {model['wanted']} ({model['gigabytes']:g} GB) into {model['folder']}/ from {model['source']}"
+        get = f"get {model['wanted']} ({_size(model['gigabytes'])}) into {model['folder']}/ from {model['source']}"
         return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"
     if model.get("would_load", True):
         # What is left out is the same for every transformer.

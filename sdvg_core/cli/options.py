@@ -129,7 +129,7 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
     if missing:
         first = missing[0]
         ways_out = [ALTERNATIVES[known.role] for known in missing if known.role in ALTERNATIVES and request]
-        by = f"the policy {request.router.policy}" if request else "the run"
+        by = f"a run with the policy {request.router.policy}" if request else "the run"
         raise BadInput(
             f"{by} needs {_listed([known.role for known in missing])}, but none was given or found in "
             f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, and see doctor for the rest"

@@ -282,7 +282,13 @@ def _remove_empty(folders: list[Path]) -> None:
 
 def _unusable(folder: Path, error: OSError | ValueError) -> BadInput:
     link = next((path for path in (folder, *folder.parents) if _is(stat.S_ISLNK, path) and not path.exists()), None)
-    reason = f"{link} is a link to nowhere" if link else "it is a file" if folder.is_file() else why(error)
+    reason = (
+        f"{link} is a link to nowhere"
+        if link
+        else "it is a file"
+        if isinstance(error, FileExistsError)
+        else why(error)
+    )
     return BadInput(f"cannot write into the folder {folder} ({reason}); name another folder")
 
 

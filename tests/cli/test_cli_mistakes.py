@@ -30,9 +30,9 @@ def refused_by_the_parser(capsys: pytest.CaptureFixture[str], arguments: list[st
 @pytest.mark.parametrize(
     "arguments, said",
     [
-        (["demo", "--sedd", "3"], "there is no option --sedd; did you mean --seed?"),
-        (["generate", "--promt", "a fox"], "there is no option --promt; did you mean --prompt?"),
-        (["generate", "--prompt", "a fox", "--tua=-1"], "there is no option --tua; did you mean --tau?"),
+        (["demo", "--sedd", "3"], "there is no option --sedd (did you mean --seed?)"),
+        (["generate", "--promt", "a fox"], "there is no option --promt (did you mean --prompt?)"),
+        (["generate", "--prompt", "a fox", "--tua=-1"], "there is no option --tua (did you mean --tau?)"),
         (["demo", "--xyzzy"], "there is no option --xyzzy"),
     ],
 )
@@ -46,7 +46,7 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
 
 
 def test_a_mistyped_option_before_the_command_is_named_too(capsys):
-    assert "there is no option --versoin; did you mean --version?" in refused_by_the_parser(
+    assert "there is no option --versoin (did you mean --version?)" in refused_by_the_parser(
         capsys, ["--versoin", "demo"]
     )
 
@@ -104,6 +104,8 @@ def test_missing_models_are_listed_with_the_folder_that_does_not_exist(capsys, t
     said = capsys.readouterr().out
     assert f"Models in {nowhere} (no such folder)" in said
     assert "get self_forcing_dmd.pt (5.7 GB) into diffusion_models/" in said
+    assert "Apache-2.0; an older copy of the card says CC-BY-NC-SA-4.0 (read 2026-11-22)\n" in said
+    assert "get vocab.txt (0.2 MB) into image_reward/" in said
 
 
 def test_a_prompt_file_that_is_missing_is_named_once(capsys):
