@@ -1,5 +1,5 @@
 // The widgets of a chosen option, such as policy.tau, which ComfyUI makes anew with every choice: their tooltips, their values
-// when an option is chosen again, and the range of tau's slider.
+// when an option is chosen again, the range of tau's slider, and the quantile, which is hidden where it does not act.
 import { app } from "../../scripts/app.js";
 import { PREFIX } from "./common.js";
 
@@ -26,6 +26,39 @@ function tend(node, kept) {
     if (widget.name === "policy.tau") setRange(widget);
     if (!OF_PRESETS.includes(widget.name)) keepWhenGone(widget, placeOf(node, widget), kept);
   }
+  showQuantile(node);
+}
+
+const heard = new WeakSet(); // widgets whose changes are noticed
+
+/** The quantile acts with one score of a block alone. What is hidden is saved and sent as before. */
+function showQuantile(node) {
+  const [chosen, quantile] = ["policy.aggregation", "policy.quantile"].map((name) => node.widgets?.find((one) => one.name === name));
+  if (!chosen || !quantile) return;
+  if (!heard.has(chosen)) {
+    heard.add(chosen);
+    const { callback } = chosen;
+    chosen.callback = function (...news) {
+      const answer = callback?.apply(this, news);
+      showQuantile(node);
+      return answer;
+    };
+  }
+  const wired = [chosen.name, quantile.name].some((name) => isWired(node, name));
+  hide(quantile, chosen.value !== "quantile" && !wired);
+  const { size: [width, height] } = node;
+  node.setSize([width, Math.max(height, node.computeSize()[1])]);
+}
+
+function isWired(node, name) {
+  const slot = node.inputs?.findIndex((input) => input.widget?.name === name) ?? -1;
+  return slot >= 0 && node.isInputConnected(slot);
+}
+
+/** As ComfyUI's own nodes do it: the first is for the canvas, the other for Nodes 2.0. */
+function hide(widget, hidden) {
+  widget.hidden = hidden;
+  widget.options.hidden = hidden;
 }
 
 const followed = new WeakSet(); // widgets whose end is noticed

@@ -262,6 +262,8 @@ def test_each_policy_chosen_in_the_page_brings_its_own_numbers(vue: bool, server
         if vue:  # the classic canvas shows advanced widgets at all times
             assert not {"forced_blocks", "handover"} & set(shown["labels"]), name
     assert page["kept"] == [pytest.approx(-0.5), -1.5], "tau as it was set under this policy"
+    rows = {"min": False, "quantile": True, "mean": False, "reopened": False, "quantile, reopened": True}
+    assert page["quantile"] == {"rows": rows, "sent": ["min", 0.1]}, "quantile acts with one score of a block alone"
     ranges = {"-3": [-3, 3], "0.5": [-2.5, 0.5]}
     for tau, seen in page["saved"].items():
         drawn = ranges[tau] if vue else None

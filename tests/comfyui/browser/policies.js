@@ -19,9 +19,10 @@ main(async (page, options) => {
   }
   await page.evaluate(choose, "reward");
   const kept = await page.evaluate(meddle);
+  const quantile = await seekQuantile(page);
   const saved = {};
   for (const tau of [-3, 0.5]) saved[tau] = await reopen(page, tau);
-  return { shown, kept, saved };
+  return { shown, kept, quantile, saved };
 });
 
 function make() {
@@ -67,6 +68,46 @@ function meddle() {
   tau.value = -1.5;
   other.callback?.(other.value);
   return [before, tau.value];
+}
+
+/** Whether the quantile has a row with each score of a block, and after the last was saved and opened; then what is sent. */
+async function seekQuantile(page) {
+  const rows = {};
+  await page.evaluate(() => {
+    const [node] = window.app.graph.nodes;
+    node.showAdvanced = true;
+  });
+  for (const name of ["min", "quantile", "mean", "reopened", "quantile, reopened"]) {
+    const to = { reopened: null, "quantile, reopened": "quantile" }[name];
+    await page.evaluate(aggregate, to === undefined ? name : to);
+    if (name.endsWith("reopened")) {
+      await page.evaluate(async () => window.app.loadGraphData(JSON.parse(JSON.stringify(window.app.graph.serialize()))));
+      await page.evaluate(() => {
+        window.app.graph.nodes[0].showAdvanced = true;
+      });
+    }
+    await page.waitForTimeout(800);
+    rows[name] = await page.evaluate(rowOfQuantile);
+  }
+  await page.evaluate(aggregate, "min");
+  await page.waitForTimeout(300);
+  const { inputs } = await page.evaluate(async () => Object.values((await window.app.graphToPrompt()).output)[0]);
+  return { rows, sent: [inputs["policy.aggregation"], inputs["policy.quantile"]] };
+}
+
+function aggregate(to) {
+  const [node] = window.app.graph.nodes;
+  const widget = node.widgets.find(({ name }) => name === "policy.aggregation");
+  if (to === null) return;
+  widget.value = to;
+  widget.callback?.(to);
+}
+
+function rowOfQuantile() {
+  const [node] = window.app.graph.nodes;
+  const element = document.querySelector(`[data-node-id="${node.id}"]`);
+  if (!element) return node.isWidgetVisible(node.widgets.find(({ name }) => name === "policy.quantile"));
+  return [...element.querySelectorAll("*")].some((one) => !one.children.length && one.textContent.trim() === "Quantile" && one.checkVisibility());
 }
 
 /** Open the node as if it had been saved with this tau. */

@@ -11,7 +11,7 @@ from PIL import Image, ImageColor, ImageDraw, ImageFont
 
 SIDE, MARGIN, HEAD, FOOT = 640, 28, 96, 118
 GROUND, WORDS, FAINT = "#16181d", "#ffffff", "#b8bec8"
-QUALITY = 86
+QUALITY = 78
 
 
 def frame_of(video: bytes, number: int) -> Image.Image:
