@@ -277,8 +277,8 @@ def test_inspect_says_why_a_file_of_other_latents_would_not_load(weights, tmp_pa
 def test_doctor_finds_a_judge_where_previews_look_and_asks_nobody_to_get_one(weights, tmp_path, folder, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     assert (
-        "judge_vae      not there, and no run needs it: get lighttaew2_1.safetensors (0.045 GB) from lightx2v"
-        in (capsys.readouterr().out)
+        "judge_vae      not there, and no run needs it: get lighttaew2_1.safetensors (45 MB) into vae_approx/ "
+        "from lightx2v" in (capsys.readouterr().out)
     )
     (tmp_path / folder).mkdir(exist_ok=True)
     path = saved(weights, tmp_path / folder, "lighttaew2_1.safetensors")

@@ -41,7 +41,7 @@ def written(text: str) -> dict[int, tuple[str, int, str, str]]:
     for cards, weights, what, balanced, gate in ROW.findall(text):
         copied = re.search(r"(\d+)\s%", what)
         row = (
-            "bfloat16" if weights == "default" else weights.split("_")[0],
+            "bfloat16" if weights in ("default", "bf16") else weights.split("_")[0],
             int(copied[1]) if copied else 0,
             balanced,
             gate,
