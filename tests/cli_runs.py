@@ -56,5 +56,5 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     assert "Traceback" not in captured.err
     (line,) = [line for line in captured.err.splitlines() if not line.startswith("block ")]
     assert line.startswith("sdvg: ")
-    assert "; " in line
+    assert "; " in line, line
     return line

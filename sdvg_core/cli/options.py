@@ -128,12 +128,13 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
     missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role in needed]
     if missing:
         first = missing[0]
-        ways_out = [ALTERNATIVES[known.role] for known in missing if known.role in ALTERNATIVES and request]
+        # Where one model alone is missing, another policy needs none.
+        way_out = ALTERNATIVES.get(first.role) if request and len(missing) == 1 else None
         by = f"a run with the policy {request.router.policy}" if request else "the run"
         raise BadInput(
             f"{by} needs {_listed([known.role for known in missing])}, but none was given or found in "
             f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, and see doctor for the rest"
-            + (f" ({', '.join(ways_out)})" if ways_out else "")
+            + (f" ({way_out})" if way_out else "")
         )
     for role, path in paths.items():
         if path is not None and not path.exists():

@@ -126,7 +126,7 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
     with safe_open(clip / "latents.safetensors", "pt") as file:
         assert set(json.loads(file.metadata()["sdvg"])) == {"seed", "block_frames", "fps", "request"}
     with safe_open(clip / "blocks.safetensors", "pt") as file:
-        assert set(json.loads(file.metadata()["sdvg"])) == {"drafter", "target"}
+        assert set(json.loads(file.metadata()["sdvg"])) == {"digest", "drafter", "target"}
         texts = (*file.keys(), *json.loads(file.metadata()["sdvg"]).values())
     assert [text for text in texts if not re.fullmatch("[0-9a-f]{64}", text)] == []
 
