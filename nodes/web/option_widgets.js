@@ -79,6 +79,19 @@ function setRange(widget) {
   Object.assign(widget.options, widget.value >= min && widget.value <= max ? RANGE.usual : RANGE.whole);
 }
 
+/** A preset that is chosen has its own numbers, though newer pages remember what each option had. */
+function resetPreset(node) {
+  for (const widget of nested(node).filter(({ name }) => OF_PRESETS.includes(name))) widget.value = defaultOf(node, widget) ?? widget.value;
+}
+
+function defaultOf(node, widget) {
+  const [name, inner] = widget.name.split(".");
+  const { options = [] } = node.constructor.nodeData?.input?.required?.[name]?.[1] ?? {};
+  const chosen = node.widgets.find((one) => one.name === name)?.value;
+  const { required, optional } = options.find(({ key }) => key === chosen)?.inputs ?? {};
+  return { ...required, ...optional }[inner]?.[1]?.default;
+}
+
 function restore(node, kept) {
   for (const widget of nested(node)) {
     const place = placeOf(node, widget);
@@ -91,11 +104,15 @@ function restore(node, kept) {
 function follow(node) {
   if (!node.comfyClass?.startsWith(PREFIX)) return;
   const kept = new Map();
+  const policy = () => node.widgets?.find(({ name }) => name === "policy")?.value;
+  let last = policy();
   for (const widget of node.widgets ?? []) {
     if (widget.name.includes(".")) continue;
     const { callback } = widget;
     widget.callback = function (...news) {
       const answer = callback?.apply(this, news);
+      if (policy() !== last) resetPreset(node);
+      last = policy();
       restore(node, kept);
       tend(node, kept);
       return answer;
@@ -104,6 +121,7 @@ function follow(node) {
   const { onConfigure } = node;
   node.onConfigure = function (...news) {
     const answer = onConfigure?.apply(this, news);
+    last = policy();
     tend(node, kept);
     return answer;
   };

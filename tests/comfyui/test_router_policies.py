@@ -259,6 +259,7 @@ def test_each_policy_chosen_in_the_page_brings_its_own_numbers(vue: bool, server
     assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
     for name, shown in zip(order, page["shown"], strict=True):
         assert shown["height"] >= shown["needed"], name
+        assert shown["changed"], name
         if vue:  # the classic canvas shows advanced widgets at all times
             assert not {"forced_blocks", "handover"} & set(shown["labels"]), name
     assert page["kept"] == [pytest.approx(-0.5), -1.5], "tau as it was set under this policy"

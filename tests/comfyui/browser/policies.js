@@ -15,7 +15,7 @@ main(async (page, options) => {
     shown.push(await page.evaluate(look));
     const clip = { x: 140, y: 110, width: 420, height: 360 };
     if (options.shots) await page.screenshot({ path: path.join(options.shots, `${number}_${name}.png`), clip });
-    await page.evaluate(spoil);
+    shown.at(-1).changed = await page.evaluate(spoil);
   }
   await page.evaluate(choose, "reward");
   const kept = await page.evaluate(meddle);
@@ -53,11 +53,14 @@ function look() {
   return { values: own.map((widget) => widget.value), labels, height: node.size[1], needed: node.computeSize()[1] };
 }
 
-/** Change the first number, as a user may before choosing another policy. */
+/** Change the first number, as a user may before choosing another policy, then a widget that is none of the policy's. */
 function spoil() {
   const [node] = window.app.graph.nodes;
   const first = node.widgets.find((widget) => widget.name.startsWith("policy."));
-  first.value = first.value + 0.2;
+  const [was, other] = [first.value, node.widgets.find((widget) => widget.name === "bail_out")];
+  first.value = was + 0.2;
+  other.callback?.(other.value);
+  return first.value !== was;
 }
 
 /** Change tau, then a widget that is none of its policy's. */
