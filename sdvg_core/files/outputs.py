@@ -282,13 +282,9 @@ def _remove_empty(folders: list[Path]) -> None:
 
 def _unusable(folder: Path, error: OSError | ValueError) -> BadInput:
     link = next((path for path in (folder, *folder.parents) if _is(stat.S_ISLNK, path) and not path.exists()), None)
-    reason = (
-        f"{link} is a link to nowhere"
-        if link
-        else "it is a file"
-        if isinstance(error, FileExistsError)
-        else why(error)
-    )
+    reason = "it is a file" if isinstance(error, FileExistsError) else why(error)
+    if link:
+        reason = f"{link} is a link to nowhere"
     return BadInput(f"cannot write into the folder {folder} ({reason}); name another folder")
 
 

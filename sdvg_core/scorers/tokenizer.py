@@ -17,7 +17,7 @@ from tokenizers.processors import BertProcessing
 from torch import Tensor
 
 from ..checkpoints.downloads import BEGINNING, what_came_instead
-from ..errors import BadInput
+from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
 
 MAX_TOKENS = 35
@@ -93,7 +93,7 @@ def _text(vocabulary: Path) -> str:
         text = content.decode("utf-8")
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"a vocabulary must be UTF-8 text, but {vocabulary.name} cannot be read ({error}); fetch it again"
+            f"a vocabulary must be UTF-8 text, but {vocabulary.name} cannot be read ({why(error)}); fetch it again"
         ) from error
     said = what_came_instead(content[:BEGINNING]) if text.strip() else "empty; download the file itself"
     if said:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import BadInput
+from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, parse_json, read_small
 
 SAMPLER, REPORT_NODE = "SDVGSpeculativeSampler", "SDVGRouteReport"
@@ -91,7 +91,7 @@ def _read_nodes(path: Path) -> dict[str, dict[str, Any]]:
         nodes = parse_json(read_small(path, LARGEST_FILE))
     except (OSError, ValueError) as error:
         raise BadInput(
-            f"the workflow must be a JSON file, but {path.name} cannot be read ({error}); check the file"
+            f"the workflow must be a JSON file, but {path.name} cannot be read ({why(error)}); check the file"
         ) from error
     if isinstance(nodes, dict) and isinstance(nodes.get("nodes"), list):
         raise BadInput(

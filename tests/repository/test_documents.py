@@ -32,6 +32,10 @@ INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
 # Stands for whatever a reader wants, so no parser can take it.
 ANYTHING = ("COMMAND", "...", "…", " | ")
 CHEAP = ("doctor", "plan")
+NEED_FILES = ("generate", "queue", "study --prompt-file")
+LACKING = re.compile(
+    r"sdvg: .*(none was given or found in|has no device 'cuda|json cannot be read|outside the grammar).*; [^;]+"
+)
 LINK = re.compile(
     r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|<(?:img|a)\s[^>]*?(?:src|href)=\"([^\"]+)\""
 )
@@ -85,6 +89,20 @@ def test_a_documented_command_that_needs_no_files_works_as_written(command, tmp_
     monkeypatch.chdir(tmp_path)
     assert main(arguments_of(command)) == 0
     assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command", [command for command in documented() if " ".join(arguments_of(command) or ()).startswith(NEED_FILES)]
+)
+def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp_path, monkeypatch, capsys) -> None:
+    """Those of the miniature are run by tests of their own (`cli/test_cli_commands.py`, `bench`, `study`)."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prompts.txt").write_text("a red fox runs through snow\n", encoding="utf-8")
+    assert main(arguments_of(command)) == 2
+    (line, *_) = capsys.readouterr().err.splitlines()
+    assert LACKING.match(line), line
+    assert "Errno" not in line
+    assert [path.name for path in tmp_path.iterdir()] == ["prompts.txt"]
 
 
 def test_the_search_sees_commands_in_blocks_and_in_lines_without_their_comments() -> None:
