@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ..devices.picking import device_line, settled_threads
+from ..devices.device import device_line, settled_threads
 from ..files.outputs import check_writable
 from ..pipeline.batch import Batch
 from ..pipeline.stopping import Stopping

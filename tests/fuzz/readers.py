@@ -13,7 +13,8 @@ from typing import Any
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
-from sdvg_core.decoders import load_vae, load_wan_vae
+from sdvg_core.decoders.vae_files import load_vae
+from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.directions import direct, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
@@ -31,8 +32,8 @@ from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
 from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
-from sdvg_core.text import clean_prompt, load_umt5
-from sdvg_core.text.prompts import PromptSchedule, read_prompt_list, read_prompt_schedule
+from sdvg_core.text import load_umt5
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
 
 from . import models, pickles, pictures, texts

@@ -25,7 +25,7 @@ FLOORS = (
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE = {"__init__", "__main__", "choices", "errors"}
+LOOSE = {"__init__", "__main__", "errors"}
 # The root's own two doors: the command line, and the names a Python user imports.
 DOORS = {"__main__", "__init__"}
 
