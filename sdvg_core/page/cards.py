@@ -10,8 +10,7 @@ from ..engine.records import BlockRecord
 from ..engine.router import LARGEST
 from ..files.outputs import VIDEO
 from ..files.thumbnails import Thumbnails
-from ..report.privacy import is_hidden
-from ..report.run_report import RunReport, worst_score
+from ..report.run_report import RunReport, is_hidden, worst_score
 from ..report.summary import percent, summarise
 from .markup import Markup, element, joined
 from .route import said_of, strip

@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import __version__
 from ..errors import BadInput
 from ..files.outputs import staged_outputs
-from ..report.fates import fate_of
+from ..report.summary import fate_of
 from .cards import card, worst_first
 from .markup import Markup, element, joined
 from .route import colours, legend

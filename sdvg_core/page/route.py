@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..engine.records import BlockRecord
-from ..report.fates import COLOURS, INKS, LETTERS, Fate, fate_of
-from ..report.progress import block_line
+from ..report.summary import COLOURS, INKS, LETTERS, Fate, block_line, fate_of
 from .markup import Markup, element, joined
 
 MOST_SQUARES = 400

@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import BadInput
 from ..files.outputs import PICTURE
 from ..files.small_files import MEGABYTE, parse_json, read_small
-from ..report.fates import LETTERS, Fate
+from ..report.summary import LETTERS, Fate
 from ..study.statistics import too_few
 from ..study.store import ROW_KEY, ROWS, SUMMARY, Record, read_records
 from .markup import Markup, element, joined
