@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from tqdm import tqdm
 
 from ..engine.records import BlockRecord
-from .fates import LETTERS, fate_of
+from .summary import LETTERS, fate_of
 
 
 class Lines:

@@ -15,8 +15,7 @@ import pytest
 from running_server import ROOT, Restartable, Server, restartable_server
 from sdvg_pack.sdvg_core.cli import main
 from sdvg_pack.sdvg_core.pocket.world import SHAPES
-from sdvg_pack.sdvg_core.report.privacy import hide_prompt
-from sdvg_pack.sdvg_core.report.run_report import read_report
+from sdvg_pack.sdvg_core.report.run_report import hide_prompt, read_report
 
 pytestmark = pytest.mark.comfyui
 

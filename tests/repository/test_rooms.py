@@ -21,7 +21,6 @@ FLOORS = (
     ("pipeline",),
     ("pocket",),
     ("study", "bench", "servers"),
-    ("page",),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

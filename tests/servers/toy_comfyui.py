@@ -21,7 +21,7 @@ from sample_reports import record, report, route
 
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.video import write_mp4
-from sdvg_core.report.privacy import hide_prompt
+from sdvg_core.report.run_report import hide_prompt
 
 BLOCKS = 3
 Answer = tuple[int, bytes, dict[str, str]]
