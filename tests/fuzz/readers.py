@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,6 +198,6 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-def seeds_of(reader: Reader, count: int = 20) -> Sequence[bytes]:
-    """Return what guided fuzzing begins with: the first file of some cases."""
-    return [next(iter(reader.make(Random(f"seed/{reader.name}/{n}")).values())) for n in range(count)]
+def case_of(reader: Reader, seed: int, number: int) -> Files:
+    """Return the files of case `number` of a seed."""
+    return reader.make(Random(f"{seed}/{reader.name}/{number}"))

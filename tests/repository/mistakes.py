@@ -86,7 +86,7 @@ MISTAKES = [
         "causal_wan/incremental.py",
         "cache.restore(later.contents)",
         "pass",
-        "engine/test_undo.py",
+        "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
     ),
     Mistake(
         "a block that was begun is taken for whatever is asked for",
