@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from itertools import cycle, islice
+from pathlib import Path
 
 from ..devices.device import check_device
 from ..engine.records import BlockRecord
 from ..errors import BadInput
+from ..files.outputs import CSV
 from ..pipeline.batch import Batch, Video
 from ..pipeline.many import Crew, make_many
 from ..pipeline.stopping import Stopping
-from ..pipeline.table import CSV, FAILED, FINISHED, Row
+from ..pipeline.table import FAILED, FINISHED, Row
 from ..report.crowd import CrowdBar
 from ..report.summary import count
 from ..text.prompts import PromptSchedule
@@ -52,21 +54,30 @@ def make_and_show(
         def show(videos: Sequence[Video], rows: Sequence[Row]) -> Shown:
             return Shown(stack.enter_context(closing(CrowdBar(len(videos), batch.request.blocks))))
 
-        rows = make_many(batch, prompts, options.output, crew, show, resume=options.resume, stopping=stopping)
-    print_rows(rows, options)
+        folder, rows = make_many(
+            batch,
+            prompts,
+            options.output,
+            crew,
+            show,
+            resume=options.resume,
+            overwrite=options.overwrite,
+            stopping=stopping,
+        )
+    print_rows(rows, folder, json_lines=options.json)
     return rows
 
 
-def print_rows(rows: Sequence[Row], options: argparse.Namespace) -> None:
-    """Print what became of many videos."""
+def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
+    """Print what became of many videos, whose table is in `folder`."""
     for row in rows:
         if row.state == FAILED:
             sys.stderr.write(f"sdvg: video {row.folder} was not made: {row.error}\n")
-        if options.json:
+        if json_lines:
             print(json.dumps(asdict(row)))
-    if not options.json:
+    if not json_lines:
         finished = sum(row.state == FINISHED for row in rows)
-        print(f"{finished} of {count(len(rows), 'video')} finished; the table is {options.output / CSV}")
+        print(f"{finished} of {count(len(rows), 'video')} finished; the table is {folder / CSV}")
 
 
 class Shown:

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from ..devices.picking import device_line, settled_threads
 from ..files.outputs import check_writable
@@ -45,29 +44,39 @@ def _run(options: argparse.Namespace) -> int:
         gate_prompt=options.gate_prompt,
         reuse=options.reuse,
         prompt_in_report=options.prompt_in_report,
+        numbered=bool(options.prompt_file),
+        command=options.words,
     )
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
     if crew:
         rows = make_and_show(batch, prompts, options, crew, stopping)
         told = [row for row in rows if row.state in (FINISHED, FAILED)]
-        stopped = exit_code(stopping, options.output, whole=len(told) == len(rows))
+        stopped = exit_code(stopping, whole=len(told) == len(rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
-    reports = make_videos(batch, prompts, options.output, resume=options.resume, stopping=stopping, say=say)
+    reports = make_videos(
+        batch,
+        prompts,
+        options.output,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        stopping=stopping,
+        say=say,
+    )
     for folder, report in reports:
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
     whole = len(reports) == len(prompts) and all(len(report.blocks) == request.blocks for _, report in reports)
-    return exit_code(stopping, options.output, whole=whole)
+    return exit_code(stopping, whole=whole)
 
 
-def exit_code(stopping: Stopping, output: Path, *, whole: bool) -> int:
+def exit_code(stopping: Stopping, *, whole: bool) -> int:
     """Return 0, or what shells expect of a program that Ctrl-C ended; then say how to go on.
 
     `whole`: whether everything was made by then.
     """
     if whole or not stopping.asked:
         return 0
-    sys.stderr.write(f"sdvg: stopped as asked; the same command with --reuse {output} makes the rest\n")
+    sys.stderr.write("sdvg: stopped as asked; the same command makes the rest\n")
     return INTERRUPTED
 
 

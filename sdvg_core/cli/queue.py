@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
             return Shown(stack.enter_context(closing(ServersBar(names, videos))))
 
         rows = make_on_servers(workflow, orders, options.output, addresses, show, stopping=stopping)
-    print_rows(rows, options)
+    print_rows(rows, options.output, json_lines=options.json)
     if stopping.asked and any(row.state not in (FINISHED, FAILED) for row in rows):
         sys.stderr.write("sdvg: stopped as asked; the same command with --resume makes the rest\n")
         return INTERRUPTED

@@ -21,9 +21,9 @@ from ..text.prompts import PromptSchedule
 from ..workers.news import Failed, Finished, Heard, News
 from ..workers.on_ray import work_on_ray
 from ..workers.processes import work_here
-from .batch import Batch, Video, needed_files, plan_videos, texts_of
+from .batch import Batch, Planned, Video, needed_files, plan_videos, texts_of
 from .checking import check_models
-from .journal import Journal, drop_unfinished, left_by
+from .journal import Journal, left_by
 from .loading import encode_prompts
 from .request import begin
 from .stopping import Stopping
@@ -78,9 +78,10 @@ def make_many(
     show: Callable[[Sequence[Video], Sequence[Row]], Progress],
     *,
     resume: bool = False,
+    overwrite: bool = False,
     stopping: Stopping | None = None,
-) -> tuple[Row, ...]:
-    """Make a video for each of `prompts` in numbered folders of `output`, and return the rows of their table.
+) -> tuple[Path, tuple[Row, ...]]:
+    """Make a video for each of `prompts` in numbered folders; return their table's folder, and its rows.
 
     A video that a worker refuses or dies of is tried once more, elsewhere if there is another worker; the others go
     on. `show`: gets the videos to make and the rows there are. `stopping`: hears whether to begin no other video
@@ -90,13 +91,21 @@ def make_many(
     for device in crew.devices:
         check_models(batch.files, replace(batch.load, device=device))
     batch = replace(batch, load=replace(batch.load, device=crew.devices[0])) if crew.devices else batch
-    planned = plan_videos(batch, prompts, output, resume=resume)
-    table = table_of(planned, output)
+    batch = replace(batch, numbered=True)
+    with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite) as planned:
+        return planned.folder, _make_many(planned, batch, crew, show, stopping)
+
+
+def _make_many(
+    planned: Planned,
+    batch: Batch,
+    crew: Crew,
+    show: Callable[[Sequence[Video], Sequence[Row]], Progress],
+    stopping: Stopping | None,
+) -> tuple[Row, ...]:
+    table = table_of(planned)
     if not planned.to_make:
         return table.rows
-    if not resume:
-        for video in planned.to_make:  # a second try continues what the first one left, and only that
-            drop_unfinished(video.folder, video.identity)
     embeddings = encode_prompts(planned.batch.files, texts_of(planned.to_make), batch.load)
     tasks = [VideoTask(video=video, embeddings=_pack(video, embeddings)) for video in planned.to_make]
     progress = show(planned.to_make, table.rows)
