@@ -259,7 +259,6 @@ def values() -> Iterator[tuple[str, Case]]:
         ("a threshold in words", "router", {"tau": "high"}, "tau must be a number"),
         ("a script that is none", "router", {"policy": "scripted", "script": None}, "script must be text"),
         ("a policy that is a list", "router", {"policy": ["reward"]}, "policy must be text"),
-        ("next to no drafts", "router", {"policy": "percentile", "draft_share": 1e-320}, ""),
         ("a rate of 400 digits", "router", {"rate": 10**400}, "rate must be a number"),
         ("a thousand million blocks", "sampler", {"blocks": 10**9}, "from 1 to 100000 blocks"),
         ("blocks in words", "sampler", {"blocks": "9"}, "from 1 to 100000 blocks"),

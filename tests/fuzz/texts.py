@@ -131,13 +131,12 @@ def workflow(random: Random) -> Files:
 
 WORKFLOW: dict[str, dict[str, tuple[Any, ...]]] = {
     "router": {
-        "policy": ("reward", "random", "percentile", "scripted", "anchor-only", "always-draft"),
+        "policy": ("reward", "random", "relative", "scripted", "anchor-only", "always-draft"),
         "tau": (-0.7, 0, 3),
         "aggregation": ("min", "mean", "quantile"),
         "quantile": (0.1, 0, 1),
         "rate": (0.7, 0, 1),
         "seed": (0, 2**31),
-        "draft_share": (0.72, 0, 1),
         "script": ("raaaaaaaa",),
         "forced_blocks": (1, 0),
         "bail_out": (0, 2),
