@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import BadInput, first_line, unreadable
 from .dictionaries import INNER_DICTS, Choice, choose
 
-OLDEST_TORCH = (2, 6)
+OLDEST_TORCH = "2.6"
 """The restricted reader of earlier versions could be made to run code (CVE-2025-32434)."""
 LARGEST = 200_000_000_000
 """Bytes of a pickle. The old format is read into memory as a whole; the largest published one has 57 GB."""
@@ -45,7 +45,7 @@ def read_pickle(path: Path, choice: Choice) -> Pickled:
     """
     if torch.__version__ < OLDEST_TORCH:
         raise BadInput(
-            f"a pickle is read safely by torch 2.6 or newer, but this is {torch.__version__}; update torch, or use "
+            f"a pickle is read safely by torch {OLDEST_TORCH} or newer, but this is {torch.__version__}; update torch, or use "
             "a .safetensors copy"
         )
     size = path.stat().st_size
