@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..devices.picking import device_line, pick_device, settled_threads
+from ..devices.device import device_line, pick_device, settled_threads
 from ..engine.route import plan_route
 from ..engine.router import RouterConfig
 from ..files.outputs import check_writable
@@ -21,8 +21,8 @@ from ..pipeline.loading import EVERYTHING
 from ..pipeline.request import VideoRequest
 from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
-from ..plan import PlanRequest
 from ..plan.rates import H100
+from ..plan.request import PlanRequest
 from ..plan.routes import route_seconds
 from ..pocket.grammar import understand
 from ..pocket.trained_set import judge_file, pocket_options, trained_set

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..causal_wan.generator import go_on
-from ..devices.device import device_clock
-from ..devices.environment import versions_on
+from ..devices.device import device_clock, versions_on
 from ..engine.delivery import InOrder
 from ..engine.parts import Engine
 from ..engine.records import BlockRecord

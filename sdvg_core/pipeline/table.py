@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ..files.outputs import REPORT, staged_outputs
-from ..report.fates import LETTERS, fate_of
-from ..report.privacy import hide_prompt
-from ..report.run_report import RunReport, read_report, worst_score
+from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
+from ..report.summary import LETTERS, fate_of
 from .batch import Planned
 
 CSV, LINES = "videos.csv", "videos.jsonl"

@@ -29,9 +29,8 @@ from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.run import plan_run
-from sdvg_core.engine.speculate import DrafterContext
 from sdvg_core.engine.store import Store
-from sdvg_core.engine.types import Condition, Work
+from sdvg_core.engine.types import Condition, DrafterContext, Work
 
 # --- what is made, and what is not, in counts
 
