@@ -130,8 +130,8 @@ def _check_unfinished(entries: Sequence[Entry], run: Run) -> None:
     for number, entry in enumerate(entries):
         if number >= len(run.reused) or entry.record.span != run.reused[number].span:
             raise BadInput(
-                f"block {number + 1} of the unfinished video is not the one this request has there; leave "
-                "--resume out to start over"
+                f"block {number + 1} of the unfinished video is not the one this request has there; name another "
+                "folder to start over"
             )
 
 

@@ -213,11 +213,11 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
     def wish() -> None:
         stopping.asked = True
 
-    made = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted(wish), stopping=stopping)
+    _, made = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted(wish), stopping=stopping)
     assert {row.state for row in made} <= {"stopped", "finished", "waiting"}
     assert made[3].state == "waiting"
     assert all(row.blocks == len(row.route) < 3 for row in made if row.state == "stopped")
-    rest = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted(), resume=True)
+    _, rest = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted())
     assert [row.state for row in rest] == ["finished"] * 4
     for number in range(1, 5):
         ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (tmp_path / "out", alone))

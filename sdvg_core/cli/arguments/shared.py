@@ -24,6 +24,8 @@ LONGEST_PART, LONGEST_PATH = 255, 4095
 def file_path(text: str) -> Path:
     """Return a path. Argparse prints the error if no system has such a file."""
     longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
     if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
         raise argparse.ArgumentTypeError(
             f"the names in a path may have at most {LONGEST_PART} bytes and no NUL, but one has {longest}; "
@@ -81,7 +83,10 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
     group.add_argument(
         "--resume",
         action="store_true",
-        help="continue the same command after its last block if it was stopped; keep finished videos",
+        help="go on in --output alone: refuse what another request left there, and leave finished videos alone",
+    )
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace what is in --output (default: take the next free name)"
     )
     group.add_argument(
         "--prompt-in-report",
