@@ -19,7 +19,6 @@ from comfy_config.config_parser import extract_node_configuration
 from packaging.requirements import Requirement
 from running_server import CHECKOUT, ENVIRONMENT, ROOT, VERSION, Server
 from sdvg_pack.sdvg_core.cli import main
-from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE
 from server_prompts import GONE, KEPT, POCKET, REPORT, SAMPLER, change, pocket
 from torch import Tensor
 
@@ -32,24 +31,6 @@ def latents_of(server: Server, prompt_id: str) -> Tensor:
     assert done.status == "success", done.message("execution_error")
     [file] = done.outputs[KEPT]["latents"]
     return safetensors.torch.load(server.view(file))["latent_tensor"]
-
-
-def test_inputs_of_a_policy_that_is_not_chosen_have_no_effect(server: Server) -> None:
-    """A client that changes the policy may leave the old one's inputs where they are."""
-    done = server.run(pocket(blocks=1, router__policy="anchor-only"))
-    assert done.status == "success", done.message("execution_error")
-
-
-@pytest.mark.parametrize("chosen", [{"kv_dtype": "float8_e4m3fn"}, {}], ids=["fp8", "an older version's inputs"])
-def test_the_record_says_what_keys_and_values_were_kept_in(chosen: dict[str, str], server: Server) -> None:
-    """Of a prompt that lacks the inputs of now, too, which runs as it always did."""
-    inputs = {"overlap": GONE, "kv_dtype": GONE, **chosen}
-    done = server.run(pocket(blocks=2, **{f"sampler__{name}": value for name, value in inputs.items()}))
-    assert done.status == "success", done.message("execution_error")
-    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
-    kept = chosen.get("kv_dtype", "float32")
-    assert [record["settings"][role]["kv_dtype"] for role in ("drafter", "target")] == [kept, kept]
-    assert (FP8_NOTE in record["notes"]) == bool(chosen)
 
 
 def test_a_scorers_device_that_is_not_here_counts_as_the_default_and_is_noted(server: Server) -> None:
