@@ -21,7 +21,8 @@ from typing import Any
 
 from sdvg_core.cli import main as sdvg
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, FOLDER, NAMES
+from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.pocket.trained_set import FOLDER, NAMES
 from sdvg_core.pocket.world import SIZE
 
 REFERENCE = ("--device", "cpu")

@@ -25,7 +25,7 @@ from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE, held_out_prompts, render
 from sdvg_core.report.canvas import FAINT, Canvas
-from sdvg_core.report.fates import COLOURS, fate_of
+from sdvg_core.report.summary import COLOURS, fate_of
 from sdvg_core.study.equipment import WorkerOptions, configured, open_equipment
 from sdvg_core.study.protocol import Configuration
 

@@ -13,10 +13,8 @@ from server import PromptServer
 from torch import Tensor
 
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.report.fates import fate_of
-from ...sdvg_core.report.progress import block_line
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.report.summary import count
+from ...sdvg_core.report.summary import block_line, count, fate_of
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)

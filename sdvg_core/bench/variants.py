@@ -11,17 +11,17 @@ from typing import Any
 from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import choose_attention
 from ..causal_wan.build import Wan, build_engine
+from ..causal_wan.forward import compiled_stages
 from ..causal_wan.modules import WanTree
 from ..causal_wan.presets import Preset
-from ..causal_wan.stages import compiled_stages
-from ..decoders import TaehvCodec, WanCodec
-from ..devices.compiling import Backend, CompileMode, compiler_of
-from ..devices.dtypes import DTYPES
-from ..devices.execution import Execution, VaeLayers
+from ..decoders import DecoderName
+from ..decoders.taehv import TaehvCodec
+from ..decoders.wan_vae import WanCodec
+from ..devices.device import DTYPES
+from ..devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
 from ..engine.parts import Engine, Scorer
 from ..engine.router import RouterConfig
 from ..errors import BadInput
-from ..plan.decoders import DecoderName
 from ..plan.request import PlanRequest
 from .models import Models, codec_of, fast_codec
 from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing

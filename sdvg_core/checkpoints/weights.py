@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from . import LARGEST_SIZE
 from .dictionaries import UNSTATED, Choice, choose, shown
 from .downloads import check_download
 from .pickles import read_pickle
@@ -30,8 +31,6 @@ PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 LONGEST_HEADER, LONGEST_INDEX, LONGEST_NAME = 4 * MEGABYTE, 16 * MEGABYTE, 500
 # Every tensor costs time, however empty it is. The 14B target in fp8 has about 2,000, with its scales.
 MOST_TENSORS = 20_000
-# A model's sizes are read from its tensors, and the model is built from them before the tensors are compared.
-LARGEST_SIZE = 1 << 20
 LARGEST_SHAPE = 1 << 48
 
 

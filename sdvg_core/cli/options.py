@@ -8,9 +8,8 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
-from ..devices.device import check_device
+from ..devices.device import check_device, pick_device
 from ..devices.execution import AUTO, Execution
-from ..devices.picking import pick_device
 from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
 from ..engine.router import RouterConfig

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES
-from ..devices.device import check_device
-from ..devices.picking import device_line
+from ..devices.device import check_device, device_line
 from ..devices.workers import spread
 from ..engine.router import RouterConfig
 from ..errors import BadInput

@@ -9,12 +9,11 @@ from typing import Literal
 import torch
 
 from ..checkpoints.weights import open_weights
-from ..devices.compiling import Backend
-from ..devices.execution import VaeLayers
+from ..devices.execution import AUTO, Backend, VaeLayers
+from . import StatedKind, TaeKind
 from .taehv import TaehvCodec, known_kind, load_taehv
-from .taehv_kinds import AUTO, StatedKind, TaeKind
+from .taehv_files import checked_taehv, is_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE
-from .taehv_sizes import checked_taehv, is_taehv
 from .wan_vae import WanCodec, load_wan_vae, open_wan_vae
 
 LIGHT_BASE = 24

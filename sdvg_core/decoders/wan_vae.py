@@ -15,15 +15,21 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from ..checkpoints.weights import WeightFile, check_complete, check_finite_weights, open_weights
-from ..devices.compiling import Backend, compiled, own_copy
-from ..devices.execution import VaeLayers, vae_layers_on
+from ..devices.execution import Backend, VaeLayers, compiled, own_copy, vae_layers_on
 from ..errors import BadInput
-from .clips import check_frames, check_latents
 from .wan_vae_channels_last import make_channels_last
+from .wan_vae_files import (
+    ADVICE,
+    WanVaeSizes,
+    check_frames,
+    check_latents,
+    latent_statistics,
+    read_sizes,
+    with_diffusers_names,
+)
+from .wan_vae_planes import decode_frame as decode_planes
+from .wan_vae_planes import encode_frames as encode_planes
 from .wan_vae_planes import make_planar
-from .wan_vae_sizes import ADVICE, WanVaeSizes, latent_statistics, read_sizes, with_diffusers_names
-from .wan_vae_stream import decode_frame as decode_planes
-from .wan_vae_stream import encode_frames as encode_planes
 
 # One entry per causal convolution: the last two frames of its input. The layers replace entries and never write
 # into the tensors, so a shallow copy is a complete snapshot, and a rejected draft costs no copy of the state.

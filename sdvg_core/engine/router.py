@@ -10,15 +10,27 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from statistics import NormalDist
-from typing import get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import torch
-from torch import Tensor
-
-from ..choices import Aggregation as Aggregation
-from ..choices import Policy as Policy
 from ..errors import BadInput
 from .noise import key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Nothing here imports torch before it decides: the command line takes its words from here.
+Policy = Literal[
+    "reward",
+    "first",
+    "relative",
+    "percentile",
+    "random",
+    "anchor-only",
+    "always-draft",
+    "always-target",
+    "scripted",
+]
+Aggregation = Literal["min", "mean", "quantile"]
 
 SCORING: tuple[Policy, ...] = ("reward", "relative", "percentile")
 """The policies that decide by scores."""
@@ -310,7 +322,7 @@ def aggregate(config: RouterConfig, scores: Tensor) -> float:
         return float(scores.min())
     if config.aggregation == "mean":
         return float(scores.mean())
-    return float(torch.quantile(scores, config.quantile))
+    return float(scores.quantile(config.quantile))
 
 
 def percentile_threshold(config: RouterConfig, first: int, past: tuple[Decision, ...], blocks: int) -> float:
@@ -319,6 +331,8 @@ def percentile_threshold(config: RouterConfig, first: int, past: tuple[Decision,
     `first`: the run's first block in the clip. The other blocks make up for a forced one, as in the authors' early
     version; in a clip that is continued, the forced blocks may all have been made before.
     """
+    import torch
+
     forced = max(config.forced_blocks - first, 0)
     # A share so small that 1 - share rounds to 1 counts as 0.
     below = 1 - min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
@@ -332,4 +346,6 @@ def percentile_threshold(config: RouterConfig, first: int, past: tuple[Decision,
 
 def _float32(value: float) -> float:
     """Round to float32, as scores are: a score that prints as tau must also equal it."""
+    import torch
+
     return float(torch.tensor(value, dtype=torch.float32))

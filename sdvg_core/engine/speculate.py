@@ -14,7 +14,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ..choices import DrafterContext as DrafterContext
 from .delivery import Delivered
 from .drafts import OwnDrafts, generate
 from .evidence import look
@@ -24,7 +23,7 @@ from .parts import Engine, NoiseSource
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, foresee
 from .timeline import Timeline, begin_clip, earlier
-from .types import Block, Condition, Generated, Span
+from .types import Block, Condition, DrafterContext, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -24,11 +24,16 @@ LATENTS = "latents.safetensors"
 PICTURE = "route.png"
 REPORT = "report.json"
 BLOCKS = "blocks.safetensors"
+FILES = (VIDEO, LATENTS, PICTURE, REPORT, BLOCKS)
+"""What a finished video is."""
+CSV, LINES = "videos.csv", "videos.jsonl"
+"""What lies next to numbered videos."""
 
 UNFINISHED = ".unfinished-"
 # As `tempfile.mkdtemp` names them.
 OURS = re.compile(re.escape(UNFINISHED) + "[a-z0-9_]{8}")
 LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"
+HELD = ".making"
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
 T = TypeVar("T")
@@ -145,6 +150,29 @@ def throw_away(work: Path) -> None:
     """Remove the hidden folder of a run that was stopped."""
     if not is_going_on(work):
         shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep every other call out of `folder`, which is made if need be, inside the `with` block.
+
+    Raises `BadInput` if the folder cannot be written to, or if another call holds it.
+    """
+
+    def take() -> BinaryIO | None:
+        with locked(folder / ".lock"):
+            return try_lock(folder / HELD)
+
+    made, held = _enter(folder, take)
+    if held is None:
+        raise BadInput(f"another run is writing into {folder}; wait for it or name another folder")
+    try:
+        yield
+    finally:
+        # The folder may be gone, or its disk full: a file that nobody holds is in nobody's way.
+        with held, suppress(OSError), locked(folder / ".lock"):
+            (folder / HELD).unlink(missing_ok=True)
+        _remove_empty(made)
 
 
 def check_writable(folder: Path) -> None:

@@ -21,7 +21,7 @@ from ..report.run_report import RunReport
 from ..text.prompts import PromptSchedule
 from .batch import Batch, Video, needed_files, plan_videos, texts_of
 from .checking import check_models
-from .journal import drop_unfinished, left_by
+from .journal import left_by
 from .loading import encode_prompts
 from .request import begin
 from .stopping import Stopping
@@ -41,9 +41,10 @@ def make_many(
     ray: str | None = None,
     most: int | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     stopping: Stopping,
-) -> tuple[Row, ...]:
-    """Make a video for each of `prompts` in numbered folders of `output`, and return the rows of their table.
+) -> tuple[Path, tuple[Row, ...]]:
+    """Make a video for each of `prompts` in numbered folders; return their table's folder, and its rows.
 
     `devices`, `ray`, `most`: of the workers, see `spread`. The others go on if a video is refused. There is a line
     on standard error for every video. `stopping`: hears whether to begin no other video and to end those under way
@@ -51,25 +52,23 @@ def make_many(
     """
     for device in devices:
         check_models(batch.files, replace(batch.load, device=device))
-    planned = plan_videos(batch, prompts, output, resume=resume)
-    table, videos = table_of(planned, output), planned.to_make
-    if not resume:
-        for video in videos:  # a second try on Ray goes on with what the first one left, and only that
-            drop_unfinished(video.folder, video.identity)
-    texts = encode_prompts(planned.batch.files, texts_of(videos), batch.load) if videos else {}
-    tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
-    opener = partial(VideoWorker, batch, torch.get_num_threads())
-    done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
-    with stopping.heard(), tqdm(total=len(videos), unit="video", disable=None) as bar:
-        for (video, _), made in done:
-            if isinstance(made, BadInput):
-                row, said = table.failed(video.number, str(made)), f": {made}"
-            else:
-                row = table.made(video.number, made)
-                said = f": {row.route}, {row.seconds:.1f} s"
-            bar.update()
-            bar.write(f"video {row.folder} {row.state}{said}", file=sys.stderr)
-    return table.rows
+    batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
+    with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite) as planned, stopping.heard():
+        table, videos = table_of(planned), planned.to_make
+        texts = encode_prompts(planned.batch.files, texts_of(videos), batch.load) if videos else {}
+        tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
+        opener = partial(VideoWorker, batch, torch.get_num_threads())
+        done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
+        with tqdm(total=len(videos), unit="video", disable=None) as bar:
+            for (video, _), made in done:
+                if isinstance(made, BadInput):
+                    row, said = table.failed(video.number, str(made)), str(made)
+                else:
+                    row = table.made(video.number, made)
+                    said = f"{row.route}, {row.seconds:.1f} s"
+                bar.update()
+                bar.write(f"video {row.folder} {row.state}: {said}", file=sys.stderr)
+        return planned.folder, table.rows
 
 
 class VideoWorker:

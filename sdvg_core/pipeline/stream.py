@@ -19,7 +19,7 @@ from torch import Tensor
 from ..checkpoints.model_files import ModelFiles
 from ..engine.records import BlockRecord
 from ..engine.speculate import Emitted
-from ..report.progress import block_line
+from ..report.summary import block_line
 from ..text.prompts import PromptSchedule, one_prompt
 from .checking import check_models
 from .loading import load_encoder, load_models

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..choices import JUDGES as JUDGES
-from ..choices import DecoderName as DecoderName
+from ..decoders import JUDGES as JUDGES
+from ..decoders import DecoderName as DecoderName
 from ..decoders.vae_files import LIGHT_BASE
 from ..devices.execution import VaeLayers
 

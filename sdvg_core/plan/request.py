@@ -10,9 +10,8 @@ import torch
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
-from ..choices import PAPER_REJECTED as PAPER_REJECTED
-from ..choices import PCIE_GB_PER_SECOND as PCIE_GB_PER_SECOND
-from ..devices.dtypes import DTYPES
+from ..decoders import DecoderName
+from ..devices.device import DTYPES
 from ..devices.execution import Execution, VaeLayers
 from ..engine.router import RouterConfig
 from ..engine.several import check_pieces
@@ -20,8 +19,10 @@ from ..engine.size import check_size
 from ..engine.spans import MOST_BLOCKS
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
-from .decoders import PUBLISHED_BASE, DecoderName
+from .decoders import PUBLISHED_BASE
 from .rates import A6000, Rates
+from .rates import PAPER_REJECTED as PAPER_REJECTED
+from .rates import PCIE_GB_PER_SECOND as PCIE_GB_PER_SECOND
 
 VAE_STRIDE, PATCH = 8, 2
 

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from ..engine.records import BlockRecord
 from .canvas import FAINT, INK, WHITE, Canvas, tint
-from .fates import COLOURS, LETTERS, Fate, fate_of
 from .run_report import RunReport, worst_score
-from .summary import count
+from .summary import COLOURS, LETTERS, Fate, count, fate_of
 
 # Pixels.
 PANEL, MARGIN, HEADER, STRIP, FOOTER = 384, 24, 68, 30, 108

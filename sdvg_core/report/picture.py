@@ -14,13 +14,11 @@ from PIL import Image
 
 from ..engine.records import BlockRecord
 from .canvas import FAINT, INK, Canvas
-from .fates import COLOURS, INKS, LETTERS, Fate, fate_of
 from .picture_panel import ROOM_FOR_TEXT, Panel, draw_axis, explain, number_blocks, number_of, swatch
 from .picture_scores import draw_scores
-from .privacy import is_hidden
 from .record_json import SECONDS
-from .run_report import RunReport
-from .summary import acceptance, fates
+from .run_report import RunReport, is_hidden
+from .summary import COLOURS, INKS, LETTERS, Fate, acceptance, fate_of, fates
 
 # Here too, green stands for the drafter and orange-red for the target.
 PART_COLOURS = dict(zip(SECONDS, ("#009E73", "#56B4E9", "#F0E442", "#D55E00", "#999999"), strict=True))

@@ -9,8 +9,8 @@ from itertools import groupby, pairwise
 
 from ..engine.records import BlockRecord
 from .canvas import FAINT, INK, Canvas, dashes, tint
-from .fates import COLOURS, fate_of
 from .picture_panel import KEY_WIDTH, ROOM_FOR_TEXT, Mark, Panel, draw_axis, explain, number_of
+from .summary import COLOURS, fate_of
 
 # Radii, and how much larger the worst frame is drawn than the others.
 FRAME, SMALL_FRAME, WORST = 2.6, 1.4, 1.6

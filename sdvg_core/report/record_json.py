@@ -1,4 +1,4 @@
-"""One block's record as JSON values, and back.
+"""Dataclasses from JSON values, and a block's record as such values.
 
 JSON has no NaN or infinity, so numbers that are not finite are written as null; the record's reason says which they
 were.
@@ -8,18 +8,96 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Decision, Reason
-from ..engine.types import Span, Work
+from ..engine.types import Span
 from ..errors import BadInput
 
 SECONDS = ("draft", "decode", "score", "target", "context")
-REASONS = {reason.name.lower(): reason for reason in Reason}
-NONE = type(None)
 LARGEST = 10**15
+"""Whole numbers above it may not fit a float, and nothing in a report comes near it."""
+DEEPEST = 32
+NAMES = {"frames": "latent_frames"}
+LATER = ("take", "handover", "reference", "reused", "delivery_seconds")
+"""What reports of earlier versions lack; a field's default stands for it."""
+LEAST = {"take": 1, "decodes": 1}
+T = TypeVar("T")
+type_hints = cache(get_type_hints)
+
+
+def from_values(kind: type[T], data: Any, where: str, **given: Any) -> T:
+    """Return a dataclass from JSON values, read by its type hints; other members of `data` are left alone.
+
+    `given`: fields that are not read. Errors call the object `where`. Whole numbers are counts: none is negative.
+    Raises `BadInput` if a field is missing or of the wrong type.
+    """
+    shape: Any = kind
+    hints, values = type_hints(shape), dict(given)
+    for field in fields(shape):
+        name = NAMES.get(field.name, field.name)
+        optional = field.name in LATER and field.default is not MISSING
+        if (
+            field.init
+            and field.name not in given
+            and not (optional and isinstance(data, dict) and name not in data)
+        ):
+            values[field.name] = _read(hints[field.name], take(data, name, (object,), where), name, where)
+    return kind(**values)
+
+
+def _read(hint: Any, value: Any, name: str, where: str) -> Any:
+    """Return a field's value from a JSON value, by the field's type."""
+    of = get_args(hint)
+    if type(None) in of:
+        return None if value is None else _read(of[0], value, name, where)
+    if get_origin(hint) is tuple:
+        # A number that was not finite is null.
+        return tuple(
+            math.nan if item is None and of[0] is float else _read(of[0], item, name, where)
+            for item in _checked(value, name, list, where)
+        )
+    if get_origin(hint) is Mapping:
+        return {key: _read(of[1], item, name, where) for key, item in _checked(value, name, dict, where).items()}
+    if is_dataclass(hint):
+        return from_values(hint, _checked(value, name, dict, where), f"{where}, {name}")  # type: ignore[arg-type]
+    if hint is Any:
+        return plain(value)
+    if issubclass(hint, Enum):
+        known = {member.name.lower(): member for member in hint}
+        if _checked(value, name, str, where) not in known:
+            raise _broken(where, name, f"one of {', '.join(known)}", repr(value[:40]))
+        return known[value]
+    return _checked(value, name, hint, where)
+
+
+def _checked(value: Any, name: str, kind: Any, where: str) -> Any:
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        raise _broken(where, name, kind.__name__, "null" if value is None else type(value).__name__)
+    if kind in (int, float) and not -LARGEST < value < LARGEST:
+        raise _broken(where, name, "finite and below 1e15", value)
+    if kind is int and value < LEAST.get(name, 0):
+        raise _broken(where, name, f"{LEAST.get(name, 0)} or more", value)
+    return float(value) if kind is float else value
+
+
+def take(data: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
+    """Return `data[name]`, exactly of one of `kinds`, or any for `object`. Raises `BadInput`."""
+    if not isinstance(data, Mapping) or name not in data:
+        raise BadInput(f"{where} has no field {name}; use report.json unchanged, as a run wrote it")
+    if type(data[name]) not in kinds and object not in kinds:
+        raise _broken(where, name, " or ".join(kind.__name__ for kind in kinds), type(data[name]).__name__)
+    return data[name]
+
+
+def _broken(where: str, name: str, wanted: str, came: object) -> BadInput:
+    return BadInput(
+        f"{name} in {where} must be {wanted}, but is {came}; use report.json unchanged, as a run wrote it"
+    )
 
 
 def record_to_dict(record: BlockRecord) -> dict[str, Any]:
@@ -51,25 +129,13 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
     return {name: plain(value) for name, value in values.items()}
 
 
-def record_from_dict(data: Mapping[str, Any], where: str) -> BlockRecord:
-    """Return the record that `data` was written from; errors call it `where`.
-
-    Reports from before there were takes, re-use, handovers and references lack those fields.
-    Raises `BadInput` if something is missing or of the wrong type.
-    """
-    index, start, frames = (take_count(data, name, where) for name in ("index", "start", "latent_frames"))
-    return BlockRecord(
-        span=Span(index, start, frames, take_count({"take": 1, **data}, "take", where, least=1)),
-        pixel_frames=take_count(data, "pixel_frames", where),
-        prompt=take(data, "prompt", (str,), where),
-        decision=_decision(data, where),
-        draft=_work(data, "draft", where),
-        target=_work(data, "target", where),
-        handover=take_count({"handover": 0, **data}, "handover", where),
-        decodes=take_count(data, "decodes", where, least=1),
-        reused=take({"reused": False, **data}, "reused", (bool,), where),
-        seconds=_seconds(data, where),
-    )
+def record_from_dict(data: Any, where: str) -> BlockRecord:
+    """Return the record that `data` was written from; errors call it `where`. Raises `BadInput`."""
+    span, decision = from_values(Span, data, where), from_values(Decision, data, where)
+    if decision.threshold is None and decision.reason in (Reason.REACHED, Reason.FELL_SHORT):
+        # A null threshold that decided a block was infinite: one that every score reaches, or none.
+        decision = replace(decision, threshold=-math.inf if decision.reason is Reason.REACHED else math.inf)
+    return from_values(BlockRecord, data, where, span=span, decision=decision)
 
 
 def seconds_to_dict(seconds: Seconds) -> dict[str, float]:
@@ -77,97 +143,22 @@ def seconds_to_dict(seconds: Seconds) -> dict[str, float]:
     return {**asdict(seconds), "total": seconds.total}
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any, deepest: int = DEEPEST) -> Any:
     """Return `value` as JSON values: tuples as lists, numbers that are not finite as None.
 
     Raises `TypeError` for anything else, such as a path, which does not belong in a file that people pass on.
+    Raises `BadInput` if it is nested more than `deepest` times.
     """
+    if deepest < 0:
+        raise BadInput(
+            f"settings are nested more than {DEEPEST} times; use report.json unchanged, as a run wrote it"
+        )
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, Mapping) and all(isinstance(name, str) for name in value):
-        return {name: plain(inner) for name, inner in value.items()}
+        return {name: plain(inner, deepest - 1) for name, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [plain(inner) for inner in value]
+        return [plain(inner, deepest - 1) for inner in value]
     raise TypeError(f"a report holds JSON values, but got {type(value).__name__}; give text or a number")
-
-
-def take(data: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
-    """Return `data[name]`, which must be of one of `kinds`; a bool is not a number, and numbers must be finite."""
-    if not isinstance(data, Mapping) or name not in data:
-        raise BadInput(f"{where} has no field {name}; use report.json unchanged, as a run wrote it")
-    return _of_kind(data[name], name, kinds, where)
-
-
-def _of_kind(value: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        wanted = " or ".join("null" if kind is NONE else kind.__name__ for kind in kinds)
-        raise _broken(where, name, wanted, type(value).__name__)
-    # The limit holds for whole numbers too: larger ones may not fit a float, and nothing in a report comes near it.
-    if isinstance(value, float | int) and not -LARGEST < value < LARGEST:
-        raise _broken(where, name, "finite and below 1e15", value)
-    return value
-
-
-def take_count(data: Any, name: str, where: str, least: int = 0) -> int:
-    """Return a whole number of `least` or more."""
-    value: int = take(data, name, (int,), where)
-    if value < least:
-        raise _broken(where, name, f"{least} or more", value)
-    return value
-
-
-def take_number(data: Any, name: str, where: str) -> float | None:
-    """Return a finite number, or None for null."""
-    value = take(data, name, (float, int, NONE), where)
-    return None if value is None else float(value)
-
-
-def _decision(data: Mapping[str, Any], where: str) -> Decision:
-    name = take(data, "reason", (str,), where)
-    if name not in REASONS:
-        raise _broken(where, "reason", f"one of {', '.join(REASONS)}", repr(name[:40]))
-    reason = REASONS[name]
-    scores = take(data, "frame_scores", (list,), where)
-    return Decision(
-        accepted=take(data, "accepted", (bool,), where),
-        reason=reason,
-        score=take_number(data, "score", where),
-        threshold=_threshold(take_number(data, "threshold", where), reason),
-        reference=take_number({"reference": None, **data}, "reference", where),
-        frame_scores=tuple(_frame_score(score, where) for score in scores),
-    )
-
-
-def _frame_score(written: Any, where: str) -> float:
-    score = _of_kind(written, "a frame score", (float, int, NONE), where)
-    return math.nan if score is None else float(score)
-
-
-def _threshold(written: float | None, reason: Reason) -> float | None:
-    """A null threshold that decided a block was infinite: one that every score reaches, or none."""
-    if written is None and reason is Reason.REACHED:
-        return -math.inf
-    if written is None and reason is Reason.FELL_SHORT:
-        return math.inf
-    return written
-
-
-def _work(data: Mapping[str, Any], model: str, where: str) -> Work | None:
-    work, where = take(data, model, (dict, NONE), where), f"{where}, {model}"
-    if work is None:
-        return None
-    counts = {n: take_count(work, n, where) for n in ("denoising_passes", "context_passes", "encodes")}
-    return Work(**counts, context_seconds=float(take(work, "context_seconds", (float, int), where)))
-
-
-def _seconds(data: Mapping[str, Any], where: str) -> Seconds:
-    seconds = take(data, "seconds", (dict,), where)
-    return Seconds(**{n: float(take(seconds, n, (float, int), f"{where}, seconds")) for n in SECONDS})
-
-
-def _broken(where: str, name: str, wanted: str, came: object) -> BadInput:
-    return BadInput(
-        f"{name} in {where} must be {wanted}, but is {came}; use report.json unchanged, as a run wrote it"
-    )

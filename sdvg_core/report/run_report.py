@@ -6,8 +6,10 @@ every block. As the first is never a draft, they cannot exceed 8 of 9.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,20 +20,11 @@ from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Reason
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
-from .privacy import hide_prompt
-from .record_json import (
-    NONE,
-    SECONDS,
-    plain,
-    record_from_dict,
-    record_to_dict,
-    seconds_to_dict,
-    take,
-    take_number,
-)
+from .record_json import SECONDS, from_values, plain, record_from_dict, record_to_dict, seconds_to_dict, take
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
+HASH, DIGITS = "sha256:", 16
 LARGEST_FILE = 32 * MEGABYTE  # enough for ten thousand blocks
 
 
@@ -211,6 +204,19 @@ class RunReport:
         return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
+def hide_prompt(text: str) -> str:
+    """Return the stand-in for a hidden prompt: `sha256:` and 16 digits, the same for equal prompts.
+
+    It shows whether two reports have the same prompt, and where the prompt changes.
+    """
+    return HASH + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
+
+
+def is_hidden(prompt: str) -> bool:
+    """Whether this is the stand-in for a hidden prompt."""
+    return re.fullmatch(f"{HASH}[0-9a-f]{{{DIGITS}}}", prompt) is not None
+
+
 def predict_target_only(blocks: Iterable[BlockRecord]) -> tuple[float, str] | None:
     """Return the seconds target-only would need for these blocks, and how that is known.
 
@@ -248,24 +254,9 @@ def report_from_dict(data: Any) -> RunReport:
             f"this sdvg reads run reports of schema version {SCHEMA_VERSION}, but this one has version {version}; "
             "read it with the version of sdvg that wrote it, or a newer one"
         )
-    versions = take(data, "versions", (dict,), WHERE)
-    notes = take(data, "notes", (list,), WHERE)
-    if not all(isinstance(text, str) for text in (*versions.values(), *notes)):
-        raise BadInput(
-            "versions and notes must be text, but some are not; use report.json unchanged, as a run wrote it"
-        )
-    blocks = take(data, "blocks", (list,), WHERE)
-    return RunReport(
-        settings=take(data, "settings", (dict,), WHERE),
-        versions=versions,
-        blocks=tuple(record_from_dict(block, f"entry {i} of blocks") for i, block in enumerate(blocks)),
-        fps=take(data, "fps", (float, int), WHERE),
-        notes=tuple(notes),
-        target_only_seconds=take_number(data, "target_only_seconds", WHERE),
-        target_only_source=take(data, "target_only_source", (str, NONE), WHERE),
-        # Reports from before there was a judge lack it.
-        delivery_seconds=take_number(data, "delivery_seconds", WHERE) if "delivery_seconds" in data else None,
-    )
+    blocks = enumerate(take(data, "blocks", (list,), WHERE))
+    records = tuple(record_from_dict(block, f"entry {i} of blocks") for i, block in blocks)
+    return from_values(RunReport, data, WHERE, blocks=records)
 
 
 def read_report(path: Path) -> RunReport:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from ..engine.router import Aggregation, RouterConfig
-from ..engine.speculate import DrafterContext
+from ..engine.types import DrafterContext
 from ..errors import BadInput
 
 TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY = "target-only", "draft-only", "anchor-only"

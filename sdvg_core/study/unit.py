@@ -17,9 +17,9 @@ from torch import Tensor
 from ..engine.records import BlockRecord
 from ..engine.speculate import Emitted
 from ..engine.types import Condition
-from ..report.fates import LETTERS, fate_of
 from ..report.record_json import SECONDS
 from ..report.run_report import RunReport
+from ..report.summary import LETTERS, fate_of
 from .equipment import Equipment, configured, scorer_of
 from .gains import measure_gains
 from .judging import measure_judge

@@ -27,8 +27,10 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
-from sdvg_pack.sdvg_core.plan import PlanRequest, plan, sizes
+from sdvg_pack.sdvg_core.plan import sizes
+from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.decoders import decode_state_bytes
+from sdvg_pack.sdvg_core.plan.request import PlanRequest
 from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef

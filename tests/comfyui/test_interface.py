@@ -14,7 +14,7 @@ import pytest
 from comfy_page import ROUTE, browse
 from running_server import CNR, ROOT, VERSION, Server
 from sdvg_pack.sdvg_core import __version__
-from sdvg_pack.sdvg_core.report.fates import COLOURS, INKS, Fate
+from sdvg_pack.sdvg_core.report.summary import COLOURS, INKS, Fate
 
 pytestmark = pytest.mark.comfyui
 

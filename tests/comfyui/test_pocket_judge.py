@@ -15,10 +15,11 @@ from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.vae import check_decoders
 from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
-from sdvg_pack.sdvg_core.decoders import load_taehv
+from sdvg_pack.sdvg_core.decoders.taehv import load_taehv
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_judge
+from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_pack.sdvg_core.pocket.trained_set import pocket_judge
 
 import nodes
 

@@ -19,8 +19,10 @@ from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.engine.router_presets import ROUTER_PRESETS
-from sdvg_pack.sdvg_core.plan import PlanRequest, plan, spend
+from sdvg_pack.sdvg_core.plan.budget import spend
+from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.rates import H100
+from sdvg_pack.sdvg_core.plan.request import PlanRequest
 from server_prompts import EXTRA, GONE, REPORT, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui

@@ -13,7 +13,7 @@ from comfy.latent_formats import Wan21
 from comfy.taesd.taehv import TAEHV
 from host_tiny import generator_of
 from safetensors.torch import save_file
-from sdvg_pack.sdvg_core.decoders import TaehvCodec, load_taehv, taehv_from_weights
+from sdvg_pack.sdvg_core.decoders.taehv import TaehvCodec, load_taehv, taehv_from_weights
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui

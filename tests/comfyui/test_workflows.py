@@ -25,7 +25,7 @@ from PIL import Image
 from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes
 from sdvg_pack.sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_pack.sdvg_core.checkpoints.model_files import KNOWN_FILES
-from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
+from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui
 

@@ -15,9 +15,11 @@ from vae_parts import random_frames, random_latents
 from sdvg_core.checkpoints.model_files import ModelFiles, find_models
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.cli import main
-from sdvg_core.decoders import TaehvCodec, WanCodec, kind_of, load_taehv, load_vae, open_taehv, open_vae
-from sdvg_core.decoders.taehv_kinds import PUBLISHED as PUBLISHED_FILES
-from sdvg_core.decoders.taehv_sizes import checked_taehv
+from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
+from sdvg_core.decoders.taehv_files import PUBLISHED as PUBLISHED_FILES
+from sdvg_core.decoders.taehv_files import checked_taehv, kind_of, open_taehv
+from sdvg_core.decoders.vae_files import load_vae, open_vae
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.inspection import inspect_file
 

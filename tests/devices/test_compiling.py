@@ -8,11 +8,10 @@ import pytest
 import torch
 from random_set import write_random_set
 
-from sdvg_core.causal_wan import stages
+from sdvg_core.causal_wan import forward
 from sdvg_core.cli.options import load_options
-from sdvg_core.devices import compiling
-from sdvg_core.devices.compiling import check_compile, compiler_of
-from sdvg_core.devices.execution import Execution, vae_layers_on
+from sdvg_core.devices import execution
+from sdvg_core.devices.execution import Execution, check_compile, compiler_of, vae_layers_on
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.identity import identify
@@ -43,7 +42,7 @@ def options(**changes) -> LoadOptions:
 
 
 def test_off_asks_for_nothing(monkeypatch):
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     check_compile("off", CPU)
     assert compiler_of("off") is None
     assert compiler_of("default") == "inductor"
@@ -51,7 +50,7 @@ def test_off_asks_for_nothing(monkeypatch):
 
 def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monkeypatch):
     """Catches a run that goes on uncompiled."""
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     with pytest.raises(BadInput, match=r"compiling failed \(no C\+\+ compiler found\); install a C\+\+ compiler"):
         check_models(files, options(compile="default"))
 
@@ -62,7 +61,7 @@ def test_a_compiler_that_ends_with_an_error_of_its_own_is_told_of_in_the_same_se
     def failing(work):
         raise subprocess.CalledProcessError(1, ["gcc"])
 
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     with pytest.raises(BadInput, match=r"compiling failed \(Command '\['gcc'\]' returned non-zero exit status 1"):
         check_compile("default", CPU)
 
@@ -74,8 +73,8 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
         asked.append((work.__name__, backend))
         return work
 
-    monkeypatch.setattr(compiling, "compiled", note)
-    monkeypatch.setattr(stages, "compiled", note)
+    monkeypatch.setattr(execution, "compiled", note)
+    monkeypatch.setattr(forward, "compiled", note)
     monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
     chosen = options(compile="default", vae_layers="channels-last")
     loaded = load_models(files, chosen, check_models(files, chosen))
@@ -100,7 +99,7 @@ def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(file
 
 
 def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
-    for owner in (compiling, stages):
+    for owner in (execution, forward):
         monkeypatch.setattr(owner, "compiled", failing)
     loaded = load_models(files, options(), check_models(files, options()))
     assert loaded.parts.execution.compile == "off"

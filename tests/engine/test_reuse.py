@@ -27,8 +27,8 @@ from tiny import (
 )
 
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.speculate import DrafterContext
 from sdvg_core.engine.store import Store
+from sdvg_core.engine.types import DrafterContext
 
 # --- forty pairs of runs, and many more in the exhaustive tier
 

@@ -189,24 +189,6 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
     assert "\n" not in sentence
 
 
-@pytest.mark.parametrize("role", ["drafter", "target", "scorer"])
-def test_a_run_without_a_part_is_refused_before_anything_is_made(role: str) -> None:
-    engine = make_engine()
-    with pytest.raises(BadInput, match="the policy reward needs"):
-        planned(without(engine, role), RouterConfig())
-    assert (engine.drafter.calls, engine.target.calls) == ((), ())
-
-
-def test_the_way_out_that_is_named_is_one() -> None:
-    engine = make_engine()
-    for roles, router in (
-        (("drafter", "scorer"), RouterConfig(policy="always-target")),
-        (("target", "scorer"), RouterConfig(policy="always-draft")),
-        (("scorer",), RouterConfig(policy="anchor-only")),
-    ):
-        assert len(list(planned(without(engine, *roles), router, blocks=2).blocks())) == 2
-
-
 # --- nothing to force the first block to
 
 
@@ -230,13 +212,6 @@ def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
     assert planned(no_target, draft, directions="d.....").notes == ()
     assert planned(no_target, draft, directions=".d....").notes == (NOT_FORCED,)
     assert planned(no_target, scripted("dddddd")).notes == (NOT_FORCED,)
-
-
-def test_a_policy_that_needs_the_target_is_not_helped_by_forcing_nothing() -> None:
-    with pytest.raises(BadInput, match="the policy anchor-only needs a target"):
-        route(RouterConfig(policy="anchor-only"), there("ds"))
-    with pytest.raises(BadInput, match="the policy scripted needs a target"):
-        route(scripted("tddddd"), there("ds"))
 
 
 # --- runs without one of the models

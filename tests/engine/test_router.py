@@ -31,12 +31,6 @@ def test_a_score_exactly_at_tau_is_kept():
         assert not decide(RouterConfig(tau=tau), 1, torch.cat((below, scores(5.0))), (), 9).accepted
 
 
-def test_the_evidence_is_kept_with_the_decision():
-    decision = decide(RouterConfig(), 4, scores(0.5, -0.25, 0.75), (), 9)
-    assert decision.frame_scores == (0.5, -0.25, 0.75)
-    assert (decision.score, decision.threshold, decision.worst_frame, decision.scored) == (-0.25, -0.7, 1, True)
-
-
 def test_aggregations():
     values = scores(0.0, 1.0, 2.0, 3.0, 10.0)
     assert aggregate(RouterConfig(), values) == 0.0
@@ -68,12 +62,6 @@ def test_without_forced_blocks_the_policy_decides_on_block_0():
     assert not foresee(RouterConfig(policy="anchor-only", forced_blocks=0), 0, ()).accepted
 
 
-def test_policies_that_never_look():
-    for policy, keep in (("always-draft", True), ("always-target", False), ("anchor-only", True)):
-        decision = foresee(RouterConfig(policy=policy), 3, ())
-        assert (decision.accepted, decision.scored) == (keep, False)
-
-
 def test_random_keeps_its_rate_and_depends_on_seed_and_block_alone():
     config = RouterConfig(policy="random", rate=0.7, seed=3)
     kept = [foresee(config, i, ()).accepted for i in range(1, 4001)]
@@ -90,36 +78,6 @@ def test_the_script_is_read_by_block_number():
     config = RouterConfig(policy="scripted", script="rara", tau=100.0)
     reasons = [decide(config, i, scores(-5.0), (), 4).reason for i in range(4)]
     assert reasons == [Reason.SCRIPT_REMADE, Reason.SCRIPT_KEPT] * 2
-
-
-def test_certain_letters_are_decided_before_any_draft_and_the_others_are_not():
-    config = RouterConfig(policy="scripted", script="tdar", forced_blocks=0)
-    found = [foresee(config, i, ()) for i in range(4)]
-    assert [one and (one.accepted, one.reason) for one in found] == [
-        (False, Reason.UNJUDGED_TARGET),
-        (True, Reason.UNJUDGED_DRAFT),
-        None,
-        None,
-    ]
-
-
-@pytest.mark.parametrize(
-    "settings, needed",
-    [
-        ({}, True),
-        ({"policy": "percentile"}, True),
-        ({"policy": "anchor-only"}, False),
-        ({"policy": "always-draft"}, False),
-        ({"policy": "always-target"}, False),
-        ({"policy": "random"}, False),
-        ({"policy": "scripted", "script": "tdtd"}, False),
-        ({"policy": "scripted", "script": "tdad"}, True),
-        ({"policy": "scripted", "script": "rddd"}, False),  # block 0 is forced
-        ({"policy": "scripted", "script": "rddd", "forced_blocks": 0}, True),
-    ],
-)
-def test_a_scorer_is_needed_only_where_a_score_may_be_asked_for(settings, needed):
-    assert RouterConfig(**settings).needs_scorer is needed
 
 
 def rejection() -> Decision:

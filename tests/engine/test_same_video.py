@@ -66,16 +66,6 @@ def test_every_policy_decides_the_same(name, drafter_context):
     same(ahead, run(make_engine(**ENGINE), router, drafter_context=drafter_context))
 
 
-@pytest.mark.parametrize("name", routers())
-def test_every_policy_decides_the_same_with_a_context_that_begins_with_a_picture(name):
-    same(run_ahead(make_engine("recompute"), routers()[name]), run(make_engine("recompute"), routers()[name]))
-
-
-def test_without_copies_of_what_is_overwritten_the_video_is_the_same_too():
-    router = scripted("raararaar")
-    same(run_ahead(make_engine(**ENGINE), router), run(make_engine(**ENGINE), router))
-
-
 def test_a_prompt_that_changes_reaches_the_draft_made_ahead():
     """Catches: the condition of the block before."""
     other = condition(6, "a blue cube")

@@ -12,8 +12,6 @@ from tiny import (
     CONTEXTS,
     POLICIES,
     PROMPT,
-    condition,
-    generator_of,
     latents_of,
     make_engine,
     make_framewise,
@@ -129,20 +127,6 @@ def test_overlap_changes_nothing(route, context, monkeypatch):
     same(ahead, run(make_framewise("incremental", window=9, sink=3), scripted(route), drafter_context=context))
     if context == "committed":
         assert max(e.record.draft.context_passes for e in ahead[1:] if e.record.draft) <= 11
-
-
-def test_a_new_prompt_and_a_start_image_are_cut_like_everything_else():
-    prompts = [condition(5), condition(6)]
-    image = Block(Span(0, 0, 1), torch.randn(1, 4, 1, 4, 4, generator=generator_of(3)), prompts[0])
-    for policy in POLICIES:
-        engine = make_framewise(policy)
-        start, _ = timeline_of((image,), engine.codec, engine.horizon)
-        made = run(engine, scripted("ararar"), blocks=6, condition_of=lambda i: prompts[i >= 3], start=start)
-        fresh = make_framewise(policy)
-        before = (image, *(e.block for e in made[:4]))
-        timeline, _ = timeline_of(before, fresh.codec, fresh.horizon)
-        again = fresh.drafter.generate(timeline.history, made[4].block.span, make_noise(), prompts[1])
-        assert torch.equal(again.latents, made[4].draft.latents)
 
 
 @pytest.mark.parametrize("step", [1, 2])

@@ -24,7 +24,8 @@ from tiny import (
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.speculate import DrafterContext, Emitted, speculate
+from sdvg_core.engine.speculate import Emitted, speculate
+from sdvg_core.engine.types import DrafterContext
 
 ROUTERS = {
     "reward": RouterConfig(tau=0.3),

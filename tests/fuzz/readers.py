@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +13,25 @@ from typing import Any
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
-from sdvg_core.decoders import load_vae, load_wan_vae
+from sdvg_core.decoders.vae_files import load_vae
+from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.directions import direct, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.images import read_image
-from sdvg_core.page.cards import card
-from sdvg_core.page.study import study_section
-from sdvg_core.page.videos import Video
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.results import read_results
+from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
 from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
-from sdvg_core.text import clean_prompt, load_umt5
-from sdvg_core.text.prompts import PromptSchedule, read_prompt_list, read_prompt_schedule
+from sdvg_core.text import load_umt5
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
 
 from . import models, pickles, pictures, texts
@@ -126,14 +125,13 @@ def read_run_report(path: Path) -> None:
     report.to_json()
     summarise(report)
     predict_target_only(report.blocks)
-    card(Video(number=1, name="a video", report=report, links={}))
     if path.stat().st_size % SPARED == 0:
         route_picture(report)
+        make_page(path.parent)
 
 
 def read_study(path: Path) -> None:
-    """Show a study's folder as a page; read its rows and settings."""
-    study_section(path.parent)
+    """Read a study's rows and settings."""
     JsonLines(path, ROW_KEY)
     claim_folder(path.parent, {"blocks": 9}, {})
 
@@ -200,6 +198,6 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-def seeds_of(reader: Reader, count: int = 20) -> Sequence[bytes]:
-    """Return what guided fuzzing begins with: the first file of some cases."""
-    return [next(iter(reader.make(Random(f"seed/{reader.name}/{n}")).values())) for n in range(count)]
+def case_of(reader: Reader, seed: int, number: int) -> Files:
+    """Return the files of case `number` of a seed."""
+    return reader.make(Random(f"{seed}/{reader.name}/{number}"))

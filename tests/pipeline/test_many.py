@@ -112,7 +112,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
     same_videos(alone, out, [1])
 
     before = (out / "0001" / "video.mp4").stat().st_mtime_ns
-    assert generate(base, out, "--workers", "1", "--resume") == 0
+    assert generate(base, out, "--workers", "1") == 0
     assert (out / "0001" / "video.mp4").stat().st_mtime_ns == before, "a finished video is left alone"
     assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
     for name in ("latents.safetensors", "video.mp4"):
@@ -178,10 +178,10 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
     assert [said.err.count(f"video {number:04d} finished") for number in made] == [1] * len(made)
     if not on_ray:
         missing = [number for number in range(1, 51) if number not in made]
-        assert 25 <= len(missing) <= 27
+        assert missing == [25], "the other worker goes on"
         assert f"not made: {', '.join(f'{number:04d}' for number in missing)}: a worker died" in said.err
         before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
-        assert generate(base, out, *workers, "--resume") == 0
+        assert generate(base, out, *workers) == 0
         assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
     for number in range(1, 51):
         for name in ("latents.safetensors", "video.mp4"):
@@ -211,12 +211,12 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
 
         asked = property(lambda self: any(out.glob(".*/*/*.safetensors")), lambda self, value: None)
 
-    made = make_many(batch, prompts, out, devices, stopping=Wish())
+    _, made = make_many(batch, prompts, out, devices, stopping=Wish())
     assert {row.state for row in made} <= {"stopped", "finished", "waiting"}
     assert made[3].state == "waiting"
     assert "stopped" in {row.state for row in made}
     assert all(row.blocks == len(row.route) < 3 for row in made if row.state == "stopped")
-    rest = make_many(batch, prompts, out, devices, resume=True, stopping=Stopping())
+    _, rest = make_many(batch, prompts, out, devices, stopping=Stopping())
     assert [row.state for row in rest] == ["finished"] * 4
     for number in range(1, 5):
         ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (out, alone))

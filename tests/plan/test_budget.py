@@ -13,9 +13,10 @@ from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.router_presets import ROUTER_PRESETS, router_preset
 from sdvg_core.errors import BadInput
-from sdvg_core.plan import PlanRequest, plan, spend
-from sdvg_core.plan.budget import handover_of
+from sdvg_core.plan.budget import handover_of, spend
+from sdvg_core.plan.choose import plan
 from sdvg_core.plan.rates import H100
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.work import step_seconds
 
 FULL = PlanRequest()

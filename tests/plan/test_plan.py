@@ -11,9 +11,12 @@ import torch
 from sdvg_core.bench.scales import SCALES
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
-from sdvg_core.plan import PlanRequest, plan, plan_text, sizes, work
+from sdvg_core.plan import sizes, work
+from sdvg_core.plan.choose import plan
 from sdvg_core.plan.rates import BLOCK_DRAFT, BLOCK_TARGET, H100, PAPER_DECODE, PAPER_DRAFT, PAPER_TARGET
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.setting import Setting, Sizes, settings, step_parts
+from sdvg_core.plan.text import plan_text
 
 GB = 10**9
 META, CPU = torch.device("meta"), torch.device("cpu")

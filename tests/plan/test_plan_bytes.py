@@ -17,16 +17,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from sdvg_core.bench.models import Random, codec_of, random_models, random_wan, tensor_bytes
 from sdvg_core.bench.scales import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.cache import KVCache, Place
+from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
 from sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
-from sdvg_core.causal_wan.fp8_cache import Fp8KVCache
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.decoders import WanCodec
-from sdvg_core.decoders.wan_vae import empty_wan_vae
-from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
+from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
+from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.devices.execution import Execution
-from sdvg_core.plan import PlanRequest, decoders, sizes, work
+from sdvg_core.plan import decoders, sizes, work
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, used_shapes
 from sdvg_core.scorers.config import scorer_parameters
 

@@ -9,8 +9,10 @@ import pytest
 
 from sdvg_core.cli import main
 from sdvg_core.devices.execution import Execution
-from sdvg_core.plan import PlanRequest, plan, plan_text
+from sdvg_core.plan.choose import plan
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.setting import Setting, Sizes, most, owner, split_parts, step_parts, workers
+from sdvg_core.plan.text import plan_text
 
 FULL = PlanRequest()
 GB = 10**9

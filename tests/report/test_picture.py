@@ -20,12 +20,12 @@ from sample_reports import of_every_reason, record, report, route
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.report.canvas import FAINT, INK, Canvas, dashes, tint
-from sdvg_core.report.fates import COLOURS, INKS, LETTERS, Fate, fate_of
 from sdvg_core.report.lettering import drawable, fitted, text_mask, text_width
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.picture_panel import Panel, nice_ticks
 from sdvg_core.report.picture_scores import draw_scores, score_range
 from sdvg_core.report.run_report import RunReport
+from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Fate, fate_of
 
 FATE_OF_COLOUR = {ImageColor.getrgb(colour): fate for fate, colour in COLOURS.items()}
 STRIP_ROW = 130

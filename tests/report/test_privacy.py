@@ -14,8 +14,7 @@ from safetensors import safe_open
 
 from sdvg_core.cli import main
 from sdvg_core.report.picture import route_picture
-from sdvg_core.report.privacy import hide_prompt, is_hidden
-from sdvg_core.report.run_report import read_report
+from sdvg_core.report.run_report import hide_prompt, is_hidden, read_report
 
 USER = "zacharias"
 # More than the 35 tokens that are scored, so that a note is made of it.

@@ -13,7 +13,6 @@ from sample_reports import of_every_reason, record
 
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import Decision, Reason
-from sdvg_core.report.fates import Fate, fate_of
 from sdvg_core.report.progress import (
     WIDEST_STRIP,
     RouteBar,
@@ -23,6 +22,7 @@ from sdvg_core.report.progress import (
     seconds_left,
     strip,
 )
+from sdvg_core.report.summary import Fate, fate_of
 
 
 class Terminal(io.StringIO):

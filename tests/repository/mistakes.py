@@ -85,7 +85,7 @@ MISTAKES = [
         "causal_wan/incremental.py",
         "cache.restore(later.contents)",
         "pass",
-        "engine/test_undo.py",
+        "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
     ),
     Mistake(
         "a block that was begun is taken for whatever is asked for",
@@ -386,12 +386,12 @@ MISTAKES = [
         "the parser takes a word from a room that imports torch",
         "cli/arguments/shared.py",
         "from ...checkpoints.model_files import KNOWN_FILES",
-        "from ...checkpoints.model_files import KNOWN_FILES\nfrom ...engine.router import Policy as Policy",
+        "from ...checkpoints.model_files import KNOWN_FILES\nfrom ...engine.run import Run as Run",
         "cli/test_quick_help.py::test_help_version_and_bad_usage_import_nothing_heavy[--version]",
     ),
     Mistake(
         "the embedded models get as many threads as there are cores",
-        "devices/picking.py",
+        "devices/device.py",
         "1 if embedded else min(before, cpu_quota())",
         "min(before, cpu_quota())",
         "devices/test_picking.py::test_the_embedded_models_get_one_thread_and_others_what_the_container_allows",
@@ -517,7 +517,7 @@ MISTAKES = [
     ),
     Mistake(
         "a known file is run as any file of its size",
-        "causal_wan/by_name.py",
+        "causal_wan/presets.py",
         "return get_preset(known.preset) if known else None",
         "return None",
         "causal_wan/test_by_name.py::test_a_known_file_leads_to_its_preset",

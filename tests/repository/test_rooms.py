@@ -21,11 +21,10 @@ FLOORS = (
     ("pipeline",),
     ("pocket",),
     ("study", "bench"),
-    ("page",),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE = {"__init__", "__main__", "choices", "errors"}
+LOOSE = {"__init__", "__main__", "errors"}
 # The root's own two doors: the command line, and the names a Python user imports.
 DOORS = {"__main__", "__init__"}
 

@@ -116,7 +116,7 @@ POCKET = {
 
 def show_clip(server: Any, place: Path, changes: dict[str, Any], caption: str) -> None:
     """Run the pocket demo with another policy, and picture a frame of its clip."""
-    from sdvg_pack.sdvg_core.report.fates import COLOURS, Fate
+    from sdvg_pack.sdvg_core.report.summary import COLOURS, Fate
     from thumbnails import frame_of, thumbnail, write
 
     prompt = json.loads((WORKFLOWS[0].parent / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
@@ -129,7 +129,7 @@ def show_clip(server: Any, place: Path, changes: dict[str, Any], caption: str) -
 
 def show_graph(picture: Path, place: Path) -> None:
     """Picture a workflow for the real models: it was not run, so its route is the planned one."""
-    from sdvg_pack.sdvg_core.report.fates import COLOURS, Fate
+    from sdvg_pack.sdvg_core.report.summary import COLOURS, Fate
     from thumbnails import thumbnail, write
 
     name = place.stem.removeprefix("sdvg_")

@@ -1,6 +1,6 @@
 // Opens a page from disk in a headless Chromium, uses it with mouse and keyboard, and prints what it showed.
 //
-//     NODE_PATH=folder/with/playwright-core node page.js OPTIONS        (JSON: `chromium`, `file`; `study`: of a study)
+//     NODE_PATH=folder/with/playwright-core node page.js OPTIONS        (JSON: `chromium`, `file`)
 const { pathToFileURL } = require("node:url");
 const { chromium } = require("playwright-core");
 
@@ -15,8 +15,8 @@ async function main(options) {
     page.on("pageerror", (error) => seen.errors.push(error.message));
     page.on("console", (message) => seen.errors.push(message.text()));
     await page.goto(pathToFileURL(options.file).href);
-    seen.asked = seen.asked.filter((url) => !url.startsWith("data:") && url !== pathToFileURL(options.file).href);
-    const found = options.study ? await tables(page) : await videos(page);
+    seen.asked = [...new Set(seen.asked)].filter((url) => url !== pathToFileURL(options.file).href);
+    const found = await videos(page);
     for (const width of [400, 1600]) {
       await page.setViewportSize({ width, height: 800 });
       seen[`wide${width}`] = await page.evaluate(() => document.documentElement.scrollWidth);
@@ -32,21 +32,15 @@ async function videos(page) {
   const names = () => page.evaluate(() => [...document.querySelectorAll(".card:not([hidden]) h2")].map((h) => h.textContent));
   const shown = () => page.evaluate(() => {
     const card = document.querySelector(".card");
-    return {
-      x: Number(card.querySelector("image").getAttribute("x") ?? 0),
-      now: [...card.querySelectorAll(".route button")].findIndex((square) => square.classList.contains("now")),
-      said: card.querySelector(".said").textContent,
-    };
+    const video = card.querySelector("video");
+    const now = [...card.querySelectorAll(".route button")].findIndex((square) => square.classList.contains("now"));
+    return { time: video.currentTime, paused: video.paused, now, said: card.querySelector(".said").textContent };
   });
-  const decoded = await page.evaluate(async () => {
-    const picture = new Image();
-    picture.src = document.querySelector("image").getAttribute("href");
-    await picture.decode();
-    return picture.naturalWidth;
-  });
-  const found = { decoded, still: await shown(), orders: [await names()] };
+  const when = (test) => page.waitForFunction(test, null, { timeout: 20000 });
+  await when(() => [...document.querySelectorAll("video")].every((video) => video.readyState >= 2));
+  const found = { still: await shown(), orders: [await names()] };
   await page.hover("a.film");
-  await page.waitForFunction(() => Number(document.querySelector("image").getAttribute("x") ?? 0) < -64, null, { timeout: 20000 });
+  await when(() => document.querySelector("video").currentTime > 0.3 && document.querySelector(".now"));
   found.playing = await shown();
   await page.hover("h1");
   found.left = await shown();
@@ -64,29 +58,12 @@ async function videos(page) {
   await page.focus("input[type=search]");
   await page.keyboard.press("Tab");
   found.first = await page.evaluate(() => document.activeElement.className);
-  await page.waitForFunction(() => Number(document.querySelector("image").getAttribute("x")) < 0, null, { timeout: 20000 });
+  await when(() => !document.querySelector("video").paused);
   await page.keyboard.press("Tab");
   await page.keyboard.press("ArrowRight");
   found.arrow = { ...(await shown()), title: await page.evaluate(() => document.activeElement.title) };
   await page.keyboard.press("Tab");
   found.after = await page.evaluate(() => document.activeElement.textContent);
-  return found;
-}
-
-async function tables(page) {
-  const column = (table, number) => page.evaluate(
-    ([t, n]) => [...document.querySelectorAll("table")[t].tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[n].textContent),
-    [table, number],
-  );
-  const found = { configurations: await column(0, 0), orders: [] };
-  const seconds = page.locator("table").nth(1).locator("th button", { hasText: "seconds" });
-  for (let i = 0; i < 2; i += 1) {
-    await seconds.click();
-    found.orders.push(await column(1, 6));
-  }
-  await page.fill("input[type=search]", "draft-only");
-  found.filtered = await column(1, 0);
-  found.plots = await page.evaluate(() => [...document.images].map((image) => image.naturalWidth));
   return found;
 }
 

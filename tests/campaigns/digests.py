@@ -1,7 +1,7 @@
 """What a checkout makes, as digests, to show that a change of its insides changed nothing that it makes.
 
-    python tests/digests.py record FILE [--checkout DIR] [--only command-line|nodes]
-    python tests/digests.py compare BEFORE AFTER
+    python tests/campaigns/digests.py record FILE [--checkout DIR] [--only command-line|nodes]
+    python tests/campaigns/digests.py compare BEFORE AFTER
 
 `record` makes small videos by the command line, and by the nodes in a ComfyUI server of its own (comfyui/README.md
 says what that needs), and writes of each: hashes of its latents, and of the nodes' frames, and its report without
@@ -38,7 +38,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = "sdvg_core/pocket/weights"
 Digest = dict[str, Any]
 

@@ -1,0 +1,143 @@
+"""A folder of videos as one page that opens from disk. Nothing outside the folder is looked at."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, StrictUndefined
+
+from .. import __version__
+from ..engine.records import BlockRecord
+from ..errors import BadInput, printable, why
+from ..files.outputs import PICTURE, REPORT, VIDEO, staged_outputs
+from .run_report import RunReport, is_hidden, read_report, worst_score
+from .summary import COLOURS, INKS, LETTERS, Fate, block_line, fate_of, summarise
+
+PAGE = "index.html"
+MARK = b'<meta name="generator" content="sdvg'
+MOST_SQUARES = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page, and what is on it. `unreadable`: why, by the names of the folders."""
+
+    html: str
+    videos: int
+    unreadable: dict[str, str]
+
+
+def write_page(folder: Path) -> tuple[Path, Page]:
+    """Write `index.html` into a folder of videos; return where it is, and what is on it.
+
+    Raises `BadInput` if there is none, if the folder cannot be written to, or if somebody else's page is there.
+    """
+    page = make_page(folder)
+    _refuse_other(folder / PAGE)
+    with staged_outputs(folder) as staging:
+        staging.path(PAGE).write_bytes(page.html.encode("utf-8"))
+    return folder / PAGE, page
+
+
+def make_page(folder: Path) -> Page:
+    """Return the page of a folder. Raises `BadInput` if there is no video in it."""
+    cards = [_card(path, number, folder) for number, path in enumerate(_find_videos(folder), 1)]
+    cards.sort(key=lambda card: card["rank"])
+    unreadable = {card["name"]: card["reason"] for card in cards if "reason" in card}
+    # Text is escaped twice: what a terminal must not see, and what a browser would take for markup.
+    jinja = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_text)
+    template = jinja.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+    fates = [(fate.name, COLOURS[fate], INKS[fate], LETTERS[fate], fate.value) for fate in Fate]
+    given = {"title": folder.resolve().name, "cards": cards, "unreadable": len(unreadable), "fates": fates}
+    html = template.render(given, version=__version__)
+    return Page(html=html + "\n", videos=len(cards) - len(unreadable), unreadable=unreadable)
+
+
+def _text(value: object) -> object:
+    return printable(value) if isinstance(value, str) else "" if value is None else value
+
+
+def _find_videos(folder: Path) -> list[Path]:
+    """Return the folders that have or should have a video: this one, and those in it with a number or a report."""
+    try:
+        inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except OSError as error:
+        raise BadInput(f"the folder {folder} cannot be listed ({why(error)}); name another folder") from error
+    found = [path for path in inner if path.name.isdecimal() or os.path.lexists(path / REPORT)]
+    found.sort(key=lambda path: (0, int(path.name), path.name) if path.name.isdecimal() else (1, 0, path.name))
+    found = [folder, *found] if os.path.lexists(folder / REPORT) else found
+    if not found:
+        raise BadInput(f"there is no video in {folder}, no {REPORT} and no numbered folder; name another folder")
+    return found
+
+
+def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
+    """Return what the page shows of a video's folder; of one that cannot be read, the reason."""
+    name = path.resolve().name if path == top else path.name
+    try:
+        report = _report_in(path, top)
+    except BadInput as error:
+        # A page that is passed on does not tell the folder's place on this machine.
+        reason = str(error).replace(f"{path}{os.sep}", "")
+        return {"rank": (2, 0.0, number), "number": number, "name": name, "reason": reason}
+    worst = worst_score(report.worst_block) if report.worst_block else None
+    known = {key: report.settings.get(key) for key in ("width", "height", "seed")}
+    prompts = list(dict.fromkeys(record.prompt for record in report.blocks))
+    shown = [prompt for prompt in prompts if not is_hidden(prompt)]
+    squares = [_square(record, number, report) for number, record in enumerate(report.blocks, 1)]
+    files = [file for file in (VIDEO, REPORT, PICTURE) if _lies_in(path / file, top)]
+    return {
+        "rank": (worst is None, worst or 0.0, number),
+        "number": number,
+        "name": name,
+        "prompt": "; then ".join(shown) or f"Prompt kept out of the report ({', '.join(prompts[:3])})",
+        "made": ", ".join(f"{key} {value}" for key, value in known.items() if value is not None),
+        "worst": worst,
+        "share": report.tally.draft_share,
+        "seconds": report.seconds.total,
+        "squares": squares[:MOST_SQUARES],
+        "more": max(len(squares) - MOST_SQUARES, 0),
+        "said": squares[report.blocks.index(report.worst_block)]["line"] if report.worst_block else "",
+        # The first character of an address keeps a browser from reading a scheme into a name.
+        "links": {file: "./" + quote(os.fsencode((path / file).relative_to(top).as_posix())) for file in files},
+        "summary": summarise(report).splitlines(),
+    }
+
+
+def _square(record: BlockRecord, number: int, report: RunReport) -> dict[str, Any]:
+    earlier = ", made by an earlier run" if record.reused else ""
+    line = f"{block_line(record, number, len(report.blocks))}; {record.seconds.total:.1f} s{earlier}"
+    fate = fate_of(record)
+    return {"fate": fate.name, "letter": LETTERS[fate], "length": record.pixel_frames / report.fps, "line": line}
+
+
+def _lies_in(path: Path, top: Path) -> bool:
+    """Whether a path is a file, and lies in the folder `top` wherever links lead."""
+    try:
+        real = path.resolve(strict=True)
+        return real.is_relative_to(top.resolve(strict=True)) and real.is_file()
+    except (OSError, RuntimeError):  # a circle of links is a RuntimeError up to Python 3.12
+        return False
+
+
+def _report_in(path: Path, top: Path) -> RunReport:
+    if not os.path.lexists(path / REPORT):
+        raise BadInput(f"a finished video has a {REPORT}, but there is none; make it, or resume the run")
+    if not _lies_in(path / REPORT, top):
+        raise BadInput(
+            f"{REPORT} is no file, or a link that leads out of the page's folder; put the file itself there"
+        )
+    return read_report(path / REPORT)
+
+
+def _refuse_other(path: Path) -> None:
+    """Raise `BadInput` if there is a page that this command did not write."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if MARK in file.read(4096):
+                return
+        raise BadInput(f"something else than this command wrote {path}; move it away first")
