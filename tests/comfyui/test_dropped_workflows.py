@@ -24,6 +24,11 @@ TEXT_TO_VIDEO = ROOT / "workflows" / "sdvg_3_text_to_video.json"
 FOR_REAL_MODELS = [path for path in WORKFLOWS if not path.stem.endswith(("_pocket_demo", "_app"))]
 
 
+RENDERERS = pytest.mark.parametrize(
+    "renderer", ["dropped", pytest.param("dropped_in_nodes_2", marks=pytest.mark.exhaustive)]
+)
+
+
 @pytest.fixture(scope="module")
 def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What was seen of all workflows, dropped on one page; the pocket demo was run as it is."""
@@ -43,7 +48,7 @@ def dropped_in_nodes_2(server: Server, tmp_path_factory: pytest.TempPathFactory)
     return browse(server, folder, "drop.js", vue=True, files=[str(demo), str(PAPER_GATE)], runs=0)
 
 
-@pytest.mark.parametrize("renderer", ["dropped", "dropped_in_nodes_2"])
+@RENDERERS
 def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.FixtureRequest) -> None:
     """Below a scale of 0.571 the classic canvas draws no text. Markdown of the page is 10 pixels high and up."""
     for page in request.getfixturevalue(renderer)["dropped"]:
@@ -53,7 +58,7 @@ def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.
         assert [lines for lines in page["hidden"] if lines > 2] == []
 
 
-@pytest.mark.parametrize("renderer", ["dropped", "dropped_in_nodes_2"])
+@RENDERERS
 def test_nodes_stay_in_their_groups_also_after_a_run(renderer: str, request: pytest.FixtureRequest) -> None:
     seen = request.getfixturevalue(renderer)
     assert [page["astray"] for page in seen["dropped"]] == [[]] * len(seen["dropped"])

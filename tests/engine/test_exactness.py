@@ -74,11 +74,7 @@ def check_pattern(pattern: str, policy: str, drafter_context: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("pattern", SAMPLE)
 def test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted(pattern, policy, drafter_context):
-    """Replay, and frames = decode of the emitted latents.
-
-    Catches: decoding the remake from the rejected draft's state; a model not brought in line with what was
-    committed; committing one candidate and emitting the other; noise consumed in order.
-    """
+    """Catches: decoding the remake from the rejected draft's state."""
     check_pattern(pattern, policy, drafter_context)
 
 

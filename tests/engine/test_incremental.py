@@ -62,11 +62,7 @@ def options_of(frames: int, undo: int, recache: bool) -> dict[str, object]:
 @pytest.mark.parametrize("recache", [False, True])
 @pytest.mark.parametrize("frames, undo", [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
 def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(frames, undo, recache):
-    """Random walks over histories: longer by some blocks, shorter by some, others at the end, other prompts.
-
-    Catches: slots taken for those of frames that are not there any more; contents put back in the wrong order; a
-    window recached for a prompt that is not the next block's; a copy used twice.
-    """
+    """Catches: slots taken for those of frames that are not there any more."""
     choose = random.Random(10 * frames + undo)
     model = make_generator(1, EchoCodec(), "incremental", **options_of(frames, undo, recache))
     choices: list[tuple[int, int]] = []
@@ -95,10 +91,7 @@ def test_going_back_passes_only_the_blocks_that_differ_if_enough_was_kept(undo, 
 
 @pytest.mark.parametrize("back", [1, 2, 3])
 def test_a_window_that_was_passed_again_is_not_taken_back_to_before_that(back):
-    """Blocks under the new prompt push out what was kept before it.
-
-    Catches: what a pass over the window lost, forgotten when more is forgotten.
-    """
+    """Catches: what a pass over the window lost, forgotten when more is forgotten."""
     model = make_generator(1, EchoCodec(), "incremental", **options_of(1, 3, True))
     for blocks in range(13):
         made(model, [(0, 0)] * blocks, 1, 0)

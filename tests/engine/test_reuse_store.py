@@ -211,10 +211,7 @@ def test_everything_a_block_follows_from_is_in_its_key() -> None:
 
 
 def test_a_prompt_that_is_given_anew_is_in_the_key_for_a_model_may_pass_its_window_again() -> None:
-    """LongLive's way: the bits change with the prompt's place, though the text is the same.
-
-    Catches: keys that tell prompts apart by their embeddings alone, and a block of another video used again.
-    """
+    """Catches: keys that tell prompts apart by their embeddings alone, and a block of another video used again."""
 
     def target_only(*prompts: Condition) -> list[Emitted]:
         target = make_generator(2, EchoCodec(), "incremental", sink=0, recache=True)

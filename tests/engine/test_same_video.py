@@ -43,8 +43,7 @@ def routers() -> dict[str, RouterConfig]:
 @every_pair("pattern, drafter_context, lane", PATTERNS, CONTEXTS, LANES, indirect=["lane"])
 @pytest.mark.usefixtures("lane")
 def test_every_route_makes_the_same_video_with_the_same_decisions(pattern, drafter_context):
-    """Catches: a claimed draft that went on from another block; noise of another block; a cache whose newest block
-    was not taken back (`restore` left out)."""
+    """Catches: a claimed draft that went on from another block; noise of another block."""
     ahead = run_ahead(make_engine(**ENGINE, undo=1), scripted(pattern), drafter_context=drafter_context)
     same(ahead, run(make_engine(**ENGINE), scripted(pattern), drafter_context=drafter_context))
 

@@ -60,8 +60,7 @@ def alone(policy: str, blocks: int, **options) -> list[Block]:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("steps", [{}, {"schedule": "1000,625", "first_schedule": "1000,900,625"}])
 def test_in_spans_of_three_it_makes_what_it_makes_alone_block_by_block(policy, steps):
-    """Catches: the second piece drawn from the first one's noise; pieces that do not see each other; committed
-    blocks passed whole; the first block's steps taken for every piece of it, or for no piece."""
+    """Catches: the second piece drawn from the first one's noise; pieces that do not see each other."""
     made = run(make_framewise(policy, **steps), DRAFTS, blocks=4)
     own = alone(policy, 4, **steps)
     assert torch.equal(latents_of(made), torch.cat([block.latents for block in own], dim=2))
@@ -69,10 +68,7 @@ def test_in_spans_of_three_it_makes_what_it_makes_alone_block_by_block(policy, s
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_it_costs_as_many_passes_as_alone(policy):
-    """Two steps a latent frame, and one context pass for each frame before it, or three for a window of three.
-
-    Catches: a committed draft whose pieces are passed again.
-    """
+    """Catches: a committed draft whose pieces are passed again."""
     made = run(make_framewise(policy, window=9), DRAFTS, blocks=4)
     works = [e.record.draft for e in made]
     assert [work.denoising_passes for work in works] == [6] * 4
@@ -97,10 +93,7 @@ def test_a_rejected_draft_costs_only_the_passes_over_what_replaced_it(policy):
 @every_pair("policy, context, own", POLICIES, CONTEXTS, (1, 3))
 @pytest.mark.parametrize("route", ["raraarrar", "tdatrdadd"])
 def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, context, own, route):
-    """Replay with a new engine, which knows of no draft.
-
-    Catches: a cache that still holds pieces of a rejected draft; pieces kept for another block's.
-    """
+    """Catches: a cache that still holds pieces of a rejected draft; pieces kept for another block's."""
     made = run(make_framewise(policy, own_frames=own), scripted(route), drafter_context=context)
     fresh = make_framewise(policy, own_frames=own)
     for place, emitted in enumerate(made):
@@ -117,10 +110,7 @@ def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, cont
 @pytest.mark.parametrize("route", ["raraarrar", "raaaraaaa", "rrrrrrrrr"])
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_overlap_changes_nothing(route, context, monkeypatch):
-    """Every wrong guess is made to its end.
-
-    Catches: too few copies of what pieces overwrite; pieces of a guess kept for the block that replaced it.
-    """
+    """Catches: too few copies of what pieces overwrite; pieces of a guess kept for the block that replaced it."""
     monkeypatch.setattr(overlap, "Lane", EagerLane)
     engine = make_framewise("incremental", ahead=True, window=9, sink=3)
     ahead = run_ahead(engine, scripted(route), drafter_context=context)

@@ -29,8 +29,7 @@ from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
     ],
 )
 def test_a_draft_is_made_anew_only_where_the_guess_was_wrong(pattern, drafts, monkeypatch):
-    """Catches: a guess that is never taken, so that everything is drafted twice; no guess after a remake; the work
-    on wrong guesses missing in the records."""
+    """Catches: a guess that is never taken, so that everything is drafted twice; no guess after a remake."""
     monkeypatch.setattr("sdvg_core.engine.overlap.Lane", EagerLane)
     engine = make_engine(**ENGINE, undo=1)
     emitted = run_ahead(engine, scripted(pattern))

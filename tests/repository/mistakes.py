@@ -398,7 +398,7 @@ MISTAKES = [
     ),
     Mistake(
         "the two sides of a comparison are swapped",
-        "report/comparison.py",
+        "report/picture.py",
         "for at in range(2)]",
         "for at in (1, 0)]",
         "report/test_comparison.py::test_every_pixel_of_both_videos_is_shown_as_a_sharp_square",

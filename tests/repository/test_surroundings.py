@@ -57,10 +57,7 @@ def test_everything_is_made_where_the_system_refuses_every_internet_socket(abroa
 
 
 def test_nothing_is_written_but_into_the_output_and_temp_folders(abroad):
-    """Catches a cache in the home folder, a file beside the package or in the current folder.
-
-    But for matplotlib, which draws a study's plots: it keeps a list of fonts, where every program finds it.
-    """
+    """Catches a cache in the home folder, a file beside the package or in the current folder."""
     home, chosen = abroad.work / "home", (abroad.work / "out put", abroad.work / "temp", Path(os.devnull))
     fonts = {home / kind / name for kind in (".cache", ".config") for name in ("", "matplotlib")}
     written = {Path(what) for kind, what in abroad.notes if kind == "write"}
