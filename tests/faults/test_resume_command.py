@@ -30,7 +30,7 @@ from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.text.prompts import one_prompt
 
 PROMPT = ["--prompt", "a red ball"]
-INCREMENTAL = ["--drafter-cache", "incremental", "--target-cache", "incremental"]
+INCREMENTAL = ["--drafter-settings", "cache=incremental", "--target-settings", "cache=incremental"]
 
 
 @pytest.fixture(scope="module")
