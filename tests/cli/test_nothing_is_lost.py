@@ -31,7 +31,9 @@ def base(files: ModelFiles) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """Every file, but for the empty lock that most versions of filelock leave."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, base: list[str], output: Path, *more: str) -> None:
