@@ -75,6 +75,13 @@ def folder_said(folder: Path) -> str:
     return f"{folder}" if folder.is_dir() else f"{folder} (no such folder)"
 
 
+def vae_layers(text: str) -> str:
+    """Return a name of VAE layers. Argparse prints the error for one that is gone."""
+    if text == "channels-last":
+        raise argparse.ArgumentTypeError("channels-last is gone; take planes, which is faster")
+    return text
+
+
 def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
@@ -239,10 +246,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--vae-dtype", choices=names, default="float32")
     group.add_argument(
         "--vae-layers",
+        type=vae_layers,
         choices=get_args(VaeLayers),
         default=AUTO,
-        help="equal to rounding; auto (default) takes the fastest measured on the VAE's device: planes on a CPU, "
-        "diffusers' own elsewhere. The report names them",
+        help="equal to rounding; auto (default) takes the fastest, planes. The report names them",
     )
     group.add_argument("--text-dtype", choices=names, default="bfloat16")
     group.add_argument("--reward-dtype", choices=names, default="float32")

@@ -200,4 +200,5 @@ def resident_bytes() -> int:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    """What lies in a folder, but for the lock that some versions of filelock leave there."""
+    return sorted(path.name for path in folder.iterdir() if path.name != ".lock") if folder.is_dir() else []

@@ -21,8 +21,7 @@ from safetensors.torch import save
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.locks import try_lock
-from sdvg_core.files.outputs import unfinished_in
+from sdvg_core.files.outputs import lock_of, unfinished_in
 from sdvg_core.pipeline import fingerprint, identity, videos
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.latents import load_latents, save_latents
@@ -259,11 +258,9 @@ def test_a_run_that_is_still_going_on_is_not_taken_over(
 ) -> None:
     stop(tmp_path / "out", [*base(files), *PROMPT], 1)
     (work,) = unfinished_in(tmp_path / "out")
-    held = try_lock(work / "lock")
-    assert held
-    with held:
+    with lock_of(work / "lock"):
         assert "is still running; wait for it" in refused(tmp_path / "out", [*base(files), *PROMPT], capsys)
-    assert names(work) == ["journal", "lock"]
+        assert names(work) == ["journal", "lock"]
 
 
 def test_another_number_of_threads_is_refused_by_name(
