@@ -12,9 +12,8 @@ from ..devices.device import check_device, pick_device
 from ..devices.execution import AUTO, Execution
 from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
-from ..engine.router import RouterConfig
-from ..engine.router_presets import ROUTER_PRESETS
-from ..engine.spans import MOST_BLOCKS
+from ..engine.router import ROUTER_PRESETS, RouterConfig
+from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest

@@ -15,7 +15,7 @@ from ..causal_wan.config import PUBLISHED
 from ..causal_wan.presets import PRESETS, get_preset
 from ..decoders import JUDGES, DecoderName
 from ..devices.execution import Execution, KvDtype
-from ..engine.router_presets import ROUTER_PRESETS
+from ..engine.router import ROUTER_PRESETS
 from ..errors import BadInput
 from ..plan.rates import A6000, H100, RATES, Rates
 

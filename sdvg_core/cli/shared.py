@@ -13,8 +13,7 @@ from ..checkpoints.dictionaries import Weights
 from ..checkpoints.model_files import KNOWN_FILES
 from ..decoders import StatedKind
 from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
-from ..engine.router import Policy
-from ..engine.router_presets import ROUTER_PRESETS
+from ..engine.router import ROUTER_PRESETS, Policy
 from ..engine.types import DrafterContext
 from ..scorers import Crop
 

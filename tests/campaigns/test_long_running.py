@@ -21,9 +21,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.cli import main
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.timeline import Timeline
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.files.outputs import LATENTS, VIDEO
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.request import VideoRequest

@@ -14,7 +14,7 @@ import sdvg_core
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.demo import outlook
 from sdvg_core.cli.gone import GONE
-from sdvg_core.engine.router_presets import ROUTER_PRESETS
+from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.pipeline.request import VideoRequest
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}

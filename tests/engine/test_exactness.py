@@ -28,9 +28,8 @@ from torch import Tensor
 from sdvg_core.engine.history import History
 from sdvg_core.engine.parts import BlockGenerator, Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import Emitted
-from sdvg_core.engine.types import Block
+from sdvg_core.engine.types import Block, plan_spans
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
 SAMPLE = [*ALL_PATTERNS[::37], "r" + "a" * 8, "r" * 9, "raaaaaaar", "rraaaaaaa"]

@@ -18,8 +18,7 @@ from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.router import RouterConfig, decide, foresee
-from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.types import Span
+from sdvg_core.engine.types import Span, plan_spans
 from sdvg_core.text.prompts import one_prompt
 
 Values = Mapping[str, Any]

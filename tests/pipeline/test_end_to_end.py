@@ -14,8 +14,8 @@ from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.overlap import speculate_overlapped
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.loading import encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions

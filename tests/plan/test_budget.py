@@ -10,8 +10,7 @@ import pytest
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
 from sdvg_core.devices.execution import Execution
-from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.router_presets import ROUTER_PRESETS
+from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.budget import handover_of, spend
 from sdvg_core.plan.choose import plan

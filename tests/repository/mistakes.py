@@ -405,14 +405,14 @@ MISTAKES = [
     ),
     Mistake(
         "the relative gate scores a kept draft's last frame again",
-        "engine/evidence.py",
+        "engine/speculate.py",
         "if past and past[-1].accepted and past[-1].scored and",
         "if False and",
         HANDOVER + "test_the_relative_gate_scores_one_frame_more_for_each_block_the_target_made",
     ),
     Mistake(
         "the relative gate compares with the last frame under the prompt before",
-        "engine/evidence.py",
+        "engine/speculate.py",
         " and newest.gate_text == condition.gate_text:",
         ":",
         HANDOVER + "test_after_a_change_of_prompt_the_last_frame_is_scored_under_the_new_one",
