@@ -7,7 +7,7 @@
     python3 dev.py originals     the engine against the original projects, if there are checkouts (docs/parity.md)
     python3 dev.py test --all    what CI runs: lint, types, the default and heavy tests, then those in ComfyUI
 
-The exhaustive tests take too long for either and are run by their mark (tests/README.md).
+Campaigns take too long for either and are run by their mark or their own command (tests/README.md).
 
 Each makes its own environment beside this file (.venv-demo, .venv-test, .venv-comfyui) from the versions in
 constraints.txt, and uses it again next time; `demo` and `run` share one. ComfyUI is looked for at COMFYUI_PATH,
@@ -24,6 +24,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -67,24 +68,32 @@ def anything(options: Sequence[str]) -> int:
 
 
 def test(options: Sequence[str]) -> int:
-    """Lint, check types, run the tests; stop at the first step that fails."""
+    """Run the tests, and lint and types beside them; stop at the first step that fails."""
     everything = "--all" in options
     rest = [option for option in options if option != "--all"]
     marks = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
     python = environment("test", install_extra)
     steps = (
-        ["-m", "ruff", "check", "."],
-        ["-m", "ruff", "format", "--check", "."],
-        ["-m", "mypy"],
         *([["benchmarks/loop_overhead.py", "--runs", "5"]] if everything else []),
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
         ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *marks, *rest],
     )
-    for step in steps:
-        code = run(python, *step)
-        if code:
-            return code
-    return comfyui([]) if everything else 0
+    with ThreadPoolExecutor(1) as beside:
+        checks = beside.submit(check, python)
+        code = next(filter(None, (run(python, *step) for step in steps)), 0)
+        if not code and everything:
+            code = comfyui([])
+        return code or checks.result()
+
+
+def check(python: str) -> int:
+    """Lint and check types; say what is wrong as soon as it is known, and return the code of what failed first."""
+    for words in (["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]):
+        done = subprocess.run([python, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            tell(f"\n$ python -m {' '.join(words)}   FAILED\n{done.stdout}{done.stderr}")
+            return done.returncode
+    return 0
 
 
 def originals(options: Sequence[str]) -> int:

@@ -21,7 +21,8 @@ from typing import Any
 
 from sdvg_core.cli import main as sdvg
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, FOLDER, NAMES
+from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.pocket.trained_set import FOLDER, NAMES
 from sdvg_core.pocket.world import SIZE
 
 REFERENCE = ("--device", "cpu")
@@ -30,7 +31,7 @@ VARIANTS = {
     "plain": (),
     "overlap": ("--overlap",),
     "attention of torch's choice": ("--attention", "sdpa"),
-    "VAE with channels last": ("--vae-layers", "channels-last"),
+    "VAE as diffusers has it": ("--vae-layers", "diffusers"),
     "VAE as planes": ("--vae-layers", "planes"),
     "VAE as planes in float16": ("--vae-layers", "planes", "--vae-dtype", "float16"),
     "scorer in float16": ("--reward-dtype", "float16"),

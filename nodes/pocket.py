@@ -8,8 +8,9 @@ from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
+from ..sdvg_core.pocket import DEFAULT_PROMPT
 from ..sdvg_core.pocket.grammar import understand
-from ..sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_judge, pocket_options, trained_set
+from ..sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
 from .host.conditioning import with_text
 from .host.files import load_checkpoint
 from .host.judge import load_host_judge

@@ -88,7 +88,7 @@ class SpeculativeSampler(io.ComfyNode):
                     default=42,
                     min=0,
                     max=2**64 - 1,
-                    control_after_generate=True,
+                    control_after_generate=io.ControlAfterGenerate.fixed,
                     tooltip="The same seed gives the same video; another tau changes it only from the first block "
                     "that is decided differently.",
                 ),

@@ -23,7 +23,7 @@ from sdvg_core.bench.scales import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
 from sdvg_core.causal_wan.config import wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.wan_vae import empty_wan_vae
-from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
+from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.text.umt5_weights import umt5_to_comfy
 

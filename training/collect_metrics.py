@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from sdvg_core.decoders import load_wan_vae
+from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import trained_set

@@ -24,7 +24,7 @@ from torch import Tensor
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import still_quality
 from sdvg_core.pocket.world import KINDS_OF_OPEN, Scene, draw_scene, opened, render
-from sdvg_core.scorers import ImageRewardScorer, load_image_reward
+from sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 from sdvg_core.study.statistics import Bootstrap
 
 from .common import WORK, seeded

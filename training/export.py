@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
+from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 from sdvg_core.pocket.trained_set import FOLDER, JUDGE, JUDGE_NAME, NAMES, manifest
 from sdvg_core.text.umt5_weights import umt5_to_comfy
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sdvg_core.decoders import load_vae
+from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.loading import encode_prompts

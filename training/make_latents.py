@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
+from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.pocket.world import Scene, draw_scene, render
 
 from .common import WORK, save_checkpoint, seeded

@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from sdvg_core.decoders import load_taehv, load_vae
+from sdvg_core.decoders.taehv import load_taehv
+from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge

@@ -10,12 +10,12 @@ from typing import Any
 import comfy.sd
 import torch
 
-from ...sdvg_core.causal_wan.by_name import notes_by_name, preset_by_name
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig
-from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.checkpoints.dictionaries import AUTO, UNSTATED, Choice, Weights
+from ...sdvg_core.causal_wan.presets import Preset, notes_by_name, preset_by_name
+from ...sdvg_core.checkpoints.dictionaries import UNSTATED, Choice, Weights
 from ...sdvg_core.checkpoints.weights import SAFETENSORS
+from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
 from .model import config_of
 from .presets import attach_dictionary, attach_preset

@@ -19,7 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
-from ...sdvg_core.devices.arithmetic import arithmetic_on
+from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.keys import Identities
 from .model import compute_dtype

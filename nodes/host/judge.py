@@ -14,7 +14,9 @@ from comfy.latent_formats import Wan21
 from comfy.sd import VAE
 from torch import Tensor
 
-from ...sdvg_core.decoders import Taehv, TaeKind, load_taehv_network
+from ...sdvg_core.decoders import TaeKind
+from ...sdvg_core.decoders.taehv import load_taehv_network
+from ...sdvg_core.decoders.taehv_net import Taehv
 from ...sdvg_core.errors import BadInput
 from .residency import patcher_of
 from .vae import LATENT_CHANNELS, RGB, ComfyCodec, codec_of

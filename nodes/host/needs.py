@@ -15,7 +15,7 @@ from comfy.sd import VAE
 
 from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.devices.dtypes import dtype_name
+from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.setting import Setting, Sizes, owner, step_parts, workers

@@ -11,7 +11,7 @@ import comfy.model_management as mm
 import torch
 from torch import Tensor
 
-from ...sdvg_core.devices.dtypes import DTYPES
+from ...sdvg_core.devices.device import DTYPES
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 from .residency import patcher_of
 

@@ -16,11 +16,13 @@ from comfy.sd import VAE
 from einops import rearrange
 from torch import Tensor
 
-from ...sdvg_core.decoders import TAE_KINDS, StatedKind, Taehv, TaehvCodec, taehv_from_weights
+from ...sdvg_core.decoders import TAE_KINDS, DecoderName, StatedKind
+from ...sdvg_core.decoders.taehv import TaehvCodec, taehv_from_weights
+from ...sdvg_core.decoders.taehv_net import Taehv
 from ...sdvg_core.decoders.vae_files import LIGHT_BASE
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.plan.decoders import PUBLISHED_BASE, DecoderName
+from ...sdvg_core.plan.decoders import PUBLISHED_BASE
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.

@@ -7,7 +7,8 @@ import comfy.model_management as mm
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset, get_preset
-from ...sdvg_core.plan import Plan, PlanRequest, plan
+from ...sdvg_core.plan.choose import Plan, plan
+from ...sdvg_core.plan.request import PlanRequest
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"

@@ -19,16 +19,16 @@ from ..causal_wan.config import WanConfig
 from ..causal_wan.modules import WanTree
 from ..checkpoints.quantized import Fp8Linear
 from ..checkpoints.weights import WeightFile
-from ..decoders import TaehvCodec, WanCodec
+from ..decoders import DecoderName
+from ..decoders.taehv import TaehvCodec
 from ..decoders.taehv_net import Taehv
-from ..decoders.vae_files import CHANNELS_LAST, LIGHT_BASE
-from ..decoders.wan_vae import empty_wan_vae
-from ..decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
-from ..devices.compiling import Backend
-from ..devices.dtypes import DTYPES
-from ..devices.execution import VaeLayers
+from ..decoders.vae_files import LIGHT_BASE
+from ..decoders.wan_vae import WanCodec, empty_wan_vae
+from ..decoders.wan_vae_files import WAN_MEAN, WAN_STD
+from ..devices.device import DTYPES
+from ..devices.execution import Backend, VaeLayers
 from ..engine.types import Condition
-from ..plan.decoders import PUBLISHED_BASE, DecoderName
+from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
 from ..scorers.blip import build_model, used_shapes
 from ..scorers.config import ImageRewardConfig
@@ -114,7 +114,7 @@ def fast_codec(
         net = Taehv(16, (first, second, third, last), (last,) * 4)
     _fill(net, dtype, random)
     return TaehvCodec(
-        net.eval(), latent_channels=16, kind="taew2_1", channels_last=layers in CHANNELS_LAST, compiler=compiler
+        net.eval(), latent_channels=16, kind="taew2_1", channels_last=layers == "planes", compiler=compiler
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..devices.environment import versions_on
+from ..devices.device import versions_on
 from ..plan.request import PlanRequest
 from ..plan.setting import Setting, Sizes, step_parts
 from ..report.record_json import SECONDS

@@ -10,9 +10,11 @@ import torch
 
 from ..devices.execution import AUTO
 from ..errors import BadInput
-from ..plan import PlanRequest, plan, plan_text
+from ..plan.choose import plan
+from ..plan.request import PlanRequest
 from ..plan.setting import Setting, Sizes, most, split_parts, step_parts
 from ..plan.sizes import GB
+from ..plan.text import plan_text
 from .variants import Variant
 
 

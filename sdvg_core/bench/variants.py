@@ -11,17 +11,17 @@ from typing import Any
 from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import choose_attention
 from ..causal_wan.build import Wan, build_engine
+from ..causal_wan.forward import compiled_stages
 from ..causal_wan.modules import WanTree
 from ..causal_wan.presets import Preset
-from ..causal_wan.stages import compiled_stages
-from ..decoders import TaehvCodec, WanCodec
-from ..devices.compiling import Backend, CompileMode, compiler_of
-from ..devices.dtypes import DTYPES
-from ..devices.execution import Execution, VaeLayers
+from ..decoders import DecoderName
+from ..decoders.taehv import TaehvCodec
+from ..decoders.wan_vae import WanCodec
+from ..devices.device import DTYPES
+from ..devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
 from ..engine.parts import Engine, Scorer
 from ..engine.router import RouterConfig
 from ..errors import BadInput
-from ..plan.decoders import DecoderName
 from ..plan.request import PlanRequest
 from .models import Models, codec_of, fast_codec
 from .published import FillsBoth, FrameByFrame, OnceABlock, Unseeing
@@ -52,9 +52,8 @@ USUAL = (OURS.name, AS_PUBLISHED.name)
 # Options that can be added to ours. If two set the same thing, the later one counts.
 MARKS: Mapping[str, Mapping[str, Any]] = {
     "diffusers": {"vae_layers": "diffusers"},
-    "channels-last": {"vae_layers": "channels-last"},
     "planes": {"vae_layers": "planes"},
-    "compiled": {"compile": "default", "vae_layers": "channels-last"},
+    "compiled": {"compile": "default"},
     "overlap": {"overlap": True},
 }
 DECODERS: Mapping[str, Mapping[str, Any]] = {
@@ -153,7 +152,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         )
 
     def setup(variant: Variant) -> Setup:
-        execution, trees = variant.execution.on(models.side_device), (models.drafter, models.target)
+        execution, trees = variant.execution.settled, (models.drafter, models.target)
         return Setup(
             variant=replace(variant, execution=execution),
             models=models,

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..devices.dtypes import dtype_name
+from ..devices.device import dtype_name
 from ..devices.execution import AUTO
 from ..errors import BadInput, first_line
 

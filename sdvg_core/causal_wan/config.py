@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..checkpoints.weights import LARGEST_SIZE, TensorInfo
+from ..checkpoints import LARGEST_SIZE
 from ..errors import BadInput
 from ..files.small_files import parse_json
+
+if TYPE_CHECKING:
+    from ..checkpoints.weights import TensorInfo
 
 HEAD_DIM = 128  # of every published Wan 2.1; a file cannot tell, as heads leave no trace in its shapes
 

@@ -15,9 +15,8 @@ from torch import Tensor
 from ..engine.history import History
 from ..engine.types import Condition, Span
 from .attention import Ops
-from .cache import KVCache, Place
+from .cache import Fp8KVCache, KVCache, Place
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
-from .fp8_cache import Fp8KVCache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

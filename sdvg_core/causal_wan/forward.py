@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..devices.execution import Backend, compiled
 from .attention import Ops
 from .cache import KVCache, Place
 
@@ -125,6 +126,17 @@ def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> Tensor:
 
 
 PLAIN = Stages(before=_before, between=_between, after=_after)
+
+
+def compiled_stages(compiler: Backend | None) -> Stages:
+    """Return the stages, compiled once for all layers and passes of a model; without a compiler, uncompiled."""
+    if compiler is None:
+        return PLAIN
+    return Stages(
+        before=compiled(PLAIN.before, compiler),
+        between=compiled(PLAIN.between, compiler),
+        after=compiled(PLAIN.after, compiler),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,10 +14,9 @@ from ..engine.history import History
 from ..engine.parts import NoiseSource
 from ..engine.types import Condition, Generated, Span, Work
 from ..errors import BadInput
-from .attention import Ops
+from .attention import Ops, RopeTables
 from .context import ContextPolicy, Model
 from .forward import PLAIN, Stages, TextKV, denoise_pass, project_text
-from .rope_tables import RopeTables
 from .schedule import Schedule, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2

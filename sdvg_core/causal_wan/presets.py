@@ -5,14 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from ..checkpoints.dictionaries import AUTO, Weights, check_weights
-from ..choices import POLICIES
+from ..checkpoints.dictionaries import Weights, check_weights
+from ..checkpoints.known_models import known_model, row_of
+from ..devices.execution import AUTO
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
 from .schedule import Schedule, get_schedule
 
+POLICIES = ("recompute", "incremental")
+"""How a transformer gets its context."""
 MOST_FRAMES = 1 << 20
 """Latent frames; at a million, a block takes longer than a life."""
 
@@ -145,3 +149,24 @@ def guess_preset(config: WanConfig) -> Preset:
             f"({config.num_layers} blocks of width {config.dim}); name the preset, for instance custom"
         )
     return PRESETS[name]
+
+
+def preset_by_name(file: Path) -> Preset | None:
+    """Return the preset of a known file; None for any other. Raises `BadInput` as `known_model` does."""
+    known = known_model(file)
+    return get_preset(known.preset) if known else None
+
+
+def notes_by_name(file: Path, config: WanConfig, *, stated: bool) -> tuple[str, ...]:
+    """Return what a user must know of a file because of its name. `stated`: whether the preset was."""
+    known = row_of(file)
+    if known is None:
+        return ()
+    notes = [f"{file.name}: {known.warning}."] if known.warning else []
+    # What the size suggests too surprises nobody.
+    if not stated and size_preset(config) != known.preset:
+        notes.append(
+            f"{file.name} is run with the preset {known.preset}, for that is the name of {known.name}. A stated "
+            "preset goes before the name."
+        )
+    return tuple(notes)

@@ -1,4 +1,4 @@
-"""The errors for checkpoints that are not a causal Wan 2.1 text-to-video transformer."""
+"""What a checkpoint is that is no causal Wan 2.1 text-to-video transformer, and the error that says so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from ..checkpoints.weights import TensorInfo
 from ..errors import BadInput
 from .config import PUBLISHED, WanConfig
-from .kinds import LORA, UNKNOWN, is_lora, other_kind
 
 GIVE_T2V = "give a Wan 2.1 text-to-video checkpoint of the causal family (Self-Forcing, Krea Realtime, ...)"
 
@@ -29,6 +28,39 @@ INPUT_CHANNELS = {
     36: "an image-to-video model (36 input channels)",
     48: "Wan 2.2 5B (48 latent channels), which has its own VAE",
 }
+
+TRANSFORMER = "causal Wan 2.1 transformer"
+OTHER_WAN = "Wan transformer of another kind"
+VAE = "Wan 2.1 VAE"
+TAEHV = "tiny autoencoder (TAEHV)"
+TEXT_ENCODER = "UMT5 text encoder"
+IMAGE_REWARD = "ImageReward"
+LORA = "LoRA"
+UNKNOWN = "unknown"
+
+LORA_PARTS = ("lora_A", "lora_B", "lora_up", "lora_down", "lora.up", "lora.down", "hada_w1", "lokr_w1")
+
+# kind: sets of names; one complete set is enough. UMT5 has a position bias in the second block, T5 does not.
+TELLTALES: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
+    ("Wan 2.2 VAE", (("decoder.upsamples.0.upsamples.0.residual.0.gamma",),)),
+    (VAE, (("decoder.middle.0.residual.0.gamma",), ("decoder.mid_block.resnets.0.norm1.gamma",))),
+    (TAEHV, (("decoder.3.conv.0.weight", "decoder.19.conv.weight"),)),
+    (
+        TEXT_ENCODER,
+        (
+            ("token_embedding.weight", "blocks.0.attn.q.weight", "blocks.1.pos_embedding.embedding.weight"),
+            ("encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight",),
+        ),
+    ),
+    (
+        "T5 text encoder",
+        (
+            ("token_embedding.weight", "blocks.0.attn.q.weight"),
+            ("encoder.block.0.layer.0.SelfAttention.q.weight",),
+        ),
+    ),
+    (IMAGE_REWARD, (("blip.visual_encoder.cls_token", "mlp.layers.0.weight"),)),
+)
 
 
 def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
@@ -121,3 +153,19 @@ def _unmerged(file: str, names: Collection[str]) -> BadInput:
 def _few(names: Collection[str]) -> str:
     first = sorted(names)[:3]
     return ", ".join(first) + (", ..." if len(names) > len(first) else "")
+
+
+def other_kind(names: Iterable[str]) -> str:
+    """Return what a file with these names is, if not a Wan transformer; `UNKNOWN` if no telltale is found."""
+    found = set(names)
+    if any(is_lora(name) for name in found):
+        return LORA
+    for kind, alternatives in TELLTALES:
+        if any(found.issuperset(names) for names in alternatives):
+            return kind
+    return UNKNOWN
+
+
+def is_lora(name: str) -> bool:
+    """Whether the name belongs to a low-rank adapter, in any of the usual spellings."""
+    return any(part in name for part in LORA_PARTS)

@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 SHIFT = 5.0
 TABLE_LENGTH = 1000
@@ -35,6 +36,8 @@ Schedule = tuple[Step, ...]
 @cache
 def shifted_table() -> Schedule:
     """Return the table, computed in float32 as the published code does; the last sigma is 0.00498, not 0."""
+    import torch
+
     linear = torch.linspace(1, 0, TABLE_LENGTH + 1)[:-1]
     sigmas = SHIFT * linear / (1 + (SHIFT - 1) * linear)
     return tuple(map(Step, (sigmas * 1000).tolist(), sigmas.tolist()))
@@ -94,4 +97,4 @@ def predict_clean(x: Tensor, velocity: Tensor, sigma: float) -> Tensor:
 
 def renoise(clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """Return (1 - sigma) x0 + sigma noise, computed in float32, in the dtype of `clean`."""
-    return ((1 - sigma) * clean.float() + sigma * noise.to(clean.device, torch.float32)).to(clean.dtype)
+    return ((1 - sigma) * clean.float() + sigma * noise.to(clean.device).float()).to(clean.dtype)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import get_args
+from typing import Literal, get_args
 
-from ..choices import AUTO as AUTO
-from ..choices import Weights as Weights
+from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 
+Weights = Literal["auto", "ema", "raw"]
 DICTIONARIES: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
 """What is asked for -> the name of the dictionary, in every published training checkpoint that has both."""
 INNER_DICTS = (*DICTIONARIES.values(), "state_dict", "model", "module")

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..devices.dtypes import dtype_name
+from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
 from .weights import WeightFile

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from . import LARGEST_SIZE
 from .dictionaries import UNSTATED, Choice, choose, shown
 from .downloads import check_download
 from .pickles import read_pickle
@@ -30,8 +31,6 @@ PICKLES = (".pt", ".pth", ".bin", ".ckpt")
 LONGEST_HEADER, LONGEST_INDEX, LONGEST_NAME = 4 * MEGABYTE, 16 * MEGABYTE, 500
 # Every tensor costs time, however empty it is. The 14B target in fp8 has about 2,000, with its scales.
 MOST_TENSORS = 20_000
-# A model's sizes are read from its tensors, and the model is built from them before the tensors are compared.
-LARGEST_SIZE = 1 << 20
 LARGEST_SHAPE = 1 << 48
 
 
@@ -135,14 +134,16 @@ def _file_in_folder(folder: Path) -> Path:
 
 
 def _open_safetensors(path: Path) -> WeightFile:
-    header = _check_header(path)
+    _check_header(path)
     try:
         handle: Any = safe_open(str(path), framework="pt", device="cpu")
-        stated = len(parse_json(header))  # refuses a tensor that is stated twice: readers take different ones
-        slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118 - not a dict
+        names = handle.keys()
+        _check_count(path, len(names))
+        slices = {name: handle.get_slice(name) for name in names}
+    except BadInput:
+        raise
     except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
         raise unreadable("safetensors", path.name, error) from error
-    _check_count(path, stated)
     if not slices:
         raise BadInput(f"a checkpoint holds named tensors, but {path.name} holds none; give another file")
     _check_names(path, slices)
@@ -152,8 +153,8 @@ def _open_safetensors(path: Path) -> WeightFile:
     )
 
 
-def _check_header(path: Path) -> bytes:
-    """Return the JSON that a file begins with. Raises `BadInput` if it is too long or describes too much."""
+def _check_header(path: Path) -> None:
+    """Raise `BadInput` if the JSON that a file begins with is too long or describes too much."""
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -167,7 +168,6 @@ def _check_header(path: Path) -> bytes:
         )
     # Before anything reads it in earnest: a hundred thousand tensors take most of a second.
     _check_count(path, header.count(b'"data_offsets"'))
-    return header
 
 
 def _check_count(path: Path, count: int) -> None:

@@ -51,6 +51,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     options = make_parser().parse_args(arguments)
+    options.words = tuple(sys.argv[1:] if arguments is None else arguments)
     try:
         # What does the work takes seconds to import, so --help must not.
         return int(import_module(f".{options.command}", __name__).run(options))

@@ -22,13 +22,10 @@ from ..bench.scales import SCALES, Scale
 from ..bench.table import check_text, result_text
 from ..bench.variants import OURS, Case, Variant, cases, parse_variant, set_up
 from ..causal_wan.backends import choose_attention
-from ..choices import AUTO
-from ..devices.compiling import check_compile
-from ..devices.device import check_device, device_clock
-from ..devices.dtypes import DTYPES
-from ..devices.execution import Execution
+from ..devices.device import DTYPES, check_device, device_clock
+from ..devices.execution import AUTO, Execution, check_compile
 from ..errors import BadInput
-from ..plan import PlanRequest
+from ..plan.request import PlanRequest
 
 INTERRUPTED = 130
 NOTE = "Weights are random and decisions scripted: the times are real, but they say nothing about quality."

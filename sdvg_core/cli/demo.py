@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ..devices.picking import device_line, pick_device, settled_threads
+from ..devices.device import device_line, pick_device, settled_threads
 from ..engine.route import plan_route
 from ..engine.router import RouterConfig
 from ..files.outputs import check_writable
@@ -21,8 +21,8 @@ from ..pipeline.loading import EVERYTHING
 from ..pipeline.request import VideoRequest
 from ..pipeline.stopping import Stopping
 from ..pipeline.videos import make_videos
-from ..plan import PlanRequest
 from ..plan.rates import H100
+from ..plan.request import PlanRequest
 from ..plan.routes import route_seconds
 from ..pocket.grammar import understand
 from ..pocket.trained_set import judge_file, pocket_options, trained_set
@@ -76,10 +76,18 @@ def _run(options: argparse.Namespace) -> int:
         gate_prompt=options.gate_prompt,
         reuse=options.reuse,
         prompt_in_report=options.prompt_in_report,
+        command=options.words,
     )
     prompts = (one_prompt(scene.text),)
     ((folder, report),) = make_videos(
-        batch, prompts, options.output, resume=options.resume, stopping=stopping, say=say
+        batch,
+        prompts,
+        options.output,
+        resume=options.resume,
+        overwrite=options.overwrite,
+        last=COMPARISON,
+        stopping=stopping,
+        say=say,
     )
     say(summarise(report))
     say(_with_the_real_pair(report))
@@ -87,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
     compared = not stopping.asked and report.tally.by_target < len(report.blocks)
     if compared:
         say("To compare, the target alone makes the same blocks from the same noise.")
-        compared = _compare(batch, prompts, folder, stopping, say, resume=options.resume)
+        compared = _compare(batch, prompts, folder, stopping, say, overwrite=options.overwrite)
     say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
     if compared:
         say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")
@@ -96,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
     say(f"  {folder / 'report.json'}: every score and second")
     if options.json:
         print(json.dumps(report.as_dict()))
-    return exit_code(stopping, folder, whole=len(report.blocks) == request.blocks)
+    return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 
 
 def outlook(request: VideoRequest, text: str) -> str:
@@ -126,12 +134,19 @@ def _compare(
     stopping: Stopping,
     say: Callable[[str], None],
     *,
-    resume: bool,
+    overwrite: bool,
 ) -> bool:
     """Make the target-only video and the comparison. Return whether it is there: not if this was stopped."""
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     batch = replace(batch, request=alone, files=replace(batch.files, judge_vae=None), reuse=None)
-    ((other, _),) = make_videos(batch, prompts, folder / TARGET_ONLY, resume=resume, stopping=stopping)
+    ((other, _),) = make_videos(
+        batch,
+        prompts,
+        folder / TARGET_ONLY,
+        overwrite=overwrite,
+        last=f"../{COMPARISON}",  # without it, a finished video here is one that we go on with
+        stopping=stopping,
+    )
     if stopping.asked:
         return False
     say("Both are decoded again, to put them side by side.")

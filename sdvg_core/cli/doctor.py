@@ -15,7 +15,7 @@ from ..causal_wan.backends import NEEDS, choose_attention, why_not
 from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.known_models import KNOWN_MODELS
 from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files, find_models
-from ..devices.environment import package_version, processor
+from ..devices.device import package_version, processor
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from ..pipeline.inspection import INDISTINGUISHABLE, inspect_file

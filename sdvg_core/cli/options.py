@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
+from ..devices.device import check_device, pick_device
 from ..devices.execution import AUTO, Execution
-from ..devices.picking import pick_device
 from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
 from ..engine.router import RouterConfig
@@ -19,7 +20,7 @@ from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
 
 ROUTER_OPTIONS = (
-    *("policy", "tau", "aggregation", "quantile", "rate", "seed", "draft_share", "script"),
+    *("policy", "tau", "aggregation", "quantile", "rate", "seed", "script"),
     *("forced_blocks", "bail_out", "handover", "whole_blocks"),
 )
 SPENT = ("policy", "forced_blocks", "handover")
@@ -167,3 +168,19 @@ def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
     ]
     roles = {"drafter": "drafter", "target": "target", "reward": "scorer"}
     return always | {role for role, name in roles.items() if all(getattr(asked, name) for asked in routes)}
+
+
+def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:
+    """Return the device of each worker, none if this process makes the videos. `device`: if none is named."""
+    if options.workers is None and not options.devices and not options.ray:
+        return ()
+    if not options.prompt_file:
+        raise BadInput("workers need several videos; add --prompt-file FILE, or leave the workers out")
+    if options.workers is not None and options.workers < 1:
+        raise BadInput(f"--workers is {options.workers}; give 1 or more")
+    if options.ray and options.devices:
+        raise BadInput("--devices are this machine's, and --ray is a cluster; give one of them")
+    devices = [name.strip() for name in (options.devices or device).split(",")]
+    for name in devices:
+        check_device(name)
+    return tuple(islice(cycle(devices), options.workers or len(devices)))

@@ -14,9 +14,11 @@ from ..devices.execution import Execution
 from ..engine.router import RouterConfig
 from ..engine.router_presets import ROUTER_PRESETS
 from ..errors import BadInput
-from ..plan import PlanRequest, plan, plan_text, spend
+from ..plan.budget import spend
+from ..plan.choose import plan
 from ..plan.rates import A6000, H100, RATES, Rates
-from ..plan.text import plan_table
+from ..plan.request import PlanRequest
+from ..plan.text import plan_table, plan_text
 
 USUAL = (12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
 # Memory is sold in units of 2^30 bytes. A plan counts in 1e9 and leaves the difference to the driver.

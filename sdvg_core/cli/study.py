@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES
-from ..devices.device import check_device
-from ..devices.picking import device_line
+from ..devices.device import check_device, device_line
+from ..devices.workers import spread
 from ..engine.router import RouterConfig
 from ..errors import BadInput
 from ..files.outputs import check_writable, staged_outputs
@@ -38,9 +38,7 @@ from ..study.metrics import parse_external
 from ..study.models import POCKET_SIZE, common_settings, pocket_models
 from ..study.plots import check_plots, write_plots
 from ..study.protocol import (
-    PAPER_SCORES,
     PAPER_TAUS,
-    POCKET_SCORES,
     POCKET_TAUS,
     TARGET_ONLY,
     Configuration,
@@ -53,11 +51,8 @@ from ..study.store import SUMMARY, TABLE, claim_folder, held
 from ..study.summary import summarise_study
 from ..study.table import table_text
 from ..study.unit import Unit
-from ..study.worker import TRIES, StudyWorker
+from ..study.worker import Found, StudyWorker
 from ..text.prompts import read_prompt_list
-from ..workers.news import News
-from ..workers.on_ray import work_on_ray
-from ..workers.processes import work_here
 from .options import load_options, model_files
 
 INTERRUPTED = 130
@@ -178,10 +173,9 @@ def _judging(options: argparse.Namespace) -> bool:
 def _configurations(options: argparse.Namespace, job: WorkerOptions) -> tuple[Configuration, ...]:
     taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
     checked = check_models(job.files, job.load)
-    scores = POCKET_SCORES if job.pocket else PAPER_SCORES
     if options.every_route:
         return every_route(job.blocks)
-    everything = protocol(job.blocks, taus, timesteps=_timesteps(checked), scores=scores)
+    everything = protocol(job.blocks, taus, timesteps=_timesteps(checked))
     return pick(everything, CALIBRATION if options.calibrate else options.configurations)
 
 
@@ -219,14 +213,13 @@ def _embed(job: WorkerOptions, texts: Iterable[str]) -> dict[str, Any]:
     return encode_prompts(job.files, texts, job.load)
 
 
-def _work(options: argparse.Namespace, job: WorkerOptions, units: Sequence[Unit]) -> Iterable[News[Unit]]:
+def _work(
+    options: argparse.Namespace, job: WorkerOptions, units: Sequence[Unit]
+) -> Iterable[tuple[Unit, list[Found] | BadInput]]:
     opener = partial(StudyWorker, partial(open_equipment, job))
     on_cpu = check_device(job.load.device).type == "cpu"
-    if options.ray:
-        gpus = 0 if on_cpu else 1
-        return work_on_ray(units, opener, address=options.ray, gpus=gpus, most=options.workers, tries=TRIES)
     count = options.workers or ((os.cpu_count() or 1) if on_cpu else 1)
-    return work_here(units, [opener] * count, tries=TRIES)
+    return spread(units, opener, [job.load.device] * count, ray=options.ray, most=options.workers)
 
 
 def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:

@@ -1,28 +1,10 @@
 """Codecs between latents and pixel frames, with the decode state as a value."""
 
-from .taehv import TaehvCodec, load_taehv, load_taehv_network, taehv_from_weights
-from .taehv_kinds import TAE_KINDS, StatedKind, TaeKind, kind_of
-from .taehv_net import Taehv
-from .taehv_sizes import open_taehv
-from .vae_files import VaeHeader, load_vae, open_vae
-from .wan_vae import WanCodec, load_wan_vae
-from .wan_vae_keys import wan_vae_to_original
+from typing import Literal, get_args
 
-__all__ = [
-    "TAE_KINDS",
-    "StatedKind",
-    "TaeKind",
-    "Taehv",
-    "TaehvCodec",
-    "VaeHeader",
-    "WanCodec",
-    "kind_of",
-    "load_taehv",
-    "load_taehv_network",
-    "load_vae",
-    "load_wan_vae",
-    "open_taehv",
-    "open_vae",
-    "taehv_from_weights",
-    "wan_vae_to_original",
-]
+TaeKind = Literal["taew2_1", "lighttaew2_1"]
+TAE_KINDS: tuple[TaeKind, ...] = get_args(TaeKind)
+StatedKind = Literal["auto", "taew2_1", "lighttaew2_1"]
+"""What a user says of a file; `auto`: see its digest, then its name."""
+DecoderName = Literal["wan", "lightvae", "tae"]
+JUDGES: tuple[DecoderName, ...] = ("tae", "lightvae")

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints.weights import TensorInfo, WeightFile, check_finite_weights
-from ..devices.compiling import Backend, compiled, own_copy
+from ..devices.execution import AUTO, Backend, compiled, own_copy
 from ..errors import BadInput
-from .clips import check_frames, check_latents
-from .taehv_kinds import AUTO, StatedKind, TaeKind, kind_of
+from . import StatedKind, TaeKind
+from .taehv_files import ADVICE, TaehvSizes, checked_taehv, kind_of, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE, Memory, Taehv, blank_memory, run_half
-from .taehv_sizes import ADVICE, TaehvSizes, checked_taehv, open_taehv
-from .wan_vae_channels_last import make_channels_last
-from .wan_vae_sizes import WAN_MEAN, WAN_STD
+from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, check_latents
 
 LIMIT = 3.0
 """Latents are bent smoothly so that none lies further from 0."""
@@ -51,7 +49,7 @@ class TaehvCodec:
     ) -> None:
         self.latent_channels, self.kind = latent_channels, kind
         if channels_last:
-            make_channels_last(net)
+            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._net, self._name = net, name
         self._run_decoder: _RunHalf = compiled(own_copy(run_half), compiler) if compiler else run_half

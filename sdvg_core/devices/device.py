@@ -1,22 +1,64 @@
-"""Devices by name, the one that is current, and clocks that wait for them."""
+"""Where a run computes: devices, dtypes, threads and clocks, and what reports and cache keys say about them.
+
+What is taken without being told may not hang on what the machine is doing at the moment: bits differ between
+devices and between numbers of threads, and a resumed run must find those it began with.
+"""
 
 from __future__ import annotations
 
+import os
+import platform
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import torch
 
+from .. import __version__
 from ..errors import BadInput
+from .execution import AUTO, DTYPE_NAMES
 
-KINDS = ("cpu", "cuda")
+DEVICE_TYPES = ("cpu", "cuda")
 """Of devices that are known to run everything here; torch names a dozen more."""
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in DTYPE_NAMES}
+"""What a model can be run in."""
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""What a container may use of the CPUs, in microseconds per period; `max` is all."""
+STATED = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+REPORTED = ("torch", "transformers", "diffusers", "safetensors")
+# Attention kernels that a run may use; named if they are installed.
+OPTIONAL = ("flash-attn", "sageattention")
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of any dtype, as options, reports and refusals spell it."""
+    return str(dtype).removeprefix("torch.")
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """Return one of `DTYPES` by its name. Raises `BadInput` if there is none such."""
+    if name not in DTYPES:
+        raise BadInput(f"expected a dtype among {', '.join(DTYPES)}, but got {name!r}; choose one of them")
+    return DTYPES[name]
+
+
+def pick_device(name: str, *, embedded: bool = False) -> str:
+    """Return the device that was named; of `auto`, CUDA if there is a GPU, else the CPU.
+
+    `embedded`: the models are the embedded set, whose `auto` is the CPU: one core is enough for them, and their
+    videos are then the same with a GPU and without.
+    """
+    if name != AUTO:
+        return name
+    return "cuda" if torch.cuda.is_available() and not embedded else "cpu"
 
 
 def check_device(name: str) -> torch.device:
     """Return a device by its name, with its number: cuda is cuda:0. Raises `BadInput` if there is none here."""
-    if name.partition(":")[0] not in KINDS:
+    if name.partition(":")[0] not in DEVICE_TYPES:
         raise BadInput(f"a device is cpu, cuda, or one of several such as cuda:1, but got {name!r:.60}; use cpu")
     try:
         return torch.empty(0, device=torch.device(name)).device
@@ -47,3 +89,87 @@ def device_clock(*devices: torch.device) -> Callable[[], float]:
         return time.perf_counter()
 
     return synchronised
+
+
+@contextmanager
+def settled_threads(*, embedded: bool = False) -> Iterator[None]:
+    """Inside the block, let torch use as many CPU threads as there are CPUs for this process.
+
+    `embedded`: the models are the embedded set: one thread, as their tensors are too small to share. What a user
+    states in OMP_NUM_THREADS or MKL_NUM_THREADS stays.
+    """
+    before = torch.get_num_threads()
+    if not any(os.environ.get(name) for name in STATED):
+        torch.set_num_threads(1 if embedded else min(before, cpu_quota()))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def cpu_quota() -> int:
+    """Return how many CPUs a container may use, rounded up; without a limit, those of the machine.
+
+    torch does not see the limit: with a thread for every CPU of a large host, threads wait for one another.
+    """
+    everything = os.cpu_count() or 1
+    try:
+        quota, period = QUOTA.read_text(encoding="ascii").split()
+        return everything if quota == "max" else max(1, -(-int(quota) // int(period)))
+    except (OSError, ValueError):  # no Linux, or another version of control groups
+        return everything
+
+
+def device_line(device: str, dtype: str | None, threads: int | None = None) -> str:
+    """Return what a run is made on, in a line: `device: cuda:0 (NVIDIA H100), bfloat16`.
+
+    `dtype`: of the transformers, None for the files' own. `threads`: of a CPU, None for torch's.
+    Raises `BadInput` if there is no such device.
+    """
+    found, stored = check_device(device), dtype or "dtype as stored"
+    if found.type == "cuda":
+        return f"device: {found} ({torch.cuda.get_device_name(found)}), {stored}"
+    threads = threads or torch.get_num_threads()
+    return f"device: {found} ({processor()}), {stored}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def versions_on(device: str) -> dict[str, str]:
+    """Return the versions for a report, and the device in words."""
+    packages = {name: package_version(name) or "not installed" for name in REPORTED}
+    packages |= {name: found for name in OPTIONAL if (found := package_version(name))}
+    on = torch.device(device)
+    name = torch.cuda.get_device_name(on) if on.type == "cuda" else processor()
+    return {"sdvg": __version__, "python": platform.python_version(), **packages, "device": f"{device}: {name}"}
+
+
+@cache
+def package_version(package: str) -> str | None:
+    """Return the version of an installed package, None if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def processor() -> str:
+    """Return the processor's name, as far as the system knows it."""
+    return platform.processor() or platform.machine()
+
+
+def arithmetic_on(device: torch.device) -> dict[str, str]:
+    """Return, by name, everything about a device and its libraries that can change the bits of a result."""
+    settings = {
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+    }
+    if device.type == "cpu":
+        settings |= {
+            "threads": str(torch.get_num_threads()),
+            "instructions": torch.backends.cpu.get_cpu_capability(),
+        }
+    if device.type == "cuda":
+        settings |= {
+            "cuda": str(torch.version.cuda),
+            "cudnn": f"{torch.backends.cudnn.version()}, tf32 {torch.backends.cudnn.allow_tf32}",
+        }
+    return {**settings, **{f"version of {name}": value for name, value in versions_on(str(device)).items()}}

@@ -1,29 +1,41 @@
-"""How a run is executed: whatever changes its speed, its memory or its rounding, and not what is asked for."""
+"""How a run is executed: whatever changes its speed, its memory or its rounding, and not what is asked for.
+
+torch is imported only where it works, so that the command line can say at once what there is to choose from.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import get_args
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-import torch
+from ..errors import BadInput, first_line
 
-from ..choices import AUTO as AUTO
-from ..choices import Attention as Attention
-from ..choices import KvDtype as KvDtype
-from ..choices import VaeLayers as VaeLayers
-from ..errors import BadInput
-from .compiling import CompileMode
+if TYPE_CHECKING:
+    import torch
 
-FASTEST_LAYERS: Mapping[str, VaeLayers] = {"cpu": "planes"}
-"""By type of device, as far as measured.
+AUTO: Literal["auto"] = "auto"
+DTYPE_NAMES = ("float32", "float16", "bfloat16")
+CompileMode = Literal["off", "default"]
+"""`default`: the stages around a layer's attentions, and the VAE's decoder."""
+Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
+"""The transformers' attention kernel; `auto` is the best exact one."""
+KvDtype = Literal["auto", "float8_e4m3fn"]
+"""What keys and values are kept in; `auto` is the dtype of activations."""
+VaeLayers = Literal["auto", "diffusers", "planes"]
+"""How the VAE's layers are laid out: diffusers' own, or as 2-D ones; `auto` is the fastest.
 
-Seconds of one CPU core (torch 2.13.0, float32) as planes, channels last and diffusers' own: a block at width 8 and
-64x64 0.08, 0.27, 0.28; at width 16 and 192x128 0.91, 4.4, 4.3; at width 32 and 96x64 0.69, 1.8, 1.7; a frame at the
-released width 96 and 96x64 1.48, 1.64, 1.67. In half precision planes and channels last are within 10 %. Nothing
-was measured on a GPU, so GPUs keep diffusers' own until `benchmarks/run_gpu.sh` has timed the others there.
+That is `planes`. Seconds of one CPU core (torch 2.13.0, float32) as planes and diffusers' own: a block at width 8
+and 64x64 0.08, 0.28; at width 16 and 192x128 0.91, 4.3; at width 32 and 96x64 0.69, 1.7; a frame at the released
+width 96 and 96x64 1.48, 1.67. Nine blocks of full size take an H100 1.67 s, as diffusers' own 2.70 s.
 """
-CHOICES = {"attention": Attention, "kv_dtype": KvDtype, "vae_layers": VaeLayers, "compile": CompileMode}
+_CHOICES = {"attention": Attention, "kv_dtype": KvDtype, "vae_layers": VaeLayers, "compile": CompileMode}
+
+Result = TypeVar("Result")
+Backend = str | Callable[..., Any]
+INDUCTOR = "inductor"
+"""torch's own compiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,16 +53,13 @@ class Execution:
     overlap: bool = False
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in get_args(choices):
-                raise BadInput(
-                    f"{name} must be one of {', '.join(get_args(choices))}, but is {getattr(self, name)!r}; choose "
-                    "one of them"
-                )
+        for name in _CHOICES:
+            _check_choice(name, getattr(self, name))
 
-    def on(self, device: torch.device) -> Execution:
-        """Return it with the layers named that a VAE on `device` gets. Layers are equal only to rounding."""
-        return replace(self, vae_layers=vae_layers_on(device, self.vae_layers))
+    @property
+    def settled(self) -> Execution:
+        """This, with the layers named that the VAE gets. Layers are equal only to rounding."""
+        return replace(self, vae_layers=settled_layers(self.vae_layers))
 
     @property
     def kv_fp8(self) -> bool:
@@ -58,13 +67,56 @@ class Execution:
         return self.kv_dtype != AUTO
 
 
-def vae_layers_on(device: torch.device, asked: VaeLayers) -> VaeLayers:
-    """Return the layers asked for; of `auto`, the fastest known for that type of device.
+def settled_layers(asked: VaeLayers) -> VaeLayers:
+    """Return the layers asked for; of `auto`, the fastest. Raises `BadInput` for layers that do not exist."""
+    _check_choice("vae_layers", asked)
+    return "planes" if asked == AUTO else asked
 
-    Raises `BadInput` for layers that do not exist.
+
+def _check_choice(name: str, value: str) -> None:
+    words = get_args(_CHOICES[name])
+    if value not in words:
+        raise BadInput(f"{name} must be one of {', '.join(words)}, but is {value!r}; choose one of them")
+
+
+def compiled(work: Callable[..., Result], backend: Backend = INDUCTOR) -> Callable[..., Result]:
+    """Return `work` compiled as a whole, once per shape; it is an error if a part cannot be compiled."""
+    import torch
+
+    return torch.compile(work, dynamic=False, fullgraph=True, backend=backend)
+
+
+def own_copy(work: Callable[..., Result]) -> Callable[..., Result]:
+    """Return a copy of a function, to be compiled for one use.
+
+    The compiler gives up on a function, with an error, after compiling it a few times, and counts all uses
+    together.
     """
-    if asked not in get_args(VaeLayers):
+    assert isinstance(work, FunctionType)
+    return FunctionType(work.__code__.replace(), work.__globals__, work.__name__, work.__defaults__)
+
+
+def compiler_of(mode: CompileMode) -> Backend | None:
+    """Return the compiler of a mode; None for `off`."""
+    return None if mode == "off" else INDUCTOR
+
+
+def check_compile(mode: CompileMode, device: torch.device) -> None:
+    """Compile something small on the device. Raises `BadInput` if the mode does not work there."""
+    from subprocess import SubprocessError
+
+    import torch
+
+    if mode == "off":
+        return
+    try:
+        compiled(_trial)(torch.ones(8, device=device))
+    except (RuntimeError, SubprocessError) as error:
         raise BadInput(
-            f"vae_layers must be one of {', '.join(get_args(VaeLayers))}, but is {asked!r}; choose one of them"
-        )
-    return FASTEST_LAYERS.get(device.type, "diffusers") if asked == AUTO else asked
+            f"--compile {mode} needs a working compiler on {device}, but compiling failed ({first_line(error)}); "
+            f"install {'triton' if device.type == 'cuda' else 'a C++ compiler'}, or turn compiling off"
+        ) from error
+
+
+def _trial(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2

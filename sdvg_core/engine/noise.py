@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from ..errors import BadInput
 from .types import Span
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +33,8 @@ class KeyedNoise:
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the noise of one slot of one block: `b c t h w`, float32, CPU."""
+        import torch
+
         # Take 1 adds nothing to the key, so a seed keeps the videos it had before there were takes.
         take = (span.take,) if span.take > 1 else ()
         generator = torch.Generator().manual_seed(key(self.seed, span.index, slot, *take))

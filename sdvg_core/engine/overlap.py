@@ -29,9 +29,9 @@ from .history import History
 from .lane import Lane, Promise, Unwanted
 from .parts import BlockGenerator, Engine, NoiseSource, VideoCodec
 from .router import RouterConfig, foresee
-from .speculate import DrafterContext, Emitted, speculate
+from .speculate import Emitted, speculate
 from .timeline import Timeline, begin_clip
-from .types import Block, Condition, Generated, Span, Work
+from .types import Block, Condition, DrafterContext, Generated, Span, Work
 from .wrapping import WrappedCodec, WrappedGenerator
 
 

@@ -21,10 +21,10 @@ from .parts import BlockGenerator, Engine, NoiseSource, VideoCodec
 from .records import BlockRecord
 from .roles import Absent
 from .router import RouterConfig
-from .speculate import DrafterContext, Emitted, speculate
+from .speculate import Emitted, speculate
 from .store import Result, Store
 from .timeline import Timeline, replay
-from .types import Block, Condition, Generated, Span
+from .types import Block, Condition, DrafterContext, Generated, Span
 from .wrapping import WrappedGenerator
 
 

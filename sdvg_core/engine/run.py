@@ -21,9 +21,9 @@ from .reuse import Recaller, Reuse
 from .route import plan_route
 from .router import Decision, RouterConfig
 from .size import check_given
-from .speculate import DrafterContext, Emitted, speculate
+from .speculate import Emitted, speculate
 from .timeline import Replayed, Timeline, begin_clip, replay
-from .types import Block, Condition, Span
+from .types import Block, Condition, DrafterContext, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,6 @@ from typing import Any
 
 from torch import Tensor
 
-from ..choices import DrafterContext as DrafterContext
 from .delivery import Delivered
 from .drafts import OwnDrafts, generate
 from .evidence import look
@@ -24,7 +23,7 @@ from .parts import Engine, NoiseSource
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, decide, foresee
 from .timeline import Timeline, begin_clip, earlier
-from .types import Block, Condition, Generated, Span
+from .types import Block, Condition, DrafterContext, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,7 +104,7 @@ def speculate(
                 assert scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
                     scores, before = look(scorer, router, span, winner.frames, committed, condition, past)
-                decision = decide(router, span.index, scores, past, len(spans), before)
+                decision = decide(router, span.index, scores, before)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None

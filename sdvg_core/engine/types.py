@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-Picture = Tensor | Callable[[], Tensor]
+DrafterContext = Literal["committed", "own"]
+"""Which blocks the drafter continues: those of the video, or its own drafts."""
+Picture: TypeAlias = "Tensor | Callable[[], Tensor]"
 """A pixel frame, `b 1 c h w` in [0, 1], or how to get it once it is decoded."""
 
 

@@ -25,11 +25,16 @@ LATENTS = "latents.safetensors"
 PICTURE = "route.png"
 REPORT = "report.json"
 BLOCKS = "blocks.safetensors"
+FILES = (VIDEO, LATENTS, PICTURE, REPORT, BLOCKS)
+"""What a finished video is."""
+CSV, LINES = "videos.csv", "videos.jsonl"
+"""What lies next to numbered videos."""
 
 UNFINISHED = ".unfinished-"
 # As `tempfile.mkdtemp` names them.
 OURS = re.compile(re.escape(UNFINISHED) + "[a-z0-9_]{8}")
 LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"
+HELD = ".making"
 SHORT_LOCK = ".lock"
 """Held while files are moved or a run begins. Most versions of filelock leave it, empty, in the output folder."""
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -151,6 +156,33 @@ def throw_away(work: Path) -> None:
     """Remove the hidden folder of a run that was stopped."""
     if not is_going_on(work):
         shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def hold(folder: Path) -> Iterator[None]:
+    """Keep every other call out of `folder`, which is made if need be, inside the `with` block.
+
+    Raises `BadInput` if the folder cannot be written to, or if another call holds it.
+    """
+
+    def take() -> FileLock | None:
+        lock = lock_of(folder / HELD)
+        with lock_of(folder / SHORT_LOCK), suppress(Timeout):
+            lock.acquire(blocking=False)
+        return lock if lock.is_locked else None
+
+    made, held = _enter(folder, take)
+    if held is None:
+        raise BadInput(f"another run is writing into {folder}; wait for it or name another folder")
+    try:
+        yield
+    finally:
+        # The folder may be gone, or its disk full: a file that nobody holds is in nobody's way.
+        with suppress(OSError), lock_of(folder / SHORT_LOCK):
+            (folder / HELD).unlink(missing_ok=True)
+            held.release()
+        held.release()
+        _remove_empty(made)
 
 
 def check_writable(folder: Path) -> None:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..checkpoints.model_files import ModelFiles
 from ..engine.roles import Roles
 from ..errors import BadInput
-from ..files.outputs import LATENTS, REPORT, check_room, check_writable
+from ..files.outputs import (
+    CSV,
+    EARLIER,
+    FILES,
+    LATENTS,
+    LINES,
+    REPORT,
+    check_room,
+    check_writable,
+    hold,
+    unfinished_in,
+)
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
 from .checking import Checked, check_models
 from .identity import Identity, digest_of, identify
-from .journal import find_unfinished
+from .journal import find_unfinished, left_by
 from .latents import load_latents
 from .options import LoadOptions
 from .parts import identify_parts
 from .request import Beginning, VideoRequest, begin, predict_bytes
 from .results import check_reusable
+
+MOST_FOLDERS = 999
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +57,19 @@ class Video:
     exists: bool = False
     short: bool = False
 
+    @property
+    def begun(self) -> bool:
+        """Whether there is anything of it."""
+        return self.exists or self.short or self.unfinished is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """What all videos of a call share. It holds values only, so it can be sent to other processes.
 
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same.
+    `numbered`: whether each video gets a numbered folder, as several always do. `command`: the words of the command
+    line, for whoever finds it unfinished.
     """
 
     files: ModelFiles
@@ -56,12 +78,18 @@ class Batch:
     gate_prompt: str | None = None
     reuse: Path | None = None
     prompt_in_report: bool = False
+    numbered: bool = False
+    command: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Planned:
-    """Videos that can be made, as far as the models' headers tell. `batch`: with only the files that are needed."""
+    """Videos that can be made, as far as the models' headers tell. `batch`: with only the files that are needed.
 
+    `folder`: what they, or their numbered folders, go into.
+    """
+
+    folder: Path
     batch: Batch
     checked: Checked
     beginning: Beginning
@@ -73,9 +101,22 @@ class Planned:
         return tuple(video for video in self.videos if not video.exists)
 
 
-def plan_videos(batch: Batch, prompts: tuple[PromptSchedule, ...], output: Path, *, resume: bool) -> Planned:
-    """Check everything that needs no weights, and say on standard error what a user should know.
+@contextmanager
+def plan_videos(
+    batch: Batch,
+    prompts: tuple[PromptSchedule, ...],
+    output: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    last: str | None = None,
+) -> Iterator[Planned]:
+    """Check everything that needs no weights, and hold the folder that the videos go into until they are made.
 
+    The folder is `output` if nothing there would be replaced, or if this very request left it unfinished; otherwise
+    the next free one of `output-2`, `output-3` ... `resume`: `output` alone, with its finished videos taken as they
+    are. `overwrite`: `output` alone, whatever is in it. `last`: the file that the caller adds, by its path from the
+    folder, without which nothing is finished. What a user should know is said on standard error.
     Raises `BadInput` for any unusable input.
     """
     request = batch.request
@@ -85,35 +126,92 @@ def plan_videos(batch: Batch, prompts: tuple[PromptSchedule, ...], output: Path,
     checked = check_models(batch.files, batch.load)
     beginning = begin(request, checked, scorer=batch.files.reward is not None)
     checked = checked.only(beginning.asked)
-    batch = replace(batch, files=needed_files(batch.files, beginning.asked))
+    numbered = batch.numbered or len(prompts) > 1
+    batch = replace(batch, files=needed_files(batch.files, beginning.asked), numbered=numbered)
     for note in (*checked.notes, *beginning.notes):
         sys.stderr.write(f"sdvg: {note}\n")
-    videos = [
-        Video(
-            number=number,
-            of=len(prompts),
-            folder=output if len(prompts) == 1 else output / f"{number:04d}",
-            prompt=prompt,
-            identity=identify(batch.files, batch.load, request, prompt, batch.gate_prompt),
-            steps=len(checked.shapes[1].timesteps),
+    identities = [identify(batch.files, batch.load, request, prompt, batch.gate_prompt) for prompt in prompts]
+    steps = len(checked.shapes[1].timesteps)
+
+    def look(folder: Path) -> tuple[Video, ...]:
+        places = [folder / f"{number:04d}" for number, _ in enumerate(prompts, 1)] if numbered else [folder]
+        wanted = zip(places, prompts, identities, strict=True)
+        videos = tuple(
+            Video(number=number, of=len(prompts), folder=place, prompt=prompt, identity=identity, steps=steps)
+            for number, (place, prompt, identity) in enumerate(wanted, 1)
         )
-        for number, prompt in enumerate(prompts, 1)
-    ]
-    if resume:
-        videos = [look_up(video, request.blocks) for video in videos]
-    planned = Planned(batch=batch, checked=checked, beginning=beginning, videos=tuple(videos))
-    if batch.reuse:
-        _check_reuse(planned, batch.reuse)
-    check_room(output, len(planned.to_make) * predict_bytes(request, beginning, checked))
-    return planned
+        if overwrite:
+            return tuple(replace(video, unfinished=left_by(video.folder, video.identity)) for video in videos)
+        return _left_of(videos, folder, request.blocks, last, finished=resume)
+
+    with _folder_for(output, look, only=resume or overwrite) as (folder, videos):
+        planned = Planned(folder=folder, batch=batch, checked=checked, beginning=beginning, videos=videos)
+        if batch.reuse:
+            _check_reuse(planned, batch.reuse)
+        check_room(folder, len(planned.to_make) * predict_bytes(request, beginning, checked))
+        yield planned
+
+
+@contextmanager
+def _folder_for(
+    output: Path, look: Callable[[Path], tuple[Video, ...]], *, only: bool
+) -> Iterator[tuple[Path, tuple[Video, ...]]]:
+    """Hold the folder in which something of the videos is left, or else the first that `look` does not refuse."""
+    others = range(2, 0 if only or output.name in ("", "..") else MOST_FOLDERS + 1)
+    folders = [output, *(output.with_name(f"{output.name}-{number}") for number in others)]
+    refused: list[BadInput] = []
+    there = [folder for folder in folders if os.path.lexists(folder)]
+    for begun, folder in [*((True, folder) for folder in there), *((False, folder) for folder in folders)]:
+        with ExitStack() as held:
+            try:
+                held.enter_context(hold(folder))
+                videos = look(folder)
+            except BadInput as error:
+                refused.append(error)
+                continue
+            left = any(video.begun for video in videos)
+            if begun and not left:
+                continue
+            if refused and folder != output:
+                fault, *more = str(refused[0]).splitlines()
+                lines = [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
+                sys.stderr.write("".join(f"{line}\n" for line in lines))
+            if left and not all(video.exists for video in videos):
+                sys.stderr.write(f"sdvg: this goes on with what an earlier call left in {folder}\n")
+            yield folder, videos
+            return
+    raise refused[0]
+
+
+def _left_of(
+    videos: tuple[Video, ...], folder: Path, blocks: int, last: str | None, *, finished: bool
+) -> tuple[Video, ...]:
+    """Find what exists of videos in `folder`. `finished`: whether they may all be.
+
+    Raises `BadInput` if something else is in their place.
+    """
+    found = tuple(look_up(video, blocks, last) for video in videos)
+    if not any(video.begun for video in found) and found[0].folder != folder:
+        other = any(_taken(path) or unfinished_in(path) for path in folder.glob("[0-9]" * 4))
+        table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
+        if other or table[0] != table[1]:  # a table of ours is two files
+            raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
+    if not finished and all(video.exists for video in found) and (last is None or os.path.lexists(folder / last)):
+        raise BadInput(f"this very request is finished in {folder}; name another folder, or add --overwrite")
+    return found
+
+
+def _taken(folder: Path, *more: str) -> str | None:
+    """Return the name of a file that a video would replace."""
+    return next((name for name in (*FILES, *more) if os.path.lexists(folder / name)), None)
 
 
 def _check_reuse(planned: Planned, reuse: Path) -> None:
     identities = identify_parts(planned.batch.files, planned.batch.load, *planned.checked.identities)
     # Of many videos, an earlier call that was stopped has not begun the last ones.
-    begun = [video for video in planned.to_make if folder_in(reuse, video).is_dir()]
-    for video in begun or planned.to_make[:1]:
-        check_reusable(folder_in(reuse, video), identities, planned.beginning.asked)
+    folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
+    for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
+        check_reusable(folder, identities, planned.beginning.asked)
 
 
 def texts_of(videos: Iterable[Video]) -> Iterator[str]:
@@ -133,18 +231,33 @@ def needed_files(files: ModelFiles, asked: Roles) -> ModelFiles:
     )
 
 
-def folder_in(reuse: Path, video: Video) -> Path:
+def folder_in(reuse: Path, video: Video, *, numbered: bool) -> Path:
     """Return the folder of the earlier video to re-use: of many, the one with the same number."""
-    return reuse if video.of == 1 else reuse / video.folder.name
+    return reuse / video.folder.name if numbered else reuse
 
 
-def look_up(video: Video, blocks: int) -> Video:
-    """Find what exists of a video. Raises `BadInput` if another one is in its place."""
+def look_up(video: Video, blocks: int, last: str | None = None) -> Video:
+    """Find what exists of a video. Raises `BadInput` if something else is in its place.
+
+    `last`: a file without which nothing is finished.
+    """
     unfinished = find_unfinished(video.folder, video.identity)
-    finished = (video.folder / LATENTS).is_file() and unfinished is None
-    if finished and load_latents(video.folder / LATENTS).metadata.get("request") != digest_of(video.identity):
-        raise BadInput(
-            f"{video.folder} holds another finished video; name another folder, or leave --resume out to replace it"
-        )
+    taken = _taken(video.folder, *([last] if last else []))
+    if taken is None:
+        return replace(video, unfinished=unfinished)
+    ours = _request_of(video.folder / LATENTS) == digest_of(video.identity)
+    # A run that was killed as it moved its files has some of them in both places.
+    moved = unfinished is not None and any(os.path.lexists(unfinished / name) for name in (*FILES, EARLIER))
+    if not (ours or moved):
+        raise BadInput(f"{video.folder} has a {taken} of another request; name another folder, or add --overwrite")
+    finished = ours and unfinished is None
     exists = finished and len(read_report(video.folder / REPORT).blocks) == blocks
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
+
+
+def _request_of(latents: Path) -> object:
+    """Return the hash of the request that a video was made by; None if that cannot be read."""
+    try:
+        return load_latents(latents).metadata.get("request")
+    except (BadInput, OSError):
+        return None

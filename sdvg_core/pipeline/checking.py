@@ -10,16 +10,13 @@ import torch
 
 from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import WanShape
-from ..causal_wan.by_name import notes_by_name
 from ..causal_wan.checkpoint import WanCheckpoint, open_wan
-from ..causal_wan.presets import Preset
+from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.dictionaries import Choice, note_on
 from ..checkpoints.model_files import ModelFiles
-from ..decoders import VaeHeader, open_vae
-from ..devices.compiling import check_compile
-from ..devices.device import check_device
-from ..devices.dtypes import parse_dtype
-from ..devices.execution import AUTO
+from ..decoders.vae_files import VaeHeader, open_vae
+from ..devices.device import check_device, parse_dtype
+from ..devices.execution import AUTO, check_compile
 from ..engine.roles import Roles
 from ..errors import BadInput
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..decoders import load_vae
-from ..devices.dtypes import parse_dtype
+from ..decoders.vae_files import load_vae
+from ..devices.device import parse_dtype
 from ..files.outputs import LATENTS, REPORT, staged_outputs
 from ..files.video import Mp4Writer
 from ..report.picture import Side, side_by_side

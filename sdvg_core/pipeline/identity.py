@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from ..devices.arithmetic import arithmetic_on
-from ..devices.device import check_device
+from ..devices.device import arithmetic_on, check_device
 from .fingerprint import named
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..causal_wan.by_name import notes_by_name, preset_by_name
 from ..causal_wan.checkpoint import inspect_weights
 from ..causal_wan.config import WanConfig
-from ..causal_wan.kinds import (
+from ..causal_wan.names import key_styles
+from ..causal_wan.presets import Preset, notes_by_name, preset_by_name, size_preset
+from ..causal_wan.refusals import (
     IMAGE_REWARD,
     OTHER_WAN,
     TAEHV,
@@ -23,14 +24,13 @@ from ..causal_wan.kinds import (
     VAE,
     other_kind,
 )
-from ..causal_wan.names import key_styles
-from ..causal_wan.presets import Preset, size_preset
-from ..checkpoints.dictionaries import AUTO, Choice, note_on
+from ..checkpoints.dictionaries import Choice, note_on
 from ..checkpoints.known_models import row_of
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
-from ..decoders.taehv_kinds import TAE_KINDS, recognised_kind
-from ..decoders.taehv_sizes import checked_taehv
+from ..decoders import TAE_KINDS
+from ..decoders.taehv_files import checked_taehv, recognised_kind
 from ..decoders.wan_vae import open_wan_vae
+from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 from ..scorers.checkpoint import read_config
 from ..text.umt5 import open_umt5

@@ -7,7 +7,8 @@ And it is sealed, because a block that changed on the disk would be continued wi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from .results import pack, read_results
 from .seal import DIGEST, UNSEALED, is_sealed, seal
 
 SUFFIX = ".safetensors"
+LONGEST_COMMAND = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +47,12 @@ class Entry:
 class Journal:
     """The blocks committed so far, in a folder that is created with the first one."""
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
-        """Read the blocks an earlier run of the same request left. Raises `BadInput` if a file is damaged."""
-        self._folder, self._identity = folder, dict(identity)
+    def __init__(self, folder: Path, identity: Identity, command: Sequence[str] = ()) -> None:
+        """Read the blocks an earlier run of the same request left. Raises `BadInput` if a file is damaged.
+
+        `command`: the words of the command line that goes on with this run.
+        """
+        self._folder, self._identity, self._command = folder, dict(identity), list(command)
         self.before = tuple(_read(path) for path in _files(folder))
         self.blocks = len(self.before)
         # How long each result is that was written: a repair needs a draft's first estimates, a later run may not.
@@ -66,7 +71,7 @@ class Journal:
             if others:
                 raise BadInput(
                     f"an unfinished video must go on with the same weights, but those of {', '.join(others)} are "
-                    "others by now; put the earlier files back, or leave --resume out to start over"
+                    f"others by now; put the earlier files back or delete {self._folder.parent} to start over"
                 )
 
     @property
@@ -100,6 +105,7 @@ class Journal:
             results |= {} if same else {key: pack(result)}
         metadata = {
             DIGEST: UNSEALED,
+            "command": self._command,
             "keys": keys,
             "made_by": self._made_by,
             "record": record_to_dict(record),
@@ -116,29 +122,29 @@ def find_unfinished(folder: Path, identity: Identity) -> Path | None:
 
     Raises `BadInput` if the unfinished video there is another one, naming what differs, or is being made right now.
     """
-    requests = {work: _request(work / JOURNAL) for work in unfinished_in(folder)}
+    first = {work: _first(work / JOURNAL) for work in unfinished_in(folder)}
+    requests = {work: found and found["request"] for work, found in first.items()}
     stopped = [work for work in requests if not is_going_on(work)]
     same = [work for work, request in requests.items() if request == identity]
     if not same:
         _refuse_damaged(requests)
     if same and not set(same) & set(stopped):
         raise BadInput(
-            f"only a stopped run can be resumed, but the one in {folder} is still running; wait for it, or stop "
-            "it first"
+            f"only a stopped run can be resumed, but the one in {folder} is still running; wait for it or stop it"
         )
     if stopped and not same:
         newest = max(stopped, key=lambda work: work.stat().st_mtime)
         raise BadInput(
-            f"to resume, the request must be that of the unfinished video in {folder}, but these differ: "
-            f"{differences(requests[newest] or {}, identity)}; repeat it unchanged, or leave --resume out to start "
-            "over"
+            f"{folder} has an unfinished video that differs in {differences(requests[newest] or {}, identity)}; "
+            "repeat its command or name another folder",
+            _command(first[newest] or {}),
         )
     return left_by(folder, identity)
 
 
 def left_by(folder: Path, identity: Identity) -> Path | None:
     """Return the longest that stopped runs of this very request left in `folder`, or None."""
-    same = [work for work in unfinished_in(folder) if _request(work / JOURNAL) == identity]
+    same = [work for work in unfinished_in(folder) if _is_of(work, identity)]
     stopped = [work for work in same if not is_going_on(work)]
     return max(stopped, key=lambda work: len(list(_files(work / JOURNAL))), default=None)
 
@@ -146,7 +152,7 @@ def left_by(folder: Path, identity: Identity) -> Path | None:
 def drop_unfinished(folder: Path, identity: Identity) -> None:
     """Remove what stopped runs of this request left in `folder`, now that the video is finished."""
     for work in unfinished_in(folder):
-        if _request(work / JOURNAL) == identity:
+        if _is_of(work, identity):
             throw_away(work)
 
 
@@ -171,13 +177,29 @@ def _read(path: Path) -> Entry:
     return Entry(saved.latents.clone(), record, results, made_by)
 
 
-def _request(journal: Path) -> Mapping[str, Any] | None:
-    """Return the request that a journal belongs to; None if its first block is damaged."""
+def _first(journal: Path) -> Mapping[str, Any] | None:
+    """Return what a journal's first block says of its `request`; None if that block is damaged."""
     try:
         saved = _load(_file(journal, 0))
-        return dict(take(saved.metadata, "request", (dict,), journal.name))
+        take(saved.metadata, "request", (dict,), journal.name)
     except BadInput:
         return None
+    return saved.metadata
+
+
+def _is_of(work: Path, identity: Identity) -> bool:
+    """Whether a hidden folder is of a run of this request."""
+    first = _first(work / JOURNAL)
+    return first is not None and first["request"] == identity
+
+
+def _command(first: Mapping[str, Any]) -> str:
+    """Return a line with the command that goes on with a run. Its words are quoted: the file may be anyone's."""
+    words = first.get("command")
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        return ""
+    line = shlex.join(["python", "-m", "sdvg_core", *words])
+    return f"To finish that one: {line}" if len(line) <= LONGEST_COMMAND and line.isprintable() else ""
 
 
 def _refuse_damaged(requests: Mapping[Path, Mapping[str, Any] | None]) -> None:
@@ -185,7 +207,7 @@ def _refuse_damaged(requests: Mapping[Path, Mapping[str, Any] | None]) -> None:
     if damaged:
         raise BadInput(
             f"the first block of an unfinished video must be as it was written, but that in {damaged} is not; "
-            "delete that folder, or leave --resume out to start over"
+            "delete that folder to start over"
         )
 
 
@@ -193,7 +215,7 @@ def _load(path: Path) -> SavedLatents:
     """Read a block. Raises `BadInput` if the file is not as it was written."""
     damaged = BadInput(
         f"a block of an unfinished video must be as it was written, but {path.name} in {path.parent} is not; "
-        "delete that file and all later ones, or leave --resume out to start over"
+        "delete that file and all later ones to start over from there"
     )
     try:
         saved = load_latents(path)

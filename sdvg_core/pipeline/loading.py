@@ -15,13 +15,14 @@ from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import AttentionBackend
 from ..causal_wan.build import Wan, build_engine
 from ..causal_wan.checkpoint import load_wan
-from ..causal_wan.stages import compiled_stages
+from ..causal_wan.forward import compiled_stages
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
-from ..decoders import TaehvCodec, VaeHeader, WanCodec, load_vae
-from ..devices.compiling import compiler_of
-from ..devices.device import check_device
-from ..devices.dtypes import dtype_name, parse_dtype
+from ..decoders.taehv import TaehvCodec
+from ..decoders.vae_files import VaeHeader, load_vae
+from ..decoders.wan_vae import WanCodec
+from ..devices.device import check_device, dtype_name, parse_dtype
+from ..devices.execution import compiler_of
 from ..engine.keys import Identities
 from ..engine.parts import Engine, Scorer, VideoCodec
 from ..engine.roles import Roles

@@ -8,15 +8,14 @@ from typing import Literal
 
 import torch
 
-from ..causal_wan.by_name import preset_by_name
 from ..causal_wan.checkpoint import WanCheckpoint
-from ..causal_wan.presets import Preset, get_preset, guess_preset
+from ..causal_wan.presets import Preset, get_preset, guess_preset, preset_by_name
 from ..causal_wan.schedule import get_schedule
 from ..checkpoints.dictionaries import Choice, Weights
 from ..decoders import StatedKind
 from ..devices.device import check_device
 from ..devices.execution import AUTO, Execution
-from ..scorers.preprocess import Crop
+from ..scorers import Crop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,4 +90,4 @@ class LoadOptions:
 
     def settled(self) -> LoadOptions:
         """Return it with the layers named that the VAE gets."""
-        return replace(self, execution=self.execution.on(self.side))
+        return replace(self, execution=self.execution.settled)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..checkpoints.model_files import ModelFiles
-from ..devices.arithmetic import arithmetic_on
-from ..devices.device import check_device
+from ..devices.device import arithmetic_on, check_device
 from ..engine.keys import Identities
 from ..scorers.tokenizer import find_vocabulary
 from .fingerprint import fingerprint

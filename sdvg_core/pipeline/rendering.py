@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..causal_wan.generator import go_on
-from ..devices.device import device_clock
-from ..devices.environment import versions_on
+from ..devices.device import device_clock, versions_on
 from ..engine.delivery import InOrder
 from ..engine.parts import Engine
 from ..engine.records import BlockRecord
@@ -131,8 +130,8 @@ def _check_unfinished(entries: Sequence[Entry], run: Run) -> None:
     for number, entry in enumerate(entries):
         if number >= len(run.reused) or entry.record.span != run.reused[number].span:
             raise BadInput(
-                f"block {number + 1} of the unfinished video is not the one this request has there; leave "
-                "--resume out to start over"
+                f"block {number + 1} of the unfinished video is not the one this request has there; name another "
+                "folder to start over"
             )
 
 

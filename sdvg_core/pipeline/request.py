@@ -15,13 +15,13 @@ from ..engine.route import Route, plan_route
 from ..engine.router import RouterConfig
 from ..engine.size import check_given, check_size
 from ..engine.spans import blocks_before, check_blocks
-from ..engine.speculate import DrafterContext
+from ..engine.types import DrafterContext
 from ..errors import BadInput
 from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
-from ..plan import PlanRequest, spend
-from ..plan.budget import check_budget
+from ..plan.budget import check_budget, spend
 from ..plan.decoders import PUBLISHED_BASE
+from ..plan.request import PlanRequest
 from .checking import Checked
 from .latents import load_latents
 

@@ -13,12 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from ..files.outputs import REPORT, staged_outputs
+from ..files.outputs import CSV, LINES, REPORT, staged_outputs
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, fate_of
 from .batch import Planned
 
-CSV, LINES = "videos.csv", "videos.jsonl"
 WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
 
 
@@ -100,7 +99,7 @@ class VideoTable:
             staging.path(LINES).write_text(lines, encoding="utf-8")
 
 
-def table_of(planned: Planned, folder: Path) -> VideoTable:
+def table_of(planned: Planned) -> VideoTable:
     """Write the table of planned videos into their output folder, and return it."""
     request = planned.batch.request
     rows = [
@@ -108,4 +107,4 @@ def table_of(planned: Planned, folder: Path) -> VideoTable:
         for video in planned.videos
     ]
     there = {video.number: read_report(video.folder / REPORT) for video in planned.videos if video.exists}
-    return VideoTable(folder, rows, request.blocks, there)
+    return VideoTable(planned.folder, rows, request.blocks, there)

@@ -18,7 +18,7 @@ from ..files.outputs import REPORT, staged_outputs
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import PromptSchedule, one_prompt
-from .batch import Batch, Video, folder_in, plan_videos, texts_of
+from .batch import Batch, Planned, Video, folder_in, plan_videos, texts_of
 from .checking import Checked
 from .journal import Journal, drop_unfinished
 from .loading import encode_prompts, load_models
@@ -57,10 +57,10 @@ def make_video(
 ) -> RunReport:
     """Make one video from a prompt; write video, latents, report and route picture into the folder `output`.
 
-    Raises `BadInput` for any unusable input, before a weight is read.
+    A video that is there is replaced. Raises `BadInput` for any unusable input, before a weight is read.
     """
     batch = Batch(files=files, load=load, request=request)
-    ((_, report),) = make_videos(batch, (one_prompt(prompt),), Path(output))
+    ((_, report),) = make_videos(batch, (one_prompt(prompt),), Path(output), overwrite=True)
     return report
 
 
@@ -70,26 +70,32 @@ def make_videos(
     output: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
+    last: str | None = None,
     stopping: Stopping | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> list[tuple[Path, RunReport]]:
     """Load the models once and make a video for each entry of `prompts`; return each folder and report.
 
-    Only models are loaded that a block may ask for. `resume`: continue stopped runs of the same request, and leave
-    finished videos alone. `stopping`: hears whether to end after the block in the making, and not to begin another
-    video. `say`: hears what is being loaded, which may take minutes. Of several videos, there is a table next to
-    their folders.
+    Only models are loaded that a block may ask for. `output`, `resume`, `overwrite`, `last`: as for `plan_videos`.
+    `stopping`: hears whether to end after the block in the making, and not to begin another video. `say`: hears
+    what is being loaded, which may take minutes. Next to numbered folders there is a table.
     """
-    planned = plan_videos(batch, prompts, output, resume=resume)
-    table = table_of(planned, output) if len(prompts) > 1 else None
+    with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite, last=last) as planned:
+        return _make(planned, stopping, say)
+
+
+def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None]) -> list[tuple[Path, RunReport]]:
+    batch = planned.batch
+    table = table_of(planned) if batch.numbered else None
     made = {}
     if planned.to_make:
-        files = planned.batch.files
+        files = batch.files
         say(f"loading {files.text_encoder.name}, to read the prompt")
         embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
         loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
         say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
-        maker = VideoMaker(planned.batch, planned.checked, planned.beginning)
+        maker = VideoMaker(batch, planned.checked, planned.beginning)
         for video in planned.to_make:
             if stopping and stopping.asked:
                 break
@@ -117,8 +123,10 @@ class VideoMaker:
         """Make one video. `embeddings`: of its prompts. `stop`: asked after every block whether to end there."""
         batch = self._batch
         reuse = video.folder if video.short else None
+        if batch.reuse:
+            reuse = folder_in(batch.reuse, video, numbered=batch.numbered)
         with staged_outputs(video.folder, video.unfinished) as staging:
-            journal = Journal(staging.journal, video.identity)
+            journal = Journal(staging.journal, video.identity, batch.command)
             with watching(video, journal) as watch:
                 watch.made_before([entry.record for entry in journal.before])
                 report = render(
@@ -131,7 +139,7 @@ class VideoMaker:
                     watch.block,
                     on_pass=watch.step,
                     on_delivery=watch.delivering,
-                    reuse=folder_in(batch.reuse, video) if batch.reuse else reuse,
+                    reuse=reuse,
                     stop=stop,
                     prompt_in_report=batch.prompt_in_report,
                 )
@@ -150,6 +158,6 @@ def _shown(video: Video, journal: Journal, blocks: int) -> Iterator[RouteBar]:
         kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
         if kept:
             again = isinstance(error, BadInput)  # what refused this block would refuse it again
-            then = "with --resume would stop there again" if again else "with --resume continues from there"
+            then = "would stop there again" if again else "continues from there"
             sys.stderr.write(f"sdvg: kept {' and '.join(kept)}; the same command {then}\n")
         raise

@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 TERA, GIGA = 1e12, 1e9
+PAPER_REJECTED = 0.18
+"""From the paper's table at tau -0.7: 1.44 of the 8 blocks after the first were rejected."""
+PCIE_GB_PER_SECOND = 20.0
+"""PCIe 4.0 x16 from pinned memory; assumed, not measured. Expect half of it from unpinned memory."""
 
 # Work of a nine-block video of 832x480 in five passes, and of a block in four, in 1e12 operations; computed with
 # the functions of `work` (a test compares them).

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from ..causal_wan.cache import SCALE
 from ..causal_wan.config import WanConfig, wan_shapes
-from ..causal_wan.fp8_cache import SCALE
 from ..causal_wan.presets import Preset
 from ..engine.several import blocks_back
 from ..scorers.config import scorer_parameters

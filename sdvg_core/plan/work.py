@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
-from .decoders import PUBLISHED_BASE, SHARE_OF_SECONDS, DecoderName
+from ..decoders import DecoderName
+from .decoders import PUBLISHED_BASE, SHARE_OF_SECONDS
 from .request import PlanRequest
 from .sizes import frame_tokens, kv_frames
 

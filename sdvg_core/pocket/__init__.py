@@ -1,1 +1,7 @@
 """A miniature of the system: a small world, its prompts, its oracle, and a model set."""
+
+from pathlib import Path
+
+DEFAULT_PROMPT = "a big blue ball drifts right from the left over sand"
+POCKET = Path("pocket")
+"""What stands for the embedded judge where a command takes a file."""

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
-from ..choices import DEFAULT_PROMPT as DEFAULT_PROMPT
-from ..choices import POCKET as POCKET
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
+from . import DEFAULT_PROMPT as DEFAULT_PROMPT
+from . import POCKET as POCKET
 
 FOLDER = Path(__file__).parent / "weights"
 NAMES = {

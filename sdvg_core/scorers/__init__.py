@@ -1,7 +1,6 @@
 """Scorers score decoded pixel frames. ImageReward is the one we ship."""
 
-from .config import ImageRewardConfig
-from .image_reward import ImageRewardScorer, load_image_reward
-from .preprocess import Crop
+from typing import Literal
 
-__all__ = ["Crop", "ImageRewardConfig", "ImageRewardScorer", "load_image_reward"]
+Crop = Literal["center", "squash", "tiles"]
+"""The part of a frame that a scorer sees."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
-from ..devices.dtypes import dtype_name
+from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
 from .blip import HEAD, TEXT, VISION, Shape, used_shapes

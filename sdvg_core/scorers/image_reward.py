@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from ..checkpoints.weights import open_weights
-from ..devices.dtypes import dtype_name
+from ..devices.device import dtype_name
 from ..errors import BadInput
+from . import Crop
 from .blip import RewardModel, build_model
 from .checkpoint import read_config
 from .config import ImageRewardConfig
-from .preprocess import Crop, check_crop, preprocess
+from .preprocess import check_crop, preprocess
 from .tokenizer import MAX_TOKENS, PromptTokenizer, find_vocabulary, load_tokenizer
 
 

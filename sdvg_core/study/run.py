@@ -1,4 +1,4 @@
-"""Compute everything a study still lacks, and save it row by row."""
+"""Compute everything a study still lacks, and save it as prompt after prompt is done."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..errors import BadInput
 from ..plan.request import PlanRequest
-from ..workers.news import Failed, Heard, News
 from .costs import Weights, pass_weights
 from .protocol import Configuration
 from .store import BLOCK_KEY, GAINS, JUDGED, ROW_KEY, ROWS, JsonLines, Record
@@ -98,7 +97,7 @@ def fill(
     notebook: Notebook,
     plan: Plan,
     embeddings_of: Callable[[Iterable[str]], Mapping[str, Tensor]],
-    work: Callable[[Sequence[Unit]], Iterable[News[Unit]]],
+    work: Callable[[Sequence[Unit]], Iterable[tuple[Unit, list[Found] | BadInput]]],
     say: Callable[[str], None],
 ) -> None:
     """Compute what is missing. If nothing is, load nothing.
@@ -121,32 +120,20 @@ def fill(
         )
         for prompt, seed, wanted, gains, judged in missing
     ]
-    began, done = time.monotonic(), 0
-    for news in work(units):
-        unit = news.task
-        if isinstance(news, Heard):
-            notebook.add(news.said)
-            continue
-        if isinstance(news, Failed):
-            _take_note(news, say)
-            continue
-        done += 1
+    began = time.monotonic()
+    for done, (unit, found) in enumerate(work(units), 1):
+        if isinstance(found, BadInput):
+            raise BadInput(
+                f"no worker finished {unit.prompt!r}, seed {unit.seed}: {found}; all rows so far are kept: call "
+                "the study again, with fewer --workers if memory was short"
+            )
+        for record in found:
+            notebook.add(record)
         left = (time.monotonic() - began) / done * (len(units) - done)
         say(
             f"{done}/{len(units)}  {len(unit.configurations)} rows of {unit.prompt!r}, seed {unit.seed}; "
             f"{_minutes(left)} left"
         )
-
-
-def _take_note(failed: Failed[Unit], say: Callable[[str], None]) -> None:
-    what = f"{failed.task.prompt!r}, seed {failed.task.seed}"
-    if failed.again:
-        say(f"{what}: {failed.reason}; it is tried once more")
-        return
-    raise BadInput(
-        f"no worker finished {what}: {failed.reason}; all rows so far are kept: call the study again, with fewer "
-        "--workers if memory was short"
-    )
 
 
 def _minutes(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What a worker of a study holds, and what it says: the rows of each unit, as they are made."""
+"""What a worker of a study holds, and what it returns: the rows of each unit."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from .equipment import Equipment, warm_up
 from .store import Record
 from .unit import Unit, run_unit
 
-TRIES = 2
-"""How often a unit is tried before the study gives up."""
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -24,20 +21,23 @@ class Found:
 
 
 class StudyWorker:
-    """Makes the videos of one unit after the other."""
+    """Makes the videos of one unit after the other, for `devices.workers.spread`."""
 
-    def __init__(self, open_equipment: Callable[[], Equipment]) -> None:
+    def __init__(self, open_equipment: Callable[[], Equipment], device: str = "") -> None:
+        """Load the models. `device`: the equipment knows its own."""
         self._equipment = open_equipment()
         self._warm = False
 
-    def do(self, task: Unit, say: Callable[[Found], None], stop: Callable[[], bool]) -> None:
-        """Say every record of a unit."""
+    def __call__(self, unit: Unit, stop: Callable[[], bool]) -> list[Found]:
+        """Return every record of a unit."""
         if not self._warm:
-            warm_up(self._equipment, task.condition)
+            warm_up(self._equipment, unit.condition)
             self._warm = True
-        for file, record in run_unit(self._equipment, task):
-            say(Found(file, record))
+        found = []
+        for file, record in run_unit(self._equipment, unit):
+            found.append(Found(file, record))
             _give_back_freed_memory()
+        return found
 
 
 def _give_back_freed_memory() -> None:

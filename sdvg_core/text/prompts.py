@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -120,3 +121,29 @@ def _read_lines(path: Path) -> list[str]:
         raise BadInput(
             f"prompts must be a UTF-8 text file, but {path.name} cannot be read ({why(error)}); check the file"
         ) from error
+
+
+def clean_prompt(prompt: str) -> str:
+    """Return the prompt as the tokenizer must see it.
+
+    Raises `BadInput` if nothing is left, or if the prompt needs ftfy and ftfy is not installed.
+    """
+    text = html.unescape(html.unescape(_repair(prompt)))
+    text = " ".join(text.split())
+    if not text:
+        raise BadInput("the prompt is empty; describe what the video should show")
+    return text
+
+
+def _repair(text: str) -> str:
+    # What ftfy repairs is mojibake, look-alike characters and control codes; plain ASCII text has none of them.
+    if text.isascii() and all(c.isprintable() or c.isspace() for c in text):
+        return text
+    try:
+        import ftfy
+    except ImportError as error:
+        raise BadInput(
+            "a prompt beyond plain ASCII needs the ftfy package, but it is not installed; "
+            "pip install ftfy, or write the prompt in ASCII"
+        ) from error
+    return str(ftfy.fix_text(text))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..checkpoints.quantized import dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
-from .prompt import clean_prompt
+from .prompts import clean_prompt
 from .tokenizer import ADVICE as TOKENIZER_ADVICE
 from .tokenizer import Tokenizer, find_tokenizer, load_tokenizer, tokenizer_from_bytes
 from .umt5_weights import (

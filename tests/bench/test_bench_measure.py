@@ -13,7 +13,7 @@ from sdvg_core.bench.gauges import metered
 from sdvg_core.bench.measure import Bench, one_of_each, rounds
 from sdvg_core.bench.routes import default_routes
 from sdvg_core.bench.variants import AS_PUBLISHED, OURS, cases, parse_variant
-from sdvg_core.decoders import WanCodec
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.errors import BadInput
 

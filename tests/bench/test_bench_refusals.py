@@ -10,9 +10,9 @@ from sdvg_core.bench.room import check_room, room_for
 from sdvg_core.bench.variants import parse_variant
 from sdvg_core.causal_wan import backends
 from sdvg_core.cli import bench, main
-from sdvg_core.devices import compiling
+from sdvg_core.devices import execution
 from sdvg_core.errors import BadInput
-from sdvg_core.plan import PlanRequest
+from sdvg_core.plan.request import PlanRequest
 
 
 def test_without_cuda_the_full_scale_says_what_still_works(capsys, monkeypatch):
@@ -93,7 +93,7 @@ def test_a_fast_path_that_cannot_be_had_is_refused_before_a_model_is_made(capsys
     def failing(work):
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     monkeypatch.setattr(bench, "random_models", None)
     assert main([*SHORT, *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -14,7 +14,7 @@ from sdvg_core.bench.models import PROMPT, Models, random_models
 from sdvg_core.bench.routes import DEFAULT, default_routes
 from sdvg_core.bench.scales import SCALES
 from sdvg_core.cli import main
-from sdvg_core.plan import PlanRequest
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.sizes import frame_tokens, weight_bytes
 from sdvg_core.plan.work import SCORE_OPERATIONS, block_operations, decode_operations
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks.same_on_gpu import VARIANTS, compare, main
-from sdvg_core.devices import compiling
+from sdvg_core.devices import execution
 
 
 def video(latents: float = 0.0, accepted: str = "raa", scores: float = 0.0) -> dict:
@@ -37,7 +37,7 @@ def test_a_real_run_tells_what_is_alike_and_what_could_not_be_run(capsys, monkey
     def failing(work):
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     assert main(["cpu", "--blocks", "2", "--variants", "plain", "compiled", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)["variants"]
     assert found["plain"]["blocks_alike"] == 2

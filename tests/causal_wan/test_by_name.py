@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from wan_files import TINY
 
-from sdvg_core.causal_wan.by_name import notes_by_name, preset_by_name
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
+from sdvg_core.causal_wan.presets import notes_by_name, preset_by_name
 from sdvg_core.checkpoints.dictionaries import Choice
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.options import ModelOptions

@@ -10,9 +10,8 @@ from random_set import write_random_set
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
 from sdvg_core.bench.scales import SCALES
-from sdvg_core.causal_wan.cache import KVCache
+from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.config import WanConfig
-from sdvg_core.causal_wan.fp8_cache import Fp8KVCache, to_fp8
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.history import History
@@ -22,8 +21,8 @@ from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.plan import PlanRequest, sizes
-from sdvg_core.plan.request import PATCH, VAE_STRIDE
+from sdvg_core.plan import sizes
+from sdvg_core.plan.request import PATCH, VAE_STRIDE, PlanRequest
 from sdvg_core.report.assemble import FP8_NOTE, notes_on
 
 CPU = torch.device("cpu")

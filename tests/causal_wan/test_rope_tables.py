@@ -10,10 +10,9 @@ import pytest
 import torch
 from tiny import CONFIG, POLICIES, SIZE, make_engine, random_tree, run, scripted
 
-from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.attention import REMEMBERED_TABLES, RopeTables, TorchOps
 from sdvg_core.causal_wan.config import WAN_14B
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.causal_wan.rope_tables import REMEMBERED_TABLES, RopeTables
 
 CPU = torch.device("cpu")
 GRID = (3, 2, 2)

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from sdvg_core.bench.check import collect, compare_videos
-from sdvg_core.causal_wan.forward import PLAIN
-from sdvg_core.causal_wan.stages import compiled_stages
-from sdvg_core.devices.compiling import INDUCTOR, compiler_of
+from sdvg_core.causal_wan.forward import PLAIN, compiled_stages
+from sdvg_core.devices.execution import INDUCTOR, compiler_of
 from sdvg_core.engine.speculate import Emitted
 
 ROUTE = scripted("rarraaararaa")

@@ -117,7 +117,7 @@ def asked_for(config: pytest.Config) -> bool:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The server of all test files that start none of their own."""
+    """The server of all tests of this process, but for those that end one or install the pack in another way."""
     from server_prompts import tiny_server  # imports ComfyUI, which has to be started before
 
     with tiny_server(tmp_path_factory.mktemp("comfyui")) as running:
@@ -131,6 +131,14 @@ def schemas(server: Any) -> dict[str, Any]:
 
     every = server.ask("/object_info")
     return {name: every[name] for name in NODES}
+
+
+@pytest.fixture(scope="session")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Tiny models, for tests that leave them as they were."""
+    from host_run import load_parts
+
+    return load_parts(tmp_path_factory.mktemp("parts"))
 
 
 @pytest.fixture

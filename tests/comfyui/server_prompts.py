@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hostile
 import torch
 from PIL import Image
 from running_server import ROOT, Server, running_server, write_models
@@ -23,7 +24,11 @@ WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
 
 @contextmanager
 def tiny_server(folder: Path) -> Iterator[Server]:
-    """Start a server with the tiny set in its model folders, two models of the real text width, and a picture."""
+    """Start a server with the tiny set in its model folders, two models of the real text width, and a picture.
+
+    It notes every file that it opens in `opened`, and has a node whose output fits every socket (hostile.py).
+    """
+    hostile.furnish(folder, folder / "opened")
     write_models(folder / "models")
     for name in ("wide_a", "wide_b"):
         weights = {key: torch.zeros(shape) for key, shape in wan_shapes(WIDE).items()}

@@ -18,9 +18,15 @@ pytestmark = pytest.mark.comfyui
 HERE = Path(__file__).resolve().parent
 WORKFLOWS = sorted((ROOT / "workflows").glob("*.json"))
 POCKET_DEMO = ROOT / "workflows" / "sdvg_1_pocket_demo.json"
+API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
 PAPER_GATE = ROOT / "workflows" / "sdvg_6_paper_gate.json"
 TEXT_TO_VIDEO = ROOT / "workflows" / "sdvg_3_text_to_video.json"
 FOR_REAL_MODELS = [path for path in WORKFLOWS if not path.stem.endswith(("_pocket_demo", "_app"))]
+
+
+RENDERERS = pytest.mark.parametrize(
+    "renderer", ["dropped", pytest.param("dropped_in_nodes_2", marks=pytest.mark.exhaustive)]
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +48,7 @@ def dropped_in_nodes_2(server: Server, tmp_path_factory: pytest.TempPathFactory)
     return browse(server, folder, "drop.js", vue=True, files=[str(demo), str(PAPER_GATE)], runs=0)
 
 
-@pytest.mark.parametrize("renderer", ["dropped", "dropped_in_nodes_2"])
+@RENDERERS
 def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.FixtureRequest) -> None:
     """Below a scale of 0.571 the classic canvas draws no text. Markdown of the page is 10 pixels high and up."""
     for page in request.getfixturevalue(renderer)["dropped"]:
@@ -52,7 +58,7 @@ def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.
         assert [lines for lines in page["hidden"] if lines > 2] == []
 
 
-@pytest.mark.parametrize("renderer", ["dropped", "dropped_in_nodes_2"])
+@RENDERERS
 def test_nodes_stay_in_their_groups_also_after_a_run(renderer: str, request: pytest.FixtureRequest) -> None:
     seen = request.getfixturevalue(renderer)
     assert [page["astray"] for page in seen["dropped"]] == [[]] * len(seen["dropped"])
@@ -94,6 +100,15 @@ def test_graphs_for_the_real_models_keep_their_groups_too(
     file.write_text(json.dumps(workflow), encoding="utf-8")
     seen = browse(server, tmp_path, "drop.js", vue=vue, files=[str(file)], runs=0)
     assert [node for node in seen["ran"]["astray"] if node[0] != "SDVGPocketModels"] == []
+
+
+@pytest.mark.parametrize("vue", [False, True], ids=["canvas", "nodes 2.0"])
+def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(
+    vue: bool, server: Server, tmp_path: Path
+) -> None:
+    """A workflow in API form has no word for it, so the page takes that of a new node."""
+    [page] = browse(server, tmp_path, "drop.js", vue=vue, files=[str(API_DEMO)])["dropped"]
+    assert (page["newSeed"], page["seeds"]) == ("fixed", ["fixed"])
 
 
 # --- saved by older versions

@@ -146,10 +146,7 @@ class Fresh:
 def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
     place: str, others: int, parts: Parts, unbroken: Video, calls: dict[str, int]
 ) -> None:
-    """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over.
-
-    Each kind of fault once, at the first call, the last, and two between: half of them, or the others.
-    """
+    """Catches: a patch, hook or cache that outlives the run, a patcher that is not told that it is over."""
     fresh, last = Fresh(parts, unbroken), calls[place]
     faults = tuple(zip((1, 1 + last // 3, 1 + 2 * last // 3, last), ERRORS, strict=True))
     for at, error in faults[others::2]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from host_run import Parts, load_parts, make_job, same_video, video_of
+from host_run import Parts, make_job, same_video, video_of
 from sdvg_pack.nodes.host import run
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sockets import RouterValue
@@ -13,11 +13,6 @@ from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
-    return load_parts(tmp_path_factory.mktemp("parts"))
 
 
 def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> None:

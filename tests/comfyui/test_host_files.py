@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import comfy.sd
-import comfy.utils
 import pytest
 import torch
 from host_tiny import STATED, random_weights
 from random_set import write_random_set
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.files import load_checkpoint, load_model
-from sdvg_pack.nodes.host.identity import identify
 from sdvg_pack.nodes.host.presets import attach_preset, dictionary_of, file_notes, preset_of
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.errors import BadInput
 from test_host_model import scaled_fp8
 
 pytestmark = pytest.mark.comfyui
-
-ROLES = {"drafter": "ema", "target": "raw"}
 
 
 def test_a_training_checkpoint_loads_and_can_be_loaded_again_for_another_device(tmp_path: Path) -> None:
@@ -72,21 +66,6 @@ def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path:
     assert note.startswith("causal_forcing.pt is run with the preset causal-forcing, ")
     stated = load_checkpoint(str(path), "default", get_preset("longlive-1.0"))
     assert (preset_of(stated).name, file_notes(stated)) == ("longlive-1.0", ())
-
-
-def test_weights_that_a_file_does_not_have_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        BadInput, match=r"tiny_krea\.safetensors holds one set of weights without a name; choose auto"
-    ):
-        load_checkpoint(str(write_random_set(tmp_path).target), "default", None, "ema")
-
-
-def test_the_two_dictionaries_of_one_file_never_share_a_key(tmp_path: Path) -> None:
-    path, preset = str(write_random_set(tmp_path).drafter), get_preset("custom")
-    pair = {role: (load_checkpoint(path, "default", preset, weights), preset) for role, weights in ROLES.items()}
-    vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(write_random_set(tmp_path).vae)))
-    found = identify(pair, {"vae": vae}, None, Execution(), "auto")
-    assert found.drafter != found.target
 
 
 def test_a_preset_travels_with_every_clone_of_its_model(tmp_path: Path) -> None:

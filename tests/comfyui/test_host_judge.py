@@ -12,26 +12,19 @@ import pytest
 import torch
 from comfy.latent_formats import Wan21
 from comfy.taesd.taehv import TAEHV
-from host_run import Parts, load_parts, make_job
-from host_tiny import generator_of, load_vae
+from host_run import Parts, make_job
+from host_tiny import generator_of
 from PIL import Image
 from sdvg_pack.nodes.host.live import small
-from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.vae import check_decoders, codec_of
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.errors import BadInput
 from torchvision.transforms.functional import pil_to_tensor
 
 pytestmark = pytest.mark.comfyui
 
 ROUTE = "rardtarar"
-
-
-@pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
-    return load_parts(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +61,6 @@ def test_a_judge_changes_no_pixel_of_a_route(parts: Parts, tae: comfy.sd.VAE, ov
     ]
     assert scores[0] != scores[1], "the judge's frames are scored"
     assert any("judge" in note for note in report.notes)
-
-
-def test_a_narrow_wan_vae_judges_too(parts: Parts) -> None:
-    """LightVAE is one: the same network at a quarter of the width."""
-    frames, latents, _ = made(parts)
-    judged, same, report = made(parts, judge_vae=load_vae(seed=5, dim=4))
-    assert torch.equal(judged, frames)
-    assert torch.equal(same, latents)
-    assert report.settings["judge"]["tae_kind"] is None
 
 
 def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts: Parts, tae: comfy.sd.VAE) -> None:
@@ -135,18 +119,6 @@ def test_the_strip_shows_what_the_judge_saw(parts: Parts, tae: comfy.sd.VAE) -> 
     shown = pil_to_tensor(Image.open(io.BytesIO(live.sprites[1]))).float() / 255
     by_judge, by_vae = (torch.cat(tuple(small(of)), dim=2) for of in (seen[0], frames[:9].movedim(-1, 1)))
     assert float((shown - by_judge).abs().mean()) < 0.1 * float((shown - by_vae).abs().mean())
-
-
-def test_memory_is_asked_for_once_and_for_both_decoders(parts: Parts, tae: comfy.sd.VAE) -> None:
-    presets = {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")}
-    plain, judged = (
-        memory_of(make_job(parts, **more), presets) for more in ({}, {"judge_vae": tae, "tae_kind": "taew2_1"})
-    )
-    assert [weights.name for weights in judged.weights][:3] == ["scorer", "vae", "judge"]
-    assert tae.patcher in judged.patchers
-    (before,), (needs,) = plain.needs.values(), judged.needs.values()
-    assert {"vae state", "judge state"} <= needs.parts.keys()
-    assert "judge state" not in before.parts
 
 
 def test_an_interrupt_while_the_video_is_decoded_loses_no_block(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ from comfy.ldm.wan.model import WanModel
 from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
-from host_tiny import CONFIG, load_vae
+from host_tiny import load_vae
 from sdvg_pack.nodes.host import plan_text
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import ComfyOps
@@ -27,8 +26,10 @@ from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
-from sdvg_pack.sdvg_core.plan import PlanRequest, plan, sizes
+from sdvg_pack.sdvg_core.plan import sizes
+from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.decoders import decode_state_bytes
+from sdvg_pack.sdvg_core.plan.request import PlanRequest
 from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -128,15 +129,6 @@ def test_comfyui_counts_the_weights_that_the_core_counts(config: WanConfig) -> N
     assert patcher.model_size() - more == sizes.wan_bytes(config, 2)
 
 
-def test_a_second_prompt_doubles_the_texts_keys_and_values_and_a_third_adds_nothing(real_pair: Any) -> None:
-    request = real_request(real_pair)
-    one, two, three = (
-        needs_of(replace(request, prompts=n), dict.fromkeys(ROLES, GPU), fp8=False)[GPU].total for n in (1, 2, 3)
-    )
-    texts = sum(size for part, size in sizes.state_bytes(request).items() if "text" in part)
-    assert two == three == one + texts
-
-
 def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
     """Transformers on one, VAE and scorer on the other. Catches what is needed for a while on the wrong one."""
     request = real_request(real_pair)
@@ -151,25 +143,6 @@ def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
     assert "vae state" not in needs[GPU].parts
 
 
-def test_a_device_of_the_scorer_alone_needs_what_scoring_takes(real_pair: Any) -> None:
-    request = real_request(real_pair)
-    devices = {"scorer": SECOND, "vae": GPU, "target": GPU, "drafter": GPU}
-    found = needs_of(request, devices, fp8=False)[SECOND]
-    assert found == Needs(step="score", parts={"working": sizes.working_bytes(request, fp8=False)["score"]})
-
-
-def test_without_a_scorer_nothing_is_scored(real_pair: Any) -> None:
-    devices = {"vae": GPU, "target": GPU, "drafter": GPU}
-    assert needs_of(real_request(real_pair), devices, fp8=False).keys() == {GPU}
-
-
-def test_of_two_dtypes_the_wider_counts(real_pair: Any) -> None:
-    drafter, target = real_pair
-    wide = empty_model(WAN_1_3B)
-    wide.add_object_patch("manual_cast_dtype", torch.float32)
-    assert real_request(((wide, drafter[1]), target)).dtype == "float32"
-
-
 def test_keys_and_values_in_fp8_take_what_the_core_counts_less(real_pair: Any) -> None:
     """In the request to ComfyUI, in the plan before loading, and in the sentence when memory runs out."""
     whole, near = real_request(real_pair), real_request(real_pair, execution=Execution(kv_dtype=FP8))
@@ -182,18 +155,6 @@ def test_keys_and_values_in_fp8_take_what_the_core_counts_less(real_pair: Any) -
     for said in (plan_text.describe_plan, plan_text.out_of_memory):
         models, room = [Weights(name="target", bytes=28 * GB, device=GPU)], Room(total=80 * GB, usable=70 * GB)
         assert "target keys and values 3.9 GB" in str(said(models, after[GPU], room, GPU))
-
-
-def test_a_run_with_keys_and_values_in_fp8_is_planned_so(tmp_path: Any) -> None:
-    parts, presets = load_parts(tmp_path), (get_preset("self-forcing-1.3b"), get_preset("krea-14b"))
-    parts.drafter.load_device, parts.target.load_device = GPU, SECOND  # where nothing is loaded
-    for kept in ("auto", FP8):
-        by_role = dict(zip(("drafter", "target"), presets, strict=True))
-        needs = memory_of(make_job(parts, kv_dtype=kept), by_role).needs
-        for device, role, preset in zip((GPU, SECOND), ("drafter", "target"), presets, strict=True):
-            frames, tokens = sizes.kv_frames(preset), sizes.frame_tokens(32, 32)
-            planned = sizes.kv_bytes(CONFIG, frames, tokens, 4, fp8=kept == FP8)
-            assert needs[device].parts[f"{role} keys and values"] == planned
 
 
 def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
@@ -277,12 +238,3 @@ def test_comfyuis_vae_takes_no_more(dtype: torch.dtype) -> None:
     planned = sizes.working_bytes(PlanRequest(vae_dtype=str(dtype).removeprefix("torch.")), fp8=False)["decode"]
     assert peak.bytes - new <= planned
     assert load_vae().memory_used_decode((1, 16, 1, *FULL), dtype) <= planned
-
-
-@pytest.mark.parametrize("dim", [8, 24])
-def test_the_state_of_a_narrower_vae_is_counted_too(dim: int) -> None:
-    vae = EmptyVae(torch.float32, dim)
-    _, state = ComfyCodec(vae).decode(torch.empty(1, 16, 3, 6, 8, device=META))
-    assert decode_state_bytes("wan", vae.first_stage_model.decoder.dim, 48 * 64, 4) == sum(
-        t.nbytes for t in state if torch.is_tensor(t)
-    )

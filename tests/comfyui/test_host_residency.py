@@ -80,11 +80,6 @@ def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told
     assert patchers[2].told == (["pre_run", "cleanup"] if call == "cleanup" else [])
 
 
-def test_the_cpus_room_is_what_is_free() -> None:
-    room = residency.read_room(CPU)
-    assert 0 < room.usable <= room.total
-
-
 @pytest.mark.parametrize(
     ("error", "expected"),
     [(torch.OutOfMemoryError("CUDA"), True), (RuntimeError("shape"), False), (KeyboardInterrupt(), False)],

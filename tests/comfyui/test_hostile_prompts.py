@@ -8,7 +8,6 @@ import re
 import sys
 import urllib.error
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import hostile
 import pytest
 import torch
-from running_server import CHECKOUT, ROOT, Finished, Refused, Server, running_server, write_models
+from running_server import CHECKOUT, ROOT, Finished, Refused, Server
 
 pytestmark = pytest.mark.comfyui
 
@@ -31,15 +30,6 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("outside") / "secret.safetensors"
     file.write_bytes(b"secret")
     return file
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("comfyui")
-    write_models(folder / "models")
-    hostile.furnish(folder, folder / "opened")
-    with running_server(folder) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

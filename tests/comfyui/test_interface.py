@@ -21,7 +21,7 @@ pytestmark = pytest.mark.comfyui
 SCHEDULES = ("as for both", "as for both")
 
 
-@pytest.fixture(scope="module", params=["canvas", "nodes 2.0"])
+@pytest.fixture(scope="module", params=["canvas", pytest.param("nodes 2.0", marks=pytest.mark.exhaustive)])
 def page(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
@@ -166,10 +166,7 @@ def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) 
 
 @pytest.mark.parametrize("how", ["reloaded", "cached", "copied"])
 def test_strip_picture_and_record_come_back(how: str, page: dict[str, Any]) -> None:
-    """After the page was loaded anew, from the server's history; and from its cache, when nothing had to be run.
-
-    `copied`: from the cache, for the workflow saved under another id than the one that made it.
-    """
+    """After the page was loaded anew, from the server's history; and from its cache, when nothing had to be run."""
     if how != "reloaded" and VERSION < (0, 18, 1):
         pytest.skip("before 0.18.1 ComfyUI says nothing of a node that it took from its cache")
     assert [square["fate"] for square in page[how]["squares"]] == ROUTE
@@ -178,10 +175,7 @@ def test_strip_picture_and_record_come_back(how: str, page: dict[str, Any]) -> N
 
 
 def test_what_nobody_remembers_is_not_shown(page: dict[str, Any]) -> None:
-    """Else the test above would see in the cached run what was there before it.
-
-    Without a history the server still knows the newest run of a node, but not what the report showed.
-    """
+    """Else the test above would see in the cached run what was there before it."""
     assert page["forgotten"]["record"]["text"] == page["opened"]["record"]["text"] == ""
     assert [square["fate"] for square in page["forgotten"]["squares"]] == ROUTE
     assert [square["fate"] for square in page["opened"]["squares"]] == [None] * 9

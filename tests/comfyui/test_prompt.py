@@ -15,8 +15,8 @@ from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt, PromptSchedule
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_pack.sdvg_core.pocket.grammar import nearest
-from sdvg_pack.sdvg_core.pocket.trained_set import DEFAULT_PROMPT
 from server_prompts import POCKET, REPORT, pocket
 
 from nodes import ConditioningAverage, ConditioningConcat, ConditioningZeroOut

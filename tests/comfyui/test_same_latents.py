@@ -30,7 +30,7 @@ from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_pack.sdvg_core.cli import main
-from sdvg_pack.sdvg_core.decoders import load_wan_vae
+from sdvg_pack.sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_pack.sdvg_core.pipeline.loading import encode_prompts
 from sdvg_pack.sdvg_core.pipeline.options import LoadOptions
 from sdvg_pack.sdvg_core.report.assemble import FP8_NOTE

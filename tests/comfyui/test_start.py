@@ -9,7 +9,6 @@ import comfy.utils
 import pytest
 import torch
 from host_run import load_parts, make_job, video_of
-from sdvg_pack.nodes.host.conditioning import unshown
 from sdvg_pack.nodes.host.start import fit
 from sdvg_pack.nodes.sockets import PromptEntry
 
@@ -34,10 +33,3 @@ def test_a_cropped_picture_and_a_prompt_that_never_comes_are_told_in_the_report(
         in (notes)
     )
     assert "The prompt from block 2 on is not shown: the video ends with block 1." in notes
-
-
-def test_what_fits_is_not_told(tmp_path: Path) -> None:
-    job = make_job(load_parts(tmp_path), script="d", start_image=torch.full((1, 40, 40, 3), 0.5))
-    notes = video_of(job)[2].notes
-    assert not any("cropped" in note or "not shown" in note for note in notes)
-    assert unshown((PromptEntry(3, [], "a"),), 3) == ()

@@ -13,7 +13,7 @@ from comfy.latent_formats import Wan21
 from comfy.taesd.taehv import TAEHV
 from host_tiny import generator_of
 from safetensors.torch import save_file
-from sdvg_pack.sdvg_core.decoders import TaehvCodec, load_taehv, taehv_from_weights
+from sdvg_pack.sdvg_core.decoders.taehv import TaehvCodec, load_taehv, taehv_from_weights
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
@@ -92,10 +92,7 @@ def light_file(module: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_lighttaew2_1_shows_what_vae_decode_shows_for_the_same_latent(light_file: str) -> None:
-    """A file in float32 is scaled rightly there: nothing is done to a LATENT, which is not normalised.
-
-    Only the colours outside of [0, 1] are left as they are.
-    """
+    """A file in float32 is scaled rightly there: nothing is done to a LATENT, which is not normalised."""
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(light_file))
     codec = load_taehv(light_file)
     with torch.inference_mode():

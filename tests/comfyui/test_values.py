@@ -24,10 +24,6 @@ ODD = (None, [], "workflow", 3, float("nan"), {}, {"workflow": None}, {"workflow
 NO_ID = ({"workflow": {}}, *({"workflow": {"id": odd}} for odd in (None, 7, "", [], {"id": NAME})))
 
 
-def test_the_id_of_a_workflow_is_read() -> None:
-    assert workflow_id({"workflow": {"id": NAME}}) == NAME
-
-
 @pytest.mark.parametrize("extra_pnginfo", [*ODD, *NO_ID], ids=repr)
 def test_odd_metadata_has_no_workflow_and_breaks_nothing(extra_pnginfo: Any) -> None:
     assert workflow_id(extra_pnginfo) is None

@@ -21,7 +21,7 @@ from sdvg_pack.nodes.loaders import DrafterLoader, TargetLoader
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
-from sdvg_pack.sdvg_core.plan import plan
+from sdvg_pack.sdvg_core.plan.choose import plan
 
 pytestmark = pytest.mark.comfyui
 

@@ -12,7 +12,8 @@ import pytest
 from safetensors.torch import save_file
 from vae_parts import make_vae
 
-from sdvg_core.decoders import load_wan_vae, wan_vae_to_original
+from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from vae_parts import MEAN, STD
 
-from sdvg_core.decoders import TaehvCodec, taehv_from_weights
+from sdvg_core.decoders.taehv import TaehvCodec, taehv_from_weights
 
 # Every width is another, so that none can stand in for the next.
 DECODER, ENCODER = (14, 12, 10, 6), (6, 8, 10, 12)

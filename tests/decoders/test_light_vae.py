@@ -8,7 +8,9 @@ from diffusers import AutoencoderKLWan
 from safetensors.torch import save_file
 from vae_parts import decode_pieces, decode_whole, random_latents, random_vae
 
-from sdvg_core.decoders import load_wan_vae, open_vae, wan_vae_to_original
+from sdvg_core.decoders.vae_files import open_vae
+from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 from sdvg_core.pipeline.inspection import inspect_file
 
 BASE = 24

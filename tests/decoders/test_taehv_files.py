@@ -15,9 +15,11 @@ from vae_parts import random_frames, random_latents
 from sdvg_core.checkpoints.model_files import ModelFiles, find_models
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.cli import main
-from sdvg_core.decoders import TaehvCodec, WanCodec, kind_of, load_taehv, load_vae, open_taehv, open_vae
-from sdvg_core.decoders.taehv_kinds import PUBLISHED as PUBLISHED_FILES
-from sdvg_core.decoders.taehv_sizes import checked_taehv
+from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
+from sdvg_core.decoders.taehv_files import PUBLISHED as PUBLISHED_FILES
+from sdvg_core.decoders.taehv_files import checked_taehv, kind_of, open_taehv
+from sdvg_core.decoders.vae_files import load_vae, open_vae
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.inspection import inspect_file
 
@@ -184,7 +186,7 @@ def test_a_file_of_either_autoencoder_is_told_by_its_tensors(weights, tmp_path, 
     assert isinstance(load_vae(original_file, tae_kind="taew2_1"), WanCodec)
 
 
-@pytest.mark.parametrize("layers, last", [("diffusers", False), ("channels-last", True), ("planes", True)])
+@pytest.mark.parametrize("layers, last", [("diffusers", False), ("planes", True)])
 def test_the_layouts_of_the_wan_vae_mean_a_memory_order_here(weights, tmp_path, layers, last):
     codec = load_vae(saved(weights, tmp_path), layers=layers)
     assert codec._net.decoder[1].weight.is_contiguous(memory_format=torch.channels_last) == last

@@ -6,7 +6,7 @@ import pytest
 import torch
 from vae_parts import MEAN, STD, decode_pieces, decode_whole, random_frames, random_latents
 
-from sdvg_core.decoders import load_wan_vae
+from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.errors import BadInput
 
 # --- decode

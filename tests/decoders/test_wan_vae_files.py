@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 from vae_parts import MEAN, STD, decode_whole, make_vae, random_latents
 
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
-from sdvg_core.decoders import load_wan_vae, wan_vae_to_original
-from sdvg_core.decoders.wan_vae_sizes import read_sizes
+from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.wan_vae_files import read_sizes, wan_vae_to_original
 from sdvg_core.errors import BadInput
 
 # --- layouts

@@ -7,8 +7,8 @@ import copy
 import torch
 from diffusers import AutoencoderKLWan
 
-from sdvg_core.decoders import WanCodec
-from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
+from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 
 MEAN = torch.tensor(WAN_MEAN).view(1, -1, 1, 1, 1)
 STD = torch.tensor(WAN_STD).view(1, -1, 1, 1, 1)
@@ -18,7 +18,6 @@ SMALL = {
     **{"base_dim": 4, "dim_mult": [1, 1], "num_res_blocks": 1, "temperal_downsample": [True]},
     **{"scale_factor_temporal": 2, "scale_factor_spatial": 2},
 }
-FAST = ["channels-last", "planes"]
 
 
 def make_vae(**sizes):

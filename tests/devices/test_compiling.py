@@ -8,11 +8,11 @@ import pytest
 import torch
 from random_set import write_random_set
 
-from sdvg_core.causal_wan import stages
+from sdvg_core.causal_wan import forward
+from sdvg_core.cli import main
 from sdvg_core.cli.options import load_options
-from sdvg_core.devices import compiling
-from sdvg_core.devices.compiling import check_compile, compiler_of
-from sdvg_core.devices.execution import Execution, vae_layers_on
+from sdvg_core.devices import execution
+from sdvg_core.devices.execution import Execution, check_compile, compiler_of
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.identity import identify
@@ -43,7 +43,7 @@ def options(**changes) -> LoadOptions:
 
 
 def test_off_asks_for_nothing(monkeypatch):
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     check_compile("off", CPU)
     assert compiler_of("off") is None
     assert compiler_of("default") == "inductor"
@@ -51,7 +51,7 @@ def test_off_asks_for_nothing(monkeypatch):
 
 def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monkeypatch):
     """Catches a run that goes on uncompiled."""
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     with pytest.raises(BadInput, match=r"compiling failed \(no C\+\+ compiler found\); install a C\+\+ compiler"):
         check_models(files, options(compile="default"))
 
@@ -62,7 +62,7 @@ def test_a_compiler_that_ends_with_an_error_of_its_own_is_told_of_in_the_same_se
     def failing(work):
         raise subprocess.CalledProcessError(1, ["gcc"])
 
-    monkeypatch.setattr(compiling, "compiled", failing)
+    monkeypatch.setattr(execution, "compiled", failing)
     with pytest.raises(BadInput, match=r"compiling failed \(Command '\['gcc'\]' returned non-zero exit status 1"):
         check_compile("default", CPU)
 
@@ -74,13 +74,13 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
         asked.append((work.__name__, backend))
         return work
 
-    monkeypatch.setattr(compiling, "compiled", note)
-    monkeypatch.setattr(stages, "compiled", note)
+    monkeypatch.setattr(execution, "compiled", note)
+    monkeypatch.setattr(forward, "compiled", note)
     monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
-    chosen = options(compile="default", vae_layers="channels-last")
+    chosen = options(compile="default", vae_layers="diffusers")
     loaded = load_models(files, chosen, check_models(files, chosen))
     assert loaded.parts.execution == chosen.execution
-    assert loaded.parts.vae["layers"] == "channels-last"
+    assert loaded.parts.vae["layers"] == "diffusers"
     layer = ["_before", "_between", "_after"]
     assert [name for name, _ in asked] == ["_trial", "_decode_frame", *layer, *layer]
     assert {backend for _, backend in asked} == {"inductor"}
@@ -95,12 +95,10 @@ def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(file
     requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)]
     for one, same, other in (codecs, requests):
         assert one == same != other
-    assert vae_layers_on(torch.device("cuda"), "auto") == "diffusers"
-    assert vae_layers_on(torch.device("cuda"), "planes") == "planes"
 
 
 def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
-    for owner in (compiling, stages):
+    for owner in (execution, forward):
         monkeypatch.setattr(owner, "compiled", failing)
     loaded = load_models(files, options(), check_models(files, options()))
     assert loaded.parts.execution.compile == "off"
@@ -114,5 +112,12 @@ def test_the_command_line_passes_the_choice_on():
     parser = argparse.ArgumentParser()
     add_model_options(parser)
     add_device_options(parser)
-    found = load_options(parser.parse_args(["--compile", "default", "--vae-layers", "channels-last"]))
-    assert (found.execution.compile, found.execution.vae_layers) == ("default", "channels-last")
+    found = load_options(parser.parse_args(["--compile", "default", "--vae-layers", "diffusers"]))
+    assert (found.execution.compile, found.execution.vae_layers) == ("default", "diffusers")
+
+
+@pytest.mark.parametrize("command", [["generate", "a ball"], ["plan"]], ids=lambda command: command[0])
+def test_layers_that_are_gone_are_refused_with_what_replaces_them(capsys, command):
+    with pytest.raises(SystemExit):
+        main([*command, "--vae-layers", "channels-last"])
+    assert "channels-last is gone; take planes" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sdvg_core.devices.dtypes import DTYPES, dtype_name, parse_dtype
+from sdvg_core.devices.device import DTYPES, dtype_name, parse_dtype
 from sdvg_core.errors import BadInput
 
 

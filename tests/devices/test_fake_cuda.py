@@ -24,12 +24,12 @@ from sdvg_core.bench.measure import Bench
 from sdvg_core.bench.models import PROMPT, Models, random_models
 from sdvg_core.bench.routes import parse_route
 from sdvg_core.bench.variants import AS_PUBLISHED, Case, Variant, parse_variant, set_up
-from sdvg_core.causal_wan import backends, stages
+from sdvg_core.causal_wan import backends, forward
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.decoders import wan_vae
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
-from sdvg_core.plan import PlanRequest
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.scorers import preprocess
 from sdvg_core.scorers.config import ImageRewardConfig
 
@@ -81,7 +81,7 @@ def shapes(monkeypatch) -> Iterator[None]:
     for module in ("speculate", "drafts"):
         monkeypatch.setattr(f"sdvg_core.engine.{module}.check_finite", lambda *_: None)
     monkeypatch.setattr(backends, "_capability", lambda device: backends.HOPPER)
-    for module in (stages, wan_vae):
+    for module in (forward, wan_vae):
         monkeypatch.setattr(module, "compiled", lambda work, backend: work)
     monkeypatch.setattr("sdvg_core.engine.overlap.Lane", EagerLane)
     with Shapes():
@@ -115,7 +115,7 @@ heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
         ("compiled+planes", "r=1", OTHER_GPU),
         pytest.param("ours", "r=1", GPU, marks=exhaustive),
         pytest.param("ours", "r=1", OTHER_GPU, marks=heavy),
-        pytest.param("channels-last", "anchor-only", GPU, marks=heavy),
+        pytest.param("diffusers", "anchor-only", GPU, marks=heavy),
         pytest.param("planes", "draft-only", GPU, marks=exhaustive),
         pytest.param("compiled", "target-only", GPU, marks=heavy),
         pytest.param("compiled+planes", "anchor-only", GPU, marks=exhaustive),

@@ -7,8 +7,8 @@ import torch
 from cli_runs import generate, options, report
 from random_set import write_random_set
 
-from sdvg_core.devices import picking
-from sdvg_core.devices.picking import cpu_quota, device_line, pick_device, settled_threads
+from sdvg_core.devices import device as picking
+from sdvg_core.devices.device import cpu_quota, device_line, pick_device, settled_threads
 
 
 @pytest.fixture(autouse=True)

@@ -33,9 +33,8 @@ from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.several import SeveralBlocks, blocks_back
-from sdvg_core.engine.speculate import DrafterContext
 from sdvg_core.engine.store import Store
-from sdvg_core.engine.types import Span, Work
+from sdvg_core.engine.types import DrafterContext, Span, Work
 from sdvg_core.engine.wrapping import WrappedGenerator
 from sdvg_core.text.prompts import Conditions
 
@@ -44,7 +43,6 @@ PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of
 ROUTERS = {
     "reward": PAPER,
     "repair": RouterConfig(tau=0.3, handover=1),
-    "percentile": RouterConfig(policy="percentile", draft_share=0.5),
     "relative": RouterConfig(policy="relative", tau=-2.4),
     "handover": RouterConfig(policy="random", rate=0.5, handover=1),
 }

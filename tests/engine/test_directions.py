@@ -12,13 +12,7 @@ from tiny import CONTEXTS, POLICIES, SIZE, BrightScorer, generator_of, latents_o
 from torch import Tensor
 
 from sdvg_core.engine.directions import direct
-from sdvg_core.engine.roles import Roles
-from sdvg_core.engine.route import plan_route
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.errors import BadInput
-
-EVERYTHING = Roles(drafter=True, target=True, scorer=True)
-
 
 # --- what a letter means
 
@@ -70,7 +64,7 @@ def test_directions_make_the_video_of_a_script_with_the_same_letters(policy: str
     "router",
     [
         RouterConfig(tau=1e9),
-        RouterConfig(policy="percentile"),
+        RouterConfig(policy="relative"),
         RouterConfig(policy="random", rate=0.0),
         RouterConfig(policy="anchor-only"),
         RouterConfig(policy="always-target"),
@@ -102,7 +96,7 @@ def test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_num
     assert made[2].decision.worst_frame == 2
 
 
-# --- bail-out, percentile, and the parts that are asked for
+# --- bail-out, and the parts that are asked for
 
 
 def test_a_bail_out_goes_on_after_directions_in_between() -> None:
@@ -124,13 +118,6 @@ def test_a_bail_out_goes_on_after_directions_in_between() -> None:
 
 
 @pytest.mark.parametrize("letter", "dta")
-def test_a_direction_right_after_the_last_rejection_does_not_undo_the_bail_out(letter: str) -> None:
-    made = directed(f"...{letter}..", RouterConfig(tau=1e9, bail_out=2))
-    assert reasons(made)[1:3] == [Reason.FELL_SHORT] * 2
-    assert reasons(made)[4:] == [Reason.BAILED_OUT] * 2
-
-
-@pytest.mark.parametrize("letter", "dta")
 def test_rejections_are_in_a_row_across_a_direction(letter: str) -> None:
     """A direction is the user's word, and says nothing of the drafts."""
     made = directed(f"..{letter}...", RouterConfig(tau=1e9, bail_out=2))
@@ -144,43 +131,13 @@ def test_blocks_that_a_direction_rejects_are_no_rejections_that_count() -> None:
 
 
 def test_all_dots_are_no_directions_at_all() -> None:
-    router = RouterConfig(policy="percentile", draft_share=0.5)
+    router = RouterConfig(policy="relative", tau=-0.5)
     assert direct(router, "......", 6, 0) == direct(router, "", 6, 0) == router
     assert direct(router, ".....t", 6, 0) != router
     plain, dotted = directed("", router), directed("......", router)
     assert torch.equal(latents_of(plain), latents_of(dotted))
     assert [record.decision for record in records(plain)] == [record.decision for record in records(dotted)]
     assert None not in [record.decision.threshold for record in records(plain)[1:]]
-
-
-@pytest.mark.parametrize(
-    ("router", "letters", "scorer"),
-    [
-        (RouterConfig(), "", True),
-        (RouterConfig(), "tdtdtd", False),
-        (RouterConfig(), "tdtdt.", True),
-        (RouterConfig(), ".dtdtd", False),
-        (RouterConfig(), "tdtdta", True),
-        (RouterConfig(policy="always-target"), "......", False),
-        (RouterConfig(policy="always-target"), "..a...", True),
-        (RouterConfig(policy="always-target"), "..r...", True),
-        (RouterConfig(policy="always-draft"), "..t...", False),
-        (RouterConfig(policy="scripted", script="tdadtd"), "", True),
-        (RouterConfig(policy="scripted", script="tdadtd"), "..t...", False),
-    ],
-    ids=lambda value: getattr(value, "policy", value),
-)
-def test_the_scorer_is_asked_for_where_a_block_may_be_scored(
-    router: RouterConfig, letters: str, scorer: bool
-) -> None:
-    route = plan_route(router, blocks=6, block_frames=3, there=EVERYTHING, directions=letters)
-    assert route.asked.scorer is scorer
-    engine = replace(make_engine(), scorer=None)
-    if scorer:
-        with pytest.raises(BadInput, match="scores, but there is no scorer; load a reward model"):
-            directed(letters, router, engine=engine)
-    else:
-        assert len(directed(letters, router, engine=engine)) == 6
 
 
 # --- after a clip

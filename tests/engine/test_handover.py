@@ -78,7 +78,7 @@ def test_first_1_is_anchor_only_and_first_0_is_draft_only():
 
 def test_forced_blocks_hold_for_every_policy():
     """Catches: a policy that is asked before the forced blocks are."""
-    for policy in ("reward", "relative", "percentile", "random", "always-draft", "always-target", "scripted"):
+    for policy in ("reward", "relative", "random", "always-draft", "always-target", "scripted"):
         router = RouterConfig(policy=policy, tau=-100.0, rate=1.0, script="d" * 5, forced_blocks=3)
         reasons = [e.record.decision.reason for e in run(make_engine(), router, blocks=5)]
         assert reasons[:3] == [Reason.FORCED] * 3, policy
@@ -128,38 +128,8 @@ def test_block_0_stays_whole_unless_told_otherwise(policy):
     assert passes(every, "target") == [2, 2, 2]
     later = run(make_engine(policy, **FOUR), first(3, handover=2, whole_blocks=2), blocks=3)
     assert passes(later, "target") == [4, 4, 2]
-
-
-def test_a_rejected_block_0_stays_whole_too():
-    emitted = run(make_engine(**FOUR), scripted("rr", handover=2, forced_blocks=0), blocks=2)
-    assert passes(emitted, "target") == [4, 2]
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_handover_to_the_drafters_own_weights_changes_nothing(policy):
-    """The trajectory is exact: a model that continues its own steps ends where it would have ended alone."""
-    engine = make_engine(policy, **FOUR)
-    twins = replace(engine, target=engine.drafter)
-    handed = latents_of(run(twins, RouterConfig(policy="always-target", handover=3), blocks=5))
-    alone = latents_of(run(twins, RouterConfig(policy="always-target"), blocks=5))
-    assert torch.equal(handed, alone)
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_every_block_is_what_both_models_make_of_the_history_before_it(policy):
-    """Replay: the first steps by a fresh drafter, the rest by a fresh target, from the emitted history."""
-    emitted = run(make_engine(policy, **FOUR), first(5, handover=2), blocks=5)
-    history = emitted[0].timeline.history
-    for one in emitted[1:]:
-        fresh = make_engine(policy, **FOUR)
-        place = (history, one.block.span, make_noise(), PROMPT)
-        begun = fresh.drafter.generate(*place, stop=2)
-        assert len(begun.predictions) == begun.work.denoising_passes == 2
-        whole = fresh.drafter.generate(*place)
-        assert all(map(torch.equal, begun.predictions, whole.predictions))
-        again = fresh.target.generate(*place, begun.predictions).latents
-        assert torch.equal(again, one.block.latents)
-        history = one.timeline.history
+    rejected = run(make_engine(policy, **FOUR), scripted("rr", handover=2, forced_blocks=0), blocks=2)
+    assert passes(rejected, "target") == [4, 2]
 
 
 @every_pair(
@@ -281,9 +251,3 @@ def test_a_last_frame_without_a_finite_score_rejects():
     engine = replace(make_engine(), scorer=Odd())
     emitted = run(engine, RouterConfig(policy="relative", tau=-100.0), blocks=3)
     assert reasons_of(emitted)[1:] == [Reason.NOT_FINITE, Reason.NOT_FINITE]
-
-
-def test_a_direction_is_not_compared_with_anything():
-    router = RouterConfig(policy="relative", tau=100.0, directions=".a.r")
-    emitted = run(make_engine(), router, blocks=4)
-    assert [e.record.decision.reference is None for e in emitted] == [True, True, False, True]

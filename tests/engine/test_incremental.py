@@ -6,10 +6,24 @@ import random
 
 import pytest
 import torch
-from tiny import CONFIG, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise
+from overlap_parts import ENGINE
+from tiny import (
+    CONFIG,
+    PROMPT,
+    SIZE,
+    EchoCodec,
+    condition,
+    generator_of,
+    make_engine,
+    make_generator,
+    make_noise,
+    run,
+    scripted,
+)
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.engine.history import History
+from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.types import Block, Span
 
 PROMPTS = [condition(5), condition(6)]
@@ -48,11 +62,7 @@ def options_of(frames: int, undo: int, recache: bool) -> dict[str, object]:
 @pytest.mark.parametrize("recache", [False, True])
 @pytest.mark.parametrize("frames, undo", [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
 def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(frames, undo, recache):
-    """Random walks over histories: longer by some blocks, shorter by some, others at the end, other prompts.
-
-    Catches: slots taken for those of frames that are not there any more; contents put back in the wrong order; a
-    window recached for a prompt that is not the next block's; a copy used twice.
-    """
+    """Catches: slots taken for those of frames that are not there any more."""
     choose = random.Random(10 * frames + undo)
     model = make_generator(1, EchoCodec(), "incremental", **options_of(frames, undo, recache))
     choices: list[tuple[int, int]] = []
@@ -81,10 +91,7 @@ def test_going_back_passes_only_the_blocks_that_differ_if_enough_was_kept(undo, 
 
 @pytest.mark.parametrize("back", [1, 2, 3])
 def test_a_window_that_was_passed_again_is_not_taken_back_to_before_that(back):
-    """Blocks under the new prompt push out what was kept before it.
-
-    Catches: what a pass over the window lost, forgotten when more is forgotten.
-    """
+    """Catches: what a pass over the window lost, forgotten when more is forgotten."""
     model = make_generator(1, EchoCodec(), "incremental", **options_of(1, 3, True))
     for blocks in range(13):
         made(model, [(0, 0)] * blocks, 1, 0)
@@ -123,6 +130,30 @@ class BreakingOps(TorchOps):
         if self.left == 0:
             raise Stop
         return super().attention(q, k, v)
+
+
+def emitted_history(blocks: int) -> History:
+    return run(make_engine(**ENGINE), scripted("r" * blocks), blocks=blocks)[-1].timeline.history
+
+
+def test_a_context_pass_that_broke_off_is_not_taken_for_one_that_can_be_undone():
+    """Catches: a copy from before the pass that is still there after it."""
+    ops = BreakingOps(torch.float32)
+    drafter = make_engine(**ENGINE, undo=1, ops=ops).drafter
+    target, history = make_engine(**ENGINE).target, emitted_history(4)
+    spans, noise = plan_spans(8, 3), make_noise()
+    drafter.generate(history, spans[4], noise, PROMPT)
+    longer = history
+    for span in spans[4:6]:
+        longer = longer.commit(Block(span, target.generate(longer, span, noise, PROMPT).latents, PROMPT))
+    # Block 4's context takes both attentions of its layers but the last one's; block 5's breaks in its first layer.
+    ops.left = 4
+    with pytest.raises(Stop):
+        drafter.generate(longer, spans[6], noise, PROMPT)
+    other = history.commit(Block(spans[4], drafter.generate(history, spans[4], noise, PROMPT).latents, PROMPT))
+    made = drafter.generate(other, spans[5], noise, PROMPT)
+    fresh = make_engine(**ENGINE).drafter.generate(other, spans[5], noise, PROMPT)
+    assert torch.equal(made.latents, fresh.latents)
 
 
 def test_a_pass_over_the_window_that_broke_off_leaves_no_half_of_it():

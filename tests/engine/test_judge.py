@@ -88,16 +88,6 @@ def test_a_judge_changes_no_bit_of_the_video(pattern, policy):
     same(made(planned(judged(make_engine(policy, undo=1)), pattern, ahead=CPU)), plain)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("pattern", routes(6))
-def test_with_a_context_of_its_own_drafts_it_changes_none_either(pattern, policy):
-    """Such a drafter may need pixels of its own drafts; those too come from the full decoder."""
-    given = made(planned(make_engine(policy), "raaaaaaaa", blocks=2))[0]
-    for options in ({}, {"given": given, "blocks": 7}):
-        plain = made(planned(make_engine(policy), pattern, drafter_context="own", **options))
-        same(made(planned(judged(make_engine(policy)), pattern, drafter_context="own", **options)), plain)
-
-
 @pytest.mark.parametrize("ahead", [None, CPU])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_clip_that_is_continued_is_the_same(policy, ahead):
@@ -184,14 +174,6 @@ def test_models_that_need_no_picture_leave_all_decoding_to_the_reader():
     assert engine.codec.decodes == 12
 
 
-def test_a_picture_for_a_context_costs_no_more_of_the_block_than_its_first_latent_frame():
-    engine = judged(make_engine("recompute"))
-    emitted = run(engine, scripted("rttdddddd"))
-    # The second block's context still holds the clip's first frame; each later one begins with an encoded picture.
-    assert engine.codec.decodes == 3 * 7 + 1
-    assert torch.equal(frames_of(emitted), frames_of(run(make_engine("recompute"), scripted("rttdddddd"))))
-
-
 def test_ahead_the_blocks_are_decoded_while_the_next_ones_are_made():
     """Every block but the newest few is there when the loop ends; the reader waits only for the rest."""
     engine = judged(make_engine("incremental", undo=1))
@@ -267,18 +249,6 @@ def test_a_run_that_is_left_early_leaves_no_thread_and_its_blocks_can_still_be_r
     stream.close()
     assert threading.active_count() == before
     assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), "ra", blocks=2))[1])
-
-
-def test_what_was_read_once_can_be_read_again_and_nothing_is_decoded_twice():
-    codec = EchoCodec()
-    delivery = Delivery(codec)
-    latents = torch.randn(1, 4, 3, 4, 4)
-    delivered = delivery.add(Block(Span(0, 0, 3), latents, PROMPT))
-    assert torch.equal(delivered.frames(), delivered.frames())
-    picture = delivered.anchors[1]
-    assert callable(picture)
-    assert torch.equal(picture(), delivered.frames()[:, 4:5])
-    assert codec.decodes == 3
 
 
 def test_a_whole_video_is_handed_on_in_order_though_a_later_block_is_there_first():

@@ -44,16 +44,6 @@ def test_an_interrupt_in_a_draft_made_ahead_ends_the_run_and_leaves_no_thread(at
     assert threading.active_count() == before
 
 
-def test_a_run_that_is_left_early_leaves_no_thread():
-    before = threading.active_count()
-    engine, spans = make_engine(**ENGINE), plan_spans(9, 3)
-    stream = speculate_overlapped(engine, scripted("raaaaaaaa"), spans, make_noise(), lambda _: PROMPT, device=CPU)
-    next(stream)
-    assert threading.active_count() == before + 1
-    stream.close()
-    assert threading.active_count() == before
-
-
 class WatchedNoise:
     """Noise that says when the third block's is drawn."""
 

@@ -77,7 +77,6 @@ UNFORCED: dict[str, Any] = {"forced_blocks": 0}
 ROLES_OF: list[tuple[RouterConfig, str, str]] = [
     (RouterConfig(), "", "dts"),
     (RouterConfig(**UNFORCED), "", "dts"),
-    (RouterConfig(policy="percentile"), "", "dts"),
     (RouterConfig(policy="always-target"), "", "t"),
     (RouterConfig(policy="always-target", bail_out=1), "", "t"),
     (RouterConfig(policy="always-draft"), "", "dt"),
@@ -164,7 +163,6 @@ def test_blocks_after_a_clip_are_what_counts() -> None:
             "dt",
             "the policy reward needs scores, but there is no scorer; load a reward model, or ",
         ),
-        (RouterConfig(policy="percentile"), "", "ds", "the policy percentile needs a target"),
         (RouterConfig(policy="anchor-only"), "", "d", "the policy anchor-only needs a target"),
         (RouterConfig(policy="anchor-only"), "", "t", "the policy anchor-only needs a drafter"),
         (RouterConfig(policy="always-target"), "", "d", "the policy always-target needs a target"),
@@ -187,24 +185,6 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
     assert "; load " in sentence
     assert ", or choose " in sentence
     assert "\n" not in sentence
-
-
-@pytest.mark.parametrize("role", ["drafter", "target", "scorer"])
-def test_a_run_without_a_part_is_refused_before_anything_is_made(role: str) -> None:
-    engine = make_engine()
-    with pytest.raises(BadInput, match="the policy reward needs"):
-        planned(without(engine, role), RouterConfig())
-    assert (engine.drafter.calls, engine.target.calls) == ((), ())
-
-
-def test_the_way_out_that_is_named_is_one() -> None:
-    engine = make_engine()
-    for roles, router in (
-        (("drafter", "scorer"), RouterConfig(policy="always-target")),
-        (("target", "scorer"), RouterConfig(policy="always-draft")),
-        (("scorer",), RouterConfig(policy="anchor-only")),
-    ):
-        assert len(list(planned(without(engine, *roles), router, blocks=2).blocks())) == 2
 
 
 # --- nothing to force the first block to
@@ -230,13 +210,6 @@ def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
     assert planned(no_target, draft, directions="d.....").notes == ()
     assert planned(no_target, draft, directions=".d....").notes == (NOT_FORCED,)
     assert planned(no_target, scripted("dddddd")).notes == (NOT_FORCED,)
-
-
-def test_a_policy_that_needs_the_target_is_not_helped_by_forcing_nothing() -> None:
-    with pytest.raises(BadInput, match="the policy anchor-only needs a target"):
-        route(RouterConfig(policy="anchor-only"), there("ds"))
-    with pytest.raises(BadInput, match="the policy scripted needs a target"):
-        route(scripted("tddddd"), there("ds"))
 
 
 # --- runs without one of the models

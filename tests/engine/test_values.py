@@ -28,15 +28,6 @@ def block(index: int, start: int, frames: int = 3) -> Block:
 # --- spans
 
 
-def test_nine_blocks_of_three_are_the_papers_27_latent_frames():
-    spans = plan_spans(9, 3)
-    assert (spans[0], spans[8], spans[8].stop) == (Span(0, 0, 3), Span(8, 24, 3), 27)
-
-
-def test_a_clip_made_in_two_goes_has_the_block_numbers_of_one_made_in_one():
-    assert plan_spans(4, 3) + plan_spans(5, 3, start=12) == plan_spans(9, 3)
-
-
 def test_a_start_image_is_one_latent_frame_before_block_0():
     assert plan_spans(2, 3, start=1) == (Span(0, 1, 3), Span(1, 4, 3))
     assert spans_of_clip(7, 3) == (Span(0, 0, 1), Span(0, 1, 3), Span(1, 4, 3))
@@ -79,21 +70,6 @@ def test_noise_depends_on_seed_block_and_slot_and_on_nothing_else():
     )
     for other in (source.draw(span, 2), source.draw(Span(3, 9, 3), 1), make_noise(43).draw(span, 1)):
         assert not torch.equal(other, first)
-
-
-def test_seed_1000_block_0_is_not_seed_0_block_1():
-    """Catches: keys made by adding seed, 1000 * block and step."""
-    seen = {}
-    for seed in (0, 1, 1000, 1001, 2000):
-        for index in range(4):
-            for slot in range(4):
-                draw = make_noise(seed).draw(Span(index, 0, 1), slot)
-                assert seen.setdefault(tuple(draw.flatten()[:4].tolist()), (seed, index, slot)) == (
-                    seed,
-                    index,
-                    slot,
-                )
-    assert len(seen) == 5 * 4 * 4
 
 
 def test_noise_is_standard_normal_float32():

@@ -116,7 +116,7 @@ def test_bad_scores_of_any_block_reject_it_and_the_record_says_so(bad: str) -> N
 
 def test_scores_that_are_all_bad_end_in_a_video_of_the_targets(tmp_path: Path) -> None:
     with quick(), patch.object(BrightScorer, "score", lambda *_: torch.full((12,), math.nan)):
-        for policy in ("reward", "percentile"):
+        for policy in ("reward", "relative"):
             report = make_video(make_loaded(), tmp_path, replace(REQUEST, router=RouterConfig(policy=policy)))
             assert report.reasons == {Reason.FORCED: 1, Reason.NOT_FINITE: 8}
             assert report.tally.by_target == 9
@@ -135,8 +135,7 @@ def test_a_bad_prompt_of_any_block_stops_the_run_and_names_the_block(bad: str) -
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize("model", ["drafter", "target"])
 def test_bad_weights_stop_the_run_at_the_first_block_they_make(model: str, bad: str) -> None:
-    """In every tensor that reaches the latents. What makes queries and keys alone need not: a CPU's attention takes
-    NaN for masked and gives zeros, which is why weights are looked at when they are loaded."""
+    """In every tensor that reaches the latents."""
     tree: Any = getattr(make_engine(), model)._model.tree
     hidden = (".q.", ".k.", "norm_q", "norm_k", "norm3")
     for name in [name for name, _ in tree.named_parameters() if not any(part in name for part in hidden)]:

@@ -121,7 +121,7 @@ def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(
     arguments, folder = [*base(files), "--prompt", "a red ball"], tmp_path / "out"
     made(folder, [*arguments, "--seed", "7"])
     old = {name: (folder / name).read_bytes() for name in OUTPUTS}
-    kill([*arguments, "--output", str(folder)], "pathlib:Path", "replace", number)
+    kill([*arguments, "--output", str(folder), "--overwrite"], "pathlib:Path", "replace", number)
     there = [name for name in names(folder) if name in FINAL]
     assert len(there) == (4 if number == 7 else 1)
     assert {(folder / name).read_bytes() == old[name] for name in there} == {number == 7}

@@ -78,7 +78,7 @@ def test_a_run_can_be_stopped_again_and_again(files: ModelFiles, tmp_path: Path)
     [
         INCREMENTAL,
         ["--drafter-context", "own"],
-        ["--policy", "percentile", "--draft-share", "0.5"],
+        ["--policy", "relative", "--tau", "-0.5"],
         ["--policy", "scripted", "--script", "raarr", "--bail-out", "1"],
         ["--policy", "random", "--rate", "0.5", "--forced-blocks", "0"],
         ["--policy", "scripted", "--script", "rarar", "--handover", "1", "--schedule", "1000,625"],
@@ -154,7 +154,7 @@ def test_an_interruption_says_how_to_go_on(
     stop(tmp_path / "out", [*base(files), *PROMPT], 2)
     lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
     assert lines == [
-        f"sdvg: kept 2 of 5 blocks of {tmp_path / 'out'}; the same command with --resume continues from there",
+        f"sdvg: kept 2 of 5 blocks of {tmp_path / 'out'}; the same command continues from there",
         "sdvg: interrupted; no half-written file is left",
     ]
     assert len(unfinished_in(tmp_path / "out")) == 1
@@ -172,16 +172,14 @@ def test_memory_that_runs_out_is_one_sentence_and_the_blocks_are_kept(
     assert "Traceback" not in error
 
 
-def test_a_run_without_resume_begins_anew_and_what_is_of_no_more_use_goes(
-    files: ModelFiles, tmp_path: Path
-) -> None:
+def test_two_requests_stopped_in_one_folder_both_go_on(files: ModelFiles, tmp_path: Path) -> None:
     arguments = [*base(files), *PROMPT, "--blocks", "2"]
     stop(tmp_path / "out", arguments, 1)
-    stop(tmp_path / "out", [*arguments, "--seed", "7"], 1)
+    stop(tmp_path / "out", [*arguments, "--seed", "7", "--overwrite"], 1)
     assert len(unfinished_in(tmp_path / "out")) == 2
-    assert made(tmp_path / "out", arguments)[2]["notes"] == []
+    assert "Blocks 1 to 1" in made(tmp_path / "out", arguments)[2]["notes"][-1]
     assert len(unfinished_in(tmp_path / "out")) == 1, "what the other seed left can still go on"
-    assert "Blocks 1 to 1" in made(tmp_path / "out", [*arguments, "--seed", "7", "--resume"])[2]["notes"][-1]
+    assert "Blocks 1 to 1" in made(tmp_path / "out", [*arguments, "--seed", "7", "--overwrite"])[2]["notes"][-1]
     assert names(tmp_path / "out") == OUTPUTS
 
 
@@ -191,7 +189,13 @@ def test_a_run_without_resume_begins_anew_and_what_is_of_no_more_use_goes(
 def refused(folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
     assert main([*arguments, "--output", str(folder), "--resume"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    return first_line(capsys)
+
+
+def first_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the sentence; the command that goes on with the run there may follow it."""
+    line, *more = capsys.readouterr().err.splitlines()
+    assert [one.startswith("To finish that one: python -m sdvg_core generate ") for one in more] in ([], [True])
     return line
 
 
@@ -214,7 +218,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(
         line = refused(tmp_path / "out", [*base(files), *more], capsys)
         assert part in line
         assert line.count(" (then ") == 1, line
-        assert "repeat it unchanged, or leave --resume out" in line
+        assert line.endswith("; repeat its command or name another folder")
 
 
 def test_the_arithmetic_of_either_device_belongs_to_the_request(
@@ -234,7 +238,7 @@ def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(
 ) -> None:
     for age, seed in ((50, "7"), (0, "8"), (100, "9")):
         before = set(unfinished_in(tmp_path / "out")) if (tmp_path / "out").exists() else set()
-        stop(tmp_path / "out", [*base(files), *PROMPT, "--seed", seed], 1)
+        stop(tmp_path / "out", [*base(files), *PROMPT, "--seed", seed, "--overwrite"], 1)
         (work,) = set(unfinished_in(tmp_path / "out")) - before
         os.utime(work, (10**9 - age, 10**9 - age))
     line = refused(tmp_path / "out", [*base(files), *PROMPT, "--seed", "5"], capsys)
@@ -246,7 +250,7 @@ def test_a_whole_video_of_another_request_is_not_replaced(
 ) -> None:
     made(tmp_path / "out", [*base(files), *PROMPT, "--blocks", "1"])
     line = refused(tmp_path / "out", [*base(files), *PROMPT, "--blocks", "1", "--seed", "7"], capsys)
-    assert "holds another finished video" in line
+    assert "has a video.mp4 of another request" in line
 
 
 def test_a_run_that_is_still_going_on_is_not_taken_over(
@@ -346,10 +350,10 @@ def test_a_block_that_is_not_as_it_was_written_is_refused(
         block.write_bytes(content[:-100] if name == "cut short" else b"")
     capsys.readouterr()
     assert main([*base(files), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    line = capsys.readouterr().err.splitlines()[-1]
     assert "unfinished" in line
     assert "start over" in line
-    assert "--resume continues" not in line
+    assert "continues" not in line
 
 
 def test_a_damaged_journal_of_another_run_is_in_nobodys_way(
@@ -368,7 +372,5 @@ def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(
     with stopped_after(2, BadInput("latents must be finite, but block 3 has NaN; use another dtype")):
         assert main([*base(files), *PROMPT, "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
-    assert (
-        f"kept 2 of 5 blocks of {tmp_path / 'out'}; the same command with --resume would stop there again" in error
-    )
+    assert f"kept 2 of 5 blocks of {tmp_path / 'out'}; the same command would stop there again" in error
     assert "continues" not in error

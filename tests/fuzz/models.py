@@ -13,8 +13,8 @@ import sentencepiece
 import torch
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
-from sdvg_core.decoders.taehv_sizes import TaehvSizes
-from sdvg_core.decoders.wan_vae_keys import wan_vae_to_original
+from sdvg_core.decoders.taehv_files import TaehvSizes
+from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.scorers.config import ImageRewardConfig
 

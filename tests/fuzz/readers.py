@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Any
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
-from sdvg_core.decoders import load_vae, load_wan_vae
+from sdvg_core.decoders.vae_files import load_vae
+from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.directions import direct, read_takes
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store
@@ -29,8 +30,8 @@ from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
 from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
-from sdvg_core.text import clean_prompt, load_umt5
-from sdvg_core.text.prompts import PromptSchedule, read_prompt_list, read_prompt_schedule
+from sdvg_core.text import load_umt5
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
 
 from . import models, pickles, pictures, texts
@@ -197,6 +198,6 @@ READERS: Mapping[str, Reader] = {
 }
 
 
-def seeds_of(reader: Reader, count: int = 20) -> Sequence[bytes]:
-    """Return what guided fuzzing begins with: the first file of some cases."""
-    return [next(iter(reader.make(Random(f"seed/{reader.name}/{n}")).values())) for n in range(count)]
+def case_of(reader: Reader, seed: int, number: int) -> Files:
+    """Return the files of case `number` of a seed."""
+    return reader.make(Random(f"{seed}/{reader.name}/{number}"))

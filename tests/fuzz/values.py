@@ -1,7 +1,6 @@
 """Odd values, and small changes to bytes and JSON: what the grammars of all readers are made of.
 
-Every choice is drawn from the `Random` that is given, so a case follows from its seed alone, and hypothesis, which
-hands in a `Random` of its own, can shrink it.
+Every choice is drawn from the `Random` that is given, so a case follows from its seed alone.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy,
 @pytest.mark.heavy
 @in_turn("pattern, policy", SAMPLE, SETTINGS[0])
 def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy, engines, conditions):
-    """The drafter encodes pictures beside the decoding of others with the same VAE. Catches: a VAE that keeps
-    something of a call; frames with other strides, which another kernel would sum up in another order."""
+    """Catches: a VAE that keeps something of a call."""
     router = RouterConfig(policy="scripted", script=pattern)
     engine, other = engines[policy]
     ahead = list(

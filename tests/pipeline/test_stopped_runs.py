@@ -65,14 +65,15 @@ def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(
     lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("block ")]
     assert lines == [
         "sdvg: stops after this block and keeps the video; Ctrl-C again stops at once",
-        f"sdvg: stopped as asked; the same command with --reuse {folder} makes the rest",
+        "sdvg: stopped as asked; the same command makes the rest",
     ]
     short = report(folder)
     assert short["notes"][0] == "Stopped after block 2 of 3, as asked."
     assert [block["author"] for block in short["blocks"]] == ROUTE[:2]
     assert (names(folder), unfinished_in(folder)) == (OUTPUTS, ())
     with counted_passes() as passes:
-        rest = made(folder, [*base, "--reuse", str(folder)])
+        rest = made(folder, base)
+    assert f"sdvg: this goes on with what an earlier call left in {folder}\n" in capsys.readouterr().err
     same(rest, earlier[1])
     assert reused(rest) == 2
     assert passes or more, "with overlap, block 3 had been begun ahead"
@@ -86,11 +87,11 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(
     folder = tmp_path / "out"
     stopped(folder, base, 2, twice)
     error = capsys.readouterr().err
-    assert f"kept 2 of 3 blocks of {folder}; the same command with --resume continues from there" in error
+    assert f"kept 2 of 3 blocks of {folder}; the same command continues from there" in error
     assert "sdvg: interrupted; no half-written file is left" in error
     assert len(unfinished_in(folder)) == 1
     assert not (folder / "video.mp4").exists()
-    rest = made(folder, [*base, "--resume"])
+    rest = made(folder, base)
     same(rest, earlier[1])
     assert (names(folder), reused(rest)) == (OUTPUTS, 0)
 
@@ -142,7 +143,7 @@ def test_a_list_of_prompts_that_was_stopped_goes_on_as_it_was_told(files: ModelF
     with after_block(3, ctrl_c):
         assert main(arguments) == 130
     assert names(folder) == ["0001", "0002", "videos.csv", "videos.jsonl"]
-    assert main([*arguments, "--reuse", str(folder)]) == 0
+    assert main(arguments) == 0
     assert [len(report(folder / number)["blocks"]) for number in ("0001", "0002", "0003")] == [2, 2, 2]
 
 

@@ -11,11 +11,12 @@ from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.router_presets import ROUTER_PRESETS, router_preset
+from sdvg_core.engine.router_presets import ROUTER_PRESETS
 from sdvg_core.errors import BadInput
-from sdvg_core.plan import PlanRequest, plan, spend
-from sdvg_core.plan.budget import handover_of
+from sdvg_core.plan.budget import handover_of, spend
+from sdvg_core.plan.choose import plan
 from sdvg_core.plan.rates import H100
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.work import step_seconds
 
 FULL = PlanRequest()
@@ -67,14 +68,6 @@ def test_the_whole_budget_is_target_only_and_half_of_the_steps_come_first():
     ]
 
 
-def test_a_continued_clip_needs_no_anchor_and_its_own_first_block_may_be_handed_over():
-    bought = spend(0.4, RouterConfig(), replace(FULL, given_blocks=5))
-    assert bought.router.forced_blocks > 5
-    assert bought.share <= 0.4
-    cheapest = spend(0.3, RouterConfig(), replace(FULL, given_blocks=5)).router
-    assert (cheapest.forced_blocks, cheapest.handover) == (5, 0)
-
-
 def test_a_budget_that_buys_nothing_says_what_the_cheapest_route_takes():
     with pytest.raises(BadInput, match=r"the cheapest route takes 0\.36 of target-only"):
         spend(0.1, RouterConfig(), FULL)
@@ -110,10 +103,6 @@ def test_a_plan_refuses_a_handover_without_a_step_left_and_more_blocks_than_a_vi
     assert plan(80, replace(FULL, blocks=100_000)).seconds.video > 100_000
 
 
-def test_half_of_the_steps_that_are_asked_for_are_handed_over():
-    assert handover_of(replace(FULL, steps=8)) == 4
-
-
 def test_the_note_says_what_was_chosen():
     assert spend(0.52, RouterConfig(), FULL).note == (
         "A budget of 0.52 of target-only's cost: of 9 blocks the target makes the first 4 blocks, with 2 steps of "
@@ -136,19 +125,6 @@ def test_a_handover_moves_its_steps_from_the_target_to_the_drafter():
     assert begun < step["drafter"]
     rejected = plan(80, replace(FULL, router=RouterConfig(handover=2))).seconds.rejected
     assert rejected == pytest.approx(plan(80).seconds.rejected - 2 * one_pass)
-
-
-def test_a_route_without_scores_counts_none():
-    fast = plan(80, replace(FULL, router=ROUTER_PRESETS["fast"])).seconds
-    assert fast.video == pytest.approx(fast.first + 8 * fast.unscored)
-    assert fast.accepted == pytest.approx(fast.unscored + step_seconds(FULL, fp8=False)["score"])
-
-
-def test_presets_are_in_order_of_their_cost():
-    found = {name: seconds(router) / TARGET_ONLY for name, router in ROUTER_PRESETS.items()}
-    assert found["fast"] < found["balanced"] < found["careful"] < 1
-    with pytest.raises(BadInput, match="choose one of paper, fast, balanced, careful"):
-        router_preset("quick")
 
 
 def test_the_command_plans_presets_and_budgets(capsys):

@@ -14,27 +14,24 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from sdvg_core.bench.models import Random, codec_of, random_models, random_wan, tensor_bytes
+from sdvg_core.bench.models import codec_of, random_models
 from sdvg_core.bench.scales import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.cache import KVCache, Place
+from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
 from sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
-from sdvg_core.causal_wan.fp8_cache import Fp8KVCache
 from sdvg_core.causal_wan.modules import WanTree
-from sdvg_core.decoders import WanCodec
-from sdvg_core.decoders.wan_vae import empty_wan_vae
-from sdvg_core.decoders.wan_vae_sizes import WAN_MEAN, WAN_STD
+from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.devices.execution import Execution
-from sdvg_core.plan import PlanRequest, decoders, sizes, work
+from sdvg_core.plan import decoders, sizes, work
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, used_shapes
 from sdvg_core.scorers.config import scorer_parameters
 
-GB = 10**9
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
 TINY = SCALES["tiny"].request
-USUAL = (12, 16, 24, 32, 48, 80)
 
 
 @pytest.mark.parametrize("name, parameters", [("1.3B", 1_418_996_800), ("14B", 14_288_491_584)])
@@ -56,14 +53,6 @@ def test_the_window_of_the_14b_at_832x480_is_7_point_7_gigabytes():
     assert held["vae state"] == 944_286_720 * 2
 
 
-@pytest.mark.parametrize("fp8", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_weights_of_tiny_models_take_the_bytes_that_are_planned(dtype, fp8):
-    request = replace(TINY, dtype=dtype)
-    tree = random_wan(request.target, getattr(torch, dtype), Random(CPU, 0), fp8=fp8)
-    assert tensor_bytes(tree) == sizes.weight_bytes(request, fp8=fp8)["target"]
-
-
 @pytest.mark.parametrize("vae_dtype, reward_dtype", [("float32", "float32"), ("float16", "float16")])
 def test_every_model_and_state_of_a_tiny_run_takes_the_bytes_that_are_planned(vae_dtype, reward_dtype):
     request = replace(TINY, vae_dtype=vae_dtype, reward_dtype=reward_dtype)
@@ -78,13 +67,6 @@ def test_every_model_and_state_of_a_tiny_run_takes_the_bytes_that_are_planned(va
     if vae_dtype == "float32":  # a CPU is slow in half precision, and its state has the same shape
         _, state = codec.decode(torch.zeros(1, 16, 3, request.height // 8, request.width // 8))
         assert held["vae state"] == sum(t.nbytes for t in state if torch.is_tensor(t))
-
-
-@pytest.mark.parametrize("base", [4, 8, 96])
-def test_the_vae_of_any_width_has_as_many_parameters_as_its_module(base):
-    request = replace(FULL, vae_base=base, vae_dtype="float16")
-    of_module = sum(p.numel() for p in empty_wan_vae(base_dim=base).parameters())
-    assert sizes.weight_bytes(request, fp8=False)["vae"] == 2 * of_module
 
 
 @pytest.mark.parametrize("reward", [FULL.reward, TINY.reward], ids=["published", "tiny"])

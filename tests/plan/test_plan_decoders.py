@@ -12,16 +12,18 @@ from test_plan_bytes import META, Peak
 from torch.utils.flop_counter import FlopCounterMode
 
 from sdvg_core.cli import main
-from sdvg_core.decoders import TaehvCodec
+from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
-from sdvg_core.plan import PlanRequest, plan, plan_text, sizes
+from sdvg_core.plan import sizes
 from sdvg_core.plan.budget import spend
-from sdvg_core.plan.choose import seconds_without_copying
+from sdvg_core.plan.choose import plan, seconds_without_copying
 from sdvg_core.plan.decoders import LIGHT_BASE, SHARE_OF_SECONDS
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.text import plan_text
 from sdvg_core.plan.work import pass_seconds, step_seconds
 
 FULL = PlanRequest()

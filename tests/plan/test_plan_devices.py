@@ -9,8 +9,10 @@ import pytest
 
 from sdvg_core.cli import main
 from sdvg_core.devices.execution import Execution
-from sdvg_core.plan import PlanRequest, plan, plan_text
-from sdvg_core.plan.setting import Setting, Sizes, most, owner, split_parts, step_parts, workers
+from sdvg_core.plan.choose import plan
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.setting import Setting, Sizes, most, step_parts
+from sdvg_core.plan.text import plan_text
 
 FULL = PlanRequest()
 GB = 10**9
@@ -18,30 +20,6 @@ GB = 10**9
 
 def parts(request: PlanRequest):
     return step_parts(request, Sizes.of(request, fp8=False), Setting())
-
-
-@pytest.mark.parametrize("overlap", [False, True])
-def test_what_lies_on_two_devices_is_what_lay_on_one(overlap):
-    whole = parts(replace(FULL, execution=Execution(overlap=overlap)))
-    first, second = split_parts(whole, FULL)
-    for step in workers(FULL):
-        assert first[step] | second[step] == whole[step]
-        assert not first[step].keys() & second[step].keys()
-        assert {"target", "drafter"} <= first[step].keys()
-        assert {"vae", "scorer", "vae state"} <= second[step].keys()
-    assert "working" in first["draft"]
-    assert "working" in first["target"]
-    assert "working" in second["decode"]
-    assert "working" in second["score"]
-    assert ("working beside" in first["decode"]) == overlap
-
-
-def test_every_part_has_an_owner_among_the_models():
-    everything = replace(FULL, execution=Execution(overlap=True))
-    for request in (everything, replace(everything, judge="tae")):
-        at = workers(request)
-        owners = {owner(part, at[step]) for step, of in parts(request).items() for part in of}
-        assert owners == set(at.values())
 
 
 def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds():
@@ -65,7 +43,7 @@ def test_only_on_two_devices_does_the_overlap_save_time():
     assert both.first == serial.first
 
 
-@pytest.mark.parametrize("layers, more", [("planes", -0.467 * GB), ("channels-last", 0)])
+@pytest.mark.parametrize("layers, more", [("planes", -0.467 * GB), ("diffusers", 0)])
 def test_the_layers_of_the_vae_are_counted(layers, more):
     plain, other = parts(FULL), parts(replace(FULL, execution=Execution(vae_layers=layers)))
     assert other["decode"]["working"] - plain["decode"]["working"] == pytest.approx(more, rel=0.05)

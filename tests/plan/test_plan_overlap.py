@@ -45,12 +45,3 @@ def test_copies_of_what_a_wrong_guess_overwrites_are_counted_to_the_byte():
     cache = KVCache(random_tree(0), 9, 4 * 4, torch.float32, torch.device("cpu"))
     copied = cache.copy((0, 1, 2))
     assert predicted == sum(values.nbytes for _, _, values in copied) > 0
-
-
-def test_a_target_never_works_on_a_guess_and_keeps_no_copies():
-    name = "target keys and values"
-    target = get_preset("krea-14b").replace(policy="incremental", window=9)
-    assert (
-        state_bytes(PlanRequest(target_preset=target, execution=OVERLAP))[name]
-        == state_bytes(PlanRequest(target_preset=target))[name]
-    )

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.cli import main
-from sdvg_core.decoders import TaehvCodec, load_taehv, load_vae
+from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
+from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pocket import trained_set as shipped

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -27,20 +26,6 @@ def noise(seed: int = 1) -> Tensor:
     return torch.randn(2, *BLOCK, generator=torch.Generator().manual_seed(seed))
 
 
-def test_of_pure_noise_the_mean_of_all_right_blocks_is_expected():
-    right = some_right()
-    found = right.expected(noise(), 1.0)
-    assert torch.allclose(found[0], right.blocks[0].mean(dim=0), atol=1e-5)
-    assert torch.allclose(found[1], right.blocks[1, :2].mean(dim=0), atol=1e-5)
-
-
-@pytest.mark.parametrize("sigma", [0.3, 0.625])
-def test_of_a_block_that_shows_through_that_block_is_expected(sigma: float):
-    right = some_right()
-    x = renoise(right.blocks[:, 1], noise(), sigma)
-    assert torch.allclose(right.expected(x, sigma), right.blocks[:, 1], atol=1e-3)
-
-
 def test_the_expected_block_has_the_least_squared_error_of_all_answers():
     """Over many draws of block and noise, against the plain mean and against the likeliest block."""
     blocks = 0.1 * some_right().blocks[:1]
@@ -52,11 +37,6 @@ def test_the_expected_block_has_the_least_squared_error_of_all_answers():
     answers = (right.expected(x, 0.8), blocks.mean(dim=1), blocks[0, likeliest])
     errors = [(answer - drawn).square().mean().item() for answer in answers]
     assert errors[0] < min(errors[1:])
-
-
-def test_a_single_right_block_is_expected_whatever_is_seen():
-    blocks = torch.randn(2, *BLOCK)
-    assert torch.equal(Right.only(blocks).expected(noise(), 0.9), blocks)
 
 
 def test_a_family_is_drawn_with_all_its_scenes_that_fit_the_words():

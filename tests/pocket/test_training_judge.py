@@ -45,11 +45,3 @@ def test_the_training_sees_what_the_codec_shows():
     made, _ = run_half(net.decoder, z, blank_memory(net.decoder, z[:1], 1), 1)
     shown, _ = TaehvCodec(net, latent_channels=16, kind="taew2_1").decode(latents)
     assert torch.allclose(made[train_judge.LEADING :].clamp(0, 1), shown[0], atol=1e-5)
-
-
-def test_a_pixel_of_a_thing_weighs_three_times_as_much_as_one_of_the_ground():
-    frames = torch.full((1, 3, 8, 16), 0.3)
-    frames[:, 0, 2, 5] = 0.9
-    weights = train_judge.weights_of(frames)
-    assert weights[0, 0, 2, 5] == 3
-    assert weights.sum() == 8 * 16 + 2

@@ -9,7 +9,8 @@ import torch
 from transformers import UMT5EncoderModel
 
 from sdvg_core.pipeline.loading import encode_prompts
-from sdvg_core.pocket.trained_set import DEFAULT_PROMPT, pocket_options, trained_set
+from sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from training import restore
 from training.causal import build, embed
 from training.train_judge import build as build_judge

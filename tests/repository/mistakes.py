@@ -20,7 +20,6 @@ DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
 JUDGE = "engine/test_judge.py::"
 TAEHV = "decoders/test_taehv.py::"
-QUEUE = "servers/test_queue_servers.py::"
 DICTIONARIES = "checkpoints/test_dictionaries.py::"
 MISTAKES = [
     Mistake(
@@ -86,7 +85,7 @@ MISTAKES = [
         "causal_wan/incremental.py",
         "cache.restore(later.contents)",
         "pass",
-        "engine/test_undo.py",
+        "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
     ),
     Mistake(
         "a block that was begun is taken for whatever is asked for",
@@ -220,20 +219,6 @@ MISTAKES = [
         "newest = max(stopped",
         "newest = min(stopped",
         "faults/test_resume_command.py::test_of_several_unfinished_videos_the_newest_is_the_one_compared_with",
-    ),
-    Mistake(
-        "percentile counts the blocks of the clip and not those of the run",
-        "engine/router.py",
-        "forced = max(config.forced_blocks - first, 0)",
-        "blocks, forced = blocks + first, config.forced_blocks",
-        "engine/test_router.py::test_percentile_makes_up_for_the_forced_blocks_of_this_run_alone",
-    ),
-    Mistake(
-        "percentile leaves its warm-up one score too late",
-        "engine/router.py",
-        "len(seen) < PERCENTILE_WARM_UP",
-        "len(seen) <= PERCENTILE_WARM_UP",
-        "engine/test_router.py::test_percentile_leaves_the_prior_with_the_fifth_score",
     ),
     Mistake(
         "the last of equal frames is the worst",
@@ -387,12 +372,12 @@ MISTAKES = [
         "the parser takes a word from a room that imports torch",
         "cli/arguments/shared.py",
         "from ...checkpoints.model_files import KNOWN_FILES",
-        "from ...checkpoints.model_files import KNOWN_FILES\nfrom ...engine.router import Policy as Policy",
+        "from ...checkpoints.model_files import KNOWN_FILES\nfrom ...engine.run import Run as Run",
         "cli/test_quick_help.py::test_help_version_and_bad_usage_import_nothing_heavy[--version]",
     ),
     Mistake(
         "the embedded models get as many threads as there are cores",
-        "devices/picking.py",
+        "devices/device.py",
         "1 if embedded else min(before, cpu_quota())",
         "min(before, cpu_quota())",
         "devices/test_picking.py::test_the_embedded_models_get_one_thread_and_others_what_the_container_allows",
@@ -518,7 +503,7 @@ MISTAKES = [
     ),
     Mistake(
         "a known file is run as any file of its size",
-        "causal_wan/by_name.py",
+        "causal_wan/presets.py",
         "return get_preset(known.preset) if known else None",
         "return None",
         "causal_wan/test_by_name.py::test_a_known_file_leads_to_its_preset",
@@ -543,54 +528,5 @@ MISTAKES = [
         "model.write_context(block.latents, block.condition, cache, self._place(block.span))",
         "model.write_context(block.latents, condition, cache, self._place(block.span))",
         "engine/test_context_conditions.py::test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each",
-    ),
-    Mistake(
-        "a server that was away goes on with what another one got",
-        "servers/lane.py",
-        "for prompt_id in (running | waiting) & self._unwanted:",
-        "for prompt_id in frozenset():",
-        QUEUE + "test_what_a_server_that_was_away_still_has_is_taken_off_it_if_another_got_it",
-    ),
-    Mistake(
-        "what a lone server still has is queued once more",
-        "servers/lane.py",
-        "            taken = self._pool.claim(order)\n            if taken:",
-        "            taken = None\n            if taken:",
-        QUEUE + "test_a_server_alone_goes_on_with_what_it_has_when_the_way_to_it_is_back",
-    ),
-    Mistake(
-        "an interrupt leaves prompts in the queues",
-        "servers/lane.py",
-        "        if self._pool.stopping:",
-        "        if False:",
-        "servers/test_queue_stopped.py::test_an_interrupt_fetches_what_runs_and_cancels_what_waits",
-    ),
-    Mistake(
-        "a server that refuses everything is asked for every prompt",
-        "servers/lane.py",
-        "ALIKE = 3",
-        "ALIKE = 3000",
-        "servers/test_queue_refusals.py::test_a_server_that_refuses_everything_alike_ends_the_run_early",
-    ),
-    Mistake(
-        "a video that broke off counts as whole",
-        "servers/client.py",
-        "if stated is not None and seen != stated:",
-        "if False:",
-        QUEUE + "test_a_video_that_breaks_off_is_fetched_again_and_never_half_there",
-    ),
-    Mistake(
-        "the report of another seed is believed",
-        "servers/answers.py",
-        'if report.settings.get("seed") != seed:',
-        "if False:",
-        "servers/test_hostile_servers.py::test_a_history_that_says_something_else_is_one_sentence",
-    ),
-    Mistake(
-        "a resumed queue takes any video for the one that is asked for",
-        "servers/orders.py",
-        "if not (folder / VIDEO).is_file() or _request_in(folder) != request:",
-        "if not (folder / VIDEO).is_file():",
-        "servers/test_queue_stopped.py::test_resume_leaves_finished_videos_alone_and_refuses_others",
     ),
 ]

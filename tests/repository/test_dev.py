@@ -111,3 +111,22 @@ def test_a_machine_without_a_gpu_is_told_of_the_cpu_build(dev, monkeypatch, gpu,
     monkeypatch.setattr(dev["shutil"], "which", lambda name: "/usr/bin/nvidia-smi" if gpu else None)
     monkeypatch.setattr(dev["sys"], "platform", "linux")
     assert dev["gets_needless_cuda"]() is needless
+
+
+@pytest.mark.parametrize("tests, lint, code", [(0, 0, 0), (3, 0, 3), (0, 1, 1), (3, 1, 3)])
+def test_lint_and_types_run_beside_the_tests_and_either_failure_comes_back(
+    dev, monkeypatch, capsys, tests, lint, code
+):
+    """Catches: a failure of lint that is lost because the tests pass."""
+    space, checked = dev["main"].__globals__, []
+
+    def lint_of(command: list[str], **options: Any) -> Any:
+        checked.append(command[2])
+        return type("Done", (), {"returncode": lint, "stdout": "a.py: unused", "stderr": ""})
+
+    monkeypatch.setitem(space, "environment", lambda name, install, *recipe: "python")
+    monkeypatch.setitem(space, "run", lambda python, *words: tests if "pytest" in words else 0)
+    monkeypatch.setattr(dev["subprocess"], "run", lint_of)
+    assert dev["main"](["test"]) == code
+    assert checked == (["ruff"] if lint else ["ruff", "ruff", "mypy"])
+    assert ("a.py: unused" in capsys.readouterr().err) is bool(lint)

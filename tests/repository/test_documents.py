@@ -32,7 +32,7 @@ INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
 # Stands for whatever a reader wants, so no parser can take it.
 ANYTHING = ("COMMAND", "...", "…", " | ")
 CHEAP = ("doctor", "plan")
-NEED_FILES = ("generate", "queue", "study --prompt-file")
+NEED_FILES = ("generate", "study --prompt-file")
 LACKING = re.compile(
     r"sdvg: .*(none was given or found in|has no device 'cuda|json cannot be read|outside the grammar).*; [^;]+"
 )

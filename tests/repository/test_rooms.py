@@ -14,17 +14,17 @@ CORE = ROOT / "sdvg_core"
 # From the ground up; rooms of one row do not know one another. docs/architecture.md says what each holds.
 FLOORS = (
     ("root",),
-    ("files", "devices", "engine", "workers"),
+    ("files", "devices", "engine"),
     ("checkpoints",),
     ("causal_wan", "decoders", "scorers", "text"),
     ("plan", "report"),
     ("pipeline",),
     ("pocket",),
-    ("study", "bench", "servers"),
+    ("study", "bench"),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
-LOOSE = {"__init__", "__main__", "choices", "errors"}
+LOOSE = {"__init__", "__main__", "errors"}
 # The root's own two doors: the command line, and the names a Python user imports.
 DOORS = {"__main__", "__init__"}
 

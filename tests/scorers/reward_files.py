@@ -11,8 +11,8 @@ from image_reward_cases import CASES, random_weights, vocabulary
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.scorers import ImageRewardConfig
 from sdvg_core.scorers.blip import used_shapes
+from sdvg_core.scorers.config import ImageRewardConfig
 
 
 def case_config(case: str) -> ImageRewardConfig:

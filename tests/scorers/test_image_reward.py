@@ -17,9 +17,10 @@ from torch import Tensor
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
 from sdvg_core.engine.parts import Scorer
 from sdvg_core.errors import BadInput
-from sdvg_core.scorers import ImageRewardConfig, ImageRewardScorer, load_image_reward
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.scorers.checkpoint import read_config
+from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
 PROMPT = "a red fox runs over the snow"
 LONG = " ".join(["the red fox runs over the old town"] * 6)

@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from reward_files import case_state, write_case
 from torch import Tensor
 
-from sdvg_core.scorers import ImageRewardScorer, blip, load_image_reward, preprocess, tokenizer
+from sdvg_core.scorers import blip, preprocess, tokenizer
+from sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
 TOLERANCE = 2e-5
 GOLDEN = json.loads((Path(cases.__file__).with_name("image_reward.json")).read_text(encoding="utf-8"))["cases"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ import torch
 from tiny import CONFIG, BrightScorer, generator_of, make_engine
 from torch import Tensor
 
+from sdvg_core.devices.workers import spread
 from sdvg_core.errors import BadInput
 from sdvg_core.study.equipment import Equipment
 from sdvg_core.study.metrics import SeamChange
@@ -20,8 +22,7 @@ from sdvg_core.study.protocol import Configuration, pick, protocol
 from sdvg_core.study.run import Notebook, Plan, fill
 from sdvg_core.study.store import Record
 from sdvg_core.study.unit import Unit, pack, run_unit
-from sdvg_core.study.worker import TRIES, StudyWorker
-from sdvg_core.workers.processes import work_here
+from sdvg_core.study.worker import StudyWorker
 
 BLOCKS = 5
 TAUS = (-2.0, 0.0, 2.0)
@@ -71,7 +72,7 @@ class Doomed:
     name = "doomed"
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
-        sys.exit(7)
+        os._exit(7)
 
 
 def open_doomed_bench() -> Equipment:
@@ -108,7 +109,7 @@ def study(folder: Path, wanted: Plan, seconds: float = 0.0, workers: int = 1) ->
     """Fill the folder and return the lines of progress."""
     said: list[str] = []
     opener = partial(StudyWorker, partial(open_tiny_bench, seconds=seconds))
-    work = partial(work_here, openers=[opener] * workers, tries=TRIES)
+    work = partial(spread, open_worker=opener, devices=["cpu"] * workers)
     fill(Notebook(folder), wanted, embeddings, work, said.append)
     return iter(said)
 

@@ -47,7 +47,7 @@ def test_a_study_writes_rows_gains_summary_table_and_plots(folder):
 
 
 def test_a_second_call_makes_nothing_and_prints_json(folder, capsys, monkeypatch):
-    monkeypatch.setattr(command, "work_here", None)
+    monkeypatch.setattr(command, "spread", None)
     before = (folder / "rows.jsonl").read_bytes()
     assert main(["study", "--output", str(folder), *SMALL, *SOME, "--json", "--no-plots"]) == 0
     out, err = capsys.readouterr()
@@ -69,7 +69,7 @@ def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, ca
 
 
 def test_calibration_reads_the_rows_that_are_there(folder, capsys, monkeypatch):
-    monkeypatch.setattr(command, "work_here", None)
+    monkeypatch.setattr(command, "spread", None)
     taus = ["--tau", "-1", "0.5"]
     arguments = ["study", "--output", str(folder), *SMALL, *taus, "--calibrate", "--speed-up", "1000"]
     assert main(arguments) == 2

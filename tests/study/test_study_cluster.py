@@ -14,12 +14,11 @@ from study_tiny import SOME, lasting, open_tiny_bench, rows_of, unit
 from tiny import make_engine
 from torch import Tensor
 
+from sdvg_core.devices.workers import spread
 from sdvg_core.errors import BadInput
 from sdvg_core.study.equipment import Equipment
 from sdvg_core.study.metrics import SeamChange
 from sdvg_core.study.worker import StudyWorker
-from sdvg_core.workers.news import Failed, Finished, Heard
-from sdvg_core.workers.on_ray import work_on_ray
 
 PROMPTS = [f"a red ball {i}" for i in range(6)]
 
@@ -58,13 +57,11 @@ def ray(monkeypatch):
 
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
-def test_a_unit_that_kills_every_worker_fails_after_the_last_try(ray):
+def test_a_unit_that_kills_every_worker_fails_after_the_second_try(ray):
     # Warming up makes no video to measure, so each worker dies over its first row.
     opener = partial(StudyWorker, partial(open_mortal_bench, None))
-    units = [unit(SOME, PROMPTS[0])]
-    news = list(work_on_ray(units, opener, address="local", gpus=0, most=1, tries=2))
-    assert [(type(n), n.again) for n in news] == [(Failed, True), (Failed, False)]
-    assert all("a worker died; see Ray's logs" in n.reason for n in news)
+    [(_, failed)] = spread([unit(SOME, PROMPTS[0])], opener, ["cpu"], ray="local", most=1)
+    assert "a worker died" in str(failed)
 
 
 @pytest.mark.heavy
@@ -73,11 +70,10 @@ def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, 
     units = [unit(SOME, prompt) for prompt in PROMPTS]
     grave = tmp_path / "grave"
     opener = partial(StudyWorker, partial(open_mortal_bench, grave))
-    news = list(work_on_ray(units, opener, address="local", gpus=0, most=2, tries=2))
+    done = list(spread(units, opener, ["cpu"], ray="local", most=2))
     assert grave.exists(), "no worker was killed"
-    assert [n.again for n in news if isinstance(n, Failed)] == [True]
-    assert sorted(n.task.prompt for n in news if isinstance(n, Finished)) == PROMPTS
-    rows = [n.said.record for n in news if isinstance(n, Heard)]
+    assert sorted(one.prompt for one, _ in done) == PROMPTS
+    rows = [found.record for _, records in done for found in records]
     found = {(row["prompt"], row["configuration"]): lasting(row) for row in rows}
     bench = open_tiny_bench()
     expected = [lasting(row) for one in units for row in rows_of(bench, one)]
@@ -87,4 +83,4 @@ def test_two_ray_workers_of_which_one_is_killed_give_the_rows_of_none(tmp_path, 
 def test_without_ray_the_command_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BadInput, match=r"pip install 'sdvg\[ray\]'"):
-        list(work_on_ray([unit(SOME)], partial(StudyWorker, open_tiny_bench), address="local", gpus=0))
+        list(spread([unit(SOME)], partial(StudyWorker, open_tiny_bench), ["cpu"], ray="local"))

@@ -15,13 +15,12 @@ import pytest
 import study_tiny
 from study_tiny import PROMPTS, SOME, lasting, open_tiny_bench, plan, refuse_to_open, rows_of, study, unit
 
+from sdvg_core.devices.workers import spread
 from sdvg_core.errors import BadInput
 from sdvg_core.study.run import Notebook, fill
 from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
 from sdvg_core.study.unit import run_unit
 from sdvg_core.study.worker import Found, StudyWorker
-from sdvg_core.workers.news import Finished, Heard
-from sdvg_core.workers.processes import work_here
 
 ROWS = len(SOME) * len(PROMPTS)
 
@@ -130,16 +129,14 @@ def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
 
 def test_what_a_worker_refuses_is_refused(tmp_path):
     with pytest.raises(BadInput, match="expected a bench, but there is none"):
-        list(work_here([unit(SOME)], [partial(StudyWorker, refuse_to_open)]))
+        list(spread([unit(SOME)], partial(StudyWorker, refuse_to_open), ["cpu"]))
 
 
-def test_a_unit_that_a_worker_dies_of_is_tried_again_and_told_of(tmp_path):
-    said: list[str] = []
-    work = partial(work_here, openers=[partial(StudyWorker, study_tiny.open_doomed_bench)], tries=2)
-    told = r"no worker finished 'a red ball', seed \d+: a worker ended with code 7; all rows so far are kept"
+def test_a_unit_that_a_worker_dies_of_is_told_of(tmp_path):
+    work = partial(spread, open_worker=partial(StudyWorker, study_tiny.open_doomed_bench), devices=["cpu"])
+    told = r"no worker finished 'a red ball', seed \d+: a worker died .* all rows so far are kept"
     with pytest.raises(BadInput, match=told):
-        fill(Notebook(tmp_path), plan(SOME[:1], PROMPTS[:1]), study_tiny.embeddings, work, said.append)
-    assert "it is tried once more" in said[0]
+        fill(Notebook(tmp_path), plan(SOME[:1], PROMPTS[:1]), study_tiny.embeddings, work, lambda line: None)
 
 
 # --- one study a folder
@@ -175,6 +172,4 @@ def test_more_prompts_and_configurations_add_to_what_is_there(tmp_path):
 def _work_here(units):
     bench = open_tiny_bench()
     for one in units:
-        for file, record in run_unit(bench, one):
-            yield Heard(0, one, Found(file, record))
-        yield Finished(0, one)
+        yield one, [Found(file, record) for file, record in run_unit(bench, one)]

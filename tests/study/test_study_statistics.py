@@ -11,7 +11,7 @@ import pytest
 from study_rows import CONFIGURATIONS, made_up_gains, made_up_plan, made_up_rows
 
 from sdvg_core.errors import BadInput
-from sdvg_core.plan import PlanRequest
+from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.work import step_seconds
 from sdvg_core.study.calibrate import calibrate
 from sdvg_core.study.classes import by_class, read_classes

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
 from sdvg_core.errors import BadInput
-from sdvg_core.text import clean_prompt, load_umt5, umt5_to_comfy
+from sdvg_core.text import load_umt5, umt5_to_comfy
+from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
 
 torch.set_num_threads(1)

@@ -10,16 +10,12 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from ...choices import (
-    AUTO,
-    DECODER_MARKS,
-    DTYPE_NAMES,
-    EXECUTION_MARKS,
-    SCALE_NAMES,
-    USUAL_EXECUTIONS,
-    Attention,
-    KvDtype,
-)
+from ...devices.execution import AUTO, DTYPE_NAMES, Attention, KvDtype
+
+SCALE_NAMES = ("full", "proportional", "tiny")
+USUAL_EXECUTIONS = ("ours", "as-published")
+EXECUTION_MARKS = ("diffusers", "planes", "compiled", "overlap")
+DECODER_MARKS = ("judge-tae", "judge-lightvae", "tae", "lightvae")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,11 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ...choices import (
-    AUTO,
-    DEFAULT_PROMPT,
-    POCKET,
-)
+from ...devices.execution import AUTO
+from ...pocket import DEFAULT_PROMPT, POCKET
 from .shared import (
     add_kernel_options,
     add_router_options,

@@ -9,21 +9,13 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from ...choices import (
-    AUTO,
-    DTYPE_NAMES,
-    JUDGES,
-    PAPER_REJECTED,
-    PCIE_GB_PER_SECOND,
-    PRESET_NAMES,
-    PUBLISHED_SIZES,
-    RATES_NAMES,
-    ROUTER_PRESET_NAMES,
-    CompileMode,
-    DecoderName,
-    KvDtype,
-    VaeLayers,
-)
+from ...causal_wan.config import PUBLISHED
+from ...causal_wan.presets import PRESETS
+from ...decoders import JUDGES, DecoderName
+from ...devices.execution import AUTO, DTYPE_NAMES, CompileMode, KvDtype, VaeLayers
+from ...engine.router_presets import ROUTER_PRESETS
+from ...plan.rates import PAPER_REJECTED, PCIE_GB_PER_SECOND, RATES
+from .shared import vae_layers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     video.add_argument(
         "--preset",
-        choices=ROUTER_PRESET_NAMES,
+        choices=tuple(ROUTER_PRESETS),
         default="paper",
         help="who makes which block, as in generate (default paper)",
     )
@@ -55,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video.add_argument("--budget", type=float, metavar="SHARE", help="as in generate")
     models = parser.add_argument_group("models")
     for role, size, preset in (("drafter", "1.3B", "self-forcing-1.3b"), ("target", "14B", "krea-14b")):
-        models.add_argument(f"--{role}-size", choices=PUBLISHED_SIZES, default=size)
-        models.add_argument(f"--{role}-preset", choices=PRESET_NAMES, default=preset, metavar="PRESET")
+        models.add_argument(f"--{role}-size", choices=tuple(PUBLISHED), default=size)
+        models.add_argument(f"--{role}-preset", choices=tuple(PRESETS), default=preset, metavar="PRESET")
     models.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default="auto", help="of keys and values (default bfloat16)"
     )
@@ -67,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--judge-vae", choices=JUDGES, help="a fast decoder for drafts, as in generate (default: the same)"
     )
     models.add_argument("--vae-dtype", choices=DTYPE_NAMES, default="float16")
-    models.add_argument("--vae-layers", choices=get_args(VaeLayers), default=AUTO, help="as in generate")
+    models.add_argument(
+        "--vae-layers", type=vae_layers, choices=get_args(VaeLayers), default=AUTO, help="as in generate"
+    )
     models.add_argument("--reward-dtype", choices=DTYPE_NAMES, default="float32")
     models.add_argument("--compile", choices=get_args(CompileMode), default="off", help="as in generate")
     models.add_argument("--overlap", action="store_true", help="as in generate")
@@ -82,4 +76,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GB_PER_SECOND",
         help="from main memory to the GPU (default 20: PCIe 4.0 x16, pinned; assumed, not measured)",
     )
-    device.add_argument("--rates", choices=RATES_NAMES, help="GPU whose published speed to predict with")
+    device.add_argument("--rates", choices=tuple(RATES), help="GPU whose published speed to predict with")

@@ -6,25 +6,16 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
+from ...causal_wan.presets import POLICIES, PRESETS
+from ...causal_wan.schedule import SCHEDULES
+from ...checkpoints.dictionaries import Weights
 from ...checkpoints.model_files import KNOWN_FILES
-from ...choices import (
-    AUTO,
-    DTYPE_NAMES,
-    POLICIES,
-    PRESET_NAMES,
-    ROUTER_PRESET_NAMES,
-    SCHEDULE_NAMES,
-    Aggregation,
-    Attention,
-    CompileMode,
-    Crop,
-    DrafterContext,
-    KvDtype,
-    Policy,
-    StatedKind,
-    VaeLayers,
-    Weights,
-)
+from ...decoders import StatedKind
+from ...devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
+from ...engine.router import Aggregation, Policy
+from ...engine.router_presets import ROUTER_PRESETS
+from ...engine.types import DrafterContext
+from ...scorers import Crop
 
 LONGEST_PART, LONGEST_PATH = 255, 4095
 """Bytes of a name and of a path, as on most systems."""
@@ -33,6 +24,8 @@ LONGEST_PART, LONGEST_PATH = 255, 4095
 def file_path(text: str) -> Path:
     """Return a path. Argparse prints the error if no system has such a file."""
     longest = max((len(part.encode(errors="surrogatepass")) for part in Path(text).parts), default=0)
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
     if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
         raise argparse.ArgumentTypeError(
             f"the names in a path may have at most {LONGEST_PART} bytes and no NUL, but one has {longest}; "
@@ -47,6 +40,13 @@ def share(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"a share is a number such as 0.5, but got {text!r}; write that") from None
+
+
+def vae_layers(text: str) -> str:
+    """Return a name of VAE layers. Argparse prints the error for one that is gone."""
+    if text == "channels-last":
+        raise argparse.ArgumentTypeError("channels-last is gone; take planes, which is faster")
+    return text
 
 
 def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
@@ -90,7 +90,10 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
     group.add_argument(
         "--resume",
         action="store_true",
-        help="continue the same command after its last block if it was stopped; keep finished videos",
+        help="go on in --output alone: refuse what another request left there, and leave finished videos alone",
+    )
+    group.add_argument(
+        "--overwrite", action="store_true", help="replace what is in --output (default: take the next free name)"
     )
     group.add_argument(
         "--prompt-in-report",
@@ -104,7 +107,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
-        choices=ROUTER_PRESET_NAMES,
+        choices=tuple(ROUTER_PRESETS),
         default="paper",
         help="paper (default): the reward gate at tau -0.7. fast, balanced, careful: the target makes the first 1, "
         "2, 4 blocks, and the drafter half of the steps of all these but the first",
@@ -115,7 +118,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
     )
-    group.add_argument("--policy", choices=get_args(Policy))
+    group.add_argument("--policy", metavar="POLICY", help=", ".join(get_args(Policy)))
     group.add_argument(
         "--tau",
         type=float,
@@ -126,9 +129,6 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quantile", type=float, help="for --aggregation quantile")
     group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
     group.add_argument("--router-seed", type=int, help="seed of --policy random")
-    group.add_argument(
-        "--draft-share", type=float, help="share of all blocks that --policy percentile wants drafted"
-    )
     group.add_argument(
         "--script",
         help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "
@@ -183,7 +183,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--tokenizer", type=file_path, help="for the text encoder, if its file has none")
     for role in ("drafter", "target"):
-        names = ", ".join((AUTO, *PRESET_NAMES))
+        names = ", ".join((AUTO, *PRESETS))
         group.add_argument(f"--{role}-preset", default=AUTO, metavar="PRESET", help=f"one of {names}")
         group.add_argument(
             f"--{role}-weights",
@@ -212,7 +212,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             action=argparse.BooleanOptionalAction,
             help="under a new prompt, pass the whole window again (incremental)",
         )
-    group.add_argument("--schedule", help=f"{', '.join(SCHEDULE_NAMES)}, or timesteps such as 1000,750,500")
+    group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
     group.add_argument("--crop", choices=get_args(Crop), default="center", help="part of a frame the scorer sees")
 
 
@@ -230,10 +230,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--vae-dtype", choices=names, default="float32")
     group.add_argument(
         "--vae-layers",
+        type=vae_layers,
         choices=get_args(VaeLayers),
         default=AUTO,
-        help="equal to rounding; auto (default) takes the fastest measured on the VAE's device: planes on a CPU, "
-        "diffusers' own elsewhere. The report names them",
+        help="equal to rounding; auto (default) takes the fastest, planes. The report names them",
     )
     group.add_argument("--text-dtype", choices=names, default="bfloat16")
     group.add_argument("--reward-dtype", choices=names, default="float32")

@@ -45,8 +45,13 @@ function drop({ name, text }) {
 function opened() {
   const known = window.LiteGraph.registered_node_types;
   const types = window.app.graph.nodes.map((node) => node.type);
+  const sampler = "SDVGSpeculativeSampler";
+  // Its name is the page's affair: a word in the schema is taken for one.
+  const control = (node) => node.widgets.find((widget) => widget.name === "seed").linkedWidgets[0].value;
   return {
     types,
+    seeds: window.app.graph.nodes.filter((node) => node.type === sampler).map(control),
+    newSeed: control(window.LiteGraph.createNode(sampler)),
     missing: types.filter((type) => !(type in known)),
     told: [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText),
   };

@@ -1,7 +1,7 @@
 """What a checkout makes, as digests, to show that a change of its insides changed nothing that it makes.
 
-    python tests/digests.py record FILE [--checkout DIR] [--only command-line|nodes]
-    python tests/digests.py compare BEFORE AFTER
+    python tests/campaigns/digests.py record FILE [--checkout DIR] [--only command-line|nodes]
+    python tests/campaigns/digests.py compare BEFORE AFTER
 
 `record` makes small videos by the command line, and by the nodes in a ComfyUI server of its own (comfyui/README.md
 says what that needs), and writes of each: hashes of its latents, and of the nodes' frames, and its report without
@@ -38,7 +38,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 WEIGHTS = "sdvg_core/pocket/weights"
 Digest = dict[str, Any]
 
@@ -66,7 +66,6 @@ POLICIES = {
     "reward": "",
     "reward, mean": "--aggregation mean --tau 0.7",
     "reward, quantile": "--aggregation quantile --quantile 0.5 --tau 0.6",
-    "percentile": "--policy percentile --draft-share 0.5 --blocks 9",
     "random": "--policy random --rate 0.5 --router-seed 3",
     "anchor-only": "--policy anchor-only",
     "always-draft": "--policy always-draft",
@@ -110,7 +109,6 @@ COMMANDS = {
     "fp8": f"{SCRIPT} {FP8}",
     "fp8, sliding, overlap": f"{SCRIPT} {FP8} {SLIDING} --overlap",
     "vae-layers diffusers": f"{TINY} --vae-layers diffusers",
-    "vae-layers channels-last": f"{TINY} --vae-layers channels-last",
     "tiles, reward in float16": f"{TINY} --width 64 --crop tiles --reward-dtype float16",
     "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
     "blocks of two": f"{SCRIPT} --drafter-block-frames 2 --target-block-frames 2",
@@ -201,7 +199,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "policy reward": {},
     "policy reward, mean": {"router policy.aggregation": "mean", "router policy.tau": -0.1},
     "policy reward, quantile": {"router policy.aggregation": "quantile", "router policy.tau": -0.5},
-    "policy percentile": {"router policy": "percentile", "router policy.draft_share": 0.75, "sampler blocks": 8},
     "policy random": {"router policy": "random", "router policy.rate": 0.5, "router policy.seed": 3},
     "policy anchor-only": {"router policy": "anchor-only"},
     "policy always-draft": {"router policy": "always-draft"},

@@ -6,42 +6,34 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from sdvg_core.errors import BadInput
 
 
 class Toy:
-    """Does a task of words: `say X`, `refuse`, `die`, `die once FILE`, `refuse once FILE`, `wait FILE`, `early`."""
+    """Does a task of words: `say X`, `refuse`, `die`, `die once FILE`, `wait FILE`, `early`."""
 
-    def __init__(self, name: str = "toy", grave: Path | None = None) -> None:
-        if name == "refuses":
+    def __init__(self, device: str) -> None:
+        if device == "full":
             raise BadInput("the models do not fit")
-        if name == "dies":
-            os._exit(9)
-        if grave is not None and grave.exists():
-            raise BadInput("there is no memory left for another one")
-        self.name, self._grave = name, grave
+        self.name = device
 
-    def do(self, task: str, say: Callable[[Any], None], stop: Callable[[], bool]) -> None:
-        say((self.name, os.getpid()))
+    def __call__(self, task: str, stop: Callable[[], bool]) -> tuple[str, int]:
         word, _, rest = task.partition(" ")
         if rest.startswith("once "):
             file = Path(rest.removeprefix("once "))
-            if file.exists():
-                return
+            word = "say" if file.exists() else word
             file.touch()
         if word == "refuse":
             raise BadInput(f"{task} is no task")
         if word == "die":
-            if self._grave:
-                self._grave.touch()
             os._exit(7)
         if word == "wait":
-            patient(lambda: Path(rest).exists())
+            Path(rest).write_text(str(os.getpid()), encoding="utf-8")
+            patient(lambda: False)
         if word == "early":
             patient(stop)
-            say("early")
+        return self.name, os.getpid()
 
 
 def patient(done: Callable[[], bool]) -> None:

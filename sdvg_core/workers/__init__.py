@@ -1,1 +1,0 @@
-"""Spreading tasks over processes that each hold the models: on this machine, or on a Ray cluster."""

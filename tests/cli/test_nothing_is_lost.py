@@ -1,0 +1,290 @@
+"""`generate` and `demo` replace no finished video and nobody's file, unless `--overwrite` says so."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from cli_runs import OUTPUTS, SMALL, generate, names, options, report
+from random_set import write_random_set
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.cli import demo, main
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import hold, unfinished_in
+from sdvg_core.pipeline import videos
+from sdvg_core.pipeline.journal import _command
+from sdvg_core.report.progress import RouteBar
+
+BALL = ("--prompt", "a red ball", "--blocks", "2")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def base(files: ModelFiles) -> list[str]:
+    return [*options(files), "--policy", "always-draft"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file, but for the empty lock that most versions of filelock leave."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, base: list[str], output: Path, *more: str) -> None:
+    def block(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as planted:
+        planted.setattr(RouteBar, "block", block)
+        assert generate(base, output, *more) == 130
+
+
+def seeds(folder: Path) -> dict[str, int]:
+    return {path.parent.name: report(path.parent)["settings"]["seed"] for path in folder.glob("*/report.json")}
+
+
+# --- finished videos and foreign files
+
+
+def test_a_finished_video_stays_and_the_next_free_name_is_said(base, tmp_path, capsys):
+    """Of the same request too: who repeats a command gets a second folder, and both are the same to the bit."""
+    out = tmp_path / "out"
+    assert generate(base, out, *BALL) == 0
+    before = contents(out)
+    capsys.readouterr()
+    assert generate(base, out, *BALL, "--seed", "7") == 0
+    assert f"sdvg: {out} has a video.mp4 of another request, so this goes into {out}-2\n" in capsys.readouterr().err
+    assert generate(base, out, *BALL) == 0
+    said = capsys.readouterr()
+    assert f"sdvg: this very request is finished in {out}, so this goes into {out}-3\n" in said.err
+    assert f"Written to {out}-3\n" in said.out
+    assert contents(out) == before
+    assert seeds(tmp_path) == {"out": 42, "out-2": 7, "out-3": 42}
+    assert contents(tmp_path / "out-3")["latents.safetensors"] == before["latents.safetensors"]
+    assert names(tmp_path / "out-3") == OUTPUTS
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_a_foreign_file_stays(base, tmp_path, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    assert generate(base, out, *BALL) == 0
+    assert contents(out) == {name: b"mine"}
+    assert names(tmp_path / "out-2") == OUTPUTS
+
+
+def test_other_files_are_in_nobodys_way(base, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert generate(base, tmp_path / "out", *BALL) == 0
+    assert names(tmp_path / "out") == sorted([*OUTPUTS, "notes.txt"])
+    assert "so this goes into" not in capsys.readouterr().err
+
+
+def test_overwrite_replaces(base, tmp_path):
+    out = tmp_path / "out"
+    assert generate(base, out, *BALL) == 0
+    assert generate(base, out, *BALL, "--seed", "7", "--overwrite") == 0
+    assert seeds(tmp_path) == {"out": 7}
+    assert names(out) == OUTPUTS
+
+
+def test_an_empty_path_is_refused(base, capsys):
+    with pytest.raises(SystemExit) as end:
+        main([*base, *SMALL, *BALL, "--output", ""])
+    assert end.value.code == 2
+    assert "argument --output: the path is empty; give one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", [".", ".."])
+def test_a_folder_that_has_no_name_is_refused_rather_than_its_neighbour_taken(
+    base, tmp_path, monkeypatch, capsys, output
+):
+    (tmp_path / "here" / "below").mkdir(parents=True)
+    (tmp_path / "here" / "video.mp4").write_text("mine")
+    monkeypatch.chdir(tmp_path / "here" / ("below" if output == ".." else ""))
+    assert main([*base, *SMALL, *BALL, "--output", output]) == 2
+    assert "has a video.mp4 of another request; name another folder" in capsys.readouterr().err
+    assert names(tmp_path) == ["here"]
+
+
+# --- unfinished runs
+
+
+def test_the_same_command_goes_on_and_another_leaves_it_alone(base, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    interrupted(monkeypatch, base, out, *BALL)
+    before = contents(out)
+    capsys.readouterr()
+    interrupted(monkeypatch, base, out, *BALL, "--seed", "7")
+    fault, command = capsys.readouterr().err.splitlines()[:2]
+    assert fault == (
+        f"sdvg: {out} has an unfinished video that differs in seed (then 42, now 7), so this goes into {out}-2"
+    )
+    assert contents(out) == before
+
+    assert generate(base, out, *BALL, "--seed", "7") == 0
+    assert f"sdvg: this goes on with what an earlier call left in {out}-2\n" in capsys.readouterr().err
+    assert "Blocks 1 to 1 of this run were made before" in report(tmp_path / "out-2")["notes"][-1]
+
+    start, *words = shlex.split(command.removeprefix("To finish that one: "))
+    assert [start, *words[:2]] == ["python", "-m", "sdvg_core"]
+    assert main(words[2:]) == 0
+    assert "Blocks 1 to 1 of this run were made before" in report(out)["notes"][-1]
+    assert names(tmp_path) == ["out", "out-2"]
+    assert names(out) == names(tmp_path / "out-2") == OUTPUTS
+
+
+def test_an_unfinished_run_is_found_when_the_folder_before_it_is_gone(base, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert generate(base, out, *BALL) == 0
+    interrupted(monkeypatch, base, out, *BALL, "--seed", "7")
+    out.rename(tmp_path / "kept")
+    assert generate(base, out, *BALL, "--seed", "7") == 0
+    assert seeds(tmp_path) == {"kept": 42, "out-2": 7}
+
+
+def test_a_finished_video_beside_an_unfinished_run_of_the_same_folder_stays(base, tmp_path, monkeypatch):
+    """Such a run is left by a stopped `--overwrite`."""
+    out = tmp_path / "out"
+    assert generate(base, out, *BALL) == 0
+    interrupted(monkeypatch, base, out, *BALL, "--seed", "7", "--overwrite")
+    assert generate(base, out, *BALL, "--seed", "7") == 0
+    assert seeds(tmp_path) == {"out": 42, "out-2": 7}
+    assert generate(base, out, *BALL, "--seed", "7", "--overwrite") == 0
+    assert "Blocks 1 to 1 of this run were made before" in report(out)["notes"][-1]
+
+
+@pytest.mark.parametrize("command", ["rm -rf ~", ["x\x1b[2J"], [5], ["a" * 2000], []])
+def test_a_command_that_a_stranger_left_is_quoted_or_not_shown(command):
+    assert _command({"command": command}) == ""
+    assert _command({"command": ["demo", "; rm -rf ~"]}).endswith("sdvg_core demo '; rm -rf ~'")
+
+
+# --- two at a time
+
+
+def test_a_folder_that_another_run_holds_is_not_taken(base, tmp_path, capsys):
+    out = tmp_path / "out"
+    with hold(out):
+        assert generate(base, out, *BALL) == 0
+        assert f"another run is writing into {out}, so this goes into {out}-2" in capsys.readouterr().err
+        for word in ("--resume", "--overwrite"):
+            assert generate(base, out, *BALL, word) == 2
+            assert f"another run is writing into {out}; wait for it" in capsys.readouterr().err
+    assert names(tmp_path) == ["out-2"]
+
+
+def test_a_run_holds_its_folder_from_before_the_models_are_loaded(base, tmp_path, monkeypatch):
+    honest, seen = videos.load_models, []
+
+    def load(*arguments: object) -> object:
+        with pytest.raises(BadInput, match="another run is writing"), hold(tmp_path / "out"):
+            pass
+        seen.append("held")
+        return honest(*arguments)
+
+    monkeypatch.setattr(videos, "load_models", load)
+    assert generate(base, tmp_path / "out", *BALL) == 0
+    assert seen == ["held"]
+    assert names(tmp_path / "out") == OUTPUTS
+
+
+# --- lists of prompts
+
+
+def listed(tmp_path: Path, *prompts: str) -> tuple[str, ...]:
+    (tmp_path / "prompts.txt").write_text("\n".join(prompts), encoding="utf-8")
+    return ("--prompt-file", str(tmp_path / "prompts.txt"), "--blocks", "1")
+
+
+def test_a_file_of_one_prompt_behaves_like_one_of_many(base, tmp_path):
+    assert generate(base, tmp_path / "out", *listed(tmp_path, "a red ball")) == 0
+    assert names(tmp_path / "out") == ["0001", "videos.csv", "videos.jsonl"]
+    again = ("--reuse", str(tmp_path / "out"))
+    assert generate(base, tmp_path / "out", *listed(tmp_path, "a red ball"), *again) == 0
+    assert [block["reused"] for block in report(tmp_path / "out-2" / "0001")["blocks"]] == [True]
+
+
+def test_a_list_goes_on_where_lines_were_added_and_another_list_gets_another_folder(base, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert generate(base, out, *listed(tmp_path, "a ball", "a cube")) == 0
+    first = contents(out / "0001")
+    assert generate(base, out, *listed(tmp_path, "a ball", "a cube", "a star")) == 0
+    assert names(out) == ["0001", "0002", "0003", "videos.csv", "videos.jsonl"]
+    before = contents(out)
+    assert {name.removeprefix("0001/"): data for name, data in before.items() if name.startswith("0001/")} == first
+    for prompts in (("a cone", "a cube", "a star"), ("a ball", "a cube", "a star"), ("a ball", "a cube")):
+        assert generate(base, out, *listed(tmp_path, *prompts)) == 0
+    assert contents(out) == before
+    assert [names(tmp_path / f"out-{n}")[:-2] for n in (2, 3, 4)] == [["0001", "0002", "0003"]] * 2 + [
+        ["0001", "0002"]
+    ]
+
+
+def test_a_short_list_does_not_take_the_place_of_a_long_one_whose_first_video_is_missing(base, tmp_path):
+    out = tmp_path / "out"
+    assert generate(base, out, *listed(tmp_path, "a ball", "a cube")) == 0
+    for path in (out / "0001").iterdir():
+        path.unlink()
+    before = contents(out)
+    assert generate(base, out, *listed(tmp_path, "a cone")) == 0
+    assert contents(out) == before
+
+
+def test_a_foreign_table_stays(base, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "videos.csv").write_text("mine")
+    assert generate(base, tmp_path / "out", *listed(tmp_path, "a ball")) == 0
+    assert contents(tmp_path / "out") == {"videos.csv": b"mine"}
+
+
+def test_a_list_that_was_stopped_before_its_first_block_begins_where_it_was(base, tmp_path, monkeypatch):
+    def load(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as planted:
+        planted.setattr(videos, "load_models", load)
+        assert generate(base, tmp_path / "out", *listed(tmp_path, "a ball")) == 130
+    assert generate(base, tmp_path / "out", *listed(tmp_path, "a ball")) == 0
+    assert names(tmp_path) == ["out", "prompts.txt"]
+
+
+# --- the demo
+
+
+DEMO = ("demo", "--blocks", "1", "--forced-blocks", "0", "--policy", "always-draft")
+
+
+def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_to_the_one_it_owes(
+    tmp_path, monkeypatch, capsys
+):
+    out = tmp_path / "out"
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as planted:
+        planted.setattr(demo, "compare_videos", stop)
+        assert main([*DEMO, "--output", str(out)]) == 130
+    made = {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")}
+    assert main([*DEMO, "--output", str(out)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")} == made
+    assert names(out) == sorted([*OUTPUTS, "comparison.mp4", "target-only"])
+    before = contents(out)
+    assert main([*DEMO, "--output", str(out)]) == 0
+    assert contents(out) == before
+    assert contents(tmp_path / "out-2").keys() == before.keys()
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "comparison.mp4").write_text("mine")
+    assert main([*DEMO, "--output", str(foreign)]) == 0
+    assert contents(foreign) == {"comparison.mp4": b"mine"}
+    assert not unfinished_in(tmp_path / "foreign-2")

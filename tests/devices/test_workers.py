@@ -1,0 +1,96 @@
+"""Tasks over worker processes: each with one result, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from toy_workers import Toy
+
+from sdvg_core.devices.workers import spread
+from sdvg_core.errors import BadInput
+
+
+def test_two_workers_do_every_task_once_with_what_they_hold():
+    tasks = [f"say {i}" for i in range(7)]
+    done = list(spread(tasks, Toy, ["a", "b"]))
+    assert sorted(task for task, _ in done) == tasks
+    assert len({who for _, who in done}) <= 2, "a worker is opened once, and has a device of its own"
+    assert {name for _, (name, _) in done} <= {"a", "b"}
+
+
+def test_a_task_that_is_refused_costs_the_others_nothing():
+    done = dict(spread(["refuse", "say a", "say b"], Toy, ["a"]))
+    assert str(done.pop("refuse")) == "refuse is no task"
+    assert sorted(done) == ["say a", "say b"]
+    assert len(set(done.values())) == 1
+
+
+def test_a_worker_that_dies_costs_its_task_and_the_others_go_on():
+    tasks = ["say a", "die", *(f"say {i}" for i in range(9))]
+    done = list(spread(tasks, Toy, ["a", "b"]))
+    assert sorted(task for task, _ in done) == sorted(tasks)
+    assert [task for task, made in done if isinstance(made, BadInput)] == ["die"]
+
+
+def test_every_task_that_the_last_worker_leaves_is_named():
+    """Catches: tasks that are left out of the answer, and a call that waits for them for ever."""
+    done = list(spread(["say a", "die", "say b", "say c"], Toy, ["a"]))
+    assert [task for task, _ in done] == ["say a", "die", "say b", "say c"]
+    assert [str(made) for _, made in done[1:]] == ["a worker died (killed, or out of memory)"] * 3
+
+
+def test_a_worker_that_cannot_load_its_models_ends_it_all_in_one_sentence():
+    with pytest.raises(BadInput, match=r"^the models do not fit$"):
+        list(spread(["early", "say a"], Toy, ["full", "a"]))
+
+
+def test_a_wish_to_stop_ends_what_is_under_way_early_and_begins_nothing_more():
+    began = time.monotonic()
+    done = list(spread(["early", "early", "say a"], Toy, ["a", "b"], stop=lambda: time.monotonic() - began > 3))
+    assert [task for task, _ in done] == ["early", "early"]
+
+
+def test_no_process_is_left_when_the_caller_goes_away(tmp_path):
+    done = spread(["say a", f"wait {tmp_path / 'never'}"], Toy, ["a"])
+    _, (_, worker) = next(done)
+    done.close()
+    assert not is_alive(worker)
+
+
+def test_no_process_is_left_when_the_caller_is_killed(tmp_path):
+    """The workers of a pool wait for ever for one that is gone. Catches: a worker that does not look after it."""
+    program = (
+        "from toy_workers import Toy\nfrom sdvg_core.devices.workers import spread\n"
+        f"if __name__ == '__main__': list(spread(['wait {tmp_path / 'there'}'], Toy, ['a']))\n"
+    )
+    (tmp_path / "caller.py").write_text(program, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), *sys.path]))}
+    caller = subprocess.Popen([sys.executable, tmp_path / "caller.py"], env=environment)
+    wait_for(lambda: (tmp_path / "there").exists() and (tmp_path / "there").read_text())
+    worker = int((tmp_path / "there").read_text())
+    caller.send_signal(signal.SIGKILL)
+    caller.wait()
+    wait_for(lambda: not is_alive(worker))
+
+
+def wait_for(something: Callable[[], object]) -> None:
+    until = time.monotonic() + 60
+    while not something():
+        assert time.monotonic() < until, "it did not come"
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    # One that its killed parent left behind may wait as a zombie for whoever is first in this container.
+    return "State:\tZ" not in Path(f"/proc/{process}/status").read_text() if Path("/proc").exists() else True
