@@ -13,7 +13,9 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from cli_runs import names as names
 from PIL import Image
+from reuse_folders import FrameLog
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 from sdvg_core.causal_wan import context, generator
@@ -24,7 +26,6 @@ from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
-from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import journal, rendering
 from sdvg_core.pipeline.journal import Journal, find_unfinished
 from sdvg_core.pipeline.latents import load_latents
@@ -45,21 +46,6 @@ REQUEST = VideoRequest(blocks=9, width=16, height=16, router=RouterConfig(tau=0.
 class NotedScorer(BrightScorer):
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         return ()
-
-
-class FrameLog(Mp4Writer):
-    """Writes the video, and takes a digest of every frame of the run; how they are cut into calls does not show."""
-
-    newest = ""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._digest = hashlib.sha256()
-
-    def add(self, frames: torch.Tensor) -> None:
-        super().add(frames)
-        self._digest.update(frames.contiguous().numpy().tobytes())
-        FrameLog.newest = self._digest.hexdigest()
 
 
 def make_loaded(
@@ -197,7 +183,3 @@ def footprint() -> dict[str, int]:
 def resident_bytes() -> int:
     """Host memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []

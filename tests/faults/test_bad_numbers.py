@@ -10,9 +10,9 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from commands import base, stopped_after
 from faulty import CONDITIONS, REQUEST, make_loaded, make_video, names, quick
 from random_set import write_random_set
+from reuse_folders import five, stopped_after
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
@@ -184,7 +184,7 @@ def test_a_bad_vae_is_named_before_a_block_is_made(
     files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vae = bad_file(files.vae, tmp_path, "decoder.head.2.bias", math.nan)
-    arguments = [*base(files), "--vae", str(vae), "--prompt", "x", "--output", str(tmp_path / "out")]
+    arguments = [*five(files), "--vae", str(vae), "--prompt", "x", "--output", str(tmp_path / "out")]
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert f"weights in {vae.name} must be finite, but decoder" in error
@@ -203,7 +203,7 @@ def test_a_bad_text_encoder_is_named_with_the_prompt_before_a_block_is_made(
 def test_a_bad_number_in_a_kept_block_is_refused_when_the_run_goes_on(
     files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]
+    arguments = [*five(files), "--prompt", "x", "--output", str(tmp_path / "out")]
     with stopped_after(2):
         assert main(arguments) == 130
     (work,) = unfinished_in(tmp_path / "out")
