@@ -10,7 +10,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import SCORING, Policy, RouterConfig
+from ..sdvg_core.engine.router import GONE, SCORING, Policy, RouterConfig, check_policy
 from ..sdvg_core.engine.router_presets import ROUTER_PRESETS
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
@@ -111,12 +111,14 @@ class QualityRouter(io.ComfyNode):
 
     @classmethod
     def validate_inputs(cls, device, reward_file=None, policy=None, scorer=NOT_WIRED) -> bool:
-        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` if a reward file is missing.
+        """Let every device pass: a workflow may come from a machine with more. Raise `BadInput` for a missing file or a policy of old.
 
         ComfyUI leaves the choices named here for us to check, before anything runs. It passes None for what comes
         over a wire, and `policy` whether or not it is named. A sentence that is returned would show once for each name.
         """
         name = policy.get("policy") if isinstance(policy, dict) else policy
+        if name in GONE:
+            check_policy(name)
         if name in SCORING and scorer is NOT_WIRED and reward_file is not None:
             find_reward_file(reward_file)
         return True
@@ -179,14 +181,6 @@ def _policy_input() -> Any:
         "rate", default=0.7, min=0.0, max=1.0, step=0.05, tooltip="Chance that a draft is accepted."
     )
     seed = io.Int.Input("seed", default=0, min=0, max=2**31, tooltip="Seed of the coin flips, not of the video.")
-    share = io.Float.Input(
-        "draft_share",
-        default=0.72,
-        min=0.0,
-        max=1.0,
-        step=0.01,
-        tooltip="Share of all blocks that should be drafts; the threshold adapts to the scores of this run.",
-    )
     script = io.String.Input(
         "script",
         default="raaaaaaaa",
@@ -203,7 +197,6 @@ def _policy_input() -> Any:
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
             io.DynamicCombo.Option(BUDGET, [budget]),
             io.DynamicCombo.Option("relative", [tau, aggregation, quantile]),
-            io.DynamicCombo.Option("percentile", [share]),
             io.DynamicCombo.Option("anchor-only", []),
             io.DynamicCombo.Option("random", [rate, seed]),
             io.DynamicCombo.Option("always-draft", []),

@@ -38,7 +38,7 @@ def route(config: RouterConfig, scores: Sequence[Sequence[float]]) -> tuple[Deci
     past: tuple[Decision, ...] = ()
     for index, frames in enumerate(scores):
         known = foresee(config, index, past)
-        past = (*past, known or decide(config, index, torch.tensor(frames), past, len(scores)))
+        past = (*past, known or decide(config, index, torch.tensor(frames)))
     return past
 
 

@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
-from PIL import Image
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from sdvg_core.engine.router import RouterConfig
@@ -24,7 +24,7 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE, held_out_prompts, render
-from sdvg_core.report.canvas import FAINT, Canvas
+from sdvg_core.report.picture import FAINT, fitted, write
 from sdvg_core.report.summary import COLOURS, fate_of
 from sdvg_core.study.equipment import WorkerOptions, configured, open_equipment
 from sdvg_core.study.protocol import Configuration
@@ -75,25 +75,23 @@ def draw(found: list[tuple[str, list[Strip]]]) -> Image.Image:
     columns = len(found[0][1][0].frames)
     height = sum(TITLE + ROW * len(rows) for _, rows in found)
     width = LEFT + columns * (SIZE + GAP) + RIGHT
-    canvas, pictures = Canvas(width, height), []
+    sheet = Image.new("RGB", (width, height), "white")
+    pen = ImageDraw.Draw(sheet)
     y = 0
     for prompt, rows in found:
-        canvas.text(8, y + TITLE / 2, prompt, 12, bold=True, align=0, room=width - 16)
+        write(pen, 8, y + TITLE / 2, fitted(prompt, 12, width - 16), 12, anchor="lm")
         y += TITLE
         for strip in rows:
-            canvas.text(8, y + SIZE / 2, strip.name, 12, align=0)
+            write(pen, 8, y + SIZE / 2, strip.name, 12, anchor="lm")
             for i, (frame, edge) in enumerate(zip(strip.frames, strip.edges, strict=True)):
                 x = LEFT + i * (SIZE + GAP)
-                canvas.box(x - 2, y - 2, x + SIZE + 2, y + SIZE + 2, edge)
-                pictures.append((x, y, frame))
+                pen.rectangle([x - 2, y - 2, x + SIZE + 1, y + SIZE + 1], edge)
+                pixels = (frame.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
+                sheet.paste(Image.fromarray(pixels), (x, y))
             if strip.quality is not None:
                 end = LEFT + columns * (SIZE + GAP) + 4
-                canvas.text(end, y + SIZE / 2, f"{strip.quality:.1f} dB", 12, FAINT, align=0)
+                write(pen, end, y + SIZE / 2, f"{strip.quality:.1f} dB", 12, FAINT, "lm")
             y += ROW
-    sheet = canvas.finished()
-    for x, top, frame in pictures:
-        pixels = (frame.clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous().numpy()
-        sheet.paste(Image.fromarray(pixels), (x, top))
     return sheet
 
 

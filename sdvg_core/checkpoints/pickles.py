@@ -1,4 +1,7 @@
-"""Read tensors from a PyTorch pickle: check its program first, then load it with `weights_only=True`."""
+"""Read tensors from a PyTorch pickle with torch's restricted reader, `weights_only=True`, which runs no code.
+
+SECURITY.md says why nothing of ours reads the pickle's program first, and what that leaves to torch.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,11 @@ from torch import Tensor
 
 from ..errors import BadInput, first_line, unreadable
 from .dictionaries import INNER_DICTS, Choice, choose
-from .pickle_program import check_program
+
+OLDEST_TORCH = "2.6"
+"""The restricted reader of earlier versions could be made to run code (CVE-2025-32434)."""
+LARGEST = 200_000_000_000
+"""Bytes of a pickle. The old format is read into memory as a whole; the largest published one has 57 GB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,19 +43,40 @@ def read_pickle(path: Path, choice: Choice) -> Pickled:
     With the zipped format its tensors stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
     tensors, holds no named tensors, or not those that were chosen.
     """
+    if torch.__version__ < OLDEST_TORCH:
+        raise BadInput(
+            f"torch {torch.__version__} does not read pickles safely; update it to {OLDEST_TORCH}, or use a "
+            ".safetensors copy"
+        )
+    size = path.stat().st_size
+    if size > LARGEST:
+        raise BadInput(
+            f"a pickle may have at most {LARGEST / 1e9:g} GB, but {path.name} has {size / 1e9:,.0f}; use a "
+            ".safetensors copy"
+        )
     try:
-        check_program(path)
-        # Only the zipped format can be memory-mapped; the old one is read into memory.
-        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+        zipped = zipfile.is_zipfile(path)
+        if zipped and _is_packed(path):
+            raise BadInput(
+                f"a checkpoint must be in PyTorch's format, but parts of {path.name} are compressed; use a "
+                ".safetensors copy"
+            )
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except BadInput:
         raise
-    except pickle.UnpicklingError as error:
-        raise BadInput(_refused_pickle(path, str(error))) from error
     except Exception as error:  # a damaged pickle is a damaged program: it can fail in any way
+        if isinstance(error, pickle.UnpicklingError) or "weights_only" in str(error):
+            raise BadInput(_refused_pickle(path, str(error))) from error
         raise unreadable("PyTorch", path.name, error) from error
     found = _find_model(path, content, choice)
     _check_inside(path, found.tensors.values())
     return found
+
+
+def _is_packed(path: Path) -> bool:
+    """Whether a part of an archive is compressed: mapped into memory, it would be read as values."""
+    with zipfile.ZipFile(path) as archive:
+        return any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist())
 
 
 def _refused_pickle(path: Path, message: str) -> str:

@@ -20,7 +20,7 @@ from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
 
 ROUTER_OPTIONS = (
-    *("policy", "tau", "aggregation", "quantile", "rate", "seed", "draft_share", "script"),
+    *("policy", "tau", "aggregation", "quantile", "rate", "seed", "script"),
     *("forced_blocks", "bail_out", "handover", "whole_blocks"),
 )
 SPENT = ("policy", "forced_blocks", "handover")

@@ -38,9 +38,7 @@ from ..study.metrics import parse_external
 from ..study.models import POCKET_SIZE, common_settings, pocket_models
 from ..study.plots import check_plots, write_plots
 from ..study.protocol import (
-    PAPER_SCORES,
     PAPER_TAUS,
-    POCKET_SCORES,
     POCKET_TAUS,
     TARGET_ONLY,
     Configuration,
@@ -175,10 +173,9 @@ def _judging(options: argparse.Namespace) -> bool:
 def _configurations(options: argparse.Namespace, job: WorkerOptions) -> tuple[Configuration, ...]:
     taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
     checked = check_models(job.files, job.load)
-    scores = POCKET_SCORES if job.pocket else PAPER_SCORES
     if options.every_route:
         return every_route(job.blocks)
-    everything = protocol(job.blocks, taus, timesteps=_timesteps(checked), scores=scores)
+    everything = protocol(job.blocks, taus, timesteps=_timesteps(checked))
     return pick(everything, CALIBRATION if options.calibrate else options.configurations)
 
 

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from queue import SimpleQueue
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import BadInput, first_line
@@ -20,8 +20,8 @@ from ..errors import BadInput, first_line
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Stop = Callable[[], bool]
-# How many workers there are; gives one of them a task; what is raised for a task whose worker died.
-Pool = tuple[int, Callable[[Any], Future[Any]], tuple[type[Exception], ...]]
+# For each worker a function that gives it a task; and what a task raises whose worker died.
+Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
 
 POLL_SECONDS, EARLY, AT_ONCE = 0.5, 1, 2
 
@@ -38,33 +38,32 @@ def spread(
     """Yield each task with its result as it is done, in any order; a `BadInput` if it was refused or a worker died.
 
     `open_worker`: called once in each worker, with a device; the worker gets a task, and whether to end it early.
-    Both, tasks and results must be picklable. `devices`: one process for each. If one dies, all end, and every task
-    that is left fails. `ray`: the address of a cluster instead ("local" starts one): a worker on `devices[0]` for
-    each of its GPUs or, on "cpu", its cores, `most` at most. One that dies is restarted, and its task tried once
-    more. `stop`: whether to begin no other task, and to end those under way early (on Ray they are finished).
+    Both, tasks and results must be picklable. `devices`: one process for each; if one dies, the others go on.
+    `ray`: the address of a cluster instead ("local" starts one): a worker on `devices[0]` for each of its GPUs or,
+    on "cpu", its cores, `most` at most; one that dies is restarted, and its task tried once more. `stop`: whether
+    to begin no other task, and to end those under way early (on Ray they are finished).
     Raises `BadInput` if a worker cannot load its models, or without Ray or its cluster.
     """
-    left, under_way, end = deque(tasks), dict[Future[Any], Task](), multiprocessing.RawValue("i", 0)
+    left, under_way = deque(tasks), dict[Future[Any], tuple[Any, Task]]()
+    end, died = multiprocessing.RawValue("i", 0), BadInput("a worker died (killed, or out of memory)")
     most = min(most or len(left), len(left))
-    with _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, end) as pool:
-        workers, submit, deaths = pool
-        try:
-            while under_way or (left and not stop()):
-                while left and len(under_way) < workers and not stop():
-                    future = submit(left[0])
-                    under_way[future] = left.popleft()
-                end.value = EARLY if stop() else 0
-                for future in wait(under_way, POLL_SECONDS, FIRST_COMPLETED).done:
-                    try:
-                        opened, result = future.result()
-                    except deaths:
-                        opened, result = True, BadInput("a worker died of it twice; see Ray's logs (memory?)")
-                    if not opened:
-                        raise result
-                    yield under_way.pop(future), result
-        except BrokenProcessPool:
-            died = BadInput("a worker died (killed, or out of memory), and the others ended with it")
-            yield from ((task, died) for task in (*under_way.values(), *left))
+    with _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, end) as (free, death):
+        while under_way or (left and free and not stop()):
+            while left and free and not stop():
+                worker, task = free.pop(0), left.popleft()
+                under_way[worker(task)] = worker, task
+            end.value = EARLY if stop() else 0
+            for future in wait(under_way, POLL_SECONDS, FIRST_COMPLETED).done:
+                worker, task = under_way.pop(future)
+                try:
+                    opened, result = future.result()
+                    free.append(worker)
+                except death:
+                    opened, result = True, died
+                if not opened:
+                    raise result
+                yield task, result
+        yield from ((task, died) for task in left if not free)
 
 
 class Seat:
@@ -73,13 +72,13 @@ class Seat:
     mine: Seat
 
     def __init__(self, open_worker: Callable[[str], Callable[[Any, Stop], Any]], device: str, stop: Stop) -> None:
-        self._open, self._device, self._stop = open_worker, device, stop
+        self._open, self._stop = partial(open_worker, device), stop
         self._worker: Callable[[Any, Stop], Any] | None = None
 
     def do(self, task: Any) -> tuple[bool, Any]:
         """Return whether the worker is open, and what it makes of a task, or why not: Ray would wrap the error."""
         try:
-            self._worker = self._worker or self._open(self._device)
+            self._worker = self._worker or self._open()
             return True, self._worker(task, self._stop)
         except BadInput as refusal:
             return self._worker is not None, refusal
@@ -88,22 +87,17 @@ class Seat:
 @contextmanager
 def _here(open_worker: Callable[[str], Any], devices: Sequence[str], end: Any) -> Iterator[Pool]:
     # A fork would copy the threads' locks of a process that has computed already.
-    context = multiprocessing.get_context("spawn")
-    free = context.SimpleQueue()
-    for device in devices:
-        free.put(device)
-    executor = ProcessPoolExecutor(len(devices), context, _take_seat, (open_worker, free, end))
-    try:
-        yield len(devices), lambda task: executor.submit(_do, task), ()
-    finally:
-        end.value = AT_ONCE
-        executor.shutdown(cancel_futures=True)
+    start = partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"), _take_seat)
+    with ExitStack() as stack:
+        pools = [stack.enter_context(start((open_worker, device, end))) for device in devices]
+        stack.callback(setattr, end, "value", AT_ONCE)
+        yield [lambda task, to=pool: to.submit(_do, task) for pool in pools], BrokenProcessPool
 
 
-def _take_seat(open_worker: Callable[[str], Any], free: Any, end: Any) -> None:
+def _take_seat(open_worker: Callable[[str], Any], device: str, end: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
     threading.Thread(target=_leave_in_time, args=(end,), daemon=True).start()
-    Seat.mine = Seat(open_worker, free.get(), lambda: bool(end.value))
+    Seat.mine = Seat(open_worker, device, lambda: bool(end.value))
 
 
 def _leave_in_time(end: Any) -> None:
@@ -129,19 +123,11 @@ def _on_ray(address: str, open_worker: Callable[[str], Any], device: str, most: 
     except (ConnectionError, ValueError, RuntimeError) as error:
         said = f"no Ray cluster answers at {address} ({first_line(error)[:120]})"
         raise BadInput(f"{said}; call ray start --head, or give local") from error
-    gpus, idle = int(not device.startswith("cpu")), SimpleQueue[Any]()
     try:
-        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=1)(Seat)
+        gpus = int(not device.startswith("cpu"))
         count = max(1, min(most, int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))))
-        for _ in range(count):
-            idle.put(actor.remote(open_worker, device, bool))
-
-        def submit(task: Any) -> Future[Any]:
-            taken = idle.get()
-            future: Future[Any] = taken.do.remote(task).future()
-            future.add_done_callback(lambda _: idle.put(taken))
-            return future
-
-        yield count, submit, (ray.exceptions.RayActorError,)
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=1)(Seat)
+        seats = [actor.remote(open_worker, device, bool) for _ in range(count)]
+        yield [lambda task, to=seat: to.do.remote(task).future() for seat in seats], ray.exceptions.RayActorError
     finally:
         ray.shutdown()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Literal, get_args
 
 from ..errors import BadInput
@@ -23,7 +22,6 @@ Policy = Literal[
     "reward",
     "first",
     "relative",
-    "percentile",
     "random",
     "anchor-only",
     "always-draft",
@@ -32,10 +30,12 @@ Policy = Literal[
 ]
 Aggregation = Literal["min", "mean", "quantile"]
 
-SCORING: tuple[Policy, ...] = ("reward", "relative", "percentile")
+SCORING: tuple[Policy, ...] = ("reward", "relative")
 """The policies that decide by scores."""
 
-PERCENTILE_WARM_UP = 5
+GONE = {"percentile": "a budget, which spends a share known beforehand, or random with a rate"}
+"""Policies of earlier versions, and what to choose instead."""
+
 RANDOM_SALT = 0x5D7
 LONGEST_SCRIPT = 100_000
 SCRIPT_LETTERS = {
@@ -81,8 +81,7 @@ class RouterConfig:
 
     `tau`: scorer units; `score >= tau` keeps the draft. For `relative`, the least difference between the draft's
     score and that of the last committed frame. `quantile`: 0 is the worst frame, 1 the best. `rate`: chance that
-    `random` keeps a draft. `draft_share`: share of all blocks `percentile` wants drafted. `prior_mean`,
-    `prior_std`: the scores `percentile` expects until it has seen five (published figures). `script`: for
+    `random` keeps a draft. `script`: for
     `scripted`, one of `SCRIPT_LETTERS` per block of the clip. `forced_blocks`: how many of the clip's first blocks
     the target makes, whatever the policy; `first` drafts all others. `bail_out`: after this many rejections in a
     row, the target makes the rest; 0 never. `handover`: of a block that the target makes, the drafter makes this
@@ -97,9 +96,6 @@ class RouterConfig:
     quantile: float = 0.1
     rate: float = 0.7
     seed: int = 0
-    draft_share: float = 0.72
-    prior_mean: float = 0.566
-    prior_std: float = 1.071
     script: str = ""
     forced_blocks: int = 1
     bail_out: int = 0
@@ -111,7 +107,7 @@ class RouterConfig:
         for names, kind, words in KINDS:
             for name in names:
                 _of_kind(name, getattr(self, name), kind, words)
-        _one_of("policy", self.policy, get_args(Policy))
+        check_policy(self.policy)
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
         _check_script(self.script)
         if set(self.directions) - {ROUTER_DECIDES, *SCRIPT_LETTERS}:
@@ -121,17 +117,12 @@ class RouterConfig:
             )
         if math.isnan(self.tau):
             raise BadInput("tau must be a number, but is NaN, so no draft could be kept; the paper uses -0.7")
-        for name in ("quantile", "rate", "draft_share"):
+        for name in ("quantile", "rate"):
             if not 0 <= getattr(self, name) <= 1:
                 raise BadInput(f"{name} must be a share from 0 to 1, but is {getattr(self, name)}; correct it")
         for name in COUNTS:
             if getattr(self, name) < 0:
                 raise BadInput(f"{name} must be 0 or more, but is {getattr(self, name)}; raise it")
-        if not (self.prior_std > 0 and math.isfinite(self.prior_mean) and math.isfinite(self.prior_std)):
-            raise BadInput(
-                f"prior_mean must be finite and prior_std > 0, but they are {self.prior_mean} and {self.prior_std}"
-                "; use the scorer's mean and spread"
-            )
 
     @property
     def needs_scorer(self) -> bool:
@@ -159,7 +150,7 @@ class RouterConfig:
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks")
 KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
-    (("tau", "quantile", "rate", "draft_share", "prior_mean", "prior_std"), (int, float), "a number"),
+    (("tau", "quantile", "rate"), (int, float), "a number"),
     (("seed", *COUNTS), int, "a whole number"),
     (("policy", "aggregation", "script", "directions"), str, "text"),
 )
@@ -169,6 +160,13 @@ def _of_kind(name: str, value: object, kind: type | tuple[type, ...], words: str
     wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     if wrong or (isinstance(value, int) and abs(value) > LARGEST):
         raise BadInput(f"{name} must be {words}, but is {value!r:.80}; correct it")
+
+
+def check_policy(name: str) -> None:
+    """Raise `BadInput` if there is no policy of this name."""
+    if name in GONE:
+        raise BadInput(f"the policy {name} was taken out; choose {GONE[name]}")
+    _one_of("policy", name, get_args(Policy))
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -270,14 +268,12 @@ def decide(
     config: RouterConfig,
     index: int,
     scores: Tensor,
-    past: tuple[Decision, ...],
-    blocks: int,
     reference: float | None = None,
 ) -> Decision:
     """Decide whether a drafted block is kept.
 
-    `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `blocks`: blocks of the whole run.
-    `reference`: the score of the last committed frame, where `compares` asks for it.
+    `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `reference`: the score of the last
+    committed frame, where `compares` asks for it.
     A score that is not finite rejects the draft. Source: SDVG (arXiv 2604.17397), Section 3, worst-frame rule.
     """
     frame_scores = tuple(scores.tolist())
@@ -293,7 +289,10 @@ def decide(
         keep = config.script[index] == "a"
         reason = Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE
         return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
-    threshold = _threshold(config, index - len(past), past, blocks, reference)
+    threshold = config.tau
+    if config.policy == "relative":
+        assert reference is not None, "the clip's first block is not compared"
+        threshold += reference
     accepted = score >= _float32(threshold)
     return Decision(
         accepted=accepted,
@@ -305,17 +304,6 @@ def decide(
     )
 
 
-def _threshold(
-    config: RouterConfig, first: int, past: tuple[Decision, ...], blocks: int, reference: float | None
-) -> float:
-    if config.policy == "percentile":
-        return percentile_threshold(config, first, past, blocks)
-    if config.policy != "relative":
-        return config.tau
-    assert reference is not None, "the clip's first block is not compared"
-    return reference + config.tau
-
-
 def aggregate(config: RouterConfig, scores: Tensor) -> float:
     """Return the score of a block: its worst frame's, the mean, or a quantile over its frames."""
     if config.aggregation == "min":
@@ -323,25 +311,6 @@ def aggregate(config: RouterConfig, scores: Tensor) -> float:
     if config.aggregation == "mean":
         return float(scores.mean())
     return float(scores.quantile(config.quantile))
-
-
-def percentile_threshold(config: RouterConfig, first: int, past: tuple[Decision, ...], blocks: int) -> float:
-    """Return the score that the wanted share of drafts exceeds, going by this run's scores alone.
-
-    `first`: the run's first block in the clip. The other blocks make up for a forced one, as in the authors' early
-    version; in a clip that is continued, the forced blocks may all have been made before.
-    """
-    import torch
-
-    forced = max(config.forced_blocks - first, 0)
-    # A share so small that 1 - share rounds to 1 counts as 0.
-    below = 1 - min(1.0, config.draft_share * blocks / max(blocks - forced, 1))
-    seen = [d.score for d in past if d.score is not None]
-    if below in (0.0, 1.0):
-        return math.inf if below else -math.inf
-    if len(seen) < PERCENTILE_WARM_UP:
-        return NormalDist(config.prior_mean, config.prior_std).inv_cdf(below)
-    return float(torch.quantile(torch.tensor(seen), below))
 
 
 def _float32(value: float) -> float:

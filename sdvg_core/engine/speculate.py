@@ -104,7 +104,7 @@ def speculate(
                 assert scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
                     scores, before = look(scorer, router, span, winner.frames, committed, condition, past)
-                decision = decide(router, span.index, scores, past, len(spans), before)
+                decision = decide(router, span.index, scores, before)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None

@@ -11,7 +11,7 @@ from ..decoders.vae_files import load_vae
 from ..devices.device import parse_dtype
 from ..files.outputs import LATENTS, REPORT, staged_outputs
 from ..files.video import Mp4Writer
-from ..report.comparison import Side, side_by_side
+from ..report.picture import Side, side_by_side
 from ..report.run_report import read_report
 from .latents import load_latents
 from .options import LoadOptions

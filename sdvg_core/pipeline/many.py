@@ -19,7 +19,7 @@ from ..errors import BadInput
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
 from ..text.prompts import PromptSchedule
-from .batch import Batch, Planned, Video, needed_files, plan_videos, texts_of
+from .batch import Batch, Video, needed_files, plan_videos, texts_of
 from .checking import check_models
 from .journal import left_by
 from .loading import encode_prompts
@@ -53,28 +53,22 @@ def make_many(
     for device in devices:
         check_models(batch.files, replace(batch.load, device=device))
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
-    with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite) as planned:
-        return planned.folder, _make_many(planned, batch, devices, ray, most, stopping)
-
-
-def _make_many(
-    planned: Planned, batch: Batch, devices: Sequence[str], ray: str | None, most: int | None, stopping: Stopping
-) -> tuple[Row, ...]:
-    table, videos = table_of(planned), planned.to_make
-    texts = encode_prompts(planned.batch.files, texts_of(videos), batch.load) if videos else {}
-    tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
-    opener = partial(VideoWorker, batch, torch.get_num_threads())
-    done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
-    with stopping.heard(), tqdm(total=len(videos), unit="video", disable=None) as bar:
-        for (video, _), made in done:
-            if isinstance(made, BadInput):
-                row, said = table.failed(video.number, str(made)), f": {made}"
-            else:
-                row = table.made(video.number, made)
-                said = f": {row.route}, {row.seconds:.1f} s"
-            bar.update()
-            bar.write(f"video {row.folder} {row.state}{said}", file=sys.stderr)
-    return table.rows
+    with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite) as planned, stopping.heard():
+        table, videos = table_of(planned), planned.to_make
+        texts = encode_prompts(planned.batch.files, texts_of(videos), batch.load) if videos else {}
+        tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
+        opener = partial(VideoWorker, batch, torch.get_num_threads())
+        done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
+        with tqdm(total=len(videos), unit="video", disable=None) as bar:
+            for (video, _), made in done:
+                if isinstance(made, BadInput):
+                    row, said = table.failed(video.number, str(made)), str(made)
+                else:
+                    row = table.made(video.number, made)
+                    said = f"{row.route}, {row.seconds:.1f} s"
+                bar.update()
+                bar.write(f"video {row.folder} {row.state}: {said}", file=sys.stderr)
+        return planned.folder, table.rows
 
 
 class VideoWorker:

@@ -1,68 +1,108 @@
-"""The route of a run as a picture: which model made each block, the scores that decided, and the seconds spent.
+"""The route of a run as a picture, and two runs side by side as they play. Blocks count from 1 here.
 
-One column per block and three panels: the block's fate, its frame scores with the threshold, and its seconds.
-Blocks count from 1 here, as everywhere people read, and from 0 in the report.
+The picture of a run has a column per block and three panels: the block's fate, its frame scores with the threshold,
+and its seconds. All is drawn with Pillow, SCALE times as large, and then reduced for smooth edges; lengths are
+pixels of the large drawing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from itertools import groupby
+import math
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import accumulate, groupby, pairwise
 
-from PIL import Image
+import numpy as np
+import torch
+from PIL import Image, ImageColor, ImageDraw, ImageFont
+from torch import Tensor
 
 from ..engine.records import BlockRecord
-from .canvas import FAINT, INK, Canvas
-from .picture_panel import ROOM_FOR_TEXT, Panel, draw_axis, explain, number_blocks, number_of, swatch
-from .picture_scores import draw_scores
 from .record_json import SECONDS
-from .run_report import RunReport, is_hidden
-from .summary import COLOURS, INKS, LETTERS, Fate, acceptance, fate_of, fates
+from .run_report import RunReport, is_hidden, worst_score
+from .summary import COLOURS, INKS, LETTERS, Fate, acceptance, count, fate_of, fates
 
+Pen = ImageDraw.ImageDraw
+Mark = Callable[[Pen, float, float], None]
+"""Draws a legend's mark, given its left end and its middle."""
+SCALE = 3
+INK, FAINT, WHITE = "#222222", "#666666", "#FFFFFF"
 # Here too, green stands for the drafter and orange-red for the target.
 PART_COLOURS = dict(zip(SECONDS, ("#009E73", "#56B4E9", "#F0E442", "#D55E00", "#999999"), strict=True))
-# Pixels.
-COLUMN, NARROWEST, WIDEST = 50, 600, 1600
-LEFT, RIGHT, HEADER, LINE, BOTTOM = 75, 295, 100, 24, 60
-STRIP, SCORES, NO_SCORES, TIMES, BETWEEN = 36, 320, 60, 148, 18
-FEWEST_COLUMNS = 5
+COLUMN, NARROWEST, WIDEST, FEWEST_COLUMNS = 150, 1800, 4800, 5
+LEFT, RIGHT, HEADER, LINE, BOTTOM = 225, 885, 300, 72, 180
+STRIP, SCORES, NO_SCORES, TIMES, BETWEEN = 108, 960, 180, 444, 54
+SMALL, KEY_HEIGHT, KEY_WIDTH = 39, 57, 51
+FRAME, SMALL_FRAME, WORST = 8, 4, 1.9
+"""Radii of a frame's dot, and how much larger that of the worst is."""
 PROMPT_LINES = 3
+ROOM_FOR_TEXT = 32
+"""Up to this many blocks, each has room for its own letter and number."""
+# Curly quotes, dashes and the minus sign become their keyboard versions.
+PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
+font = cache(ImageFont.load_default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A rectangle of the picture: `columns` blocks from number `first` on across it, values upwards."""
+
+    pen: Pen
+    left: float
+    right: float
+    top: float
+    bottom: float
+    first: int
+    columns: int
+    low: float = 0.0
+    high: float = 1.0
+
+    @property
+    def column(self) -> float:
+        """The width of a block."""
+        return (self.right - self.left) / self.columns
+
+    def x(self, number: float) -> float:
+        """Return the position of the middle of a block."""
+        return self.left + (number - self.first + 0.5) * self.column
+
+    def y(self, value: float) -> float:
+        """Return the position of a value."""
+        return self.bottom - (value - self.low) / (self.high - self.low) * (self.bottom - self.top)
 
 
 def route_picture(report: RunReport) -> Image.Image:
     """Return the picture of a run's route, RGB; it gets wider with more blocks, up to a limit."""
     blocks, prompts = report.blocks, _prompt_lines(report.blocks)
-    strip, scores, seconds = _panels(blocks, top=HEADER + LINE * len(prompts))
-    canvas = Canvas(int(strip.right) + RIGHT, int(seconds.bottom) + BOTTOM)
-    _draw_header(canvas, report, prompts)
-    _draw_strip(canvas, strip, blocks)
-    draw_scores(canvas, scores, blocks)
-    _draw_seconds(canvas, seconds, blocks)
-    number_blocks(canvas, seconds, number_of(blocks[-1]))
-    return canvas.finished()
-
-
-def _panels(blocks: Sequence[BlockRecord], top: int) -> list[Panel]:
-    first, columns = number_of(blocks[0]), max(len(blocks), FEWEST_COLUMNS)
     right = LEFT + min(max(NARROWEST, COLUMN * len(blocks)), WIDEST)
+    heights = (STRIP, SCORES if any(record.decision.scored for record in blocks) else NO_SCORES, TIMES)
+    top = HEADER + LINE * len(prompts)
+    image = Image.new("RGB", (right + RIGHT, top + sum(heights) + 2 * BETWEEN + BOTTOM), WHITE)
+    place = {"pen": ImageDraw.Draw(image), "left": LEFT, "right": right, "first": number_of(blocks[0])}
     panels = []
-    for height in (STRIP, SCORES if any(record.decision.scored for record in blocks) else NO_SCORES, TIMES):
-        panels.append(Panel(left=LEFT, right=right, top=top, bottom=top + height, first=first, columns=columns))
+    for height in heights:
+        columns = max(len(blocks), FEWEST_COLUMNS)
+        panels.append(Panel(**place, top=top, bottom=top + height, columns=columns))  # type: ignore[arg-type]
         top += height + BETWEEN
-    return panels
+    _draw_header(panels[0].pen, image.width - 120, report, prompts)
+    _draw_strip(panels[0], blocks)
+    draw_scores(panels[1], blocks)
+    _draw_seconds(panels[2], blocks)
+    _number_blocks(panels[2], number_of(blocks[-1]))
+    return image.reduce(SCALE)
 
 
-def _draw_header(canvas: Canvas, report: RunReport, prompts: Sequence[str]) -> None:
+def _draw_header(pen: Pen, room: float, report: RunReport, prompts: Sequence[str]) -> None:
     time = f"{report.seconds.total:.1f} s"
     if report.speed_up:
         time += f", {report.speed_up:.2f}x as fast as target-only ({report.target_only_source})"
     first = fates(report)
-    lines = [(first[0].upper() + first[1:], 20, INK), (acceptance(report), 15, INK), (time, 15, INK)]
-    lines += [(prompt, 14, FAINT) for prompt in prompts]
-    for i, (text, size, colour) in enumerate(lines):
-        room = canvas.width - 40
-        canvas.text(20, 28 + LINE * i, text, size, colour, align=0.0, room=room, bold=i == 0)
+    lines = [(first[0].upper() + first[1:], 60, INK), (acceptance(report), 45, INK), (time, 45, INK)]
+    for i, (text, size, colour) in enumerate([*lines, *((prompt, 42, FAINT) for prompt in prompts)]):
+        write(pen, 60, 84 + LINE * i, fitted(text, size, room), size, colour, "lm", stroke_width=int(i == 0))
 
 
 def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
@@ -77,32 +117,296 @@ def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
     return [*lines[: PROMPT_LINES - 1], f"and {len(lines) - PROMPT_LINES + 1} more prompts"]
 
 
-def _draw_strip(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+def _draw_strip(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     roomy = len(blocks) <= ROOM_FOR_TEXT
     half = (0.46 if roomy else 0.5) * panel.column
     for record in blocks:
         x, fate = panel.x(number_of(record)), fate_of(record)
-        canvas.box(x - half, panel.top, x + half, panel.bottom, COLOURS[fate])
+        panel.pen.rectangle([x - half, panel.top, x + half, panel.bottom], COLOURS[fate])
         if roomy:
-            canvas.text(x, (panel.top + panel.bottom) / 2, LETTERS[fate], 16, INKS[fate], bold=True)
+            write(panel.pen, x, (panel.top + panel.bottom) / 2, LETTERS[fate], 48, INKS[fate], stroke_width=1)
     present = {fate_of(record) for record in blocks}
     keys = [(f"{LETTERS[fate]}  {fate.value}" if roomy else fate.value, fate) for fate in Fate if fate in present]
-    explain(canvas, panel, [(label, swatch(COLOURS[fate])) for label, fate in keys])
+    _explain(panel, [(label, _swatch(COLOURS[fate])) for label, fate in keys])
 
 
-def _draw_seconds(canvas: Canvas, panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+def _draw_seconds(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     longest = max(record.seconds.total for record in blocks)
     panel = replace(panel, high=max(1.05 * longest, 1e-3))
     for record in blocks:
-        x, foot = panel.x(number_of(record)), 0.0
+        x, foot, half = panel.x(number_of(record)), 0.0, 0.4 * panel.column
         for part, colour in PART_COLOURS.items():
-            top = foot + getattr(record.seconds, part)
-            canvas.box(x - 0.4 * panel.column, panel.y(top), x + 0.4 * panel.column, panel.y(foot), colour)
-            foot = top
-    draw_axis(canvas, panel, "seconds")
-    spent = {part: sum(getattr(record.seconds, part) for record in blocks) for part in SECONDS}
-    explain(
-        canvas,
-        panel,
-        [(f"{p} {spent[p]:.1f} s", swatch(PART_COLOURS[p])) for p in reversed(SECONDS) if spent[p]],
-    )
+            if seconds := getattr(record.seconds, part):
+                panel.pen.rectangle([x - half, panel.y(foot + seconds), x + half, panel.y(foot)], colour)
+                foot += seconds
+    _draw_axis(panel, "seconds")
+    spent = {part: sum(getattr(record.seconds, part) for record in blocks) for part in reversed(SECONDS)}
+    _explain(panel, [(f"{part} {s:.1f} s", _swatch(PART_COLOURS[part])) for part, s in spent.items() if s])
+
+
+# --- the scores
+
+
+def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
+    """Draw the scores of all blocks, each in its own column, in the colour of the block's fate."""
+    pen = panel.pen
+    for record in blocks:
+        left, colour = panel.x(number_of(record) - 0.5), tint(COLOURS[fate_of(record)], 0.1)
+        pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
+    for before, record in pairwise(blocks):
+        if record.prompt != before.prompt:
+            x = panel.x(number_of(record) - 0.5)
+            for y in range(round(panel.top), round(panel.bottom), 11):
+                pen.line([x, y, x, y + 4], FAINT, 3)
+    scored = [record for record in blocks if record.decision.scored]
+    if not scored:
+        write(pen, (panel.left + panel.right) / 2, (panel.top + panel.bottom) / 2, "no block was scored", 45, FAINT)
+        return
+    low, high = score_range(scored)
+    panel = replace(panel, low=low, high=high)
+    for threshold, alike in groupby(blocks, key=lambda record: record.decision.threshold):
+        if threshold is not None and low <= threshold <= high:
+            records = list(alike)
+            _threshold(pen, panel.x(number_of(records[0]) - 0.5), panel.y(threshold), panel.column * len(records))
+    for record in scored:
+        _draw_frames(panel, record, roomy=len(blocks) <= ROOM_FOR_TEXT)
+    _draw_axis(panel, "frame scores")
+    _explain(panel, _keys(scored, low, high), at_bottom=True)
+
+
+def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
+    """Return the ends of the score axis: all finite scores, thresholds near them, and room for a number below."""
+    scores = [s for record in scored for s in record.decision.frame_scores if math.isfinite(s)] or [0.0]
+    low, high = min(scores), max(scores)
+    # A millionth, since adding 1 to a huge number does not change it.
+    room = max(high - low, 1.0, 1e-6 * abs(high))
+    thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
+    return min([low, *thresholds]) - 0.12 * room, max([high, *thresholds]) + 0.06 * room
+
+
+def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
+    return [record.decision.threshold for record in scored if record.decision.threshold is not None]
+
+
+def _draw_frames(panel: Panel, record: BlockRecord, roomy: bool) -> None:
+    scores, worst = record.decision.frame_scores, record.decision.worst_frame
+    number, colour, radius = number_of(record), COLOURS[fate_of(record)], FRAME if roomy else SMALL_FRAME
+    if (score := _block_score(record)) is not None:
+        _score(panel.pen, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
+    places = [panel.x(number - 0.4 + 0.8 * (i + 0.5) / len(scores)) for i in range(len(scores))]
+    for x, score in zip(places, scores, strict=True):
+        if math.isfinite(score):
+            dot(panel.pen, x, panel.y(score), radius, colour)
+        else:
+            _cross(panel.pen, x, panel.bottom)
+    if worst is None or not math.isfinite(scores[worst]):
+        return
+    x, y = places[worst], panel.y(scores[worst])
+    dot(panel.pen, x, y, WORST * radius, colour, edge=radius // 2)
+    if roomy:
+        aside = max((panel.column - 108) / 2, 0.0)
+        middle = min(max(x, panel.x(number) - aside), panel.x(number) + aside)
+        write(panel.pen, middle, y + 48, f"{scores[worst]:.2f}", 36, stroke_width=5, stroke_fill=WHITE)
+
+
+def _block_score(record: BlockRecord) -> float | None:
+    """Return the score that decided about the block, if it is not its worst frame's."""
+    return None if record.decision.score == min(record.decision.frame_scores) else record.decision.score
+
+
+def _keys(scored: Sequence[BlockRecord], low: float, high: float) -> list[tuple[str, Mark]]:
+    """Return the entries of the legend: only for marks that occur."""
+    middle = KEY_WIDTH / 2
+    keys: list[tuple[str, Mark]] = [
+        ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, FAINT)),
+        (
+            "the worst frame of its block",
+            lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, FAINT, FRAME // 2),
+        ),
+    ]
+    if not all(math.isfinite(score) for record in scored for score in record.decision.frame_scores):
+        keys.append(("a score that is not finite", lambda pen, x, y: _cross(pen, x + middle, y)))
+    if any(_block_score(record) is not None for record in scored):
+        keys.append(("the score of the block", lambda pen, x, y: _score(pen, x, y, KEY_WIDTH)))
+    if thresholds := set(_thresholds(scored)):
+        one = thresholds.pop()
+        label = "threshold" if thresholds else f"threshold {one:.2f}{'' if low <= one <= high else ', outside'}"
+        keys.append((label, lambda pen, x, y: _threshold(pen, x, y, KEY_WIDTH)))
+    return keys
+
+
+def dot(pen: Pen, x: float, y: float, radius: float, colour: str, edge: int = 0) -> None:
+    """Fill a circle, with a rim of ink `edge` wide."""
+    pen.ellipse([x - radius, y - radius, x + radius, y + radius], colour, INK if edge else None, edge)
+
+
+def _cross(pen: Pen, x: float, y: float, arm: int = 12) -> None:
+    pen.line([x - arm, y - arm, x + arm, y + arm], INK, 4)
+    pen.line([x - arm, y + arm, x + arm, y - arm], INK, 4)
+
+
+def _score(pen: Pen, x: float, y: float, length: float) -> None:
+    pen.line([x, y, x + length, y], INK, 10)
+
+
+def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
+    for left in range(round(x), round(x + length), 30):
+        pen.line([left, y, min(left + 20, x + length), y], INK, 6)
+
+
+# --- axes, legends, letters
+
+
+def _draw_axis(panel: Panel, title: str) -> None:
+    """Draw the axis of the values, to the left of the panel."""
+    pen = panel.pen
+    pen.line([panel.left - 1, panel.top, panel.left - 1, panel.bottom], INK, 3)
+    for value, text in nice_ticks(panel.low, panel.high, most=6):
+        pen.line([panel.left - 15, panel.y(value), panel.left, panel.y(value)], INK, 3)
+        write(pen, panel.left - 30, panel.y(value), text, SMALL, anchor="rm")
+    turned = ImageFont.TransposedFont(font(SMALL), Image.Transpose.ROTATE_90)
+    middle = (panel.top + panel.bottom - font(SMALL).getlength(title)) / 2
+    pen.text((panel.left - 164, middle), title, INK, turned)
+
+
+def _number_blocks(panel: Panel, last: int) -> None:
+    """Write the blocks' numbers below the panel, or only round ones if there is no room for all."""
+    every = [(number, str(number)) for number in range(panel.first, last + 1)]
+    for number, text in every if len(every) <= ROOM_FOR_TEXT else nice_ticks(panel.first, last, most=10):
+        write(panel.pen, panel.x(number), panel.bottom + 45, text, SMALL)
+    write(panel.pen, (panel.left + panel.right) / 2, panel.bottom + 108, "block", SMALL)
+
+
+def _explain(panel: Panel, keys: Sequence[tuple[str, Mark]], at_bottom: bool = False) -> None:
+    """Put a legend to the right of a panel."""
+    top = panel.bottom - KEY_HEIGHT * len(keys) if at_bottom else panel.top + 18
+    for i, (label, mark) in enumerate(keys):
+        y = top + KEY_HEIGHT * (i + 0.5)
+        mark(panel.pen, panel.right + 33, y)
+        write(panel.pen, panel.right + 60 + KEY_WIDTH, y, label, SMALL, anchor="lm")
+
+
+def _swatch(colour: str) -> Mark:
+    return lambda pen, x, y: pen.rectangle([x, y - 12, x + KEY_WIDTH, y + 12], colour)
+
+
+def nice_ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
+    """Return at most `most` round values from `low` to `high`, each with its text.
+
+    They are 1, 2 or 5 apart, times a power of ten.
+    """
+    power = math.floor(math.log10((high - low) / most))
+    steps = (times * 10.0**p for p in (power, power + 1) for times in (1, 2, 5))
+    step = next(step for step in steps if math.floor(high / step) - math.ceil(low / step) < most)
+    digits = max(-math.floor(math.log10(step)), 0)
+    whole = range(math.ceil(low / step), math.floor(high / step) + 1)
+    return [(i * step, f"{i * step:.{digits}f}") for i in whole]
+
+
+def number_of(record: BlockRecord) -> int:
+    """Return the block's number, counted from 1."""
+    return record.span.index + 1
+
+
+def tint(colour: str, strength: float) -> str:
+    """Return a colour mixed with white; `strength`: the colour's share."""
+    return "#" + "".join(f"{round(255 + strength * (part - 255)):02X}" for part in ImageColor.getrgb(colour))
+
+
+def write(
+    pen: Pen, x: float, y: float, text: str, size: int, colour: str = INK, anchor: str = "mm", **look: object
+) -> None:
+    """Write a line of text in Pillow's own font; `anchor` and `look` as `ImageDraw.text` has them."""
+    pen.text((x, y), text, colour, font(size), anchor, **look)  # type: ignore[arg-type]
+
+
+def fitted(text: str, size: int, room: float) -> str:
+    """Return `text` on one line in letters the font can draw, cut to `room` pixels."""
+    line = drawable(" ".join(text.split()))
+    if font(size).getlength(line) <= room:
+        return line
+    width = lambda letters: font(size).getlength(line[:letters] + "...")  # noqa: E731
+    return line[: max(bisect_right(range(len(line)), room, key=width) - 1, 0)] + "..."
+
+
+def drawable(text: str) -> str:
+    """Return `text` without accents, and with a sign for each letter that Pillow's font lacks."""
+    letters = (unicodedata.normalize("NFKD", letter) for letter in text.translate(PLAIN))
+    plain = ("".join(part for part in parts if not unicodedata.combining(part)) for parts in letters)
+    return "".join(letter if letter.isascii() else "¤" for letter in plain)
+
+
+# --- two videos side by side
+
+SIDE, MARGIN, ABOVE, CELLS, BELOW = 384, 24, 68, 30, 108
+"""Pixels of the finished frame."""
+ROOM_FOR_LETTER, YET_TO_COME = 16, 0.3
+"""The width of a cell that has a letter; how strong the colour of a block is that has not played."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One of the videos. `frames`: `f c h w` RGB in [0, 1], as many as its report counts."""
+
+    title: str
+    frames: Tensor
+    report: RunReport
+
+
+def side_by_side(left: Side, right: Side) -> Iterator[Tensor]:
+    """Yield the frames of the comparison, `1 c h w` RGB in [0, 1], as long as the shorter video.
+
+    The frames are enlarged by a whole number without smoothing, so that each of their pixels can be seen.
+    """
+    sides = (left, right)
+    factor = max(1, SIDE // max(left.frames.shape[-2:]))
+    wide, high = (factor * side for side in reversed(left.frames.shape[-2:]))
+    places = [MARGIN + at * (wide + MARGIN) for at in range(2)]
+    shown, sheet = -1, torch.empty(0)
+    ends = list(accumulate(record.pixel_frames for record in left.report.blocks))
+    for at, pair in enumerate(zip(left.frames, right.frames, strict=False)):
+        block = bisect_right(ends, at)
+        if block != shown:
+            shown, sheet = block, _sheet(sides, places, wide, high, block)
+        picture = sheet.clone()
+        for x, frame in zip(places, pair, strict=True):
+            enlarged = frame.detach().cpu().float().clamp(0, 1)
+            enlarged = enlarged.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+            picture[:, ABOVE : ABOVE + high, x : x + wide] = enlarged
+        yield picture[None]
+
+
+def _sheet(sides: tuple[Side, Side], places: list[int], wide: int, high: int, block: int) -> Tensor:
+    """Return everything but the frames, while a block plays: `c h w` in [0, 1]."""
+    size = (3 * MARGIN + 2 * wide, ABOVE + high + BELOW)
+    image = Image.new("RGB", (SCALE * size[0], SCALE * size[1]), WHITE)
+    pen = ImageDraw.Draw(image)
+    for side, left in zip(sides, places, strict=True):
+        records, foot = side.report.blocks, ABOVE + high
+        record, worst = records[block], worst_score(records[block])
+        by_target = f"the target made {side.report.tally.by_target} of {count(len(records), 'block')}"
+        said = f"block {block + 1} of {len(records)}: {fate_of(record).value}"
+        score = f"worst frame of the draft {worst:.2f}" if record.decision.scored else "not scored"
+        lines = [(26, side.title, 20, INK), (50, by_target, 15, FAINT)]
+        lines += [(foot + CELLS + 36, said, 16, INK), (foot + CELLS + 60, score, 15, FAINT)]
+        for y, text, points, colour in lines:
+            line = fitted(text, SCALE * points, SCALE * wide)
+            write(pen, SCALE * left, SCALE * y, line, SCALE * points, colour, "lm", stroke_width=int(y == 26))
+        _draw_cells(pen, records, SCALE * left, SCALE * (foot + 14), SCALE * wide / len(records), block)
+    pixels = torch.from_numpy(np.asarray(image.reduce(SCALE), dtype=np.float32) / 255)
+    return pixels.permute(2, 0, 1).contiguous()
+
+
+def _draw_cells(pen: Pen, records: Sequence[BlockRecord], left: float, top: float, wide: float, block: int) -> None:
+    """Draw a cell per block: in full colour up to the one that plays, which has a frame."""
+    bottom = top + SCALE * CELLS
+    for number, record in enumerate(records):
+        x, fate = left + number * wide, fate_of(record)
+        colour = COLOURS[fate] if number <= block else tint(COLOURS[fate], YET_TO_COME)
+        if number == block:
+            pen.rectangle([x, top - 12, x + wide, bottom + 12], INK)
+        pen.rectangle([x + 9, top, max(x + wide - 9, x + 9), bottom], colour)
+        if wide >= SCALE * ROOM_FOR_LETTER:
+            pale = fate in (Fate.DRAFTED_UNSEEN, Fate.TARGET_UNSEEN)
+            ink = INK if pale else WHITE
+            write(pen, x + wide / 2, (top + bottom) / 2, LETTERS[fate], 45, ink, stroke_width=1)

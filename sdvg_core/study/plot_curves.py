@@ -33,7 +33,6 @@ LOOKS = {
     "relative": Look("worst frame against the last one", SKY, "^", "-"),
     "own": Look("worst frame, own drafts as context", PINK, "D"),
     "repair": Look("worst frame, repaired after k steps", RED, "d"),
-    "percentile": Look("percentile", ORANGE, "v"),
     "every": Look("every n-th block the target's", BLACK, ">"),
 }
 ENDS_OF = {"first": ("target-only", "anchor-only", "draft-only"), "random": ("target-only", "anchor-only")}

@@ -21,11 +21,8 @@ PAPER_TAUS = (-2.5, -2.0, -1.5, -1.0, -0.9, -0.8, -0.7)
 POCKET_TAUS = (-1.5, -1.25, -1.0, -0.7, -0.5, -0.25)
 """For the embedded set, where nine in ten of the drafts' worst frames score between -1.55 and -0.3."""
 
-PAPER_SCORES, POCKET_SCORES = (0.566, 1.071), (-0.95, 0.45)
-"""Mean and spread of the scores that `percentile` expects before it has seen any."""
-
 EVERY, RATES, OPEN_RATES = (3,), (0.2, 0.4, 0.6, 0.8), (0.5, 0.7)
-REPAIR_STEPS, DRAFT_SHARES = (1, 2, 3), (0.5, 0.72)
+REPAIR_STEPS = (1, 2, 3)
 DIFFERENCES = (-1.5, -1.0, -0.75, -0.5, -0.25, -0.1)
 """For the relative gate: how far the worst frame may fall below the last committed one."""
 
@@ -53,16 +50,12 @@ class Configuration:
 
 
 def protocol(
-    blocks: int,
-    taus: Sequence[float],
-    *,
-    timesteps: Sequence[float] = (1000.0, 937.5, 833.33, 625.0),
-    scores: tuple[float, float] = POCKET_SCORES,
+    blocks: int, taus: Sequence[float], *, timesteps: Sequence[float] = (1000.0, 937.5, 833.33, 625.0)
 ) -> tuple[Configuration, ...]:
     """Return every configuration for videos of `blocks` blocks, ordered so that similar routes are together.
 
     `taus`: thresholds of the reward sweeps. `timesteps`: of both models; a handover leaves the target at least one
-    step. `scores`: the mean and spread that `percentile` starts with.
+    step.
     """
     middle, steps = sorted(taus)[len(taus) // 2], len(timesteps)
     half, few = steps // 2, few_steps(timesteps)
@@ -80,7 +73,6 @@ def protocol(
         *(_reward(tau, "mean") for tau in sorted(taus)),
         *(_relative(tau) for tau in DIFFERENCES),
         *(_repair(k, middle) for k in REPAIR_STEPS if k < steps),
-        *(_percentile(share, scores) for share in DRAFT_SHARES),
         Configuration(name=DRAFT_ONLY, group="ends", router=RouterConfig(policy="always-draft", forced_blocks=0)),
         *(_random(rate, protected=False) for rate in OPEN_RATES),
         *(_own(tau) for tau in _spread(sorted(taus))),
@@ -158,11 +150,6 @@ def _relative(tau: float) -> Configuration:
 
 def _repair(step: int, tau: float) -> Configuration:
     return Configuration(name=f"repair-{step}@{tau:g}", group="repair", router=RouterConfig(tau=tau, handover=step))
-
-
-def _percentile(share: float, scores: tuple[float, float]) -> Configuration:
-    router = RouterConfig(policy="percentile", draft_share=share, prior_mean=scores[0], prior_std=scores[1])
-    return Configuration(name=f"percentile@{share:g}", group="percentile", router=router)
 
 
 def _own(tau: float) -> Configuration:

@@ -7,11 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ..errors import BadInput, first_line
-from ..files.small_files import MEGABYTE, parse_json, read_small
-from .normalisers import check_normaliser, check_pieces
+from ..files.small_files import MEGABYTE, read_small
 
 END = "</s>"
 FILES = ("tokenizer.json", "spiece.model")
@@ -19,7 +17,6 @@ FILES = ("tokenizer.json", "spiece.model")
 FOLDERS = (".", "tokenizer", "../tokenizer", "google/umt5-xxl")
 # umt5-xxl's own are 4.5 and 16.8 MB.
 LARGEST = 64 * MEGABYTE
-LONGEST_PATTERN = 32
 ADVICE = "fetch spiece.model or tokenizer.json of google/umt5-xxl from the Hugging Face Hub"
 
 log = logging.getLogger(__name__)
@@ -79,7 +76,6 @@ def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
     with _refused(source):
         if not model:
             raise ValueError("no bytes")  # SentencePiece would accept an empty model and then do nothing
-        check_pieces(model, source, ADVICE)
         pieces = SentencePieceProcessor(model_proto=model)
         return _checked(Tokenizer(pieces.get_piece_size(), pieces.eos_id(), pieces.encode, source))
 
@@ -89,10 +85,6 @@ def _from_json(file: Path) -> Tokenizer:
 
     with _refused(file.name):
         text = read_small(file, LARGEST)
-        content = parse_json(text)
-        _check_patterns(content, file.name)
-        if isinstance(content, dict):  # the tokenizers package refuses anything else
-            check_normaliser(content, file.name, ADVICE)
         fast = FastTokenizer.from_buffer(text)
         fast.no_truncation()
         fast.no_padding()
@@ -101,21 +93,6 @@ def _from_json(file: Path) -> Tokenizer:
     # The file's own template would add the end token before the prompt is cut to length.
     split = lambda prompt: fast.encode(prompt, add_special_tokens=False).ids  # noqa: E731
     return _checked(Tokenizer(size, -1 if end is None else end, split, file.name))
-
-
-def _check_patterns(content: Any, source: str) -> None:
-    """Refuse patterns that would cost unlimited time: with groups, one can take forever on a short prompt.
-
-    UMT5's only matches two or more spaces.
-    """
-    inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
-    for value in inner:
-        _check_patterns(value, source)
-    if not isinstance(content, dict):
-        return
-    pattern = content.get("Regex", "")
-    if not isinstance(pattern, str) or len(pattern) > LONGEST_PATTERN or set(pattern) & set("()|"):
-        raise BadInput(f"patterns in {source} must be simple, but found {pattern!r:.80}; {ADVICE}")
 
 
 def _checked(tokenizer: Tokenizer) -> Tokenizer:

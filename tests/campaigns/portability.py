@@ -62,7 +62,7 @@ PINNED = tuple(
     if line.startswith(("transformers", "diffusers", "safetensors", "einops", "av=", "numpy", "matplotlib"))
 )
 ROWS = (
-    Row(name="oldest", python="3.11", torch="2.5.1", others=OLDEST),
+    Row(name="oldest", python="3.11", torch="2.6.0", others=OLDEST),
     Row(name="oldest-libraries", python="3.11", torch="2.13.0", others=OLDEST),
     Row(name="developed-on", python="3.11", torch="2.13.0", others=PINNED),
     Row(name="newest", python="3.11", torch="2.15.0", others=NEWEST),

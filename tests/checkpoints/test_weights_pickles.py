@@ -8,7 +8,7 @@ import pytest
 import torch
 from weight_files import assert_holds, refusal, state
 
-from sdvg_core.checkpoints import weights
+from sdvg_core.checkpoints import pickles, weights
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.errors import BadInput
 
@@ -128,17 +128,25 @@ def test_several_models_under_unknown_names_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "tensor",
-    [torch.empty(3, device="meta"), torch.ones(1).expand(10**9)],
-    ids=["meta", "endlessly repeated"],
+    [torch.empty(3, device="meta"), torch.ones(1).expand(10**9), torch.eye(2).to_sparse()],
+    ids=["meta", "endlessly repeated", "sparse"],
 )
 def test_a_tensor_without_values_of_its_own_is_refused(tmp_path, tensor):
     message = refusal(write_pickle(tmp_path / "a.pt", {"a": tensor}))
     assert "a has none of its own" in message
 
 
-def test_a_sparse_tensor_is_refused_by_what_would_rebuild_it(tmp_path):
-    message = refusal(write_pickle(tmp_path / "a.pt", {"a": torch.eye(2).to_sparse()}))
-    assert "it wants to run torch._utils._rebuild_sparse_tensor" in message
+@LEGACY
+def test_a_pickle_that_is_too_large_is_not_read(tmp_path, monkeypatch, legacy):
+    monkeypatch.setattr(pickles, "LARGEST", 100)
+    monkeypatch.setattr(torch, "load", None)
+    assert "at most 1e-07 GB, but a.pt has" in refusal(write_pickle(tmp_path / "a.pt", state(), legacy))
+
+
+def test_with_a_torch_whose_reader_could_be_tricked_no_pickle_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.5.1"))
+    monkeypatch.setattr(torch, "load", None)
+    assert "but this is 2.5.1; update torch" in refusal(write_pickle(tmp_path / "a.pt", state()))
 
 
 def test_a_tensor_that_is_part_of_another_is_read_as_that_part(tmp_path):

@@ -145,7 +145,7 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
     [
         ["--drafter-cache", "incremental", "--target-cache", "incremental", "--target-window", "6"],
         ["--drafter-context", "own", "--handover", "1"],
-        ["--policy", "percentile", "--crop", "tiles", "--reward-dtype", "float16"],
+        ["--policy", "relative", "--crop", "tiles", "--reward-dtype", "float16"],
         ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
         ["--target-context-frames", "6", "--schedule", "reference5"],

@@ -26,7 +26,7 @@ SIZES = ((32, 32), (48, 32), (32, 64), (64, 48))
 ROUTERS: tuple[dict[str, Any], ...] = (
     {"policy": "reward", "tau": 0.0},
     {"policy": "anchor-only"},
-    {"policy": "percentile"},
+    {"policy": "relative"},
     {"policy": "always-draft", "forced_blocks": 0},
     {"policy": "random", "rate": 0.5},
     {"policy": "always-target"},

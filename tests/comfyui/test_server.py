@@ -7,10 +7,15 @@ import json
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import av
 import pytest
 import safetensors.torch
 import torch
@@ -23,6 +28,8 @@ from server_prompts import GONE, KEPT, POCKET, REPORT, SAMPLER, change, pocket
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
+
+WAYS = ("right from the left", "left from the right", "down from the top", "up from the bottom")
 
 
 def latents_of(server: Server, prompt_id: str) -> Tensor:
@@ -132,12 +139,73 @@ def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: P
 def test_the_clients_of_the_documentation_work(server: Server, tmp_path: Path) -> None:
     (tmp_path / "workflows").symlink_to(ROOT / "workflows")
     text = (ROOT / "docs" / "headless.md").read_text(encoding="utf-8")
-    fetch, follow = re.findall(
+    fetch, _, follow = re.findall(
         r"```python\n(.*?)```", text.replace("127.0.0.1:8188", f"127.0.0.1:{server.port}"), re.S
     )
     assert run_python(fetch, tmp_path).splitlines()[1].startswith("0 target the first blocks are the target's")
     assert (tmp_path / "clip.mp4").stat().st_size > 0
     assert run_python(follow, tmp_path).splitlines()[-1] == "execution_success"
+
+
+@pytest.mark.parametrize("ends_early", [False, True], ids=["absent", "dies"])
+def test_the_documented_example_makes_every_video_though_a_server_is_gone(
+    server: Server, tmp_path: Path, ends_early: bool
+) -> None:
+    """Beside the real one: an address where nothing listens, or a server that takes a prompt and is then gone.
+
+    Catches: a video that is lost with its server, and one that is there for another's prompt.
+    """
+    text = (ROOT / "docs" / "headless.md").read_text(encoding="utf-8")
+    _, example, _ = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert len(example.splitlines()) <= 60
+    workflow = json.loads((ROOT / "workflows" / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
+    workflow["3"]["inputs"]["blocks"] = 1
+    (tmp_path / "workflows" / "api").mkdir(parents=True)
+    (tmp_path / "workflows" / "api" / "sdvg_pocket_demo.json").write_text(json.dumps(workflow), encoding="utf-8")
+    (tmp_path / "prompts.txt").write_text("\n".join(f"a big red ball drifts {way} over sand" for way in WAYS))
+    with one_that_is_gone(ends_early) as gone:
+        example = example.replace("http://10.0.0.5:8188", f"http://127.0.0.1:{server.port}")
+        said = run_python(example.replace("http://127.0.0.1:8188", gone), tmp_path)
+    assert said.count(f"{gone} is gone") == 1
+    made = [f"out/{number:04d}.mp4" for number in range(1, len(WAYS) + 1)]
+    assert sorted(re.findall(r"made (\S+)", said)) == made
+    for name, way in zip(made, WAYS, strict=True):
+        with av.open(str(tmp_path / name)) as container:
+            assert way in container.metadata["prompt"]  # which Save Video writes
+            assert len(list(container.decode(video=0))) > 1
+
+    nobody = run_python(example.replace(f"http://127.0.0.1:{server.port}", gone), tmp_path)
+    assert nobody == "", "what is there is not made again"
+    (tmp_path / "out" / "0002.mp4").unlink()
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run_python(re.sub(r"http://127\.0\.0\.1:\d+", gone, example), tmp_path)
+    assert refused.value.stderr.strip() == "out/0002.mp4 is missing"
+
+
+@contextmanager
+def one_that_is_gone(takes_one: bool) -> Iterator[str]:
+    """Yield the address of a server that hangs up; `takes_one`: only after it has taken a prompt."""
+
+    class Dying(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = b'{"prompt_id": "p"}'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            self.connection.close()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dying) as dying:
+        if takes_one:
+            threading.Thread(target=dying.serve_forever, daemon=True).start()
+        else:
+            dying.socket.close()
+        yield f"http://127.0.0.1:{dying.server_address[1]}"
+        if takes_one:
+            dying.shutdown()
 
 
 def run_python(code: str, folder: Path) -> str:

@@ -183,6 +183,13 @@ def test_an_option_that_a_dynamic_combo_lacks_is_refused_in_a_sentence(
     assert ", but is 'best'; choose one of them, or update SDVG, which is" in error
 
 
+def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(server: Server) -> None:
+    with pytest.raises(Refused) as refused:
+        server.queue(pocket(router__policy="percentile", router__policy__draft_share=0.5))
+    [[error]] = refused.value.errors.values()
+    assert "the policy percentile was taken out; choose a budget, which spends a share" in error
+
+
 def test_a_refusal_names_the_newer_version_that_saved_the_workflow(server: Server) -> None:
     """The browser sends the workflow along, in which pack_version.js noted the version on every node of ours."""
     nodes = [{"type": "SaveVideo", "properties": {"cnr_id": "comfy-core", "ver": "99.0.0"}}]

@@ -43,7 +43,6 @@ PAPER = RouterConfig(tau=0.3)  # the paper's route; this tau keeps about half of
 ROUTERS = {
     "reward": PAPER,
     "repair": RouterConfig(tau=0.3, handover=1),
-    "percentile": RouterConfig(policy="percentile", draft_share=0.5),
     "relative": RouterConfig(policy="relative", tau=-2.4),
     "handover": RouterConfig(policy="random", rate=0.5, handover=1),
 }

@@ -64,7 +64,7 @@ def test_directions_make_the_video_of_a_script_with_the_same_letters(policy: str
     "router",
     [
         RouterConfig(tau=1e9),
-        RouterConfig(policy="percentile"),
+        RouterConfig(policy="relative"),
         RouterConfig(policy="random", rate=0.0),
         RouterConfig(policy="anchor-only"),
         RouterConfig(policy="always-target"),
@@ -96,7 +96,7 @@ def test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_num
     assert made[2].decision.worst_frame == 2
 
 
-# --- bail-out, percentile, and the parts that are asked for
+# --- bail-out, and the parts that are asked for
 
 
 def test_a_bail_out_goes_on_after_directions_in_between() -> None:
@@ -131,7 +131,7 @@ def test_blocks_that_a_direction_rejects_are_no_rejections_that_count() -> None:
 
 
 def test_all_dots_are_no_directions_at_all() -> None:
-    router = RouterConfig(policy="percentile", draft_share=0.5)
+    router = RouterConfig(policy="relative", tau=-0.5)
     assert direct(router, "......", 6, 0) == direct(router, "", 6, 0) == router
     assert direct(router, ".....t", 6, 0) != router
     plain, dotted = directed("", router), directed("......", router)

@@ -78,7 +78,7 @@ def test_first_1_is_anchor_only_and_first_0_is_draft_only():
 
 def test_forced_blocks_hold_for_every_policy():
     """Catches: a policy that is asked before the forced blocks are."""
-    for policy in ("reward", "relative", "percentile", "random", "always-draft", "always-target", "scripted"):
+    for policy in ("reward", "relative", "random", "always-draft", "always-target", "scripted"):
         router = RouterConfig(policy=policy, tau=-100.0, rate=1.0, script="d" * 5, forced_blocks=3)
         reasons = [e.record.decision.reason for e in run(make_engine(), router, blocks=5)]
         assert reasons[:3] == [Reason.FORCED] * 3, policy

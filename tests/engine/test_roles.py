@@ -77,7 +77,6 @@ UNFORCED: dict[str, Any] = {"forced_blocks": 0}
 ROLES_OF: list[tuple[RouterConfig, str, str]] = [
     (RouterConfig(), "", "dts"),
     (RouterConfig(**UNFORCED), "", "dts"),
-    (RouterConfig(policy="percentile"), "", "dts"),
     (RouterConfig(policy="always-target"), "", "t"),
     (RouterConfig(policy="always-target", bail_out=1), "", "t"),
     (RouterConfig(policy="always-draft"), "", "dt"),
@@ -164,7 +163,6 @@ def test_blocks_after_a_clip_are_what_counts() -> None:
             "dt",
             "the policy reward needs scores, but there is no scorer; load a reward model, or ",
         ),
-        (RouterConfig(policy="percentile"), "", "ds", "the policy percentile needs a target"),
         (RouterConfig(policy="anchor-only"), "", "d", "the policy anchor-only needs a target"),
         (RouterConfig(policy="anchor-only"), "", "t", "the policy anchor-only needs a drafter"),
         (RouterConfig(policy="always-target"), "", "d", "the policy always-target needs a target"),

@@ -31,7 +31,6 @@ def routers() -> dict[str, RouterConfig]:
         "reward": RouterConfig(tau=0.0),
         "a reward that keeps most": RouterConfig(tau=-2.0),
         "bail-out": RouterConfig(tau=100.0, bail_out=2),
-        "percentile": RouterConfig(policy="percentile"),
         "random": RouterConfig(policy="random", rate=0.5),
         "anchor-only": RouterConfig(policy="anchor-only"),
         "always-draft": RouterConfig(policy="always-draft", forced_blocks=0),

@@ -116,7 +116,7 @@ def test_bad_scores_of_any_block_reject_it_and_the_record_says_so(bad: str) -> N
 
 def test_scores_that_are_all_bad_end_in_a_video_of_the_targets(tmp_path: Path) -> None:
     with quick(), patch.object(BrightScorer, "score", lambda *_: torch.full((12,), math.nan)):
-        for policy in ("reward", "percentile"):
+        for policy in ("reward", "relative"):
             report = make_video(make_loaded(), tmp_path, replace(REQUEST, router=RouterConfig(policy=policy)))
             assert report.reasons == {Reason.FORCED: 1, Reason.NOT_FINITE: 8}
             assert report.tally.by_target == 9

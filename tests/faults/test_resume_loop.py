@@ -29,7 +29,7 @@ from sdvg_core.engine.types import DrafterContext
 
 ROUTERS = {
     "reward": RouterConfig(tau=0.3),
-    "percentile": RouterConfig(policy="percentile", draft_share=0.5),
+    "relative": RouterConfig(policy="relative", tau=-0.5),
     "bail-out": scripted("raarraaaa", bail_out=2),
     "random": RouterConfig(policy="random", rate=0.5),
     "repair": scripted("rarararar", handover=1),
@@ -75,7 +75,7 @@ def check_rest(
 def test_a_run_cut_after_any_block_ends_as_if_it_had_not_been(
     policy: str, context: DrafterContext, router: str, cuts: tuple[int, ...]
 ) -> None:
-    """Catches: a percentile of the rest alone, rejections in a row forgotten, a drafter's own history cut off."""
+    """Catches: a first block compared with nothing, rejections in a row forgotten, a drafter's history cut off."""
     whole = run(make_engine(policy), ROUTERS[router], drafter_context=context)
     for cut in cuts:
         check_rest(whole, cut, policy, context, ROUTERS[router])
@@ -96,7 +96,7 @@ def test_the_routers_of_these_tests_do_depend_on_what_was_before() -> None:
     engine = make_engine()
     bailed = run(engine, ROUTERS["bail-out"])
     assert [e.record.decision.reason for e in bailed][-4:] == [Reason.BAILED_OUT] * 4
-    thresholds = [e.record.decision.threshold for e in run(engine, ROUTERS["percentile"])[1:]]
+    thresholds = [e.record.decision.threshold for e in run(engine, ROUTERS["relative"])[1:]]
     assert len(set(thresholds)) > 2
 
 

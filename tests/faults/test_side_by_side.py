@@ -32,7 +32,7 @@ from sdvg_core.pipeline.request import Beginning, VideoRequest
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (
     REQUEST,
-    replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(policy="percentile")),
+    replace(REQUEST, seed=7, width=32, drafter_context="own", router=RouterConfig(policy="relative")),
 )
 
 

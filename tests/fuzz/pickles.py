@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import tarfile
 import zipfile
 from functools import cache
 from random import Random
@@ -17,7 +16,7 @@ from .values import changed_bytes, odd_text
 WANTED = (
     *("os system", "posix system", "builtins eval", "builtins exec", "builtins open", "builtins getattr"),
     *("subprocess Popen", "shutil rmtree", "pathlib Path", "runpy run_path", "importlib import_module"),
-    *("builtins bytearray", "builtins set", "builtins complex", "collections Counter", "_codecs encode"),
+    *("builtins set", "builtins complex", "collections Counter", "_codecs encode"),
     *("torch Tensor", "torch FloatTensor", "torch.storage UntypedStorage", "torch.storage TypedStorage"),
     *("torch.jit load", "torch load", "torch.hub load", "torch._utils _rebuild_sparse_tensor"),
     *("torch._utils _rebuild_device_tensor_from_cpu_tensor", "torch._tensor _rebuild_from_type_v2"),
@@ -52,10 +51,9 @@ def checkpoint(random: Random) -> bytes:
     if random.random() < 0.3:
         return changed_bytes(random, random.choice(seeds()))
     program = _program(random)
-    deed = random.randrange(8)
-    if deed == 0:
+    if random.random() < 0.1:
         return program + random.choice((b"", b"rest"))
-    return _tar(random, program) if deed == 1 else _archive(random, program)
+    return _archive(random, program)
 
 
 def _program(random: Random) -> bytes:
@@ -120,17 +118,3 @@ def _archive(random: Random, program: bytes) -> bytes:
             zipped.writestr(zipfile.ZipInfo(f"archive/{name}"), content, packed)
     data = file.getvalue()
     return changed_bytes(random, data) if random.random() < 0.1 else data
-
-
-def _tar(random: Random, program: bytes) -> bytes:
-    """The oldest format, a tar archive, whose members may want to lie elsewhere."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        for name in ("storages", "tensors", "pickle"):
-            member = tarfile.TarInfo(random.choice((name, name, name, "../" + name)))
-            content = program if name == "pickle" else b"\x80\x02K\x00."
-            member.size = len(content)
-            if random.random() < 0.2:
-                member.type, member.linkname, member.size = tarfile.SYMTYPE, "/etc/passwd", 0
-            tar.addfile(member, io.BytesIO(content[: member.size]))
-    return file.getvalue()

@@ -131,13 +131,12 @@ def workflow(random: Random) -> Files:
 
 WORKFLOW: dict[str, dict[str, tuple[Any, ...]]] = {
     "router": {
-        "policy": ("reward", "random", "percentile", "scripted", "anchor-only", "always-draft"),
+        "policy": ("reward", "random", "relative", "scripted", "anchor-only", "always-draft"),
         "tau": (-0.7, 0, 3),
         "aggregation": ("min", "mean", "quantile"),
         "quantile": (0.1, 0, 1),
         "rate": (0.7, 0, 1),
         "seed": (0, 2**31),
-        "draft_share": (0.72, 0, 1),
         "script": ("raaaaaaaa",),
         "forced_blocks": (1, 0),
         "bail_out": (0, 2),
@@ -173,18 +172,7 @@ def tokenizer_seeds() -> tuple[dict[str, Any], ...]:
     whole.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     parts = (
         ("normalizer", {"type": "Precompiled", "precompiled_charsmap": "AAAAAAAAAAAA"}),
-        ("normalizer", {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}),
-        ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Removed"}),
         ("truncation", {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 9}),
-        ("normalizer", {"type": "Replace", "pattern": {"String": "a"}, "content": "x" * 200_000}),
-        ("normalizer", {"type": "Prepend", "prepend": "x" * 100_000}),
-        (
-            "normalizer",
-            {
-                "type": "Sequence",
-                "normalizers": [{"type": "Replace", "pattern": {"String": ""}, "content": "a"}] * 40,
-            },
-        ),
     )
     plain = [json.loads(t.to_str()) for t in (unigram, whole)]
     return (*plain, *({**plain[0], name: part} for name, part in parts))

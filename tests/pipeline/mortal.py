@@ -6,9 +6,9 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from sdvg_core.pipeline.many import VideoTask, VideoWorker
+from sdvg_core.pipeline.many import Task, VideoWorker
+from sdvg_core.report.run_report import RunReport
 
 GRAVE, VICTIM = "SDVG_TEST_GRAVE", "SDVG_TEST_VICTIM"
 
@@ -19,14 +19,14 @@ class MortalWorker(VideoWorker):
     It does so in video 2, or in the one that the environment names.
     """
 
-    def do(self, task: VideoTask, say: Callable[[Any], None], stop: Callable[[], bool]) -> None:
+    def __call__(self, task: Task, stop: Callable[[], bool]) -> RunReport:
         """Make a video, or half of it."""
-        grave = Path(os.environ[GRAVE])
+        grave, victim = Path(os.environ[GRAVE]), int(os.environ.get(VICTIM, "2"))
 
-        def say_and_die(said: Any) -> None:
-            say(said)
-            if task.video.number == int(os.environ.get(VICTIM, "2")) and not grave.exists():
+        def stop_or_die() -> bool:
+            if task[0].number == victim and not grave.exists():
                 grave.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
+            return stop()
 
-        super().do(task, say_and_die, stop)
+        return super().__call__(task, stop_or_die)

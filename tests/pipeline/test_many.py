@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline import many, table
 from sdvg_core.pipeline.batch import Batch
-from sdvg_core.pipeline.many import Crew, make_many
+from sdvg_core.pipeline.many import make_many
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.pipeline.stopping import Stopping
@@ -87,45 +87,60 @@ def test_two_workers_make_the_videos_of_one_process_and_the_same_table(base, alo
     assert [line["state"] for line in rows(alone)] == ["finished"] * 4
     assert {len(line["route"]) for line in rows(alone)} == {3}
     assert "4 of 4 videos finished" in said.out
-    assert "4/4 videos" in said.err
+    assert [said.err.count(f"video {number:04d} finished") for number in range(1, 5)] == [1] * 4
     assert names(tmp_path / "out") == ["0001", "0002", "0003", "0004", table.CSV, table.LINES]
     assert not any(prompt in text for prompt in PROMPTS for text in (said.err, (alone / table.CSV).read_text()))
 
 
 @pytest.mark.heavy
-def test_a_worker_that_dies_and_a_video_that_fails_twice_cost_the_others_nothing(
+def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_finished_blocks(
     base, alone, tmp_path, capsys, monkeypatch
 ):
-    """A worker dies after the first block of video 2, and the second try goes on after that block. Video 3 cannot
-    be written, and a resumed run makes it.
+    """A worker dies after the first block of video 2.
 
-    Catches: a worker that is not replaced; a block that is made again; a finished video that is made again.
+    Catches: a video that is missing and not named; a block, or a finished video, that is made again.
     """
     monkeypatch.setattr(many, "VideoWorker", MortalWorker)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
+    out = tmp_path / "out"
+    assert generate(base, out, "--workers", "1") == 1
+    said = capsys.readouterr()
+    assert (tmp_path / "grave").exists(), "no worker was killed"
+    assert "sdvg: not made: 0002, 0003, 0004: a worker died (killed, or out of memory)" in said.err
+    assert "1 of 4 videos finished" in said.out
+    assert [line["state"] for line in rows(out)] == ["finished", "failed", "failed", "failed"]
+    same_videos(alone, out, [1])
+
+    before = (out / "0001" / "video.mp4").stat().st_mtime_ns
+    assert generate(base, out, "--workers", "1") == 0
+    assert (out / "0001" / "video.mp4").stat().st_mtime_ns == before, "a finished video is left alone"
+    assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
+    for name in ("latents.safetensors", "video.mp4"):
+        assert (out / "0002" / name).read_bytes() == (alone / "0002" / name).read_bytes()
+    same_videos(alone, out, (3, 4))
+    assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
+
+
+@pytest.mark.heavy
+def test_a_video_that_is_refused_costs_the_others_nothing(base, alone, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
     (out / "0003").write_text("in the way")
     assert generate(base, out, *TWO) == 1
     said = capsys.readouterr()
-    assert (tmp_path / "grave").exists(), "no worker was killed"
-    assert "video 0002 is tried once more: a worker ended with code -9" in said.err
-    for name in ("latents.safetensors", "video.mp4"):
-        assert (out / "0002" / name).read_bytes() == (alone / "0002" / name).read_bytes()
-    assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
-    same_videos(alone, out, (1, 4))
-    assert "sdvg: video 0003 was not made: cannot write into the folder" in said.err
+    same_videos(alone, out, (1, 2, 4))
+    assert "sdvg: not made: 0003: cannot write into the folder" in said.err
     assert "3 of 4 videos finished" in said.out
     failed = rows(out)[2]
     assert (failed["state"], failed["blocks"]) == ("failed", 0)
     assert failed["error"].startswith("cannot write into the folder")
 
-    (out / "0003").unlink()
-    before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
-    assert generate(base, out, *TWO, "--resume") == 0
-    assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
-    same_videos(alone, out, (1, 3, 4))
-    assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
+
+def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for mortal.py
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
 
 
 FIFTY = [f"a red ball {i}" for i in range(50)]
@@ -143,60 +158,42 @@ def fifty(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("crew", [TWO, ["--ray", "local", *TWO]], ids=["processes", "ray"])
-def test_of_fifty_videos_one_that_fails_and_a_worker_killed_half_way_cost_the_others_nothing(
-    crew, fifty, tmp_path, capsys, monkeypatch
+@pytest.mark.parametrize("workers", [TWO, ["--ray", "local", *TWO]], ids=["processes", "ray"])
+def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
+    workers, fifty, tmp_path, capsys, monkeypatch
 ):
-    if "--ray" in crew:
-        pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
-        monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))  # for mortal.py
+    """At once on Ray, which restarts it; of processes, one call names what is missing, and the next makes it."""
+    on_ray = "--ray" in workers
+    if on_ray:
+        ray_here(monkeypatch)
     base, alone = fifty
     monkeypatch.setattr(many, "VideoWorker", MortalWorker)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     monkeypatch.setenv(VICTIM, "25")
-    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     out = tmp_path / "out"
-    out.mkdir()
-    (out / "0030").write_text("in the way")
-    assert generate(base, out, *crew) == 1
+    assert generate(base, out, *workers) == (0 if on_ray else 1)
     said = capsys.readouterr()
     assert (tmp_path / "grave").exists(), f"no worker was killed: {said.err[-2000:]}"
-    assert "video 0025 is tried once more" in said.err
-    assert "49 of 50 videos finished" in said.out
-    made = [number for number in range(1, 51) if number != 30]
-    same_videos(alone, out, [number for number in made if number != 25])
-    for name in ("latents.safetensors", "video.mp4"):
-        assert (out / "0025" / name).read_bytes() == (alone / "0025" / name).read_bytes()
-    assert [line["number"] for line in rows(out) if line["state"] == "finished"] == made
-    assert [said.err.count(f"video {number:04d} finished") for number in made] == [1] * 49
-
-    (out / "0030").unlink()
-    before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
-    assert generate(base, out, *crew, "--resume") == 0
-    assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
+    made = [line["number"] for line in rows(out) if line["state"] == "finished"]
+    assert [said.err.count(f"video {number:04d} finished") for number in made] == [1] * len(made)
+    if not on_ray:
+        missing = [number for number in range(1, 51) if number not in made]
+        assert missing == [25], "the other worker goes on"
+        assert f"not made: {', '.join(f'{number:04d}' for number in missing)}: a worker died" in said.err
+        before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
+        assert generate(base, out, *workers) == 0
+        assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
+    for number in range(1, 51):
+        for name in ("latents.safetensors", "video.mp4"):
+            theirs = (alone / f"{number:04d}" / name).read_bytes()
+            assert (out / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
 
-class Noted:
-    """Notes what it is shown, and does something after the first block."""
-
-    def __init__(self, after_first_block: Callable[[], None] = lambda: None) -> None:
-        self.blocks, self._after = 0, after_first_block
-
-    def block(self, worker: int, video: Any, record: Any) -> None:
-        self.blocks += 1
-        if self.blocks == 1:
-            self._after()
-
-    def video(self, worker: int, row: Any) -> None: ...
-
-    def again(self, worker: int, video: Any, reason: str) -> None:
-        raise AssertionError(reason)
-
-
 @pytest.mark.exhaustive
-def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(files, alone, tmp_path):
+def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(
+    files, alone, tmp_path, monkeypatch
+):
     batch = Batch(
         files=files,
         load=LoadOptions(
@@ -207,20 +204,22 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
         ),
         request=VideoRequest(blocks=3, width=32, height=32, router=RouterConfig(tau=-0.5)),
     )
-    prompts, crew = tuple(map(one_prompt, PROMPTS)), Crew(devices=("cpu", "cpu"))
-    stopping = Stopping()
+    prompts, devices, out = tuple(map(one_prompt, PROMPTS)), ("cpu", "cpu"), tmp_path / "out"
 
-    def wish() -> None:
-        stopping.asked = True
+    class Wish(Stopping):
+        """Comes with the first block that is on the disk."""
 
-    _, made = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted(wish), stopping=stopping)
+        asked = property(lambda self: any(out.glob(".*/*/*.safetensors")), lambda self, value: None)
+
+    _, made = make_many(batch, prompts, out, devices, stopping=Wish())
     assert {row.state for row in made} <= {"stopped", "finished", "waiting"}
     assert made[3].state == "waiting"
+    assert "stopped" in {row.state for row in made}
     assert all(row.blocks == len(row.route) < 3 for row in made if row.state == "stopped")
-    _, rest = make_many(batch, prompts, tmp_path / "out", crew, lambda *_: Noted())
+    _, rest = make_many(batch, prompts, out, devices, stopping=Stopping())
     assert [row.state for row in rest] == ["finished"] * 4
     for number in range(1, 5):
-        ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (tmp_path / "out", alone))
+        ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (out, alone))
         assert torch.equal(*(load_file(path)["latents"] for path in (ours, theirs)))
 
 
@@ -231,7 +230,8 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files):
     """
     embedded = LoadOptions(drafter=ModelOptions(preset="self-forcing-1.3b"), target=ModelOptions(preset="krea-14b"))
     request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
-    worker = many.VideoWorker(Batch(files=files, load=embedded, request=request), torch.get_num_threads())
+    batch = Batch(files=files, load=embedded, request=request)
+    worker = many.VideoWorker(batch, torch.get_num_threads(), "cpu")
     parts = worker._maker._loaded.parts
     assert (parts.drafter, worker._maker._loaded.scorer) == (None, None)
     assert parts.target is not None
@@ -240,9 +240,7 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files):
 @pytest.mark.heavy
 @pytest.mark.filterwarnings("ignore")
 def test_two_workers_on_ray_make_the_videos_of_one_process(base, alone, tmp_path, monkeypatch):
-    pytest.importorskip("ray", minversion="2.40", reason="ray is an optional extra")
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
-    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+    ray_here(monkeypatch)
     assert generate(base, tmp_path / "out", "--ray", "local", *TWO) == 0
     same_videos(alone, tmp_path / "out")
     assert list(map(lasting, rows(tmp_path / "out"))) == list(map(lasting, rows(alone)))
@@ -285,8 +283,8 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_the_one_of_before(
 @pytest.mark.parametrize(
     "more, part",
     [
-        (["--workers", "0"], "--workers must be at least 1, but is 0"),
-        (["--devices", "cpu", "--ray", "local"], "got both; give one of them"),
+        (["--workers", "0"], "--workers is 0; give 1 or more"),
+        (["--devices", "cpu", "--ray", "local"], "; give one of them"),
         (["--devices", "cpu,gpu7"], "gpu7"),
         (["--devices", "cpu,"], "device"),
     ],
@@ -299,7 +297,7 @@ def test_workers_that_make_no_sense_are_refused_before_anything_is_made(base, tm
 
 def test_workers_need_a_file_of_prompts(files, tmp_path, capsys):
     assert generate(options(files), tmp_path / "out", "--prompt", "a ball", *TWO) == 2
-    assert "share the videos of a --prompt-file, but there is none" in capsys.readouterr().err
+    assert "workers need several videos; add --prompt-file FILE" in capsys.readouterr().err
 
 
 def test_models_that_do_not_load_are_one_sentence_for_all_workers(base, files, tmp_path, capsys):

@@ -100,7 +100,7 @@ def test_a_run_can_be_stopped_again_and_again(files: ModelFiles, tmp_path: Path)
     [
         INCREMENTAL,
         ["--drafter-context", "own"],
-        ["--policy", "percentile", "--draft-share", "0.5"],
+        ["--policy", "relative", "--tau", "-0.5"],
         ["--policy", "scripted", "--script", "raarr", "--bail-out", "1"],
         ["--policy", "random", "--rate", "0.5", "--forced-blocks", "0"],
         ["--policy", "scripted", "--script", "rarar", "--handover", "1", "--schedule", "1000,625"],

@@ -13,7 +13,7 @@ from sdvg_core.plan.choose import plan, seconds_without_copying
 from sdvg_core.plan.rates import H100
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.routes import route_seconds
-from sdvg_core.report.comparison import HEADER, MARGIN, PANEL, Side, side_by_side
+from sdvg_core.report.picture import ABOVE, MARGIN, SIDE, Side, side_by_side
 
 ROUTED = report(route(RouterConfig(), [[0.0], [1.0, 0.5], [-2.0]]))
 ALONE = report(route(RouterConfig(policy="always-target"), [[0.0]] * 3))
@@ -31,17 +31,17 @@ def pictures() -> list[torch.Tensor]:
 
 def test_every_pixel_of_both_videos_is_shown_as_a_sharp_square(pictures):
     """Catches smoothing, a shift by a pixel, and the two sides swapped."""
-    factor = PANEL // 32
+    factor = SIDE // 32
     assert len(pictures) == ROUTED.pixel_frames
-    for made, seed, left in ((ROUTED, 1, MARGIN), (ALONE, 2, 2 * MARGIN + PANEL)):
+    for made, seed, left in ((ROUTED, 1, MARGIN), (ALONE, 2, 2 * MARGIN + SIDE)):
         for picture, frame in zip(pictures, frames(made, seed), strict=True):
-            shown = picture[0, :, HEADER : HEADER + 16 * factor, left : left + PANEL]
+            shown = picture[0, :, ABOVE : ABOVE + 16 * factor, left : left + SIDE]
             squares = shown.unflatten(2, (32, factor)).unflatten(1, (16, factor))
             assert torch.equal(squares, frame[:, :, None, :, None].expand_as(squares))
 
 
 def test_the_strip_changes_with_the_block_that_plays_and_only_then(pictures):
-    below = [picture[0, :, HEADER + 16 * (PANEL // 32) :] for picture in pictures]
+    below = [picture[0, :, ABOVE + 16 * (SIDE // 32) :] for picture in pictures]
     changes = [at for at in range(1, len(below)) if not torch.equal(below[at], below[at - 1])]
     assert changes == [9, 21]
 

@@ -9,47 +9,56 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageColor, ImageFont, features
+from PIL import Image, ImageColor, ImageDraw
 from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
-from sdvg_core.report.canvas import FAINT, INK, Canvas, dashes, tint
-from sdvg_core.report.lettering import drawable, fitted, text_mask, text_width
-from sdvg_core.report.picture import route_picture
-from sdvg_core.report.picture_panel import Panel, nice_ticks
-from sdvg_core.report.picture_scores import draw_scores, score_range
+from sdvg_core.report.picture import (
+    FAINT,
+    INK,
+    Panel,
+    draw_scores,
+    drawable,
+    fitted,
+    font,
+    nice_ticks,
+    route_picture,
+    score_range,
+    tint,
+)
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Fate, fate_of
 
 FATE_OF_COLOUR = {ImageColor.getrgb(colour): fate for fate, colour in COLOURS.items()}
 STRIP_ROW = 130
-PANEL = Panel(left=100, right=500, top=100, bottom=400, first=1, columns=4)
 
 
-class Notebook(Canvas):
+class Notebook(ImageDraw.ImageDraw):
     """Draws, and notes the texts of the panel and its legend, and the places of all frames and of the worst."""
 
-    def __init__(self) -> None:
-        super().__init__(800, 500)
+    def __init__(self, columns: int) -> None:
+        self.picture = Image.new("RGB", (2400, 1500), "white")
+        super().__init__(self.picture)
+        self.panel = Panel(pen=self, left=300, right=1500, top=300, bottom=1200, first=1, columns=columns)
         self.texts: list[str] = []
         self.legend: list[str] = []
         self.frames: list[tuple[float, float]] = []
         self.worst: list[tuple[float, float]] = []
 
-    def text(self, x: float, y: float, text: str, size: int, colour: str = "#222222", **look: Any) -> None:
-        (self.texts if x < PANEL.right else self.legend).append(text)
-        super().text(x, y, text, size, colour, **look)
+    def text(self, xy: Any, text: Any, *style: Any, **look: Any) -> None:
+        (self.texts if xy[0] < self.panel.right else self.legend).append(text)
+        super().text(xy, text, *style, **look)
 
-    def dot(self, x: float, y: float, radius: float, colour: str, edge: float = 0.0) -> None:
-        if x < PANEL.right:
-            (self.worst if edge else self.frames).append((x, y))
-        super().dot(x, y, radius, colour, edge)
+    def ellipse(self, xy: Any, fill: Any = None, outline: Any = None, width: int = 1) -> None:
+        middle = ((xy[0] + xy[2]) / 2, (xy[1] + xy[3]) / 2)
+        if middle[0] < self.panel.right:
+            (self.worst if outline else self.frames).append(middle)
+        super().ellipse(xy, fill, outline, width)
 
 
 def run(blocks: int, config: RouterConfig | None = None) -> RunReport:
@@ -65,9 +74,8 @@ def strip(image: Image.Image) -> list[Fate]:
 
 
 def drawn_scores(decisions: Sequence[Decision]) -> Notebook:
-    notebook = Notebook()
-    panel = replace(PANEL, columns=max(PANEL.columns, len(decisions)))
-    draw_scores(notebook, panel, tuple(record(decision, i) for i, decision in enumerate(decisions)))
+    notebook = Notebook(max(4, len(decisions)))
+    draw_scores(notebook.panel, tuple(record(decision, i) for i, decision in enumerate(decisions)))
     return notebook
 
 
@@ -102,18 +110,20 @@ def test_the_worst_frame_of_each_block_is_marked_with_its_score() -> None:
 def test_frames_lie_from_left_to_right_and_the_higher_the_score_the_higher() -> None:
     scores = [0.5, -0.31, 1.0]
     drawn = drawn_scores(route(RouterConfig(), [[0.0], scores]))
+    panel = drawn.panel
     across, heights = zip(*drawn.frames, strict=True)
-    assert PANEL.x(1.5) < across[0] < across[1] < across[2] < PANEL.x(2.5)
-    assert PANEL.bottom > heights[1] > heights[0] > heights[2] > PANEL.top
+    assert panel.x(1.5) < across[0] < across[1] < across[2] < panel.x(2.5)
+    assert panel.bottom > heights[1] > heights[0] > heights[2] > panel.top
     assert (heights[1] - heights[0]) / (heights[0] - heights[2]) == pytest.approx(0.81 / 0.5)
     assert drawn.worst == [drawn.frames[1]]
 
 
-def rows_of_ink(canvas: Canvas, number: int) -> set[int]:
+def rows_of_ink(drawn: Notebook, number: int) -> set[int]:
     """The rows with a line of ink across most of a block's column."""
-    columns = slice(round(PANEL.x(number - 0.5)) + 1, round(PANEL.x(number + 0.5)) - 1)
-    dark = (np.asarray(canvas.finished())[PANEL.top : PANEL.bottom, columns] < 100).all(-1)
-    return {int(row) + PANEL.top for row in np.flatnonzero(dark.mean(1) > 0.6)}
+    panel = drawn.panel
+    columns = slice(round(panel.x(number - 0.5)) + 1, round(panel.x(number + 0.5)) - 1)
+    dark = (np.asarray(drawn.picture)[panel.top : panel.bottom, columns] < 100).all(-1)
+    return {int(row) + panel.top for row in np.flatnonzero(dark.mean(1) > 0.5)}
 
 
 def test_each_block_has_the_line_of_its_own_threshold() -> None:
@@ -121,7 +131,7 @@ def test_each_block_has_the_line_of_its_own_threshold() -> None:
     decisions = [replace(of_every_reason()[1], threshold=threshold) for threshold in (-0.5, 0.0, 0.0, -0.6)]
     drawn = drawn_scores(decisions)
     one, two, three, four = (rows_of_ink(drawn, number) for number in (1, 2, 3, 4))
-    assert min(four) > min(one) > min(two) > PANEL.top
+    assert min(four) > min(one) > min(two) > drawn.panel.top
     assert two == three
 
 
@@ -197,11 +207,11 @@ def test_a_clip_that_goes_on_keeps_the_numbers_of_its_blocks() -> None:
 @pytest.mark.parametrize("room", [2000, 200, 100, 20])
 def test_a_long_line_is_cut_where_it_ends(room: int) -> None:
     line = " a  red\nfox in snow"
-    shown = fitted(line, 30, room)
+    shown, width = fitted(line, 30, room), font(30).getlength
     if shown != "a red fox in snow":
         more = "a red fox in snow"[: len(shown) - 2] + "..."
         assert shown.endswith("...")
-        assert text_width(shown, 30) <= max(room, text_width("...", 30)) < text_width(more, 30)
+        assert width(shown) <= max(room, width("...")) < width(more)
     assert (shown == "a red fox in snow") == (room == 2000)
 
 
@@ -237,24 +247,8 @@ def test_ticks_are_round_and_few(low: float, high: float, texts: list[str]) -> N
     assert [value for value, _ in ticks] == pytest.approx([float(text) for text in texts])
 
 
-def test_dashes_end_where_their_line_ends() -> None:
-    assert list(dashes(1.0, 10.0, 4.0, 2.0)) == [(1.0, 5.0), (7.0, 10.0)]
-
-
 def test_a_tint_lies_between_white_and_its_colour() -> None:
     assert (tint("#0072B2", 0.0), tint("#0072B2", 1.0), tint("#0000FF", 0.2)) == ("#FFFFFF", "#0072B2", "#CCCCFF")
-
-
-def test_without_freetype_the_bitmap_font_is_drawn_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "check", lambda name: name != "freetype2")
-    monkeypatch.setattr(ImageFont, "core", SimpleNamespace())
-    assert isinstance(ImageFont.load_default(), ImageFont.ImageFont)
-    for size in (30, 60):
-        mask = text_mask("a red fox ¤", size)
-        assert mask.height == size
-        assert mask.width == pytest.approx(text_width("a red fox ¤", size), abs=1)
-        assert mask.getextrema() == (0, 255)
-    assert strip(route_picture(run(9)))[0] is Fate.FORCED
 
 
 def test_the_picture_needs_no_matplotlib() -> None:

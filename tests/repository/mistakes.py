@@ -221,20 +221,6 @@ MISTAKES = [
         "pipeline/test_resume.py::test_of_several_unfinished_videos_the_newest_is_the_one_compared_with",
     ),
     Mistake(
-        "percentile counts the blocks of the clip and not those of the run",
-        "engine/router.py",
-        "forced = max(config.forced_blocks - first, 0)",
-        "blocks, forced = blocks + first, config.forced_blocks",
-        "engine/test_router.py::test_percentile_makes_up_for_the_forced_blocks_of_this_run_alone",
-    ),
-    Mistake(
-        "percentile leaves its warm-up one score too late",
-        "engine/router.py",
-        "len(seen) < PERCENTILE_WARM_UP",
-        "len(seen) <= PERCENTILE_WARM_UP",
-        "engine/test_router.py::test_percentile_leaves_the_prior_with_the_fifth_score",
-    ),
-    Mistake(
         "the last of equal frames is the worst",
         "engine/router.py",
         "return ranked.index(min(ranked))",
@@ -412,7 +398,7 @@ MISTAKES = [
     ),
     Mistake(
         "the two sides of a comparison are swapped",
-        "report/comparison.py",
+        "report/picture.py",
         "for at in range(2)]",
         "for at in (1, 0)]",
         "report/test_comparison.py::test_every_pixel_of_both_videos_is_shown_as_a_sharp_square",

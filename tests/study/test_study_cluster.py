@@ -61,7 +61,7 @@ def test_a_unit_that_kills_every_worker_fails_after_the_second_try(ray):
     # Warming up makes no video to measure, so each worker dies over its first row.
     opener = partial(StudyWorker, partial(open_mortal_bench, None))
     [(_, failed)] = spread([unit(SOME, PROMPTS[0])], opener, ["cpu"], ray="local", most=1)
-    assert "a worker died twice of it; see Ray's logs" in str(failed)
+    assert "a worker died" in str(failed)
 
 
 @pytest.mark.heavy

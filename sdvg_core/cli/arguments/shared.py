@@ -111,7 +111,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
     )
-    group.add_argument("--policy", choices=get_args(Policy))
+    group.add_argument("--policy", metavar="POLICY", help=", ".join(get_args(Policy)))
     group.add_argument(
         "--tau",
         type=float,
@@ -122,9 +122,6 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quantile", type=float, help="for --aggregation quantile")
     group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
     group.add_argument("--router-seed", type=int, help="seed of --policy random")
-    group.add_argument(
-        "--draft-share", type=float, help="share of all blocks that --policy percentile wants drafted"
-    )
     group.add_argument(
         "--script",
         help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "

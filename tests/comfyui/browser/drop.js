@@ -46,7 +46,8 @@ function opened() {
   const known = window.LiteGraph.registered_node_types;
   const types = window.app.graph.nodes.map((node) => node.type);
   const sampler = "SDVGSpeculativeSampler";
-  const control = (node) => node.widgets.find((widget) => widget.name === "control_after_generate").value;
+  // Its name is the page's affair: a word in the schema is taken for one.
+  const control = (node) => node.widgets.find((widget) => widget.name === "seed").linkedWidgets[0].value;
   return {
     types,
     seeds: window.app.graph.nodes.filter((node) => node.type === sampler).map(control),

@@ -115,7 +115,7 @@ async function build({ script, seed }) {
   const pocket = place("SDVGPocketModels", 20, 60, {}, [320, 280]);
   const policy = script ? { policy: "scripted", "policy.script": script } : { "policy.tau": -0.7 };
   const router = place("SDVGQualityRouter", 20, 420, policy, [320, 300]);
-  const settings = { width: 64, height: 64, seed, "control_after_generate": "fixed" };
+  const settings = { width: 64, height: 64, seed };
   const sampler = place("SDVGSpeculativeSampler", 380, 60, settings, [400, 800]);
   const video = place("CreateVideo", 820, 60, { fps: 16 }, [280, 100]);
   const save = place("SaveVideo", 820, 260, { filename_prefix: "sdvg/pocket" }, [280, 400]);
