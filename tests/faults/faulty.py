@@ -64,13 +64,7 @@ def make_loaded(
         bytes=0,
     )
     parts = PartSettings(
-        drafter=model,
-        target=model,
-        vae={},
-        text_encoder={},
-        device="cpu",
-        side_device="cpu",
-        execution=Execution(),
+        drafter=model, target=model, vae={}, text_encoder={}, device="cpu", side_device="cpu", execution=Execution()
     )
     cpu = torch.device("cpu")
     identities = Identities(drafter="d", target="t", codec="c", scorer="s")

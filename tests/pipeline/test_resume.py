@@ -381,9 +381,7 @@ def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(
 
 
 @pytest.mark.parametrize(
-    "more",
-    [pytest.param([], marks=pytest.mark.heavy), ["--tau", "9"]],
-    ids=["the same request", "another tau"],
+    "more", [pytest.param([], marks=pytest.mark.heavy), ["--tau", "9"]], ids=["the same request", "another tau"]
 )
 def test_a_run_that_was_killed_can_be_re_used(base: list[str], tmp_path: Path, more: list[str]) -> None:
     stopped(tmp_path / "killed", base, 3)
@@ -395,11 +393,7 @@ def test_a_run_that_was_killed_can_be_re_used(base: list[str], tmp_path: Path, m
 
 @pytest.mark.parametrize("more", [[], pytest.param(["--overlap"], marks=pytest.mark.heavy)], ids=["", "overlap"])
 def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(
-    base: list[str],
-    earlier: tuple[Path, Made],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    more: list[str],
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
 ) -> None:
     base = [*base, *more]
     usual = signal.getsignal(signal.SIGINT)
