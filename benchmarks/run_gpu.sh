@@ -54,7 +54,7 @@ step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --siz
 step routes 540 "${bench[@]}" --routes target-only anchor-only first=2+2 r=1 r=2 bail-out --repeats 3
 # The VAE's layers, as they are and compiled: look at the seconds of decoding.
 step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
-    --executions ours channels-last planes compiled compiled+planes
+    --executions ours diffusers compiled compiled+diffusers
 # What compiling and the better layers bring, baseline included.
 step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled compiled+planes \
     --repeats 2

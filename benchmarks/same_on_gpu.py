@@ -31,7 +31,7 @@ VARIANTS = {
     "plain": (),
     "overlap": ("--overlap",),
     "attention of torch's choice": ("--attention", "sdpa"),
-    "VAE with channels last": ("--vae-layers", "channels-last"),
+    "VAE as diffusers has it": ("--vae-layers", "diffusers"),
     "VAE as planes": ("--vae-layers", "planes"),
     "VAE as planes in float16": ("--vae-layers", "planes", "--vae-dtype", "float16"),
     "scorer in float16": ("--reward-dtype", "float16"),

@@ -31,7 +31,8 @@ def generate(base: list[str], output: Path, *more: str) -> int:
 
 
 def names(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+    """What lies in a folder, but for the lock that some versions of filelock leave there."""
+    return sorted(p.name for p in folder.iterdir() if p.name != ".lock") if folder.is_dir() else []
 
 
 def latents(folder: Path) -> torch.Tensor:

@@ -22,7 +22,7 @@ from ..checkpoints.weights import WeightFile
 from ..decoders import DecoderName
 from ..decoders.taehv import TaehvCodec
 from ..decoders.taehv_net import Taehv
-from ..decoders.vae_files import CHANNELS_LAST, LIGHT_BASE
+from ..decoders.vae_files import LIGHT_BASE
 from ..decoders.wan_vae import WanCodec, empty_wan_vae
 from ..decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from ..devices.device import DTYPES
@@ -114,7 +114,7 @@ def fast_codec(
         net = Taehv(16, (first, second, third, last), (last,) * 4)
     _fill(net, dtype, random)
     return TaehvCodec(
-        net.eval(), latent_channels=16, kind="taew2_1", channels_last=layers in CHANNELS_LAST, compiler=compiler
+        net.eval(), latent_channels=16, kind="taew2_1", channels_last=layers == "planes", compiler=compiler
     )
 
 

@@ -52,9 +52,8 @@ USUAL = (OURS.name, AS_PUBLISHED.name)
 # Options that can be added to ours. If two set the same thing, the later one counts.
 MARKS: Mapping[str, Mapping[str, Any]] = {
     "diffusers": {"vae_layers": "diffusers"},
-    "channels-last": {"vae_layers": "channels-last"},
     "planes": {"vae_layers": "planes"},
-    "compiled": {"compile": "default", "vae_layers": "channels-last"},
+    "compiled": {"compile": "default"},
     "overlap": {"overlap": True},
 }
 DECODERS: Mapping[str, Mapping[str, Any]] = {
@@ -153,7 +152,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
         )
 
     def setup(variant: Variant) -> Setup:
-        execution, trees = variant.execution.on(models.side_device), (models.drafter, models.target)
+        execution, trees = variant.execution.settled, (models.drafter, models.target)
         return Setup(
             variant=replace(variant, execution=execution),
             models=models,

@@ -45,8 +45,8 @@ def read_pickle(path: Path, choice: Choice) -> Pickled:
     """
     if torch.__version__ < OLDEST_TORCH:
         raise BadInput(
-            f"torch {torch.__version__} does not read pickles safely; update it to {OLDEST_TORCH}, or use a "
-            ".safetensors copy"
+            f"a pickle needs torch {OLDEST_TORCH} or newer, but this is {torch.__version__}; update torch, "
+            "or use a .safetensors copy"
         )
     size = path.stat().st_size
     if size > LARGEST:

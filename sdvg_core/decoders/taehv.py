@@ -14,7 +14,6 @@ from ..errors import BadInput
 from . import StatedKind, TaeKind
 from .taehv_files import ADVICE, TaehvSizes, checked_taehv, kind_of, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE, Memory, Taehv, blank_memory, run_half
-from .wan_vae_channels_last import make_channels_last
 from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, check_latents
 
 LIMIT = 3.0
@@ -50,7 +49,7 @@ class TaehvCodec:
     ) -> None:
         self.latent_channels, self.kind = latent_channels, kind
         if channels_last:
-            make_channels_last(net)
+            net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._net, self._name = net, name
         self._run_decoder: _RunHalf = compiled(own_copy(run_half), compiler) if compiler else run_half

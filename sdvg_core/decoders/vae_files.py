@@ -18,8 +18,6 @@ from .wan_vae import WanCodec, load_wan_vae, open_wan_vae
 
 LIGHT_BASE = 24
 """The width of LightVAE's decoder, a quarter of the Wan VAE's."""
-CHANNELS_LAST: tuple[VaeLayers, ...] = ("channels-last", "planes")
-"""The layouts of the Wan VAE's layers for a GPU in half precision; TAEHV has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,15 +85,14 @@ def load_vae(
 ) -> WanCodec | TaehvCodec:
     """Load a Wan 2.1 VAE or a TAEHV, whichever the file holds.
 
-    `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; for a TAEHV,
-    `channels-last` and `planes` both mean channels last, the others its plain order. `compiler`: see `WanCodec`
-    and `TaehvCodec`.
+    `tae_kind`: the kind of a TAEHV, as the user states it. `layers`: see `load_wan_vae`; `planes` means
+    channels last for a TAEHV. `compiler`: see `WanCodec` and `TaehvCodec`.
     Raises `BadInput` if the file cannot be read, is another model, is incomplete, or a TAEHV of unknown kind.
     """
     if not _holds_taehv(path):
         return load_wan_vae(path, device=device, dtype=dtype, layers=layers, compiler=compiler)
     return load_taehv(
-        path, kind=tae_kind, device=device, dtype=dtype, channels_last=layers in CHANNELS_LAST, compiler=compiler
+        path, kind=tae_kind, device=device, dtype=dtype, channels_last=layers == "planes", compiler=compiler
     )
 
 

@@ -15,9 +15,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from ..checkpoints.weights import WeightFile, check_complete, check_finite_weights, open_weights
-from ..devices.execution import Backend, VaeLayers, compiled, own_copy, vae_layers_on
+from ..devices.execution import Backend, VaeLayers, compiled, own_copy, settled_layers
 from ..errors import BadInput
-from .wan_vae_channels_last import make_channels_last
 from .wan_vae_files import (
     ADVICE,
     WanVaeSizes,
@@ -62,10 +61,11 @@ class WanCodec:
         self.spatial_stride = spatial_stride
         weight = next(vae.parameters())
         self.device, self.dtype = weight.device, weight.dtype
-        layers = vae_layers_on(self.device, layers)
-        self._vae: Any = _arranged(vae, layers)
-        self._format = torch.channels_last_3d if layers in ("channels-last", "planes") else torch.contiguous_format
-        planes = layers == "planes"
+        planes = settled_layers(layers) == "planes"
+        if planes:
+            make_planar(vae)
+        self._vae: Any = vae
+        self._format = torch.channels_last_3d if planes else torch.contiguous_format
         decode_frame = decode_planes if planes else _decode_frame
         self._encode_frames = encode_planes if planes else _encode_frames
         self._decode_frame = _compiled(decode_frame, self._format, compiler) if compiler else decode_frame
@@ -141,14 +141,6 @@ def _on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:
         return entry
     entry = entry.contiguous(memory_format=memory_format)
     return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
-
-
-def _arranged(vae: nn.Module, layers: VaeLayers) -> nn.Module:
-    if layers == "channels-last":
-        make_channels_last(vae)
-    elif layers == "planes":
-        make_planar(vae)
-    return vae
 
 
 def _empty_cache(half: nn.Module) -> list[Any]:

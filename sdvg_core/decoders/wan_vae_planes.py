@@ -14,8 +14,6 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from .wan_vae_channels_last import make_channels_last
-
 # The smallest squared length to divide by: diffusers divides by at least 1e-12.
 TINY = 1e-24
 # Before it had this kernel, torch squared half-precision numbers in half precision.
@@ -115,8 +113,10 @@ class PlanarUpsample(nn.Module):
 
 def make_planar(vae: nn.Module) -> None:
     """Switch a diffusers VAE to these layers. Convolutions with a stride in time stay unchanged."""
-    make_channels_last(vae)
     for module in list(vae.modules()):
+        if isinstance(module, nn.Conv2d | nn.Conv3d):
+            order = torch.channels_last if isinstance(module, nn.Conv2d) else torch.channels_last_3d
+            module.weight.data = module.weight.data.contiguous(memory_format=order)
         for name, child in module.named_children():
             kind = type(child).__name__
             if kind == "WanCausalConv3d" and child.stride == (1, 1, 1):

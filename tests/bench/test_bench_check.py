@@ -14,7 +14,7 @@ from sdvg_core.bench.measure import Bench
 from sdvg_core.bench.variants import OURS, parse_variant
 from sdvg_core.cli import main
 
-CHANNELS_LAST, OVERLAP = parse_variant("channels-last"), parse_variant("overlap")
+PLAIN, OVERLAP = parse_variant("diffusers"), parse_variant("overlap")
 
 
 def video(latent=0.0, pixel=0.0, scores=(1.0, 2.0, 4.0, 5.0)) -> Video:
@@ -37,7 +37,7 @@ def test_without_two_scores_there_is_nothing_to_decide():
     assert (found["tau"], found["decided_otherwise"], found["scores"]) == (None, [], 8.0)
 
 
-@pytest.mark.parametrize("other", [CHANNELS_LAST, parse_variant("diffusers")], ids=lambda other: other.name)
+@pytest.mark.parametrize("other", [PLAIN], ids=lambda other: other.name)
 def test_every_execution_starts_from_the_same_noise(other):
     bench = tiny_bench(OURS, other)
     plain, fast = (video_of(bench, case("r=2", execution, 4)) for execution in (OURS, other))
@@ -69,7 +69,7 @@ def test_the_compiled_execution_makes_the_same_video_from_the_command_on(capsys,
     assert main([*asked, "--routes", "target-only", "r=1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["conditions"]["executions"]["compiled"] == {
-        **{"schedule": "four-step", "as_published": False, "compile": "default", "vae_layers": "channels-last"},
+        **{"schedule": "four-step", "as_published": False, "compile": "default", "vae_layers": "planes"},
         **{"attention": {"drafter": "sdpa", "target": "sdpa"}, "overlap": False, "vae": "wan", "judge": None},
     }
     assert [entry["ratio_to_target_only"] is not None for entry in found["cases"]] == [True, True]
@@ -93,12 +93,12 @@ def test_what_was_compared_before_an_interrupt_or_an_error_is_printed(stop, code
     honest = Bench.run
 
     def run(self, asked, engine, blocks=None):
-        if asked.variant == CHANNELS_LAST:
+        if asked.variant == PLAIN:
             raise stop
         return honest(self, asked, engine, blocks)
 
     monkeypatch.setattr(Bench, "run", run)
-    asked = ["bench", "--scale", "tiny", "--blocks", "3", "--check", "--executions", "channels-last"]
+    asked = ["bench", "--scale", "tiny", "--blocks", "3", "--check", "--executions", "diffusers"]
     with pytest.raises(stop) if code is None else contextlib.nullcontext():
         assert main([*asked, "--json"]) == code
     found = json.loads(capsys.readouterr().out)

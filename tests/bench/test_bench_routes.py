@@ -78,7 +78,7 @@ def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     both = parse_variant("compiled+planes+overlap")
     assert both.name == "compiled+planes+overlap"
     assert both.execution == Execution(compile="default", vae_layers="planes", overlap=True)
-    assert parse_variant("compiled").execution.vae_layers == "channels-last"
+    assert parse_variant("compiled").execution.vae_layers == "auto"
     assert not both.as_published
     assert both.schedule == OURS.schedule
     assert [parse_variant(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]

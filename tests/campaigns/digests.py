@@ -109,7 +109,6 @@ COMMANDS = {
     "fp8": f"{SCRIPT} {FP8}",
     "fp8, sliding, overlap": f"{SCRIPT} {FP8} {SLIDING} --overlap",
     "vae-layers diffusers": f"{TINY} --vae-layers diffusers",
-    "vae-layers channels-last": f"{TINY} --vae-layers channels-last",
     "tiles, reward in float16": f"{TINY} --width 64 --crop tiles --reward-dtype float16",
     "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
     "blocks of two": f"{SCRIPT} --drafter-block-frames 2 --target-block-frames 2",

@@ -9,7 +9,6 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, WanRMS_norm, WanUpsample
 from torch.utils._python_dispatch import TorchDispatchMode
 from vae_parts import (
-    FAST,
     MEAN,
     SMALL,
     STD,
@@ -22,7 +21,7 @@ from vae_parts import (
 )
 
 from sdvg_core.decoders.wan_vae_planes import PlanarConv, PlanarNorm, PlanarUpsample
-from sdvg_core.devices.execution import VaeLayers, vae_layers_on
+from sdvg_core.devices.execution import VaeLayers, settled_layers
 from sdvg_core.errors import BadInput
 
 RELEASED = {"base_dim": 4}
@@ -31,12 +30,11 @@ STRIDED = 2  # of the encoder, in time
 # --- in a GPU's order
 
 
-@pytest.mark.parametrize("layers", FAST)
 @pytest.mark.parametrize("sizes", [SMALL, RELEASED], ids=["small", "released"])
-def test_the_pixels_and_latents_are_the_same_to_rounding(sizes, layers):
+def test_the_pixels_and_latents_are_the_same_to_rounding(sizes):
     """In double precision: what is left is the rounding of the float32 results."""
     vae = random_vae(sizes)
-    plain, fast = codec_of(vae), codec_of(vae, layers=layers)
+    plain, fast = codec_of(vae), codec_of(vae, layers="planes")
     expected, _ = plain.decode(random_latents(5))
     made, _ = decode_pieces(fast, random_latents(5), [2, 3])
     assert expected.std() > 0.01
@@ -54,18 +52,6 @@ def test_the_length_of_a_pixel_in_half_precision_is_taken_in_a_wider_one(scale):
     assert made.dtype == torch.float16
     assert (made.double() - expected).abs().max() < 4e-3
     assert PlanarNorm(theirs)(torch.zeros_like(x)).abs().max() == 0
-
-
-def test_channels_are_last_in_the_weights_and_in_what_they_are_given():
-    """What comes out of a convolution then is the kernels' choice; those of GPUs follow."""
-    codec = codec_of(random_vae(RELEASED), layers="channels-last")
-    convolutions = [m.weight for m in codec._vae.modules() if isinstance(m, torch.nn.Conv3d)]
-    assert all(w.is_contiguous(memory_format=torch.channels_last_3d) for w in convolutions)
-    given = []
-    codec._vae.post_quant_conv.register_forward_pre_hook(lambda _, arguments: given.extend(arguments))
-    codec.decode(random_latents(3))
-    assert len(given) == 3
-    assert all(z.is_contiguous(memory_format=torch.channels_last_3d) for z in given)
 
 
 def test_a_planes_convolution_reads_its_weights_where_they_lie_with_channels_last():
@@ -146,10 +132,9 @@ def test_doubling_is_exact_in_half_precision():
     assert torch.equal(PlanarUpsample()(x), theirs(x))
 
 
-@pytest.mark.parametrize("layers", FAST)
 @pytest.mark.parametrize("cut", [[3, 3, 3], [1, 8]], ids=str)
-def test_a_clip_is_decoded_in_pieces_to_the_same_bits(cut, layers):
-    codec = codec_of(random_vae(RELEASED, torch.float32), layers=layers)
+def test_a_clip_is_decoded_in_pieces_to_the_same_bits(cut):
+    codec = codec_of(random_vae(RELEASED, torch.float32), layers="planes")
     pieces, state = decode_pieces(codec, random_latents(9), cut)
     assert torch.equal(pieces, codec.decode(random_latents(9))[0])
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in tensors(state))
@@ -195,5 +180,6 @@ def test_the_watch_sees_a_copy_and_a_write():
 
 def test_layers_that_do_not_exist_are_refused_and_not_taken_for_others():
     """Catches: a name from an earlier version, which would pass for diffusers' own."""
-    with pytest.raises(BadInput, match="auto, diffusers, channels-last, planes, but is 'lean'"):
-        vae_layers_on(torch.device("cpu"), "lean")
+    for gone in ("lean", "channels-last"):
+        with pytest.raises(BadInput, match=f"auto, diffusers, planes, but is '{gone}'"):
+            settled_layers(gone)

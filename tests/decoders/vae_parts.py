@@ -18,7 +18,6 @@ SMALL = {
     **{"base_dim": 4, "dim_mult": [1, 1], "num_res_blocks": 1, "temperal_downsample": [True]},
     **{"scale_factor_temporal": 2, "scale_factor_spatial": 2},
 }
-FAST = ["channels-last", "planes"]
 
 
 def make_vae(**sizes):

@@ -9,9 +9,10 @@ import torch
 from random_set import write_random_set
 
 from sdvg_core.causal_wan import forward
+from sdvg_core.cli import main
 from sdvg_core.cli.options import load_options
 from sdvg_core.devices import execution
-from sdvg_core.devices.execution import Execution, check_compile, compiler_of, vae_layers_on
+from sdvg_core.devices.execution import Execution, check_compile, compiler_of
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.identity import identify
@@ -76,10 +77,10 @@ def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
     monkeypatch.setattr(execution, "compiled", note)
     monkeypatch.setattr(forward, "compiled", note)
     monkeypatch.setattr("sdvg_core.decoders.wan_vae.compiled", note)
-    chosen = options(compile="default", vae_layers="channels-last")
+    chosen = options(compile="default", vae_layers="diffusers")
     loaded = load_models(files, chosen, check_models(files, chosen))
     assert loaded.parts.execution == chosen.execution
-    assert loaded.parts.vae["layers"] == "channels-last"
+    assert loaded.parts.vae["layers"] == "diffusers"
     layer = ["_before", "_between", "_after"]
     assert [name for name, _ in asked] == ["_trial", "_decode_frame", *layer, *layer]
     assert {backend for _, backend in asked} == {"inductor"}
@@ -94,8 +95,6 @@ def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(file
     requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)]
     for one, same, other in (codecs, requests):
         assert one == same != other
-    assert vae_layers_on(torch.device("cuda"), "auto") == "diffusers"
-    assert vae_layers_on(torch.device("cuda"), "planes") == "planes"
 
 
 def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
@@ -113,5 +112,12 @@ def test_the_command_line_passes_the_choice_on():
     parser = argparse.ArgumentParser()
     add_model_options(parser)
     add_device_options(parser)
-    found = load_options(parser.parse_args(["--compile", "default", "--vae-layers", "channels-last"]))
-    assert (found.execution.compile, found.execution.vae_layers) == ("default", "channels-last")
+    found = load_options(parser.parse_args(["--compile", "default", "--vae-layers", "diffusers"]))
+    assert (found.execution.compile, found.execution.vae_layers) == ("default", "diffusers")
+
+
+@pytest.mark.parametrize("command", [["generate", "a ball"], ["plan"]], ids=lambda command: command[0])
+def test_layers_that_are_gone_are_refused_with_what_replaces_them(capsys, command):
+    with pytest.raises(SystemExit):
+        main([*command, "--vae-layers", "channels-last"])
+    assert "channels-last is gone; take planes" in capsys.readouterr().err

@@ -115,7 +115,7 @@ heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
         ("compiled+planes", "r=1", OTHER_GPU),
         pytest.param("ours", "r=1", GPU, marks=exhaustive),
         pytest.param("ours", "r=1", OTHER_GPU, marks=heavy),
-        pytest.param("channels-last", "anchor-only", GPU, marks=heavy),
+        pytest.param("diffusers", "anchor-only", GPU, marks=heavy),
         pytest.param("planes", "draft-only", GPU, marks=exhaustive),
         pytest.param("compiled", "target-only", GPU, marks=heavy),
         pytest.param("compiled+planes", "anchor-only", GPU, marks=exhaustive),

@@ -22,7 +22,6 @@ from reuse_folders import five
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.files.locks import locked, try_lock
 from sdvg_core.files.outputs import LATENTS, check_writable, staged_outputs
 from sdvg_core.pipeline.journal import Journal
 from sdvg_core.pipeline.latents import load_latents
@@ -120,28 +119,3 @@ def test_a_new_folder_can_be_looked_at_and_made_by_many_at_once(tmp_path: Path) 
         look, write = partial(check_writable, folder), partial(write_set, folder, "whole")
         together(look, look, look, write, write)
         assert names(folder) == OUTPUTS
-
-
-def test_a_lock_is_held_by_one_and_is_gone_afterwards(tmp_path: Path) -> None:
-    path, inside, most = tmp_path / "lock", [0], [0]
-
-    def enter() -> None:
-        for _ in range(25):
-            with locked(path):
-                inside[0] += 1
-                most[0] = max(most[0], inside[0])
-                inside[0] -= 1
-
-    together(*[enter] * 4)
-    assert most == [1]
-    assert names(tmp_path) == []
-
-
-def test_a_lock_that_is_held_is_not_given_to_another(tmp_path: Path) -> None:
-    held = try_lock(tmp_path / "lock")
-    assert held
-    with held:
-        assert try_lock(tmp_path / "lock") is None
-    free = try_lock(tmp_path / "lock")
-    assert free
-    free.close()

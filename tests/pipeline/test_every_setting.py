@@ -23,7 +23,7 @@ MODELS, DECODERS, NOTHING = {"drafter", "target"}, {"codec", "judge"}, set[str](
 EXECUTION: dict[str, tuple[Any, set[str]]] = {
     "attention": ("sdpa", MODELS),
     "kv_dtype": ("float8_e4m3fn", MODELS),
-    "vae_layers": ("channels-last", DECODERS),
+    "vae_layers": ("diffusers", DECODERS),
     "compile": ("default", MODELS | DECODERS),
     "overlap": (True, NOTHING),  # bit for bit the same
 }

@@ -51,8 +51,7 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.locks import try_lock
-from sdvg_core.files.outputs import BLOCKS, unfinished_in
+from sdvg_core.files.outputs import BLOCKS, lock_of, unfinished_in
 from sdvg_core.pipeline import fingerprint, identity, loading, videos
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.latents import load_latents, save_latents
@@ -255,6 +254,18 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 
 
+def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for age, seed in ((50, "7"), (0, "8"), (100, "9")):
+        before = set(unfinished_in(tmp_path / "out")) if (tmp_path / "out").exists() else set()
+        stopped(tmp_path / "out", [*five(files), *PROMPT, "--seed", seed, "--overwrite"], 1)
+        (work,) = set(unfinished_in(tmp_path / "out")) - before
+        os.utime(work, (10**9 - age, 10**9 - age))
+    line = not_resumed(tmp_path / "out", [*five(files), *PROMPT, "--seed", "5"], capsys)
+    assert "seed (then 8, now 5)" in line
+
+
 def test_a_whole_video_of_another_request_is_not_replaced(
     files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,11 +279,9 @@ def test_a_run_that_is_still_going_on_is_not_taken_over(
 ) -> None:
     stopped(tmp_path / "out", [*five(files), *PROMPT], 1)
     (work,) = unfinished_in(tmp_path / "out")
-    held = try_lock(work / "lock")
-    assert held
-    with held:
+    with lock_of(work / "lock"):
         assert "is still running; wait for it" in not_resumed(tmp_path / "out", [*five(files), *PROMPT], capsys)
-    assert names(work) == ["journal", "lock"]
+        assert names(work) == ["journal", "lock"]
 
 
 def test_another_number_of_threads_is_refused_by_name(

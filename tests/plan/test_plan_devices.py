@@ -43,7 +43,7 @@ def test_only_on_two_devices_does_the_overlap_save_time():
     assert both.first == serial.first
 
 
-@pytest.mark.parametrize("layers, more", [("planes", -0.467 * GB), ("channels-last", 0)])
+@pytest.mark.parametrize("layers, more", [("planes", -0.467 * GB), ("diffusers", 0)])
 def test_the_layers_of_the_vae_are_counted(layers, more):
     plain, other = parts(FULL), parts(replace(FULL, execution=Execution(vae_layers=layers)))
     assert other["decode"]["working"] - plain["decode"]["working"] == pytest.approx(more, rel=0.05)

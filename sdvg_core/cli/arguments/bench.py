@@ -14,7 +14,7 @@ from ...devices.execution import AUTO, DTYPE_NAMES, Attention, KvDtype
 
 SCALE_NAMES = ("full", "proportional", "tiny")
 USUAL_EXECUTIONS = ("ours", "as-published")
-EXECUTION_MARKS = ("diffusers", "channels-last", "planes", "compiled", "overlap")
+EXECUTION_MARKS = ("diffusers", "planes", "compiled", "overlap")
 DECODER_MARKS = ("judge-tae", "judge-lightvae", "tae", "lightvae")
 
 

@@ -15,6 +15,7 @@ from ...decoders import JUDGES, DecoderName
 from ...devices.execution import AUTO, DTYPE_NAMES, CompileMode, KvDtype, VaeLayers
 from ...engine.router_presets import ROUTER_PRESETS
 from ...plan.rates import PAPER_REJECTED, PCIE_GB_PER_SECOND, RATES
+from .shared import vae_layers
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--judge-vae", choices=JUDGES, help="a fast decoder for drafts, as in generate (default: the same)"
     )
     models.add_argument("--vae-dtype", choices=DTYPE_NAMES, default="float16")
-    models.add_argument("--vae-layers", choices=get_args(VaeLayers), default=AUTO, help="as in generate")
+    models.add_argument(
+        "--vae-layers", type=vae_layers, choices=get_args(VaeLayers), default=AUTO, help="as in generate"
+    )
     models.add_argument("--reward-dtype", choices=DTYPE_NAMES, default="float32")
     models.add_argument("--compile", choices=get_args(CompileMode), default="off", help="as in generate")
     models.add_argument("--overlap", action="store_true", help="as in generate")

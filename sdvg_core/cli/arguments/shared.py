@@ -42,6 +42,13 @@ def share(text: str) -> float:
         raise argparse.ArgumentTypeError(f"a share is a number such as 0.5, but got {text!r}; write that") from None
 
 
+def vae_layers(text: str) -> str:
+    """Return a name of VAE layers. Argparse prints the error for one that is gone."""
+    if text == "channels-last":
+        raise argparse.ArgumentTypeError("channels-last is gone; take planes, which is faster")
+    return text
+
+
 def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
     """Declare the options that describe the video."""
     group = parser.add_argument_group("video")
@@ -223,10 +230,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--vae-dtype", choices=names, default="float32")
     group.add_argument(
         "--vae-layers",
+        type=vae_layers,
         choices=get_args(VaeLayers),
         default=AUTO,
-        help="equal to rounding; auto (default) takes the fastest measured on the VAE's device: planes on a CPU, "
-        "diffusers' own elsewhere. The report names them",
+        help="equal to rounding; auto (default) takes the fastest, planes. The report names them",
     )
     group.add_argument("--text-dtype", choices=names, default="bfloat16")
     group.add_argument("--reward-dtype", choices=names, default="float32")
