@@ -100,7 +100,7 @@ def _here(open_worker: Callable[[str], Any], devices: Sequence[str], early: Conn
 
 
 def _take_seat(open_worker: Callable[[str], Any], device: str, early: Connection, gone: Connection) -> None:
-    """Prepare a process for tasks. A pipe is at its end once the master closes it, or is killed: then poll is true."""
+    """Prepare a process for tasks. A pipe is at its end once the master closes it or is killed: poll is true then."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
     threading.Thread(target=lambda: gone.poll(None) and os._exit(1), daemon=True).start()
     Seat.mine = Seat(open_worker, device, early.poll)
