@@ -13,9 +13,9 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "faults"))
-from commands import base
 from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_bytes
 from random_set import write_random_set
+from reuse_folders import five
 from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -91,7 +91,7 @@ def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path: Path) ->
             settled, bytes_then = footprint(), resident_bytes()
         more = ["--prompt", f"a red ball {number}", "--width", str(16 * (1 + number % 3)), "--blocks", "2"]
         more += ["--drafter-settings", ("cache=recompute", "cache=incremental")[number % 2], "--seed", str(number)]
-        assert main([*base(sets[number % 2]), *more, "--output", str(tmp_path / "out")]) == 0
+        assert main([*five(sets[number % 2]), *more, "--output", str(tmp_path / "out")]) == 0
     check_flat(settled, footprint(), resident_bytes() - bytes_then)
     assert footprint()["tensors"] <= settled["tensors"]
 

@@ -218,7 +218,7 @@ MISTAKES = [
         "pipeline/journal.py",
         "newest = max(stopped",
         "newest = min(stopped",
-        "faults/test_resume_command.py::test_of_several_unfinished_videos_the_newest_is_the_one_compared_with",
+        "pipeline/test_resume.py::test_of_several_unfinished_videos_the_newest_is_the_one_compared_with",
     ),
     Mistake(
         "the last of equal frames is the worst",
@@ -422,7 +422,7 @@ MISTAKES = [
         "pipeline/results.py",
         "if isinstance(keys, list) and KEY in file and",
         "if False and",
-        "pipeline/test_stopped_runs.py::test_a_run_that_was_killed_can_be_re_used",
+        "pipeline/test_resume.py::test_a_run_that_was_killed_can_be_re_used",
     ),
     Mistake(
         "the tiny decoder drops the leading frames of every block",
