@@ -24,7 +24,7 @@ def build_router(values: Values) -> None:
     config.check_blocks(1)
     for index in (0, 1):
         foresee(config, index, ())
-        decide(config, index, torch.tensor([0.1, -1.0]))
+        decide(config, index, torch.tensor([0.1, -1.0]), 0.0)
 
 
 def build_preset(values: Values) -> None:
