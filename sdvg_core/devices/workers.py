@@ -48,9 +48,8 @@ def spread(
     left, under_way = deque(tasks), dict[Future[Any], tuple[Any, Task]]()
     (early, wish), died = multiprocessing.Pipe(duplex=False), BadInput("a worker died (killed, or out of memory)")
     most = min(most or len(left), len(left))
-    with (
-        _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, early) as (free, death)
-    ):
+    pool = _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, early)
+    with pool as (free, death):
         while under_way or (left and free and not stop()):
             while left and free and not stop():
                 worker, task = free.pop(0), left.popleft()
@@ -100,7 +99,7 @@ def _here(open_worker: Callable[[str], Any], devices: Sequence[str], early: Conn
 
 
 def _take_seat(open_worker: Callable[[str], Any], device: str, early: Connection, gone: Connection) -> None:
-    """Prepare a process for tasks. A pipe is at its end once the master closes it or is killed: poll is true then."""
+    """Prepare a process for tasks. `poll` is true once the master has closed its end of a pipe, or was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
     threading.Thread(target=lambda: gone.poll(None) and os._exit(1), daemon=True).start()
     Seat.mine = Seat(open_worker, device, early.poll)
