@@ -11,6 +11,7 @@ from typing import Any
 
 import av
 import torch
+from av.video.reformatter import VideoReformatter
 from torch import Tensor
 
 from ..errors import BadInput
@@ -24,9 +25,8 @@ MUXER_OPTIONS = {"fflags": "+bitexact"}
 # ISO/IEC 23091-2: 1 is BT.709 as primaries, as transfer and as matrix; PyAV calls the limited range 1.
 BT709 = 1
 LIMITED_RANGE = 1
-# BT.709's share of red and of blue in luma.
-RED, BLUE = 0.2126, 0.0722
-
+# Area: each pair of chroma values is the mean of its four pixels.
+PLANES = {"format": "yuv420p", "dst_colorspace": "ITU709", "dst_color_range": "MPEG", "interpolation": "AREA"}
 
 SLOWEST, FASTEST = 0.001, 1000.0
 """Pixel frames per second; players and the file format itself end near there."""
@@ -68,6 +68,7 @@ class Mp4Writer:
         self._path = path
         self._container: Any = None
         self._stream: Any = None
+        self._reformatter = VideoReformatter()
         self._size = (0, 0)
 
     def __enter__(self) -> Mp4Writer:
@@ -88,8 +89,7 @@ class Mp4Writer:
                 "keep one size in a video"
             )
         for image in frames.flatten(0, -4):
-            planes = to_yuv420(image).cpu().numpy()
-            self._container.mux(self._stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
+            self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -145,15 +145,7 @@ def check_rgb(frames: Tensor) -> None:
         )
 
 
-def to_yuv420(image: Tensor) -> Tensor:
-    """Return an RGB image `c h w` in [0, 1], of even size, as the planes Y, U and V one below the other.
-
-    BT.709, limited range, rounded once, to the nearest: `(3/2 h, w)` uint8. FFmpeg's own conversion ignores the
-    matrix it is given in some versions of PyAV. Source: Rec. ITU-R BT.709, items 3.2 to 3.5.
-    """
-    red, green, blue = image.detach().float().clamp(0, 1)
-    luma = RED * red + (1 - RED - BLUE) * green + BLUE * blue
-    differences = torch.stack([(blue - luma) / (2 - 2 * BLUE), (red - luma) / (2 - 2 * RED)])
-    chroma = torch.nn.functional.avg_pool2d(differences[None], 2)[0]
-    planes = [16 + 219 * luma, *(128 + 224 * chroma)]
-    return torch.cat([plane.flatten() for plane in planes]).round().to(torch.uint8).view(-1, image.shape[-1])
+def to_yuv420(image: Tensor, reformatter: Any) -> Any:
+    """Return an RGB image `c h w` in [0, 1], of even size, as a frame for the encoder: BT.709, limited range."""
+    pixels = (image.detach().float().clamp(0, 1) * 255).round().byte().permute(1, 2, 0).contiguous()
+    return reformatter.reformat(av.VideoFrame.from_ndarray(pixels.cpu().numpy(), format="rgb24"), **PLANES)

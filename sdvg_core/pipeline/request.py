@@ -115,7 +115,7 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
     if needed.is_one_file and drafter == target:
         raise BadInput(
             "drafter and target are one file with one schedule, so a remade block would be the draft again; give "
-            "--drafter-schedule fewer steps than --target-schedule, or name two files"
+            "--drafter-settings schedule=... fewer steps than --target-settings, or name two files"
         )
     check_route(
         *needed.shapes,

@@ -90,7 +90,7 @@ def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path: Path) ->
         if number == 3:
             settled, bytes_then = footprint(), resident_bytes()
         more = ["--prompt", f"a red ball {number}", "--width", str(16 * (1 + number % 3)), "--blocks", "2"]
-        more += ["--drafter-cache", ("recompute", "incremental")[number % 2], "--seed", str(number)]
+        more += ["--drafter-settings", ("cache=recompute", "cache=incremental")[number % 2], "--seed", str(number)]
         assert main([*five(sets[number % 2]), *more, "--output", str(tmp_path / "out")]) == 0
     check_flat(settled, footprint(), resident_bytes() - bytes_then)
     assert footprint()["tensors"] <= settled["tensors"]

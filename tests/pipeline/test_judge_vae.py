@@ -156,7 +156,7 @@ def test_a_start_image_needs_an_encoder(files, tmp_path, capsys):
     from PIL import Image
 
     Image.new("RGB", (32, 32), "red").save(tmp_path / "start.png")
-    window = [part for role in ("drafter", "target") for part in (f"--{role}-cache", "incremental")]
+    window = [part for role in ("drafter", "target") for part in (f"--{role}-settings", "cache=incremental")]
     window += ["--blocks", "2", "--schedule", "1000,625"]
     base = [*options(used), "--width", "32", "--height", "32", *window, "--output", str(tmp_path / "video")]
     assert "decoder alone" in refused(capsys, [*base, "--start-image", str(tmp_path / "start.png")])

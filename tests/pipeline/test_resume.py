@@ -60,7 +60,7 @@ from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.scorers.image_reward import ImageRewardScorer
 from sdvg_core.text.prompts import one_prompt
 
-INCREMENTAL = ["--drafter-cache", "incremental", "--target-cache", "incremental"]
+INCREMENTAL = ["--drafter-settings", "cache=incremental", "--target-settings", "cache=incremental"]
 
 
 def check(tmp_path: Path, arguments: list[str], cuts: tuple[int, ...]) -> None:

@@ -13,16 +13,8 @@ from sample_reports import of_every_reason, record
 
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import Decision, Reason
-from sdvg_core.report.progress import (
-    WIDEST_STRIP,
-    RouteBar,
-    block_line,
-    can_colour,
-    expected_passes,
-    seconds_left,
-    strip,
-)
-from sdvg_core.report.summary import Fate, fate_of
+from sdvg_core.report.progress import WIDEST_STRIP, RouteBar, can_colour, strip
+from sdvg_core.report.summary import Fate, block_line, fate_of
 
 
 class Terminal(io.StringIO):
@@ -43,16 +35,6 @@ class Terminal(io.StringIO):
     def screens(self) -> list[str]:
         """What stood on the line, one after another."""
         return [screen.strip() for screen in re.split(r"[\r\n]", self.getvalue()) if screen.strip()]
-
-
-class Clock:
-    """Goes on only when it is told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def records() -> list[BlockRecord]:
@@ -118,7 +100,7 @@ def test_a_near_miss_is_shown_with_the_digits_it_takes(score: float, threshold: 
 
 def test_where_there_is_no_terminal_each_block_is_one_plain_line() -> None:
     stream = Terminal(tty=False)
-    bar = RouteBar(15, stream, clock=Clock())
+    bar = RouteBar(15, stream)
     for block in records():
         bar.step("draft")
         bar.block(block)
@@ -126,29 +108,46 @@ def test_where_there_is_no_terminal_each_block_is_one_plain_line() -> None:
     assert stream.getvalue() == "".join(line + "\n" for line in LINES)
 
 
-def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line() -> None:
-    stream, clock = Terminal(), Clock()
-    bar = RouteBar(4, stream, colour=False, clock=clock)
+def test_a_terminal_shows_the_strip_the_time_left_and_the_newest_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two passes a block; the time left is that of the passes so far, and the estimate grows with the blocks."""
+    stream = Terminal()
+    bar = RouteBar(4, stream, colour=False)
+    now = bar._bar.start_t
+    monkeypatch.setattr(bar._bar, "_time", lambda: now)
     for block in records()[:3]:
-        bar.step("draft")
-        clock.now += 30
+        for kind in ("draft", "target"):
+            now += 15
+            bar.step(kind)
         bar.block(block)
     bar.step("context")
     assert stream.screens[0].startswith(".... |")
     assert any(screen.startswith(".... |") and screen.endswith("| block 1/4: draft") for screen in stream.screens)
-    assert any(
-        screen.startswith("Fa.. |") and screen.endswith(f"| 1:00 left  {LINES[1].replace('/15', '/4')}")
-        for screen in stream.screens
-    )
+    second = LINES[1].replace("/15", "/4")
+    assert any(s.startswith("Fa.. |") and s.endswith(f"| 01:00 left  {second}") for s in stream.screens)
     assert stream.screens[-1].startswith("Faa. |")
-    assert stream.screens[-1].endswith("| 0:30 left  block 4/4: context")
+    assert stream.screens[-1].endswith("| 00:30 left  block 4/4: context")
+    bar.close()
+
+
+def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left() -> None:
+    """Catches passes a block taken over all blocks: a resumed run would look nearly done."""
+    stream = Terminal()
+    bar = RouteBar(6, stream, colour=False, steps=3)
+    bar.made_before(records()[:2])
+    bar.block(replace(records()[2], reused=True))
+    bar.step("draft")
+    assert (bar._bar.n, bar._bar.total) == (0, 9)
+    bar.step("draft")
+    bar.block(records()[3])
+    assert stream.screens[-1].startswith("Faar.. |")
+    assert (bar._bar.n, bar._bar.total) == (2, 6), "two passes a block, two blocks to come"
     bar.close()
 
 
 def test_the_bar_is_full_when_the_last_block_is_done_and_not_before() -> None:
     """Drafts alone, then drafts and remakes: the passes of a run are not known before its end."""
     stream = Terminal("ascii")
-    bar = RouteBar(3, stream, clock=Clock())
+    bar = RouteBar(3, stream)
     for block, passes in zip(records()[1:4], (4, 4, 9), strict=True):
         for _ in range(passes):
             bar.step("draft")
@@ -219,17 +218,3 @@ def test_the_strip_of_a_long_run_shows_its_newest_blocks(done: int) -> None:
     assert len(shown) == WIDEST_STRIP
     assert shown.count("r") == (done > 0)
     assert shown.endswith(".") == (done < 200)
-
-
-@pytest.mark.parametrize("passes, done, expected", [(0, 0, 36), (4, 1, 36), (12, 2, 54), (60, 9, 60)])
-def test_passes_to_come_are_those_of_the_blocks_so_far(passes: int, done: int, expected: int) -> None:
-    assert expected_passes(passes, done, blocks=9, steps=4) == expected
-
-
-@pytest.mark.parametrize(
-    "now, then, done, left", [(5, 0, 0, None), (10, 10, 1, 80), (15, 10, 1, 75), (500, 10, 1, 0), (90, 90, 9, 0)]
-)
-def test_time_left_is_that_of_the_blocks_so_far_less_what_has_passed(
-    now: float, then: float, done: int, left: float | None
-) -> None:
-    assert seconds_left(now, then, done, blocks=9) == left

@@ -370,9 +370,9 @@ MISTAKES = [
     ),
     Mistake(
         "the parser takes a word from a room that imports torch",
-        "cli/arguments/shared.py",
-        "from ...checkpoints.model_files import KNOWN_FILES",
-        "from ...checkpoints.model_files import KNOWN_FILES\nfrom ...engine.run import Run as Run",
+        "cli/shared.py",
+        "from ..checkpoints.model_files import KNOWN_FILES",
+        "from ..checkpoints.model_files import KNOWN_FILES\nfrom ..engine.run import Run as Run",
         "cli/test_quick_help.py::test_help_version_and_bad_usage_import_nothing_heavy[--version]",
     ),
     Mistake(
