@@ -11,7 +11,6 @@ from unittest.mock import patch
 import pytest
 import torch
 from faulty import REQUEST, make_loaded, make_video, names, quick
-from random_set import write_random_set
 from reuse_folders import five, stopped_after
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -31,11 +30,6 @@ from sdvg_core.text.prompts import Conditions
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 BLOCKS = range(9)
 KREA = ModelOptions(preset="krea-14b")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 def spoiled(values: torch.Tensor, bad: float) -> torch.Tensor:

@@ -13,7 +13,6 @@ from unittest.mock import patch
 import pytest
 import torch
 from faulty import REQUEST, Trap, make_loaded, make_video, names, quick, result
-from random_set import write_random_set
 from reuse_folders import five, made
 
 from sdvg_core.checkpoints.model_files import ModelFiles
@@ -27,11 +26,6 @@ from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
 
 WRITES = ("write video", "write block", "write latents", "write results", "write report", "move")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 def test_too_little_room_is_refused_before_any_model_is_read(

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from cli_runs import OUTPUTS
 from faulty import FINAL, names
-from random_set import write_random_set
 from reuse_folders import decisions, five, made
 
 from sdvg_core.checkpoints.model_files import ModelFiles
@@ -41,11 +40,6 @@ setattr(owner, name, call)
 main(arguments)
 """
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

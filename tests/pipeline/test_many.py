@@ -16,7 +16,6 @@ import pytest
 import torch
 from cli_runs import generate, names, options, report
 from mortal import GRAVE, VICTIM, MortalWorker
-from random_set import write_random_set
 from safetensors.torch import load_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
@@ -33,11 +32,6 @@ from sdvg_core.text.prompts import one_prompt
 PROMPTS = [f"a red ball {i}" for i in range(4)]
 TWO = ["--workers", "2"]
 SAME = ("latents.safetensors", "blocks.safetensors", "video.mp4")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
