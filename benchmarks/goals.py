@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sdvg_core.bench.routes import ANCHOR_ONLY, BAIL_OUT
+from .routes import ANCHOR_ONLY, BAIL_OUT
 
 FULL = "full"
 # The clip that all goals are for: width, height, blocks.

@@ -38,7 +38,7 @@ if [ -n "$commit" ]; then
     grep -qxF "$commit" "$results/commit.txt" 2> /dev/null || echo "$commit" >> "$results/commit.txt"
 fi
 nvidia-smi > "$results/nvidia-smi.txt" 2>&1
-bench=("$python" -m sdvg_core bench --json)
+bench=("$python" -m benchmarks --json)
 
 step plan 60 "$python" -m sdvg_core plan --json
 # The check that the command works at all, before minutes are spent on it.

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sdvg_core.bench.results import SCHEMA
 from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.outputs import staged_outputs
 from sdvg_core.files.small_files import MEGABYTE, parse_json, read_small
 
+from .results import SCHEMA
 from .speed_chart import limits_of, speed_chart
 from .speed_table import section, speed_page
 

@@ -10,11 +10,11 @@ from matplotlib import rc_context
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from sdvg_core.bench.routes import TARGET_ONLY
-from sdvg_core.bench.table import headline
-from sdvg_core.study.plots import DOTS_PER_INCH, STYLE
+from research.plots import DOTS_PER_INCH, STYLE
 
 from .goals import goals_of, not_a_measurement
+from .routes import TARGET_ONLY
+from .table import headline
 
 WIDTH = 9.0
 # In inches: a bar, and everything around the bars.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sdvg_core.bench.table import headline
-from sdvg_core.bench.variants import OURS
 from sdvg_core.plan.text import STEP_NAMES, gigabytes
 
 from .goals import (
@@ -18,6 +16,8 @@ from .goals import (
     in_words,
     not_a_measurement,
 )
+from .table import headline
+from .variants import OURS
 
 Result = Mapping[str, Any]
 COLUMNS = (

@@ -61,7 +61,7 @@ KvDtype = Literal["auto", "float8_e4m3fn"]
 VaeLayers = Literal["auto", "diffusers", "channels-last", "planes"]
 """How the VAE's layers are laid out: diffusers' own, with channels last, or as 2-D ones; `auto` is the fastest."""
 
-# Plans and benchmarks.
+# Plans.
 DecoderName = Literal["wan", "lightvae", "tae"]
 JUDGES: tuple[DecoderName, ...] = ("tae", "lightvae")
 RATES_NAMES = ("a6000", "h100")
@@ -69,10 +69,6 @@ RATES_NAMES = ("a6000", "h100")
 PAPER_REJECTED = 0.18
 # PCIe 4.0 x16 from pinned memory; assumed, not measured. Expect half of it from unpinned memory.
 PCIE_GB_PER_SECOND = 20.0
-SCALE_NAMES = ("full", "proportional", "tiny")
-USUAL_EXECUTIONS = ("ours", "as-published")
-EXECUTION_MARKS = ("diffusers", "channels-last", "planes", "compiled", "overlap")
-DECODER_MARKS = ("judge-tae", "judge-lightvae", "tae", "lightvae")
 
 # The embedded models.
 DEFAULT_PROMPT = "a big blue ball drifts right from the left over sand"

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from research.oracle import judge
+from research.world import held_out_prompts, render
 from sdvg_core.decoders import load_wan_vae
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import trained_set
-from sdvg_core.pocket.world import held_out_prompts, render
 
 from .common import WORK
 from .make_latents import FRAMES

@@ -17,17 +17,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from research.equipment import WorkerOptions, configured, open_equipment
+from research.oracle import judge
+from research.protocol import Configuration
+from research.world import held_out_prompts, render
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.pocket.world import SIZE, held_out_prompts, render
+from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.canvas import FAINT, Canvas
 from sdvg_core.report.fates import COLOURS, fate_of
-from sdvg_core.study.equipment import WorkerOptions, configured, open_equipment
-from sdvg_core.study.protocol import Configuration
 
 WAYS = (
     Configuration(name="target-only", group="", router=RouterConfig(policy="always-target")),

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from research.equipment import Equipment, WorkerOptions, open_equipment
+from research.world import draw_scene
 from sdvg_core.decoders import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.pocket.world import draw_scene
-from sdvg_core.study.equipment import Equipment, WorkerOptions, open_equipment
 
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import LATENTS

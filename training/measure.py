@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
+from research.oracle import judge
+from research.world import draw_scene, open_scenes
 from sdvg_core.causal_wan.schedule import Schedule, get_schedule
-from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.world import Scene, draw_scene, open_scenes
+from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, build, embed
 from .common import WORK, seeded

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
+from research.judging import compare_judge
+from research.oracle import judge
+from research.store import JUDGED
+from research.world import held_out_prompts, render
 from sdvg_core.decoders import load_taehv, load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_judge, trained_set
-from sdvg_core.pocket.world import held_out_prompts, render
-from sdvg_core.study.judging import compare_judge
-from sdvg_core.study.store import JUDGED
 
 from .common import WORK
 from .make_latents import FRAMES

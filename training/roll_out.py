@@ -21,10 +21,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
+from research.oracle import choice, weighted_error
+from research.world import render, render_with_mask
 from sdvg_core.causal_wan.schedule import Schedule
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.pocket.oracle import choice, weighted_error
-from sdvg_core.pocket.world import Scene, render, render_with_mask
+from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, save_checkpoint, seeded

@@ -24,10 +24,11 @@ import torch
 from torch import Tensor, nn
 from transformers import UMT5EncoderModel
 
+from research.world import KINDS_OF_OPEN, opened
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.schedule import renoise
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.world import KINDS_OF_OPEN, Scene, opened
+from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate

@@ -34,7 +34,7 @@ NEEDED = (
     "tokenizers",
     "sentencepiece",
 )
-STANDALONE = ("diffusers", "ftfy", "matplotlib")
+STANDALONE = ("diffusers", "ftfy")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Carry out `report`: one page of a folder of videos, or of a study."""
+"""Carry out `report`: one page of a folder of videos."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(options: argparse.Namespace) -> int:
     for name, reason in page.unreadable.items():
         sys.stderr.write(f"sdvg: {printable(name)} is unreadable: {reason}\n")
     if options.json:
-        found = {"page": str(path), "videos": page.videos, "rows": page.rows, "unreadable": page.unreadable}
+        found = {"page": str(path), "videos": page.videos, "unreadable": page.unreadable}
         print(json.dumps(found))
     else:
         print(path)

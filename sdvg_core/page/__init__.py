@@ -1,1 +1,1 @@
-"""A folder of videos, or a study, as one page that opens from disk without a server."""
+"""A folder of videos as one page that opens from disk without a server."""

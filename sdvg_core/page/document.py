@@ -15,7 +15,6 @@ from ..report.fates import fate_of
 from .cards import card, worst_first
 from .markup import Markup, element, joined
 from .route import colours, legend
-from .study import is_study, study_section
 from .videos import Unreadable, Video, find_videos, is_there, read_video
 
 PAGE = "index.html"
@@ -31,14 +30,13 @@ class Page:
 
     html: str
     videos: int
-    rows: int
     unreadable: dict[str, str]
 
 
 def write_page(folder: Path) -> tuple[Path, Page]:
-    """Write `index.html` into a folder of videos or a study's; return where it is, and what is on it.
+    """Write `index.html` into a folder of videos; return where it is, and what is on it.
 
-    Raises `BadInput` if there is neither, if the folder cannot be written to, or if somebody else's page is there.
+    Raises `BadInput` if there is no video, if the folder cannot be written to, or if somebody else's page is there.
     """
     page = make_page(folder)
     _refuse_other(folder / PAGE)
@@ -48,31 +46,28 @@ def write_page(folder: Path) -> tuple[Path, Page]:
 
 
 def make_page(folder: Path) -> Page:
-    """Return the page of a folder. Raises `BadInput` if there is neither a video nor a study in it."""
+    """Return the page of a folder. Raises `BadInput` if there is no video in it."""
     found = find_videos(folder)
-    study, rows = study_section(folder) if is_study(folder) else (None, 0)
-    if not found and study is None:
+    if not found:
         raise BadInput(
-            f"there is neither a video nor a study in {folder}, for it has no report.json, no numbered folders and "
-            "no rows.jsonl; give the folder that generate or study wrote into"
+            f"there is no video in {folder}, for it has no report.json and no numbered folders; give the "
+            "folder that generate wrote into"
         )
     most = min(MOST_PICTURES, MOST_ALL_PICTURES // max(len(found), 1))
     videos = [read_video(path, number, folder, most) for number, path in enumerate(found, 1)]
     videos.sort(key=worst_first)
-    body = (_top(folder, videos, rows), _gallery(videos), study)
+    body = (_top(folder, videos), _gallery(videos))
     return Page(
         html=_document(folder.resolve().name, joined(body)),
         videos=sum(isinstance(video, Video) for video in videos),
-        rows=rows,
         unreadable={video.name: video.reason for video in videos if isinstance(video, Unreadable)},
     )
 
 
-def _top(folder: Path, videos: Sequence[Video | Unreadable], rows: int) -> Markup:
+def _top(folder: Path, videos: Sequence[Video | Unreadable]) -> Markup:
     readable = sum(isinstance(video, Video) for video in videos)
     counts = [f"{readable} video{'s' * (readable != 1)}"] if readable else []
     counts += [f"{len(videos) - readable} unreadable"] if len(videos) > readable else []
-    counts += [f"{rows} rows"] if rows else []
     buttons = [
         element("button", words, type="button", data_sort=key, aria_pressed=str(key == "worst").lower())
         for key, words in KEYS.items()

@@ -47,7 +47,7 @@ def find_videos(folder: Path) -> list[Path]:
     except OSError as error:
         raise BadInput(
             f"the folder {folder} cannot be listed ({error.strerror or type(error).__name__}); give the folder "
-            "that generate or study wrote into"
+            "that generate wrote into"
         ) from error
     found = [path for path in inner if path.name.isdecimal() or is_there(path / REPORT)]
     own = [folder] if is_there(folder / REPORT) else []

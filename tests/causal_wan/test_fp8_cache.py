@@ -9,7 +9,7 @@ import torch
 from random_set import write_random_set
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
-from sdvg_core.bench.scales import SCALES
+from benchmarks.scales import SCALES
 from sdvg_core.causal_wan.cache import KVCache
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.fp8_cache import Fp8KVCache, to_fp8

@@ -16,7 +16,7 @@ from tiny import (
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from sdvg_core.bench.check import collect, compare_videos
+from benchmarks.check import collect, compare_videos
 from sdvg_core.causal_wan.forward import PLAIN
 from sdvg_core.causal_wan.stages import compiled_stages
 from sdvg_core.devices.compiling import INDUCTOR, compiler_of

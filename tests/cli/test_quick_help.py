@@ -12,8 +12,6 @@ import pytest
 
 import sdvg_core
 from sdvg_core import choices
-from sdvg_core.bench.scales import SCALES
-from sdvg_core.bench.variants import DECODERS, MARKS, USUAL
 from sdvg_core.causal_wan.config import PUBLISHED
 from sdvg_core.causal_wan.presets import PRESETS
 from sdvg_core.causal_wan.schedule import SCHEDULES
@@ -56,10 +54,6 @@ def test_help_version_and_bad_usage_import_nothing_heavy(arguments: list[str]) -
         (choices.PUBLISHED_SIZES, PUBLISHED),
         (choices.DTYPE_NAMES, DTYPES),
         (choices.RATES_NAMES, RATES),
-        (choices.SCALE_NAMES, SCALES),
-        (choices.EXECUTION_MARKS, MARKS),
-        (choices.DECODER_MARKS, DECODERS),
-        (choices.USUAL_EXECUTIONS, USUAL),
         (choices.TAE_KINDS, get_args(choices.StatedKind)[1:]),
         (choices.JUDGES, get_args(choices.DecoderName)[:0:-1]),
     ],

@@ -17,13 +17,13 @@ from overlap_parts import EagerLane
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from sdvg_core.bench import models
-from sdvg_core.bench.check import video_of
-from sdvg_core.bench.gauges import NoGauge
-from sdvg_core.bench.measure import Bench
-from sdvg_core.bench.models import PROMPT, Models, random_models
-from sdvg_core.bench.routes import parse_route
-from sdvg_core.bench.variants import AS_PUBLISHED, Case, Variant, parse_variant, set_up
+from benchmarks import models
+from benchmarks.check import video_of
+from benchmarks.gauges import NoGauge
+from benchmarks.measure import Bench
+from benchmarks.models import PROMPT, Models, random_models
+from benchmarks.routes import parse_route
+from benchmarks.variants import AS_PUBLISHED, Case, Variant, parse_variant, set_up
 from sdvg_core.causal_wan import backends, stages
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.decoders import wan_vae

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from research.store import ROW_KEY, JsonLines, claim_folder
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
@@ -20,7 +21,6 @@ from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 from sdvg_core.files.images import read_image
 from sdvg_core.page.cards import card
-from sdvg_core.page.study import study_section
 from sdvg_core.page.videos import Video
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents
@@ -30,7 +30,6 @@ from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
-from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
 from sdvg_core.text import clean_prompt, load_umt5
 from sdvg_core.text.prompts import PromptSchedule, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
@@ -132,8 +131,7 @@ def read_run_report(path: Path) -> None:
 
 
 def read_study(path: Path) -> None:
-    """Show a study's folder as a page; read its rows and settings."""
-    study_section(path.parent)
+    """Read a study's rows and settings."""
     JsonLines(path, ROW_KEY)
     claim_folder(path.parent, {"blocks": 9}, {})
 

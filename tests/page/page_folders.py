@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from sample_reports import record, report, route
 
 from sdvg_core.engine.router import RouterConfig
@@ -83,46 +81,3 @@ class Seen(HTMLParser):
             for name, found in self.elements
             if name == tag and (not style or style in (found.get("class") or "").split())
         ]
-
-
-def some_row(configuration: str, seed: int, seconds: float | None, prompt: str = "a red fox") -> dict[str, Any]:
-    """Return a row as a study writes it, without what the page does not show."""
-    return {
-        "configuration": configuration,
-        "prompt": prompt,
-        "seed": seed,
-        "route": "Fara",
-        "accepted": [False, True, False, True],
-        "worst_scores": [None, -0.5, -1.25, 0.5],
-        "metrics": {"quality": 12.5, "reward_mean": -0.5},
-        "seconds": {"total": seconds},
-    }
-
-
-def some_summary() -> dict[str, Any]:
-    """Return what the page takes from a study's summary."""
-    figure = {"value": 0.5, "low": 0.25, "high": 0.75}
-    known = [
-        {
-            "name": name,
-            "metrics": {"quality": figure},
-            "against": {},
-            "seconds": {"total": figure},
-            "draft_share": figure,
-            "share_of_gap": None,
-        }
-        for name in ("target-only", "draft-only")
-    ]
-    return {"quality": {"metric": "quality"}, "configurations": known}
-
-
-def write_study(folder: Path, rows: Sequence[Any] | None = None, summary: Any = None) -> Path:
-    """Write a study's folder: four rows, a summary and a plot."""
-    folder.mkdir(parents=True, exist_ok=True)
-    known = [("target-only", 1, 10.0), ("target-only", 2, 2.0), ("draft-only", 1, 3.0), ("draft-only", 2, None)]
-    rows = [some_row(*values) for values in known] if rows is None else rows
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (folder / "rows.jsonl").write_text(lines, encoding="utf-8")
-    (folder / "summary.json").write_text(json.dumps(summary or some_summary()), encoding="utf-8")
-    Image.new("RGB", (5, 4), "red").save(folder / "gate.png")
-    return folder

@@ -260,7 +260,7 @@ def test_a_page_of_somebody_else_is_left_alone(tmp_path, capsys):
 
 
 def test_a_folder_without_videos_is_refused_in_a_sentence(tmp_path, capsys):
-    assert "neither a video nor a study" in refused(capsys, ["report", "--html", str(tmp_path)])
+    assert "there is no video" in refused(capsys, ["report", "--html", str(tmp_path)])
     assert "cannot be listed" in refused(capsys, ["report", "--html", str(tmp_path / "nowhere")])
     assert names(tmp_path) == []
 
@@ -271,6 +271,6 @@ def test_json_says_what_is_on_the_page(tmp_path, capsys):
     assert main(["report", "--json", "--html", str(tmp_path)]) == 0
     captured = capsys.readouterr()
     found = json.loads(captured.out)
-    assert (found["page"], found["videos"], found["rows"]) == (str(tmp_path / "index.html"), 1, 0)
+    assert (found["page"], found["videos"]) == (str(tmp_path / "index.html"), 1)
     assert list(found["unreadable"]) == ["0002"]
     assert captured.err.startswith("sdvg: 0002 is unreadable: a finished video has a report.json")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import browse
-from page_folders import EVIL, some_report, write_study, write_video
+from page_folders import EVIL, some_report, write_video
 
 from sdvg_core.page.document import write_page
 
@@ -47,18 +47,3 @@ def test_videos_play_sort_and_filter_from_disk_and_nothing_is_fetched(tmp_path):
     assert found["arrow"]["said"] == found["arrow"]["title"]
     assert found["arrow"]["now"] == 1
     assert found["after"] == "video.mp4", "the strip is one stop of Tab"
-
-
-@pytest.mark.heavy
-def test_a_studys_tables_sort_and_filter_and_its_plots_are_in_the_page(tmp_path):
-    write_study(tmp_path)
-    path, _ = write_page(tmp_path)
-    found = browse(PROGRAM, file=str(path), study=True)
-    assert (found["asked"], found["errors"], found["hacked"]) == ([], [], None)
-    assert (found["wide400"], found["wide1600"]) == (400, 1600)
-    assert found["configurations"] == ["target-only", "draft-only"]
-    rising, falling = found["orders"]
-    assert rising == ["2.00", "3.00", "10.00", "-"], "as numbers, not as text"
-    assert falling == ["10.00", "3.00", "2.00", "-"]
-    assert found["filtered"] == ["draft-only", "draft-only"]
-    assert found["plots"] == [5]

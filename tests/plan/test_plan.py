@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from sdvg_core.bench.scales import SCALES
+from benchmarks.scales import SCALES
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
 from sdvg_core.plan import PlanRequest, plan, plan_text, sizes, work

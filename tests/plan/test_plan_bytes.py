@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from sdvg_core.bench.models import Random, codec_of, random_models, random_wan, tensor_bytes
-from sdvg_core.bench.scales import SCALES
+from benchmarks.models import Random, codec_of, random_models, random_wan, tensor_bytes
+from benchmarks.scales import SCALES
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B

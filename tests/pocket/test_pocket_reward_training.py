@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from research.oracle import still_quality
+from research.world import draw_scene, opened, render, render_with_mask
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import still_quality
-from sdvg_core.pocket.world import draw_scene, opened, render, render_with_mask
 from sdvg_core.scorers import load_image_reward
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, load_tokenizer
 from training.corruptions import CORRUPTIONS, Corruption, Shot, corrupt

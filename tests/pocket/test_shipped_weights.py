@@ -10,6 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from research.equipment import WorkerOptions, open_equipment
+from research.oracle import judge
+from research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
@@ -18,9 +21,6 @@ from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.world import held_out_prompts, render
-from sdvg_core.study.equipment import WorkerOptions, open_equipment
 
 RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
 """Decibels."""

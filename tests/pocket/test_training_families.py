@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from research.world import completions, draw_open_scene, draw_scene, opened
 from sdvg_core.causal_wan.schedule import renoise
-from sdvg_core.pocket.world import completions, draw_open_scene, draw_scene, opened
 from training.families import Families, Family, Right, encode_families, members
 from training.train_transformer import said_in_part
 

@@ -20,7 +20,7 @@ FLOORS = (
     ("plan", "report"),
     ("pipeline",),
     ("pocket",),
-    ("study", "bench", "servers"),
+    ("servers",),
     ("page",),
     ("cli",),
 )

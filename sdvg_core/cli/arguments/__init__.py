@@ -3,6 +3,6 @@
 The module of the same name in `cli` carries the command out.
 """
 
-from . import bench, demo, doctor, generate, inspect, plan, queue, report, study
+from . import demo, doctor, generate, inspect, plan, queue, report
 
-COMMANDS = (demo, generate, queue, report, study, bench, plan, inspect, doctor)
+COMMANDS = (demo, generate, queue, report, plan, inspect, doctor)

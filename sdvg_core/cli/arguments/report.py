@@ -1,4 +1,4 @@
-"""Make one page of a folder of videos, or of a study, that opens from disk without a server."""
+"""Make one page of a folder of videos that opens from disk without a server."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         required=True,
         metavar="FOLDER",
-        help="the folder of one video, of numbered videos or of a study; index.html is written into it",
+        help="the folder of one video or of numbered videos; index.html is written into it",
     )
     parser.add_argument("--json", action="store_true", help="print what is on the page as JSON")

@@ -1,0 +1,25 @@
+"""So that `python -m benchmarks` runs the benchmark."""
+
+import sys
+
+from sdvg_core.cli import Parser, guarded
+
+from . import arguments
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run the benchmark and return its exit code."""
+    parser = Parser(prog="python -m benchmarks", description=arguments.__doc__)
+    arguments.add_arguments(parser)
+    options = parser.parse_args(words)
+
+    def work() -> int:
+        from .command import run
+
+        return run(options)
+
+    return guarded(work, extra="research", instead="bench")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
