@@ -88,7 +88,6 @@ def test(options: Sequence[str]) -> int:
         ["-m", "ruff", "check", "."],
         ["-m", "ruff", "format", "--check", "."],
         ["-m", "mypy"],
-        *([["benchmarks/loop_overhead.py", "--runs", "5"]] if everything else []),
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
         ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *marks, *rest],
     )

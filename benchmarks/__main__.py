@@ -1,24 +1,14 @@
 """So that `python -m benchmarks` runs the benchmark."""
 
 import sys
+from importlib import import_module
 
-from sdvg_core.cli import Parser, guarded
-
-from . import arguments
+from sdvg_core.cli import guarded
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the benchmark and return its exit code."""
-    parser = Parser(prog="python -m benchmarks", description=arguments.__doc__)
-    arguments.add_arguments(parser)
-    options = parser.parse_args(words)
-
-    def work() -> int:
-        from .command import run
-
-        return run(options)
-
-    return guarded(work, extra="research", instead="bench")
+    """Run the benchmark and return the exit code, or a sentence for a missing package."""
+    return guarded(lambda: int(import_module("benchmarks.bench").bench(words)), instead="bench")
 
 
 if __name__ == "__main__":

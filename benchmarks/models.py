@@ -1,6 +1,7 @@
-"""Models with random weights, created on the device they run on: no file, no download, never a second copy.
+"""Models with random weights, created on the device they run on, and the three scales of them.
 
-They use the same trees, codec and scorer as loaded ones. Their output is noise, but finite.
+They use the same trees, codec and scorer as loaded ones: no file, no download, never a second copy. Their output is
+noise, but finite.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 import math
 import string
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +37,57 @@ from sdvg_core.scorers.config import ImageRewardConfig
 from sdvg_core.scorers.image_reward import ImageRewardScorer
 from sdvg_core.scorers.tokenizer import PromptTokenizer, load_tokenizer
 
-PROMPT = "a red fox runs through deep snow at dawn"
-PROMPT_TOKENS = 40
+PROMPT, PROMPT_TOKENS = "a red fox runs through deep snow at dawn", 40
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-TAE_WIDTHS = (256, 128, 64, 64)
-TAE_SEED = 2
+TAE_WIDTHS, TAE_SEED = (256, 128, 64, 64), 2
 # BLIP appends two words of its own to the vocabulary.
 APPENDED_WORDS = 2
+
+# The tiny scale. The text's width is the trained set's, so that each may read the other's text.
+TEXT_WIDTH, VAE_BASE, WORDS = 128, 8, 128
+DRAFTER = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=TEXT_WIDTH)
+TARGET = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=TEXT_WIDTH)
+REWARD = ImageRewardConfig(
+    image_size=32,
+    patch_size=8,
+    vision_width=64,
+    vision_layers=2,
+    vision_mlp=128,
+    vision_heads=1,
+    positions=64,
+    text_width=64,
+    text_layers=2,
+    text_mlp=128,
+    text_heads=1,
+    head=((0, 32), (2, 16), (4, 8), (6, 4), (7, 1)),
+)
+TINY = PlanRequest(
+    width=32,
+    height=16,
+    drafter=replace(DRAFTER, text_len=64),
+    target=replace(TARGET, text_len=64),
+    dtype="float32",
+    vae_base=VAE_BASE,
+    vae_dtype="float32",
+    reward=replace(REWARD, vocabulary=WORDS),
+    reward_dtype="float32",
+)
+# In the real pair's proportions, for a CPU: a block of the drafter, its decode and its score stand to one of the
+# target's, in operations, as with the published pair, to 10 % (a test counts). How fast each of them runs is the
+# machine's own matter. Layers are wide, as many small ones would cost more than their work.
+PROPORTIONAL = replace(
+    TINY,
+    width=112,
+    height=64,
+    drafter=replace(TINY.drafter, dim=384, ffn_dim=2240, num_layers=11, num_heads=3),
+    target=replace(TINY.target, dim=1024, ffn_dim=3072, num_layers=18, num_heads=8),
+    vae_base=12,
+    reward=replace(
+        TINY.reward, image_size=64, patch_size=16, vision_width=96, vision_layers=6, vision_mlp=384, text_mlp=256
+    ),
+)
+SCALES: Mapping[str, PlanRequest] = {"full": PlanRequest(), "proportional": PROPORTIONAL, "tiny": TINY}
+"""The models' sizes, dtypes and presets, and the video's size and blocks: the real pair, or a smaller one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,12 +128,14 @@ def random_models(
     vae = _random_vae(request.vae_base, DTYPES[request.vae_dtype], aside)
     scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], aside)
     parts: dict[str, nn.Module] = {"target": target, "drafter": drafter, "vae": vae, "scorer": scorer.model}
+    embedding = random.normal((1, request.target.text_len, request.target.text_dim))
+    embedding[:, PROMPT_TOKENS:] = 0
     return Models(
         drafter=drafter,
         target=target,
         vae=vae,
         scorer=scorer,
-        condition=_condition(request.target, random),
+        condition=Condition(embedding, PROMPT, PROMPT),
         device=device,
         side_device=beside,
         weights={name: tensor_bytes(module) for name, module in parts.items()},
@@ -144,8 +192,11 @@ def random_wan(config: WanConfig, dtype: torch.dtype, random: Random, *, fp8: bo
     with torch.device("meta"):
         tree = WanTree(config)
     _fill(tree, dtype, random)
-    if fp8:
-        _keep_in_fp8(tree)
+    for name, module in list(tree.named_modules()) if fp8 else ():
+        if isinstance(module, nn.Linear):
+            parent, _, leaf = name.rpartition(".")
+            kept = Fp8Linear(module.weight.data.to(torch.float8_e4m3fn), None, module.bias)
+            tree.get_submodule(parent).register_module(leaf, kept)
     return tree.eval()
 
 
@@ -154,14 +205,6 @@ def _fill(module: nn.Module, dtype: torch.dtype, random: Random) -> None:
         for leaf, parameter in list(owner.named_parameters(recurse=False)):
             value = random.weight(f"{name}.{leaf}", tuple(parameter.shape)).to(dtype)
             owner.register_parameter(leaf, nn.Parameter(value, requires_grad=False))
-
-
-def _keep_in_fp8(tree: WanTree) -> None:
-    for name, module in list(tree.named_modules()):
-        if isinstance(module, nn.Linear):
-            parent, _, leaf = name.rpartition(".")
-            kept = Fp8Linear(module.weight.data.to(torch.float8_e4m3fn), None, module.bias)
-            tree.get_submodule(parent).register_module(leaf, kept)
 
 
 def _random_vae(base: int, dtype: torch.dtype, random: Random) -> nn.Module:
@@ -191,19 +234,12 @@ def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random
 
 def _tokenizer(words: int) -> PromptTokenizer:
     """Return a tokenizer with this many words: letters, and fillers that no prompt uses."""
-    letters = [*string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
-    known = [*SPECIAL, *letters]
+    known = [*SPECIAL, *string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
+    known += [f"[unused{number}]" for number in range(words - len(known))]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "vocab.txt"
-        fillers = (f"[unused{number}]" for number in range(words - len(known)))
-        path.write_text("\n".join([*known, *fillers]) + "\n", encoding="utf-8")
+        path.write_text("\n".join(known) + "\n", encoding="utf-8")
         return load_tokenizer(path)
-
-
-def _condition(config: WanConfig, random: Random) -> Condition:
-    embedding = random.normal((1, config.text_len, config.text_dim))
-    embedding[:, PROMPT_TOKENS:] = 0
-    return Condition(embedding, PROMPT, PROMPT)
 
 
 def tensor_bytes(module: nn.Module) -> int:

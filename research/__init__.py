@@ -1,1 +1,1 @@
-"""The study: a protocol of configurations over prompts and seeds, and comparisons of the resulting rows."""
+"""Which routing pays off: many routes over the same prompts and seeds, compared (docs/study.md)."""

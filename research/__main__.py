@@ -1,24 +1,14 @@
-"""So that `python -m research` runs the study."""
+"""So that `python -m research` runs a study."""
 
 import sys
+from importlib import import_module
 
-from sdvg_core.cli import Parser, guarded
-
-from . import arguments
+from sdvg_core.cli import guarded
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the study and return its exit code."""
-    parser = Parser(prog="python -m research", description=arguments.__doc__)
-    arguments.add_arguments(parser)
-    options = parser.parse_args(words)
-
-    def work() -> int:
-        from .command import run
-
-        return run(options)
-
-    return guarded(work, extra="research", instead="study")
+    """Run a study and return the exit code, or a sentence for a missing package."""
+    return guarded(lambda: int(import_module("research.study").study(words)), extra="research", instead="study")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tables and figures as Markdown."""
+"""Tables and figures as Markdown, for the pages of the study and of the benchmark."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import Any
 Numbers = Mapping[str, Any]
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table; all columns but the first are numbers."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], words: int = 1) -> str:
+    """Return a table that is also readable as it is. The first `words` columns hold text, the others numbers."""
+    widths = [max(3, *map(len, column)) for column in zip(header, *rows, strict=True)]
+    rule = ["-" * width if place < words else "-" * (width - 1) + ":" for place, width in enumerate(widths)]
+    lines = [
+        [cell.ljust(width) if place < words else cell.rjust(width) for place, (cell, width) in enumerate(pairs)]
+        for pairs in (list(zip(line, widths, strict=True)) for line in (header, rule, *rows))
+    ]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -18,16 +23,15 @@ def with_interval(value: Numbers | None, sign: str = "") -> str:
     """Return a figure with its interval, if it has one; `sign` is + to show one always."""
     if value is None:
         return "-"
-    if value["low"] is None:
-        return f"{value['value']:{sign}.2f}"
-    return f"{value['value']:{sign}.2f} [{value['low']:{sign}.2f}, {value['high']:{sign}.2f}]"
+    ends = "" if value["low"] is None else f" [{value['low']:{sign}.2f}, {value['high']:{sign}.2f}]"
+    return f"{value['value']:{sign}.2f}{ends}"
 
 
-def value_text(value: Numbers | None, decimals: int) -> str:
-    """Return a figure without its interval."""
-    return "-" if value is None else f"{value['value']:.{decimals}f}"
+def figure(value: Numbers | None, form: str) -> str:
+    """Return a figure without its interval; `form`: as in a format string."""
+    return "-" if value is None else f"{value['value']:{form}}"
 
 
-def percent(value: Numbers | None) -> str:
-    """Return a share as a percentage."""
-    return "-" if value is None else f"{value['value']:.0%}"
+def number(value: float | None, decimals: int, unit: str = "") -> str:
+    """Return a number with its unit, or a dash."""
+    return "-" if value is None else f"{value:.{decimals}f}{unit}"

@@ -1,4 +1,4 @@
-"""Metrics for finished videos. A metric is anything with a name and a `measure`."""
+"""Metrics for finished videos. A metric is anything with a `measure`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from torch import Tensor
 
-from sdvg_core.errors import BadInput
+from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket.grammar import parse
 
 from .oracle import judge
 
+FPS = 16.0
+TIMEOUT = 600.0
+"""Seconds for an external command and one video."""
+
 
 class Metric(Protocol):
     """Measures whole videos."""
-
-    @property
-    def name(self) -> str:
-        """Its name in settings and errors."""
-        ...
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return numbers by name for pixel frames `f c h w` in [0, 1]; `seams`: the first frames of blocks."""
@@ -44,8 +44,6 @@ class FrameJudge(Protocol):
 
 class Oracle:
     """The pocket world's ground truth: quality in dB, lag in frames, temporal and seam error in levels of 255."""
-
-    name = "oracle"
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return means over the frames, and the quality of the worst block."""
@@ -67,18 +65,13 @@ class Oracle:
 class SeamChange:
     """How much more a video changes from one frame to the next at block borders than inside blocks."""
 
-    name = "seams"
-
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return the difference of the two mean changes, root mean square in levels of 255; 0 without a border."""
-        change = frames.diff(dim=0).square().mean(dim=(1, 2, 3)).sqrt() * 255
+        change = (frames.diff(dim=0).square().mean(dim=(1, 2, 3)).sqrt() * 255).tolist()
         borders = {seam - 1 for seam in seams}
-        at, inside = _split(change.tolist(), borders)
-        return {"seam_change": sum(at) / len(at) - sum(inside) / len(inside) if at and inside else 0.0}
-
-
-def _split(values: Sequence[float], chosen: set[int]) -> tuple[list[float], list[float]]:
-    return [v for i, v in enumerate(values) if i in chosen], [v for i, v in enumerate(values) if i not in chosen]
+        at = [value for place, value in enumerate(change) if place in borders]
+        inside = [value for place, value in enumerate(change) if place not in borders]
+        return {"seam_change": fmean(at) - fmean(inside) if at and inside else 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,38 +83,28 @@ class External:
     """
 
     command: tuple[str, ...]
-    fps: float
-    timeout: float = 600.0
-    name: str = "external"
+    timeout: float = TIMEOUT
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return the number. Raises `BadInput` if the program fails, takes too long, or prints none."""
-        with tempfile.TemporaryDirectory() as folder:
-            video = Path(folder) / "video.mp4"
-            write_mp4(video, frames, self.fps)
-            given = {"{video}": str(video), "{prompt}": prompt}
-            return {self.name: _number(self._run([given.get(part, part) for part in self.command]))}
-
-    def _run(self, arguments: list[str]) -> str:
         try:
-            done = subprocess.run(
-                arguments,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=self.timeout,
-                check=True,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _failed(f"took more than {self.timeout:g} s") from error
-        except subprocess.CalledProcessError as error:
-            raise _failed(f"ended with code {error.returncode} ({_last_line(error.stderr)})") from error
-        except (OSError, ValueError) as error:
-            raise _failed(f"could not be started ({error})") from error
-        return done.stdout
+            with tempfile.TemporaryDirectory() as folder:
+                video = Path(folder) / "video.mp4"
+                write_mp4(video, frames, FPS)
+                given = {"{video}": str(video), "{prompt}": prompt}
+                command = [given.get(part, part) for part in self.command]
+                run = subprocess.run(command, stdout=subprocess.PIPE, timeout=self.timeout, check=True)
+            value = float(run.stdout.decode(errors="replace").strip().rpartition("\n")[2])
+            if not math.isfinite(value):
+                raise ValueError(f"it printed {value}")
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            raise BadInput(
+                f"the external command printed no finite number last ({first_line(error)}); try it by hand"
+            ) from error
+        return {"external": value}
 
 
-def parse_external(text: str, fps: float, timeout: float) -> External:
+def parse_external(text: str) -> External:
     """Read a command such as `score.py {video} {prompt}`. Raises `BadInput` if it is not one or takes no video."""
     try:
         command = tuple(shlex.split(text))
@@ -129,32 +112,6 @@ def parse_external(text: str, fps: float, timeout: float) -> External:
         raise BadInput(f"the command {text!r} cannot be read ({error}); check its quotes") from error
     if "{video}" not in command:
         raise BadInput(
-            f"the external command needs {{video}} as an argument, but got {text!r}; "
-            "write for example 'python score.py {video} {prompt}'"
+            f"the external command has no argument {{video}}: {text!r}; write 'score.py {{video}} {{prompt}}'"
         )
-    if not timeout > 0:
-        raise BadInput(f"the external timeout must be above 0 seconds, but is {timeout:g}; give more")
-    return External(command, fps, timeout)
-
-
-def _number(output: str) -> float:
-    line = _last_line(output)
-    try:
-        value = float(line)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise _failed(f"printed {line[:60]!r} last")
-    return value
-
-
-def _last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
-
-
-def _failed(what: str) -> BadInput:
-    return BadInput(
-        f"the external command must print a finite number on its last line, but it {what}; "
-        "try the command by hand on one video"
-    )
+    return External(command)

@@ -3,16 +3,13 @@
 A moving thing goes straight and bounces off the edges. The position of everything is a closed formula of time, so a
 clip can be rendered at any frame count, or at moments between frames.
 
-Most prompts determine the clip. A prompt may also leave something open: the size of its first thing, where that
-starts, where it goes, and the ground. Then every clip of a determined scene that fits its words is right.
+A prompt determines its clip. What a prompt may leave open, and what is right then, is in training/open_prompts.py.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Sequence
 from dataclasses import replace
-from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -21,7 +18,6 @@ from sdvg_core.pocket.world import (
     COLOURS,
     DIRECTIONS,
     GROUNDS,
-    OPENABLE,
     PACES,
     PLACES,
     RADII,
@@ -32,12 +28,6 @@ from sdvg_core.pocket.world import (
     Thing,
     clash,
 )
-
-MOST_OPEN = 2
-"""How many of them one prompt may leave open, so that at most 72 clips are right."""
-
-KINDS_OF_OPEN = tuple(slots for count in range(1, MOST_OPEN + 1) for slots in combinations(OPENABLE, count))
-"""Every choice of what to leave open, the single ones first."""
 
 
 def render(scene: Scene, times: Tensor) -> Tensor:
@@ -60,65 +50,20 @@ def render_with_mask(scene: Scene, times: Tensor) -> tuple[Tensor, Tensor]:
     return frames.clamp(0, 1), mask
 
 
-def opened(scene: Scene, slots: Collection[str]) -> Scene:
-    """Return the scene with some of OPENABLE left open."""
-    names = {"size": "size", "start": "place", "direction": "direction"}
-    mover = replace(scene.mover, **{names[slot]: "" for slot in slots if slot in names})
-    return replace(scene, mover=mover, ground="" if "ground" in slots else scene.ground)
-
-
-def completions(scene: Scene) -> tuple[Scene, ...]:
-    """Return the determined scenes that a scene allows, in a fixed order; those that `clash` are left out."""
-    mover, is_open = scene.mover, scene.open
-    found = (
-        replace(scene, mover=replace(mover, size=size, place=place, direction=direction), ground=ground)
-        for size in (RADII if "size" in is_open else [mover.size])
-        for place in (PLACES if "start" in is_open else [mover.place])
-        for direction in (DIRECTIONS if "direction" in is_open else [mover.direction])
-        for ground in (GROUNDS if "ground" in is_open else [scene.ground])
-    )
-    return tuple(candidate for candidate in found if clash(candidate) is None)
-
-
-def draw_open_scene(generator: random.Random, *, held_out: bool, slots: Sequence[str] = ()) -> Scene:
-    """Draw a scene of open prompts, of training's or held out; `slots`: what it leaves open, drawn if empty."""
-    chosen = tuple(slots) or generator.choice(KINDS_OF_OPEN)
-    while True:
-        scene = opened(_draw_any(generator), chosen)
-        if scene.held_out == held_out and clash(scene) is None:
-            return scene
-
-
 def draw_scene(generator: random.Random, *, held_out: bool) -> Scene:
     """Draw a determined scene of the training prompts or of those held out of them."""
     while True:
-        scene = _draw_any(generator)
+        scene = draw_any(generator)
         if scene.held_out == held_out and clash(scene) is None:
             return scene
 
 
 def held_out_prompts(count: int, seed: int = 0) -> tuple[str, ...]:
-    """Return `count` different prompts that no model of the set was trained on; the same for the same seed.
-
-    They determine their clips; those of `open_scenes` do not.
-    """
+    """Return `count` different prompts that no model of the set was trained on; the same for the same seed."""
     generator = random.Random(seed)
     found: dict[str, None] = {}
     while len(found) < count:
         found.setdefault(draw_scene(generator, held_out=True).text)
-    return tuple(found)
-
-
-def open_scenes(count: int, seed: int = 0) -> tuple[Scene, ...]:
-    """Return `count` different open scenes that no model was trained on, of every kind equally often.
-
-    The same for the same seed; the kinds take turns.
-    """
-    generator = random.Random(f"open prompts {seed}")
-    found: dict[Scene, None] = {}
-    while len(found) < count:
-        slots = KINDS_OF_OPEN[len(found) % len(KINDS_OF_OPEN)]
-        found.setdefault(draw_open_scene(generator, held_out=True, slots=slots))
     return tuple(found)
 
 
@@ -168,7 +113,8 @@ def _distance(shape: str, x: Tensor, y: Tensor, radius: float) -> Tensor:
     return torch.minimum(torch.maximum(ax - radius, ay - arm), torch.maximum(ax - arm, ay - radius))
 
 
-def _draw_any(generator: random.Random) -> Scene:
+def draw_any(generator: random.Random) -> Scene:
+    """Draw a determined scene, whether it can be seen or not."""
     mover = _draw_mover(generator)
     relation = generator.choice(("", "", "", *RELATIONS.values()))
     other = _draw_mover(generator) if relation else None

@@ -2,7 +2,7 @@
 
     python -m training.collect_metrics --study out/margins
 
-The study is of the same weights: `python -m sdvg_core study --prompts 200 --seeds 0 1 2 --configurations
+The study is of the same weights: `python -m research --prompts 200 --seeds 0 1 2 --configurations
 target-only draft-only 'reward-min@*' --output out/margins`. Reconstruction is measured here, the reward by
 training.evaluate_reward, and the judge by training.measure_judge.
 """

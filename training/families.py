@@ -19,13 +19,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from research.world import KINDS_OF_OPEN, completions, draw_open_scene, opened
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import Scene
 
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import codec, encode_beginnings
+from .open_prompts import KINDS_OF_OPEN, completions, draw_open_scene, opened
 
 FAMILIES = WORK / "families"
 SHARD = 32

@@ -7,14 +7,12 @@ from functools import cache
 
 import torch
 
-from benchmarks.gauges import Gauge, NoGauge
-from benchmarks.measure import Bench
+from benchmarks import models
+from benchmarks.measure import Bench, Gauge
 from benchmarks.models import Models, random_models
-from benchmarks.routes import parse_route
-from benchmarks.scales import SCALES
-from benchmarks.variants import AS_PUBLISHED, OURS, Case, Variant, set_up
+from benchmarks.variants import AS_PUBLISHED, OURS, Case, Variant, parse_route, set_up
 
-TINY = replace(SCALES["tiny"].request, blocks=4)
+TINY = replace(models.TINY, blocks=4)
 NINE = 9
 SHORT = ["--scale", "tiny", "--blocks", "3", "--repeats", "1"]
 
@@ -43,4 +41,4 @@ def tiny_bench(*executions: Variant, gauge: Gauge | None = None) -> Bench:
     """Where tiny videos of four blocks are made, in ours and as published if nothing else is asked for."""
     setups = set_up(executions or (OURS, AS_PUBLISHED), tiny_models(), TINY)
     clock = Clock()
-    return Bench(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=gauge or NoGauge())
+    return Bench(setups=setups, request=TINY, clock=clock, model_clock=clock, gauge=gauge or Gauge())

@@ -8,7 +8,7 @@ from typing import Any
 from bench_parts import case
 
 from benchmarks.measure import Sample
-from benchmarks.results import SCHEMA, summarise_cases
+from benchmarks.results import COLUMNS, SCHEMA, result_text, summarise_cases
 from benchmarks.variants import AS_PUBLISHED, parse_variant
 from sdvg_core.engine.records import Seconds
 from sdvg_core.report.run_report import Passes
@@ -30,10 +30,6 @@ SETUP = {
 }
 # Seconds of a video.
 PLAIN = {("ours", "target-only"): 96.0, ("ours", "anchor-only"): 30.0, ("ours", "r=1"): 48.0}
-EXECUTIONS = ("ours", "compiled", "compiled+planes", "compiled+overlap", "as-published")
-ROUTES = ("target-only", "draft-only", "anchor-only", "r=1", "r=2", "r=4", "r=8")
-# Of every route in every execution; no two bars are alike.
-EVERY = {(e, r): 50 / (1 + 0.3 * i) - 0.4 * j for j, e in enumerate(EXECUTIONS) for i, r in enumerate(ROUTES)}
 
 
 def sample(seconds: float, peak: int | None = None) -> Sample:
@@ -84,3 +80,19 @@ def result(seconds: Mapping[tuple[str, str], float] = PLAIN, **changes: Any) -> 
 
 
 ON_A_CPU = {"conditions": {**result()["conditions"], "gpu": None}}
+
+NOT_MEASURED = "not a measurement of speed"
+
+
+def rows(text: str) -> dict[tuple[str, str], dict[str, str]]:
+    """The first table of a page: its cells by column, by execution and route."""
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    end = next(i for i, cells in enumerate(table) if "peak memory of" in cells[0])
+    assert tuple(table[0]) == COLUMNS
+    return {(cells[0], cells[1]): dict(zip(COLUMNS, cells, strict=True)) for cells in table[2:end]}
+
+
+def row_at(ratio: float, route: str = "r=1", execution: str = "ours", **changes: Any) -> dict[str, str]:
+    """The row of a route that is `ratio` times as fast as target-only."""
+    seconds = {(execution, "target-only"): ratio, (execution, route): 1.0}
+    return rows(result_text(result(seconds, **changes)))[execution, route]

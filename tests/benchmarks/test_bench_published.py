@@ -10,8 +10,7 @@ import torch
 from bench_parts import NINE, case, tiny_bench
 from tiny import BrightScorer, EchoCodec, latents_of, make_engine, make_generator, run
 
-from benchmarks.published import OnceABlock
-from benchmarks.variants import AS_PUBLISHED, OURS, as_published
+from benchmarks.variants import AS_PUBLISHED, OURS, OnceABlock, as_published
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.report.run_report import Passes
 

@@ -41,7 +41,6 @@ def test_ratios_limits_and_shares_follow_from_the_medians():
     assert fast["ratio_to_target_only"] == 12 / 4
     assert (fast["limit"], fast["share_of_limit"]) == (4.5, 3 / 4.5)
     assert fast["ratio_to_as_published"] == 8 / 4
-    assert fast["gap_seconds"] == {"median": 3, "worst": 3}
     assert fast["block_seconds"] == [2, 3]
     assert fast["first_frame_seconds"] == 2
     assert fast["frames_per_second"] == 105 / 4
@@ -68,4 +67,3 @@ def test_the_median_of_an_uneven_round_is_the_middle_one():
     (entry,) = summarise_cases({case("target-only"): [sample(1, 2), sample(1, 3), sample(1, 100)]})
     assert entry["seconds"]["video"] == 3
     assert entry["first_frame_seconds"] == 1
-    assert entry["gap_seconds"]["worst"] == 99

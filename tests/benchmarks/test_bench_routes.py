@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 from bench_parts import NINE
 
-from benchmarks.routes import default_routes, evenly, parse_route
-from benchmarks.variants import AS_PUBLISHED, OURS, cases, parse_variant
+from benchmarks.variants import AS_PUBLISHED, OURS, cases, default_routes, evenly, parse_route, parse_variant
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
@@ -56,11 +55,11 @@ def test_rejected_blocks_are_different_and_evenly_spread(blocks):
 @pytest.mark.parametrize(
     "name, part",
     [
-        ("r=9", "at most 8 can be rejected"),
-        ("r=x", "the routes are target-only"),
-        ("fast", "the routes are target-only"),
-        ("first=0", "the routes are target-only"),
-        ("first=10", "the clip has 9 blocks"),
+        ("r=9", "more than the 8 blocks after the first"),
+        ("r=x", "choose among target-only"),
+        ("fast", "choose among target-only"),
+        ("first=0", "choose among target-only"),
+        ("first=10", "more than the 9 blocks"),
     ],
 )
 def test_a_route_that_does_not_exist_is_refused(name, part):
@@ -78,7 +77,8 @@ def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     both = parse_variant("compiled+planes+overlap")
     assert both.name == "compiled+planes+overlap"
     assert both.execution == Execution(compile="default", vae_layers="planes", overlap=True)
-    assert parse_variant("compiled").execution.vae_layers == "channels-last"
+    assert parse_variant("compiled").execution.vae_layers == "planes"
+    assert parse_variant("compiled+diffusers").execution.vae_layers == "diffusers"
     assert not both.as_published
     assert both.schedule == OURS.schedule
     assert [parse_variant(name) for name in ("ours", "as-published")] == [OURS, AS_PUBLISHED]
@@ -89,16 +89,6 @@ def test_the_authors_have_no_bail_out_and_no_first_blocks():
     assert [c.route.name for c in found if c.variant is AS_PUBLISHED] == [
         route.name for route in default_routes(NINE) if route.name not in ("bail-out", "first=2+2")
     ]
-
-
-@pytest.mark.parametrize("blocks", [1, 2, 3])
-def test_the_usual_routes_of_a_short_clip_are_those_that_it_has(blocks):
-    """Catches: a default that needs two blocks, asked of a clip of one."""
-    names = [route.name for route in default_routes(blocks)]
-    assert {"target-only", "draft-only", "anchor-only"} <= set(names)
-    assert ("first=2+2" in names) == (blocks >= 2)
-    assert ("r=1" in names) == (blocks >= 2)
-    assert ("r=2" in names) == (blocks >= 3)
 
 
 def test_the_authors_order_of_work_has_the_vae_s_layers_as_released():

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 import torch
+from speed_results import rows
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.__main__ import main
-from benchmarks.models import PROMPT, Models, random_models
-from benchmarks.routes import DEFAULT, default_routes
-from benchmarks.scales import SCALES
+from benchmarks.models import PROMPT, PROPORTIONAL, SCALES, Models, random_models
 from sdvg_core.plan import PlanRequest
 from sdvg_core.plan.sizes import frame_tokens, weight_bytes
 from sdvg_core.plan.work import SCORE_OPERATIONS, block_operations, decode_operations
 
-PROPORTIONAL = SCALES["proportional"]
 ASKED = ["--scale", "proportional"]
 
 
@@ -35,12 +32,12 @@ def shares(request: PlanRequest, score: float) -> Mapping[str, float]:
 
 @pytest.fixture(scope="module")
 def models() -> Models:
-    return random_models(PROPORTIONAL.request, torch.device("cpu"))
+    return random_models(PROPORTIONAL, torch.device("cpu"))
 
 
 def test_a_block_s_parts_stand_to_each_other_as_with_the_published_pair(models):
     """Catches: a model of another size; a wider VAE, whose work grows with the square of its width."""
-    request = PROPORTIONAL.request
+    request = PROPORTIONAL
     with FlopCounterMode(display=False) as score, torch.inference_mode():
         models.scorer.score(torch.rand(1, 12, 3, request.height, request.width), PROMPT)
     found = shares(request, score.get_total_flops())
@@ -49,11 +46,11 @@ def test_a_block_s_parts_stand_to_each_other_as_with_the_published_pair(models):
 
 
 def test_its_models_take_the_bytes_that_are_planned(models):
-    assert models.weights == weight_bytes(PROPORTIONAL.request, fp8=False)
+    assert models.weights == weight_bytes(PROPORTIONAL, fp8=False)
 
 
 def test_its_schedules_and_contexts_are_the_published_pair_s():
-    request, full = PROPORTIONAL.request, PlanRequest()
+    request, full = PROPORTIONAL, PlanRequest()
     assert (request.drafter_preset, request.target_preset) == (full.drafter_preset, full.target_preset)
     assert (request.blocks, request.block_frames) == (full.blocks, full.block_frames)
     assert {config.head_dim for config, _ in request.models.values()} == {128}
@@ -61,15 +58,13 @@ def test_its_schedules_and_contexts_are_the_published_pair_s():
 
 def test_a_scale_brings_its_own_routes(capsys, monkeypatch):
     """A short clip leaves out what it is too short for. The models are tiny, as only the names matter here."""
-    monkeypatch.setitem(SCALES, "proportional", replace(PROPORTIONAL, request=SCALES["tiny"].request))
+    monkeypatch.setitem(SCALES, "proportional", SCALES["tiny"])
     assert main([*ASKED, "--blocks", "2", "--repeats", "2"]) == 0
-    header, *rows = [line.split() for line in capsys.readouterr().out.splitlines()[2:10]]
+    found = rows(capsys.readouterr().out)
     ours = ["target-only", "anchor-only", "first=2+2", "r=1"]
-    assert [row[:2] for row in rows] == [[name, "ours"] for name in ours] + [
-        [name, "as-published"] for name in ours if name != "first=2+2"
-    ]
-    assert header[:4] == ["route", "execution", "s/video", "spread"]
-    assert {row[4] for row in rows} == {"%"}
+    published = [("as-published", name) for name in ours if name != "first=2+2"]
+    assert list(found) == [*(("ours", name) for name in ours), *published]
+    assert all(row["spread"].endswith(" %") for row in found.values())
 
 
 @pytest.mark.heavy
@@ -79,14 +74,3 @@ def test_a_block_of_its_own_models_is_made(capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["conditions"]["device"], found["conditions"]["dtype"]) == ("cpu", "float32")
     assert found["cases"][0]["passes"]["target_denoising"] == 4
-
-
-def test_the_other_scales_keep_the_usual_routes():
-    for name in ("full", "tiny"):
-        assert SCALES[name].routes == DEFAULT
-    assert [route.name for route in default_routes(2, PROPORTIONAL.routes)] == [
-        "target-only",
-        "anchor-only",
-        "first=2+2",
-        "r=1",
-    ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 from pathlib import Path
@@ -10,11 +9,8 @@ from typing import get_args
 
 import pytest
 
-from benchmarks import arguments as words
-from benchmarks import command as bench
-from benchmarks.scales import SCALES
-from benchmarks.variants import cases
-from sdvg_core.cli.arguments import plan
+from benchmarks import bench
+from sdvg_core.cli import make_parser
 from sdvg_core.devices.execution import Attention
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,16 +38,10 @@ def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str
     for arguments in (of for name, of in steps.items() if name != "same"):
         ours = arguments[:2] == ["-m", "benchmarks"]
         assert ours or arguments[:3] == ["-m", "sdvg_core", "plan"]
-        command = words if ours else plan
-        parser = argparse.ArgumentParser(exit_on_error=False)
-        command.add_arguments(parser)
-        options = parser.parse_args(arguments[2 if ours else 3 :])
+        options = bench.make_parser().parse_args(arguments[2:]) if ours else make_parser().parse_args(arguments[2:])
         assert options.json
         if ours:
-            scale = SCALES[options.scale]
-            request = bench._request(options, scale.request)
-            routes = bench._routes(options, scale, request.blocks)
-            measured += bool(cases(routes, bench._variants(options.executions, request)))
+            measured += bool(bench.asked(options)[1])
             assert options.attention in get_args(Attention)
     assert measured == len(steps) - 2
     assert steps["same"] == ["-m", "benchmarks.same_on_gpu", "cuda", "--json"]

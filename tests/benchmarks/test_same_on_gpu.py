@@ -7,7 +7,8 @@ import json
 import pytest
 import torch
 
-from benchmarks.same_on_gpu import VARIANTS, compare, main
+from benchmarks.measure import compare
+from benchmarks.same_on_gpu import VARIANTS, main
 from sdvg_core.devices import compiling
 
 
@@ -47,6 +48,6 @@ def test_a_real_run_tells_what_is_alike_and_what_could_not_be_run(capsys, monkey
 
 
 def test_every_way_to_run_a_video_is_among_the_variants():
-    named = {word for options in VARIANTS.values() for word in options if word.startswith("--")}
+    named = {word for options in VARIANTS.values() for word in options.split() if word.startswith("--")}
     ways = {"--overlap", "--attention", "--vae-layers", "--vae-dtype", "--reward-dtype", "--dtype", "--kv-dtype"}
     assert named == ways | {"--compile"}

@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from research.store import ROW_KEY, JsonLines, claim_folder
+from research.folder import claim_folder, read_records
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
@@ -132,7 +132,7 @@ def read_run_report(path: Path) -> None:
 
 def read_study(path: Path) -> None:
     """Read a study's rows and settings."""
-    JsonLines(path, ROW_KEY)
+    read_records(path)
     claim_folder(path.parent, {"blocks": 9}, {})
 
 

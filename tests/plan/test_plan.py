@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks.scales import SCALES
+from benchmarks.models import SCALES
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
 from sdvg_core.plan import PlanRequest, plan, plan_text, sizes, work
@@ -18,7 +18,7 @@ from sdvg_core.plan.setting import Setting, Sizes, settings, step_parts
 GB = 10**9
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
-TINY = SCALES["tiny"].request
+TINY = SCALES["tiny"]
 USUAL = (12, 16, 24, 32, 48, 80)
 
 

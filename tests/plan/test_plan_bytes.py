@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.models import Random, codec_of, random_models, random_wan, tensor_bytes
-from benchmarks.scales import SCALES
+from benchmarks.models import SCALES, Random, codec_of, random_models, random_wan, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
@@ -33,7 +32,7 @@ from sdvg_core.scorers.config import scorer_parameters
 GB = 10**9
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
-TINY = SCALES["tiny"].request
+TINY = SCALES["tiny"]
 USUAL = (12, 16, 24, 32, 48, 80)
 
 

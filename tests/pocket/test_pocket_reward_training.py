@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from research.oracle import still_quality
-from research.world import draw_scene, opened, render, render_with_mask
+from research.world import draw_scene, render, render_with_mask
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.scorers import load_image_reward
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, load_tokenizer
 from training.corruptions import CORRUPTIONS, Corruption, Shot, corrupt
 from training.evaluate_reward import auc, same
+from training.open_prompts import opened, still_quality
 from training.reward_data import (
     READABLE,
     Group,

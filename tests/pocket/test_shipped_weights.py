@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from research.equipment import WorkerOptions, open_equipment
 from research.oracle import judge
+from research.videos import StudyOptions, load_study_models
 from research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.router import RouterConfig
@@ -56,7 +56,7 @@ def test_every_file_is_recognised_by_the_ordinary_reader():
 
 @pytest.fixture(scope="module")
 def bench():
-    return open_equipment(WorkerOptions(files=shipped.trained_set(), load=shipped.pocket_options()))
+    return load_study_models(StudyOptions(files=shipped.trained_set(), load=shipped.pocket_options()))
 
 
 @pytest.fixture(scope="module")

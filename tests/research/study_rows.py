@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from research.folder import Plan
 from research.protocol import Configuration, protocol
-from research.run import Plan
-from research.store import Record
+from research.statistics import Record
 from sdvg_core.engine.router import SCORING
 
 BLOCKS, SEEDS = 9, (1, 2)
@@ -55,7 +55,6 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
     accepted = _accepted(configuration, scores, draw)
     target = int(BLOCKS - accepted.sum())
     quality = 20 + 3 * np.sin(number) + target + noise * draw.normal() + gate_bonus * gate
-    seconds = {"draft": 1.0, "decode": 4.0, "score": 0.5, "target": float(target), "context": 0.2}
     drafts = BLOCKS - 1 if gate else BLOCKS - target
     passes = {"drafter_denoising": 4 * drafts, "drafter_context": drafts, "scores": 12 * drafts if gate else 0}
     passes |= {"target_denoising": 4 * target, "target_context": target, "decodes": BLOCKS, "encodes": BLOCKS}
@@ -72,8 +71,7 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
         "draft_calls": BLOCKS - target,
         "metrics": {"quality": quality, "seam_error": 1.0 + 0.1 * draw.normal(), "reward_mean": 0.0},
         "latents_sha256": "0",
-        "seconds": {**seconds, "total": sum(seconds.values()), "first_block": 1.0},
-        "sharing": {"asked": {"target": 9}, "made": {"target": 4}, "seconds_asked": 9.0, "seconds_made": 4.0},
+        "sharing": {"asked": {"target": 9}, "made": {"target": 4}},
     }
 
 

@@ -10,11 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from research import arguments as words
-from research import command as study
+from research import study
 from research.__main__ import main
-from research.judging import compare_judge
-from sdvg_core.cli import Parser
+from research.calibrate import compare_judge
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.errors import BadInput
 
@@ -34,31 +32,31 @@ def drafts(judge_of: Any) -> list[dict[str, Any]]:
 
 def test_a_judge_that_only_shifts_scores_decides_alike_at_its_own_tau():
     found = compare_judge(drafts(lambda full, _: full + 0.4), PROMPTS, -0.7)
-    assert found.shift.value == pytest.approx(0.4)
-    assert found.spread == pytest.approx(0, abs=1e-9)
-    assert found.rank_correlation.value == pytest.approx(1.0)
-    assert found.changed.value > 0.2
-    assert found.judge_tau.value == pytest.approx(-0.3, abs=0.05)
-    assert found.changed_there.value == 0
+    assert found["shift"].value == pytest.approx(0.4)
+    assert found["spread"].value == pytest.approx(0, abs=1e-9)
+    assert found["rank_correlation"].value == pytest.approx(1.0)
+    assert found["changed"].value > 0.2
+    assert found["judge_tau"].value == pytest.approx(-0.3, abs=0.05)
+    assert found["changed_there"].value == 0
 
 
 def test_a_judge_that_sees_something_else_decides_differently_at_any_tau():
     found = compare_judge(drafts(lambda _, draw: draw.normal(-0.7, 0.5)), PROMPTS, -0.7)
-    assert abs(found.rank_correlation.value) < 0.2
-    assert found.changed_there.value > 0.3
-    assert found.changed_there.low < found.changed_there.value < found.changed_there.high
+    assert abs(found["rank_correlation"].value) < 0.2
+    assert found["changed_there"].value > 0.3
+    assert found["changed_there"].low < found["changed_there"].value < found["changed_there"].high
 
 
 def test_the_judges_tau_keeps_as_many_drafts():
     records = drafts(lambda full, draw: 0.5 * full + draw.normal(0, 0.2))
     found = compare_judge(records, PROMPTS, -0.7)
     kept = sum(r["worst_score"] >= -0.7 for r in records)
-    assert sum(r["judge_worst_score"] >= found.judge_tau.value for r in records) == kept
+    assert sum(r["judge_worst_score"] >= found["judge_tau"].value for r in records) == kept
 
 
 def test_where_the_full_decoder_keeps_nothing_the_judge_keeps_nothing():
     found = compare_judge(drafts(lambda full, _: full), PROMPTS, 100.0)
-    assert found.changed_there.value == 0
+    assert found["changed_there"].value == 0
 
 
 def test_without_drafts_there_is_nothing_to_compare():
@@ -85,8 +83,6 @@ def test_the_command_compares_a_judge_on_the_embedded_set(tmp_path, capsys):
 
 def test_with_the_embedded_judge_a_study_pays_for_its_decodes_and_for_the_videos_own():
     """Catches: the judge's decodes at the price of the full VAE's, and the delivery of the video for nothing."""
-    parser = Parser()
-    words.add_arguments(parser)
-    options = parser.parse_args(["--output", "unused", "--judge-vae", "pocket"])
-    paid = study._plan(options, study._job(options)).weights
+    options = study.make_parser("study", None).parse_args(["--output", "unused", "--judge-vae", "pocket"])
+    paid = study._plan(options, study._job(options), (), gains=False, judged=False).weights
     assert paid["deliveries"] == pytest.approx(paid["decodes"] * 5.5 / 0.25)

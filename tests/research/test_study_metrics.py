@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from research.metrics import Oracle, SeamChange, parse_external
-from research.protocol import PAPER_TAUS, POCKET_TAUS, every_route, pick, protocol
+from research.protocol import PAPER_TAUS, POCKET_TAUS, pick, protocol
 from research.world import held_out_prompts, render
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
@@ -48,7 +49,7 @@ def test_a_jump_at_a_border_is_a_seam_and_one_inside_a_block_is_none():
 
 
 def external(code: str, timeout: float = 60.0):
-    return parse_external(f'"{sys.executable}" -c "{code}" {{video}} {{prompt}}', 16, timeout)
+    return replace(parse_external(f'"{sys.executable}" -c "{code}" {{video}} {{prompt}}'), timeout=timeout)
 
 
 def test_an_external_command_gets_video_and_prompt_whole_and_its_last_line_counts():
@@ -62,31 +63,27 @@ def test_an_external_command_gets_video_and_prompt_whole_and_its_last_line_count
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("print('fine')", "it printed 'fine' last"),
-        ("print('nan')", "it printed 'nan' last"),
-        ("pass", "it printed '' last"),
-        ("raise SystemExit('no weights')", r"ended with code 1 \(no weights\)"),
+        ("print('fine')", "could not convert string to float: 'fine'"),
+        ("print('nan')", "it printed nan"),
+        ("pass", "could not convert string to float: ''"),
+        ("raise SystemExit('no weights')", "returned non-zero exit status 1"),
+        ("import time; time.sleep(30)", r"timed out after 2\.0 seconds"),
     ],
 )
 def test_an_external_command_without_a_number_is_refused(code, message):
     with pytest.raises(BadInput, match=message):
-        external(code).measure(FRAMES, "a ball", [])
-
-
-def test_an_external_command_that_takes_too_long_is_refused():
-    with pytest.raises(BadInput, match=r"took more than 0\.2 s"):
-        external("import time; time.sleep(30)", 0.2).measure(FRAMES, "a ball", [])
+        external(code, 2.0).measure(FRAMES, "a ball", [])
 
 
 def test_an_external_command_that_is_not_there_is_refused():
-    with pytest.raises(BadInput, match="could not be started"):
-        parse_external("no-such-program-here {video}", 16, 1).measure(FRAMES, "a ball", [])
+    with pytest.raises(BadInput, match="no-such-program-here"):
+        parse_external("no-such-program-here {video}").measure(FRAMES, "a ball", [])
 
 
 @pytest.mark.parametrize("text", ["score.py {prompt}", "score.py '{video}", "", "score.py --video={video}"])
 def test_a_command_that_takes_no_video_is_refused(text):
     with pytest.raises(BadInput):
-        parse_external(text, 16, 1)
+        parse_external(text)
 
 
 # --- the protocol
@@ -115,13 +112,6 @@ def test_a_repair_leaves_the_target_a_step():
     assert {c.group for c in two if c.group.startswith(("handover", "passes"))} == {"handover-1"}
 
 
-def test_every_route_is_there_once_and_leaves_the_target_the_first_block():
-    routes = every_route(4)
-    assert [c.router.script for c in routes] == ["tttt", "tttd", "ttdt", "ttdd", "tdtt", "tdtd", "tddt", "tddd"]
-    with pytest.raises(BadInput, match="1024 videos a prompt; ask for at most 10 blocks"):
-        every_route(11)
-
-
 def test_short_videos_have_no_route_that_is_another_by_name():
     names = {c.name for c in protocol(3, (0.0,))}
     assert "first@2" in names
@@ -135,5 +125,7 @@ def test_configurations_are_picked_by_name_and_pattern_in_the_protocols_order():
     assert names[0] == "target-only"
     assert len(names) == 7
     assert pick(everything, []) == everything
-    with pytest.raises(BadInput, match="'nothing@\\*' fits none; choose among target-only, "):
+    with pytest.raises(
+        BadInput, match=r"'nothing@\*' is no configuration's name or pattern; choose among target-only, "
+    ):
         pick(everything, ["nothing@*"])

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from study_rows import made_up_gains, made_up_plan, made_up_rows
 
+from research.page import page_text
+from research.plots import LOOKS, draw_gain_over_first, write_plots
 from research.summary import summarise_study
-from research.table import table_text
 from sdvg_core.files.outputs import staged_outputs
 
 
@@ -46,42 +49,37 @@ def test_the_summary_holds_what_the_rows_hold(summary):
     assert set(target["against"]) == {"draft-only", "anchor-only"}
     anchor = of(summary, "anchor-only")
     assert [b["value"] for b in anchor["accepted_per_block"]] == pytest.approx([0] + [1] * 8)
-    assert anchor["speed_up"]["value"] == pytest.approx(14.7 / 6.7)
+    assert anchor["speed_up"]["value"] == pytest.approx(
+        summary["configurations"][0]["cost"]["value"] / anchor["cost"]["value"], rel=0.01
+    )
     assert anchor["share_of_gap"]["value"] == pytest.approx(1 / 9, abs=0.05)
-    pairs = 30 * 2 * len(summary["configurations"])
-    assert summary["sharing"]["asked"] == {"target": 9 * pairs}
-    assert summary["sharing"]["made"] == {"target": 4 * pairs}
 
 
-def verdict(summary) -> str:
-    """What the page says of all others against random routing, at as many target calls."""
-    start = "Against random routing that leaves it the first block, at as many target calls"
-    return next(line for line in table_text(summary).splitlines() if line.startswith(start))
+def words_of(summary, column: str = "random, at as many target calls") -> dict[str, str]:
+    """The last word of the page's table on every configuration: better, worse or open."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page_text(summary).splitlines()]
+    start = next(i for i, cells in enumerate(lines) if cells[0] == "quality minus that of")
+    place = lines[start].index(column)
+    table = itertools.takewhile(lambda cells: len(cells) > place, lines[start + 2 :])
+    return {cells[0]: cells[place].split()[-1] for cells in table}
 
 
-def test_the_page_says_in_words_whether_the_reward_beats_chance(summary):
+def test_the_page_says_in_a_word_whether_the_reward_beats_chance(summary):
     """With no bonus one gate in twenty seems to differ; with one of 1 dB every gate does, whatever its sign."""
-    every = int(verdict(summary).split(", and ")[1].split(" of ")[1].split()[0])
-    gates = sum(c["tau"] is not None or c["group"] == "percentile" for c in summary["configurations"])
-    assert every > gates > 20
-    told = [
-        int(verdict(s).split(", and ")[1].split(f" of {every}")[0])
-        for s in (summary, summary_of(12, gate_bonus=1.0)[0])
-    ]
-    assert told[0] >= 0.7 * every
-    assert told[1] <= every - 0.7 * gates
-    better, worse = verdict(summary_of(12, gate_bonus=1.0)[0]), verdict(summary_of(12, gate_bonus=-1.0)[0])
-    assert "reward-min@0" in better.split(" better, ")[0]
-    assert "no configuration is worse" in better
-    assert "no configuration is better" in worse
-    assert "reward-min@0" in worse.split(" better, ")[1].split(" worse, ")[0]
+    gates = [c["name"] for c in summary["configurations"] if c["tau"] is not None]
+    assert len(gates) > 15
+    plain, better, worse = map(words_of, (summary, *(summary_of(12, gate_bonus=b)[0] for b in (1.0, -1.0))))
+    assert sum(plain[gate] == "open" for gate in gates) >= 0.7 * len(gates)
+    for found, word in ((better, "better"), (worse, "worse")):
+        assert found["reward-min@0"] == word
+        assert sum(found[gate] == word for gate in gates) >= 0.7 * len(gates)
 
 
 @pytest.mark.parametrize("prompts", [2, 9])
 def test_few_prompts_give_figures_without_intervals_and_no_verdict(prompts):
     """Catches a table of two prompts that says *better*."""
     summary = summary_of(prompts, gate_bonus=1.0)[0]
-    text = table_text(summary)
+    text = page_text(summary)
     assert f"{prompts} prompts are too few for an interval, so nothing is claimed beyond them" in text
     assert "takes at least 10 prompts" in text
     table = "\n".join(line for line in text.splitlines() if line.startswith("|"))
@@ -91,32 +89,27 @@ def test_few_prompts_give_figures_without_intervals_and_no_verdict(prompts):
 
 
 def test_ten_prompts_have_intervals_and_verdicts():
-    text = table_text(summary_of(10, gate_bonus=1.0)[0])
+    text = page_text(summary_of(10, gate_bonus=1.0)[0])
     assert "too few" not in text
     assert re.search(r"\] better", text)
 
 
-def test_the_page_has_a_line_for_every_configuration_and_says_what_was_shared(summary):
-    text = table_text(summary)
+def test_the_page_has_a_line_for_every_configuration(summary):
+    text = page_text(summary)
     for configuration in summary["configurations"]:
-        assert f"| {configuration['name']} | " in text
-    assert " were computed (" in text
-    assert "Over all configurations: draft" in text
+        assert f"| {configuration['name']} " in text
 
 
 def test_without_a_judge_the_page_says_so():
-    assert "Not measured" in table_text(summary_of(10, gains=False)[0])
+    assert "Not measured" in page_text(summary_of(10, gains=False)[0])
 
 
 @pytest.mark.parametrize("prompts", [pytest.param(2, marks=pytest.mark.heavy), 12])
 def test_the_plots_are_pictures_that_fit_a_page(prompts, tmp_path):
     summary = summary_of(prompts)[0]
-    pytest.importorskip("matplotlib")
-    from research.plots import write_plots
-
     with staged_outputs(tmp_path) as staging:
         names = write_plots(staging, summary, summary_of()[1])
-    assert len(names) == 8
+    assert len(names) == 5
     for name in names:
         with Image.open(tmp_path / name) as picture:
             assert picture.format == "PNG"
@@ -126,11 +119,6 @@ def test_the_plots_are_pictures_that_fit_a_page(prompts, tmp_path):
 
 def test_the_gain_over_the_first_m_is_drawn_as_the_paired_difference(summary):
     """Catches: the quality itself in its place, or another curve's difference."""
-    pytest.importorskip("matplotlib")
-    from matplotlib.figure import Figure
-
-    from research.plot_curves import LOOKS, draw_gain_over_first
-
     axes = Figure().add_subplot()
     draw_gain_over_first(axes, summary)
     drawn = {(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)}
@@ -142,9 +130,6 @@ def test_the_gain_over_the_first_m_is_drawn_as_the_paired_difference(summary):
 
 
 def test_what_was_not_measured_is_not_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    from research.plots import write_plots
-
     summary, gains = summary_of(3, gains=False)
     with staged_outputs(tmp_path) as staging:
         names = write_plots(staging, summary, gains)

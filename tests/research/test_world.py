@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 import torch
 
-from research.world import (
-    KINDS_OF_OPEN,
-    centre,
-    completions,
-    draw_open_scene,
-    draw_scene,
-    held_out_prompts,
-    open_scenes,
-    opened,
-    render,
-    render_with_mask,
-)
+from research.world import centre, draw_scene, held_out_prompts, render, render_with_mask
 from sdvg_core.errors import BadInput
 from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse, understand
-from sdvg_core.pocket.world import SIZE, Scene, Thing, clash
+from sdvg_core.pocket.world import SIZE, Scene, Thing
 
 BALL = Thing("big", "red", "ball", "left", "runs", "right")
 
@@ -68,47 +56,6 @@ def test_held_out_prompts_are_those_of_earlier_figures():
         "drifts up from the bottom left over snow",
         "a big orange cross drifts up from the bottom right behind a big black diamond at the right over grass",
     )
-
-
-def test_what_is_left_open_is_not_said_and_everything_else_is():
-    scene = Scene(BALL, "night")
-    assert opened(scene, ["size"]).text == "a red ball runs right from the left over night"
-    assert opened(scene, ["start", "direction"]).text == "a big red ball runs over night"
-    assert opened(scene, ["ground", "start"]).text == "a big red ball runs right"
-    assert opened(scene, ["ground", "start"]).kind == "start and ground"
-    assert scene.kind == "nothing"
-
-
-def test_a_thing_that_stands_has_no_direction_to_leave_open():
-    assert Scene(Thing("big", "red", "ball", "left"), "night").open == ()
-
-
-def test_completions_are_the_determined_scenes_that_fit_the_words():
-    generator = random.Random(5)
-    for kind in KINDS_OF_OPEN:
-        scene = draw_open_scene(generator, held_out=False, slots=kind)
-        found = completions(scene)
-        assert scene.open == kind
-        assert 1 < len(set(found)) == len(found) <= 72
-        assert all(not one.open and clash(one) is None and opened(one, kind) == scene for one in found)
-
-
-def test_a_determined_scene_has_itself_as_its_only_completion():
-    for scene in some_scenes(20):
-        assert completions(scene) == (scene,)
-
-
-def test_a_ground_that_would_hide_the_thing_does_not_complete_a_prompt():
-    red, blue = ({one.ground for one in completions(Scene(replace(BALL, colour=c), ""))} for c in ("red", "blue"))
-    assert red - blue == {"night", "sea"}
-
-
-def test_open_scenes_are_held_out_different_and_of_every_kind_equally_often():
-    scenes = open_scenes(40, seed=2)
-    assert len(set(scenes)) == 40
-    assert all(scene.held_out for scene in scenes)
-    assert scenes[:7] == open_scenes(7, seed=2) != open_scenes(7, seed=3)
-    assert [scene.open for scene in scenes] == [*KINDS_OF_OPEN] * 4
 
 
 def test_a_moment_looks_the_same_whatever_is_rendered_with_it():
