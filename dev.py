@@ -2,6 +2,8 @@
 
     python3 dev.py demo          make a video with the embedded models
     python3 dev.py run COMMAND   any other command of `python -m sdvg_core`, such as: run plan --vram 24
+    python3 dev.py study         which routes pay off on your prompts (docs/study.md)
+    python3 dev.py bench         how fast each route is (docs/performance.md)
     python3 dev.py test          lint, types and the default tests: what to run while working
     python3 dev.py comfyui       the tests of the nodes in a real ComfyUI, if there is a checkout
     python3 dev.py originals     the engine against the original projects, if there are checkouts (docs/parity.md)
@@ -10,9 +12,10 @@
 Campaigns take too long for either and are run by their mark or their own command (tests/README.md).
 
 Each makes its own environment beside this file (.venv-demo, .venv-test, .venv-comfyui) from the versions in
-constraints.txt, and uses it again next time; `demo` and `run` share one. ComfyUI is looked for at COMFYUI_PATH,
-~/comfy/ComfyUI and two folders up. Further options of `demo` go to `python -m sdvg_core demo`, all of `run` to
-`python -m sdvg_core`, those of the others to pytest.
+constraints.txt, and uses it again next time; `demo`, `run`, `study` and `bench` share one. ComfyUI is looked for at
+COMFYUI_PATH, ~/comfy/ComfyUI and two folders up. Further options of `demo` go to `python -m sdvg_core demo`, all of
+`run` to `python -m sdvg_core`, of `study` to `python -m research`, of `bench` to `python -m benchmarks`, those
+of the others to pytest.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ import sys
 import venv
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 OLDEST, NEWEST = (3, 10), (3, 13)
-EXTRAS = {"demo": "standalone", "test": "dev"}
+EXTRAS = {"demo": "standalone,research", "test": "dev"}
+PACKAGES = {"study": "research", "bench": "benchmarks"}
 COMFYUI_TESTS = "tests/comfyui"
 SHOWN = ("Collecting ", "Downloading ", "Installing collected", "Successfully")
 """Beginnings of pip's lines that say how far it is."""
@@ -43,6 +48,7 @@ LONGEST = ("test_strip.py", "test_interface.py", "test_dropped_workflows.py", "t
 def main(arguments: Sequence[str]) -> int:
     """Run one of the commands."""
     commands = {"demo": demo, "run": anything, "test": test, "comfyui": comfyui, "originals": originals}
+    commands |= {name: partial(beside, package) for name, package in PACKAGES.items()}
     if not arguments or arguments[0] not in commands:
         helped = arguments[:1] in (["-h"], ["--help"])
         if arguments and not helped:
@@ -67,6 +73,12 @@ def anything(options: Sequence[str]) -> int:
     return run(environment("demo", install_extra), "-m", "sdvg_core", *(options or ["--help"]))
 
 
+def beside(package: str, options: Sequence[str]) -> int:
+    """Run a package of this repository that is not installed, in the environment of `demo`."""
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return run(environment("demo", install_extra), "-m", package, *options)
+
+
 def test(options: Sequence[str]) -> int:
     """Run the tests, and lint and types beside them; stop at the first step that fails."""
     everything = "--all" in options
@@ -74,7 +86,6 @@ def test(options: Sequence[str]) -> int:
     marks = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
     python = environment("test", install_extra)
     steps = (
-        *([["benchmarks/loop_overhead.py", "--runs", "5"]] if everything else []),
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
         ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *marks, *rest],
     )
@@ -193,7 +204,7 @@ def gets_needless_cuda() -> bool:
 
 def run(python: str, *arguments: str) -> int:
     """Run the environment's Python; a command of ours writes into the folder it was called from."""
-    if arguments[1:2] != ("sdvg_core",):
+    if arguments[1] not in ("sdvg_core", *PACKAGES.values()):
         os.chdir(ROOT)
         print("$ python", *arguments, flush=True)
     with subprocess.Popen([python, *arguments]) as child:

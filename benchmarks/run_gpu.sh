@@ -4,7 +4,9 @@
 #     benchmarks/run_gpu.sh RESULTS [PYTHON [STEP...]]
 #
 # Each step has its own limit and is interrupted, not killed, when that is reached: what it measured until then is
-# printed and kept. PYTHON (default python3) needs this project's `standalone` extra and a CUDA build of torch.
+# printed and kept. PYTHON (default python3) needs a CUDA build of torch, and this project's `standalone` extra: of it a
+# stock PyTorch image with transformers, einops and safetensors lacks diffusers and, for the step `same`, ftfy and av.
+# Where no package can be downloaded, carry those along as wheels (pip install --no-index --no-deps WHEEL...).
 # STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, same 270, check 300,
 # routes 540, decode 360, fast 540, judge 420, check-full 540, overlap 420, others 300, attention 300, long 300,
 # fp8 180, kv 240, two 360, two-judge 360 (where there are two GPUs); together 93 minutes.
@@ -38,7 +40,7 @@ if [ -n "$commit" ]; then
     grep -qxF "$commit" "$results/commit.txt" 2> /dev/null || echo "$commit" >> "$results/commit.txt"
 fi
 nvidia-smi > "$results/nvidia-smi.txt" 2>&1
-bench=("$python" -m sdvg_core bench --json)
+bench=("$python" -m benchmarks --json)
 
 step plan 60 "$python" -m sdvg_core plan --json
 # The check that the command works at all, before minutes are spent on it.
@@ -53,18 +55,17 @@ step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --siz
 # The four targets, and ours against the authors' order of work.
 step routes 540 "${bench[@]}" --routes target-only anchor-only first=2+2 r=1 r=2 bail-out --repeats 3
 # The VAE's layers, as they are and compiled: look at the seconds of decoding.
-step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 \
-    --executions ours diffusers compiled compiled+diffusers
+step decode 360 "${bench[@]}" --routes draft-only --blocks 4 --repeats 3 --executions ours diffusers compiled
 # What compiling and the better layers bring, baseline included.
-step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours compiled compiled+planes \
+step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours diffusers compiled \
     --repeats 2
 # A fast decoder for the verdicts, and for everything: what is left of the time if decoding costs next to nothing.
 step judge 420 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours judge-tae tae lightvae \
     --repeats 2
-step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled compiled+planes compiled+overlap
+step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled+planes compiled+planes+overlap
 # What beginning a block beside the decoding of the newest brings on one device, where the two share it.
 step overlap 420 "${bench[@]}" --routes target-only anchor-only r=1 --repeats 2 \
-    --executions ours overlap compiled compiled+overlap
+    --executions ours overlap compiled+planes compiled+planes+overlap
 step others 300 "${bench[@]}" --routes target-only draft-only r=4 r=8 --executions ours --repeats 2
 # torch's own choice of kernel; the other steps take cuDNN's on Hopper.
 step attention 300 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --attention sdpa
@@ -77,7 +78,7 @@ step kv 240 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2
 # VAE and scorer on a device of their own, where the overlap has something to gain.
 if [ "$("$python" -c 'import torch; print(torch.cuda.device_count())')" -gt 1 ]; then
     step two 360 "${bench[@]}" --side-device cuda:1 --routes target-only anchor-only r=1 --repeats 2 \
-        --executions ours overlap compiled+overlap
+        --executions ours overlap compiled+planes+overlap
     step two-judge 360 "${bench[@]}" --side-device cuda:1 --routes target-only anchor-only r=1 r=2 --repeats 2 \
         --executions overlap judge-tae+overlap tae+overlap
 fi

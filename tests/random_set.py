@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.bench.scales import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
+from benchmarks.models import DRAFTER, REWARD, TARGET, TEXT_WIDTH, VAE_BASE
 from sdvg_core.causal_wan.config import wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.wan_vae import empty_wan_vae

@@ -2,7 +2,7 @@
 
     python -m training.collect_metrics --study out/margins
 
-The study is of the same weights: `python -m sdvg_core study --prompts 200 --seeds 0 1 2 --configurations
+The study is of the same weights: `python -m research --prompts 200 --seeds 0 1 2 --configurations
 target-only draft-only 'reward-min@*' --output out/margins`. Reconstruction is measured here, the reward by
 training.evaluate_reward, and the judge by training.measure_judge.
 """
@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
+from research.oracle import judge
+from research.world import held_out_prompts, render
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import trained_set
-from sdvg_core.pocket.world import held_out_prompts, render
 
 from .common import WORK
 from .make_latents import FRAMES

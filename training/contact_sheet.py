@@ -17,22 +17,23 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
+from research.oracle import judge
+from research.protocol import Configuration
+from research.videos import StudyOptions, configured, load_study_models
+from research.world import held_out_prompts, render
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.pocket.world import SIZE, held_out_prompts, render
+from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.picture import FAINT, fitted, write
 from sdvg_core.report.summary import COLOURS, fate_of
-from sdvg_core.study.equipment import WorkerOptions, configured, open_equipment
-from sdvg_core.study.protocol import Configuration
 
 WAYS = (
-    Configuration(name="target-only", group="", router=RouterConfig(policy="always-target")),
-    Configuration(name="routed, tau -0.7", group="", router=RouterConfig(tau=-0.7)),
-    Configuration(name="draft-only", group="", router=RouterConfig(policy="always-draft", forced_blocks=0)),
+    Configuration("target-only", "", RouterConfig(policy="always-target")),
+    Configuration("routed, tau -0.7", "", RouterConfig(tau=-0.7)),
+    Configuration("draft-only", "", RouterConfig(policy="always-draft", forced_blocks=0)),
 )
 LEFT, RIGHT, ROW, TITLE, GAP = 112, 56, 70, 26, 5
 
@@ -50,15 +51,15 @@ class Strip:
 def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
     """Make every video and return its rows by prompt."""
     files, load = trained_set(), pocket_options()
-    equipment = open_equipment(WorkerOptions(files=files, load=load))
+    models = load_study_models(StudyOptions(files=files, load=load))
     embeddings = encode_prompts(files, prompts, load)
     found = []
     for prompt in prompts:
         scene = parse(prompt)
-        run = equipment.run(Condition(embeddings[prompt], prompt, prompt), 0)
+        run = models.run(Condition(embeddings[prompt], prompt, prompt), 0)
         rows = []
         for way in WAYS:
-            emitted = list(configured(run, way, equipment.engine, equipment.clock).blocks())
+            emitted = list(configured(run, way, models.engine).blocks())
             lengths = [one.frames.shape[1] for one in emitted]
             shown = [length // 2 + start for start, length in zip(accumulate([0, *lengths]), lengths, strict=False)]
             clip = torch.cat([one.frames for one in emitted], dim=1)[0]

@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sdvg_core.pocket.world import GROUNDS, SIZE, Scene, render
+from research.world import render
+from sdvg_core.pocket.world import GROUNDS, SIZE, Scene
 
 from .scene_changes import changed
 

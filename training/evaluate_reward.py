@@ -21,14 +21,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from research.statistics import Bootstrap
+from research.world import draw_scene, render
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import still_quality
-from sdvg_core.pocket.world import KINDS_OF_OPEN, Scene, draw_scene, opened, render
+from sdvg_core.pocket.world import Scene
 from sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
-from sdvg_core.study.statistics import Bootstrap
 
 from .common import WORK, seeded
 from .corruptions import Shot, corrupt
+from .open_prompts import KINDS_OF_OPEN, opened, still_quality
 from .reward_data import LENGTH, read_pool
 from .scene_changes import VISIBLE, changed
 

@@ -21,10 +21,11 @@ from torch import Tensor
 
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.world import KINDS_OF_OPEN, Scene, completions, draw_open_scene, opened
+from sdvg_core.pocket.world import Scene
 
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import codec, encode_beginnings
+from .open_prompts import KINDS_OF_OPEN, completions, draw_open_scene, opened
 
 FAMILIES = WORK / "families"
 SHARD = 32

@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from research.videos import StudyModels, StudyOptions, load_study_models
+from research.world import draw_scene
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
-from sdvg_core.pocket.world import draw_scene
-from sdvg_core.study.equipment import Equipment, WorkerOptions, open_equipment
 
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import LATENTS
@@ -52,14 +52,14 @@ def true_clips(number: int) -> dict[str, Any]:
     return {"latents": latents, "frames": torch.stack(list(shown_by_the_vae(latents)))}
 
 
-def made_clips(equipment: Equipment, number: int, seed: int) -> dict[str, Any]:
+def made_clips(models: StudyModels, number: int, seed: int) -> dict[str, Any]:
     """Return the same of clips that the shipped models made."""
     generator = seeded(seed, "judge", number)
     prompts = [draw_scene(generator, held_out=False).text for _ in range(SHARD)]
     embeddings = encode_prompts(trained_set(), prompts, pocket_options())
     latents, frames = [], []
     for prompt in prompts:
-        run = equipment.run(Condition(embeddings[prompt], prompt, prompt), generator.getrandbits(31))
+        run = models.run(Condition(embeddings[prompt], prompt, prompt), generator.getrandbits(31))
         for way in WAYS:
             emitted = list(replace(run, router=RouterConfig(policy=way)).blocks())
             latents.append(torch.cat([one.block.latents for one in emitted], dim=2)[0].half())
@@ -77,11 +77,11 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     args = options.parse_args()
     torch.set_num_threads(1)
-    equipment = open_equipment(WorkerOptions(files=trained_set(), load=pocket_options()))
+    models = load_study_models(StudyOptions(files=trained_set(), load=pocket_options()))
     for number in range(args.first, args.made // SHARD, args.every):
         path = CLIPS / f"made-{number:05d}.pt"
         if not path.exists():
-            save_checkpoint(path, **made_clips(equipment, number, args.seed))
+            save_checkpoint(path, **made_clips(models, number, args.seed))
     for number in range(args.first, args.true, args.every):
         path = CLIPS / f"true-{number:05d}.pt"
         if not path.exists():

@@ -16,9 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from research.world import draw_scene, render
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
-from sdvg_core.pocket.world import Scene, draw_scene, render
+from sdvg_core.pocket.world import Scene
 
 from .common import WORK, save_checkpoint, seeded
 from .train_vae import build

@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
+from research.world import draw_scene
 from sdvg_core.causal_wan.schedule import Schedule, get_schedule
-from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.world import Scene, draw_scene, open_scenes
+from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, build, embed
 from .common import WORK, seeded
 from .make_latents import BLOCKS, codec
+from .open_prompts import judge, open_scenes
 from .roll_out import FIRST, roll_out
 from .train_text import CONFIG, Tokens
 from .train_transformer import MODELS, go_on_from

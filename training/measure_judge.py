@@ -1,6 +1,6 @@
 """Measure the shipped judge against the shipped VAE: its pictures, and the verdicts that rest on them.
 
-    python -m sdvg_core study --calibrate --judge-vae pocket --prompts 200 --output out/judged
+    python -m research --calibrate --judge-vae pocket --prompts 200 --output out/judged
     python -m training.measure_judge --judged out/judged
 
 Written to `judge.json`: over whole held-out clips, decibels between the two decoders' pictures, and both decoders'
@@ -16,15 +16,16 @@ from typing import Any
 
 import torch
 
+from research.calibrate import compare_judge
+from research.oracle import judge
+from research.statistics import as_told
+from research.videos import JUDGED
+from research.world import held_out_prompts, render
 from sdvg_core.decoders.taehv import load_taehv
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_judge, trained_set
-from sdvg_core.pocket.world import held_out_prompts, render
-from sdvg_core.study.judging import compare_judge
-from sdvg_core.study.store import JUDGED
 
 from .common import WORK
 from .make_latents import FRAMES
@@ -49,7 +50,9 @@ def pictures(prompts: int) -> dict[str, float]:
 def verdicts(folder: Path, tau: float) -> dict[str, Any]:
     """Return how the judge's scores of drafts compare with the VAE's."""
     records = [json.loads(line) for line in (folder / JUDGED).read_text(encoding="utf-8").splitlines()]
-    return compare_judge(records, tuple(dict.fromkeys(record["prompt"] for record in records)), tau).as_dict()
+    prompts = tuple(dict.fromkeys(record["prompt"] for record in records))
+    told: dict[str, Any] = as_told(compare_judge(records, prompts, tau), len(prompts))
+    return told
 
 
 def main() -> None:

@@ -19,24 +19,14 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
+from research.oracle import BEST
+from research.world import draw_scene, render_with_mask
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import BEST
-from sdvg_core.pocket.world import (
-    COLOURS,
-    GROUNDS,
-    KINDS_OF_OPEN,
-    RADII,
-    SHAPES,
-    SIZE,
-    Scene,
-    completions,
-    draw_scene,
-    opened,
-    render_with_mask,
-)
+from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene
 from sdvg_core.scorers.tokenizer import MAX_TOKENS
 
 from .corruptions import Shot, corrupt
+from .open_prompts import KINDS_OF_OPEN, completions, opened
 from .scene_changes import can_be_seen, changed
 
 LENGTH = 105

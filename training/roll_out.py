@@ -21,14 +21,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
+from research.oracle import weighted_error
+from research.world import render, render_with_mask
 from sdvg_core.causal_wan.schedule import Schedule
 from sdvg_core.decoders.wan_vae import WanCodec
-from sdvg_core.pocket.oracle import choice, weighted_error
-from sdvg_core.pocket.world import Scene, render, render_with_mask
+from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, save_checkpoint, seeded
 from .make_latents import BLOCKS, codec, encode_stills
+from .open_prompts import choice
 from .train_text import CONFIG, Tokens, any_scene
 from .train_transformer import MODELS, ROLLOUTS
 

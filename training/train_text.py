@@ -22,10 +22,12 @@ import torch
 from torch import Tensor, nn
 from transformers import UMT5Config, UMT5EncoderModel
 
+from research.world import draw_scene
 from sdvg_core.pocket import world
-from sdvg_core.pocket.world import Scene, Thing, draw_open_scene, draw_scene
+from sdvg_core.pocket.world import Scene, Thing
 
 from .common import WORK, Log, falling_rate, save_checkpoint, seeded, set_rate
+from .open_prompts import draw_open_scene
 
 WIDTH = 128
 CONFIG = UMT5Config(

@@ -27,12 +27,13 @@ from transformers import UMT5EncoderModel
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.schedule import renoise
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.world import KINDS_OF_OPEN, Scene, opened
+from sdvg_core.pocket.world import Scene
 
 from .causal import BLOCK, SCHEDULE, Prompted, build, embed
 from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, set_rate
 from .families import Families, Right
 from .make_latents import BEGINNINGS, BLOCKS, LATENTS
+from .open_prompts import KINDS_OF_OPEN, opened
 from .train_text import CONFIG, WIDTH, Tokens
 
 MODELS = {

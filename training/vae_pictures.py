@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.pocket.world import draw_scene, render
+from research.world import draw_scene, render
 
 from .common import WORK, seeded
 from .scene_changes import OPTIONS, changed

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
@@ -15,10 +15,9 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import BadInput, first_line, printable
 from . import demo, doctor, generate, inspect, plan, report
-from .arguments import bench, study
 from .gone import GONE
 
-COMMANDS = (demo, generate, report, study, bench, plan, inspect, doctor)
+COMMANDS = (demo, generate, report, plan, inspect, doctor)
 
 OUT_OF_MEMORY, INTERRUPTED, NOBODY_READS = 1, 130, 141
 OF_TORCH = "OutOfMemoryError"
@@ -59,9 +58,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     options = make_parser().parse_args(arguments)
     options.words = tuple(sys.argv[1:] if arguments is None else arguments)
+    # What does the work takes seconds to import, so --help must not.
+    return guarded(lambda: int(import_module(f".{options.command}", __name__).run(options)))
+
+
+def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str = "run") -> int:
+    """Return the exit code of `work`; what went wrong is a sentence on stderr.
+
+    `extra`: of this package, where `work` needs another package. `instead`: the command of dev.py that brings it.
+    """
     try:
-        # What does the work takes seconds to import, so --help must not.
-        return int(import_module(f".{options.command}", __name__).run(options))
+        return work()
     except BadInput as error:
         print(f"sdvg: {error}", file=sys.stderr)
         return 2
@@ -69,8 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.partition(".")[0] == __name__.partition(".")[0]:
             raise
         print(
-            f"sdvg: this needs the package {error.name}, but {sys.executable} has none; write python3 dev.py run "
-            f"in place of python -m sdvg_core, or install sdvg[standalone]",
+            f"sdvg: this needs the package {error.name}, but {sys.executable} has none; call it by python3 dev.py "
+            f"{instead}, or install sdvg[{extra}]",
             file=sys.stderr,
         )
         return 2

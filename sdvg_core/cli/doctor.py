@@ -28,7 +28,7 @@ NEEDED = (
     "tokenizers",
     "sentencepiece",
 )
-STANDALONE = ("diffusers", "ftfy", "matplotlib")
+STANDALONE = ("diffusers", "ftfy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,6 @@ GONE: Mapping[str, Mapping[str, str]] = {
         "--quantile": "give it to --aggregation, such as --aggregation 0.1",
         "--whole-blocks": "the clip's first block is never handed over, and all others may be",
     },
-    "study": MODELS,
     "demo": {
         **dict.fromkeys(
             ("--fps", "--drafter-context", "--overlap", "--prompt-in-report", "--aggregation"), GENERATE

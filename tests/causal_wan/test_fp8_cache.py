@@ -9,7 +9,7 @@ import torch
 from random_set import write_random_set
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
-from sdvg_core.bench.scales import SCALES
+from benchmarks.models import SCALES
 from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
@@ -133,7 +133,7 @@ def test_heads_of_128_channels_take_half_of_bfloat16_within_two_percent():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
-    base = SCALES["tiny"].request
+    base = SCALES["tiny"]
     preset = base.target_preset.replace(policy=policy, window=9)
     request = replace(
         base, dtype=dtype, execution=Execution(kv_dtype=kv_dtype), drafter_preset=preset, target_preset=preset

@@ -56,7 +56,7 @@ def test_a_path_that_no_system_has_is_refused(command, capsys, option, name):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["inspect", LONG], ["doctor", "--models", LONG], ["study", "--models", LONG], ["demo", "--judge-vae", LONG]],
+    [["inspect", LONG], ["doctor", "--models", LONG], ["demo", "--judge-vae", LONG]],
     ids=lambda arguments: arguments[0],
 )
 def test_every_command_refuses_such_a_path(capsys, arguments):
@@ -105,12 +105,6 @@ def test_a_device_that_cannot_run_a_model_is_refused(command, capsys, device, op
     assert "a device is cpu, cuda" in sentence(capsys, [*command, "--prompt", "x", option, device])
 
 
-@pytest.mark.parametrize("scale", [["bench", "--scale", "tiny"], ["study"]], ids=lambda command: command[0])
-def test_a_device_is_refused_by_every_command(capsys, scale, tmp_path):
-    more = ["--output", str(tmp_path)] if scale == ["study"] else []
-    assert "device" in sentence(capsys, [*scale, "--device", "meta", *more])
-
-
 @pytest.mark.parametrize(
     ("more", "part"),
     [
@@ -132,20 +126,6 @@ def test_a_device_is_refused_by_every_command(capsys, scale, tmp_path):
 )
 def test_odd_values_are_refused_before_a_model_is_loaded(command, capsys, more, part):
     assert part in sentence(capsys, [*command, "--prompt", "x", *more])
-
-
-@pytest.mark.parametrize(
-    ("more", "part"),
-    [
-        (["--width", "0"], "--width must be a multiple of 16"),
-        (["--height", "-16"], "--height must be a multiple of 16"),
-        (["--width", "9" * 25], "--width must be a multiple of 16"),
-        (["--memory", "nan"], "--memory must be from 0"),
-        (["--memory", "1e300"], "--memory must be from 0"),
-    ],
-)
-def test_a_study_refuses_odd_values(capsys, tmp_path, more, part):
-    assert part in sentence(capsys, ["study", "--output", str(tmp_path / "out"), *more])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such pipes in folders")

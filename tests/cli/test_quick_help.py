@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 import sdvg_core
-from sdvg_core.bench.scales import SCALES
-from sdvg_core.bench.variants import DECODERS, MARKS, USUAL
 from sdvg_core.cli import COMMANDS
-from sdvg_core.cli.arguments import bench as words
 
 HEAVY = ("torch", "diffusers", "transformers", "matplotlib", "PIL", "numpy", "av", "safetensors", "einops")
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
@@ -38,16 +35,3 @@ def test_help_version_and_bad_usage_import_nothing_heavy(arguments: list[str]) -
     *_, code, loaded = done.stdout.splitlines()
     assert code == f"code {2 if 'many' in arguments else 0}"
     assert loaded == "loaded []"
-
-
-@pytest.mark.parametrize(
-    "names, things",
-    [
-        (words.SCALE_NAMES, SCALES),
-        (words.EXECUTION_MARKS, MARKS),
-        (words.DECODER_MARKS, DECODERS),
-        (words.USUAL_EXECUTIONS, USUAL),
-    ],
-)
-def test_the_words_to_choose_from_are_the_names_of_what_there_is(names, things) -> None:
-    assert names == tuple(things)

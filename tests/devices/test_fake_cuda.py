@@ -17,13 +17,10 @@ from overlap_parts import EagerLane
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from sdvg_core.bench import models
-from sdvg_core.bench.check import video_of
-from sdvg_core.bench.gauges import NoGauge
-from sdvg_core.bench.measure import Bench
-from sdvg_core.bench.models import PROMPT, Models, random_models
-from sdvg_core.bench.routes import parse_route
-from sdvg_core.bench.variants import AS_PUBLISHED, Case, Variant, parse_variant, set_up
+from benchmarks import models
+from benchmarks.measure import Bench, Gauge
+from benchmarks.models import PROMPT, Models, random_models
+from benchmarks.variants import AS_PUBLISHED, Case, Variant, parse_route, parse_variant, set_up
 from sdvg_core.causal_wan import backends, forward
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.decoders import wan_vae
@@ -92,11 +89,12 @@ def make(made: Models, request: PlanRequest, variant: Variant, route: str) -> tu
     """Make a video; return the shape of its frames."""
     setups = set_up([variant], made, request)
     assert setups[variant.name].kernels == ("cudnn", "cudnn")
-    bench = Bench(setups=setups, request=request, clock=float, model_clock=float, gauge=NoGauge())
-    found = video_of(bench, Case(route=parse_route(route, BLOCKS), variant=variant))
-    assert found.latents.shape == (1, 16, 3 * BLOCKS, 60, 104)
-    assert found.frames.device == CPU
-    return tuple(found.frames.shape)
+    bench = Bench(setups=setups, request=request, clock=float, model_clock=float, gauge=Gauge())
+    case = Case(route=parse_route(route, BLOCKS), variant=variant)
+    found = list(bench.run(case, bench.engine(case)).blocks())
+    assert sum(block.latents.shape[2] for block in (one.block for one in found)) == 3 * BLOCKS
+    assert {one.frames.device for one in found} == {CPU}
+    return tuple(torch.cat([one.frames for one in found], dim=1).shape)
 
 
 def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_seen(shapes):

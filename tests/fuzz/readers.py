@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from research.folder import claim_folder, read_records
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
@@ -29,7 +30,6 @@ from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
-from sdvg_core.study.store import ROW_KEY, JsonLines, claim_folder
 from sdvg_core.text import load_umt5
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
@@ -132,7 +132,7 @@ def read_run_report(path: Path) -> None:
 
 def read_study(path: Path) -> None:
     """Read a study's rows and settings."""
-    JsonLines(path, ROW_KEY)
+    read_records(path)
     claim_folder(path.parent, {"blocks": 9}, {})
 
 

@@ -13,22 +13,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from sdvg_core import (
-    BadInput,
-    Busy,
-    Execution,
-    LoadOptions,
-    RouterConfig,
-    Streamer,
-    VideoRequest,
-    make_video,
-    pocket_judge,
-    pocket_options,
-    trained_set,
-)
 from sdvg_core.causal_wan import generator
+from sdvg_core.devices.execution import Execution
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import loading, stream
+from sdvg_core.pipeline.options import LoadOptions
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.pipeline.stream import Busy, Streamer
+from sdvg_core.pipeline.videos import make_video
+from sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
 
 PROMPT, OTHER = "a big blue ball drifts right from the left over sand", "a small yellow cross drifts down over sea"
 REQUEST = VideoRequest(blocks=3, seed=7, width=32, height=32, router=RouterConfig(policy="scripted", script="tar"))

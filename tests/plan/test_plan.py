@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from benchmarks.models import SCALES
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
@@ -21,6 +22,7 @@ from sdvg_core.plan.text import plan_text
 GB = 10**9
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
+TINY = SCALES["tiny"]
 USUAL = (12, 16, 24, 32, 48, 80)
 
 

@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from sdvg_core.bench.models import codec_of, random_models
-from sdvg_core.bench.scales import SCALES
+from benchmarks.models import SCALES, codec_of, random_models
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
@@ -31,7 +30,8 @@ from sdvg_core.scorers.config import scorer_parameters
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
-TINY = SCALES["tiny"].request
+TINY = SCALES["tiny"]
+USUAL = (12, 16, 24, 32, 48, 80)
 
 
 @pytest.mark.parametrize("name, parameters", [("1.3B", 1_418_996_800), ("14B", 14_288_491_584)])

@@ -1,4 +1,4 @@
-"""The embedded judge: small, close to the VAE's own picture, and the same in any pieces; and in demo and study."""
+"""The embedded judge: small, close to the VAE's own picture, and the same in any pieces; and in the demo."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
@@ -18,7 +19,6 @@ from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.world import held_out_prompts, render
 
 LARGEST = 1e6
 """Bytes."""
@@ -117,12 +117,3 @@ def test_the_demo_makes_the_same_latents_with_the_judge_and_names_it(tmp_path, c
     assert said["judged"]["settings"]["judge"]["tae_kind"] == "taew2_1"
     scores = {name: [b["frame_scores"] for b in found["blocks"]] for name, found in said.items()}
     assert scores["plain"] != scores["judged"], "the judge's frames are scored"
-
-
-@pytest.mark.heavy
-def test_the_study_compares_the_embedded_judge_with_the_vae(tmp_path, capsys):
-    asked = ["study", "--calibrate", "--judge-vae", "pocket", "--prompts", "2", "--blocks", "3", "--workers", "1"]
-    assert main([*asked, "--output", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["prompts"], found["drafts"]) == (2, 4)
-    assert abs(found["shift"]["value"]) < 0.5

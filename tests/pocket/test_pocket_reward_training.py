@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from research.world import draw_scene, render
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import still_quality
-from sdvg_core.pocket.world import draw_scene, render
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import MAX_TOKENS, load_tokenizer
 from training.corruptions import CORRUPTIONS, Corruption, Shot
+from training.open_prompts import still_quality
 from training.reward_data import (
     READABLE,
     Group,

@@ -10,6 +10,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from research.oracle import judge
+from research.videos import StudyOptions, load_study_models
+from research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
@@ -18,9 +21,6 @@ from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket import trained_set as shipped
 from sdvg_core.pocket.grammar import parse
-from sdvg_core.pocket.oracle import judge
-from sdvg_core.pocket.world import held_out_prompts, render
-from sdvg_core.study.equipment import WorkerOptions, open_equipment
 
 RECONSTRUCTION, MARGIN, RECOGNISABLE = 21.0, 1.0, 12.0
 """Decibels."""
@@ -56,7 +56,7 @@ def test_every_file_is_recognised_by_the_ordinary_reader():
 
 @pytest.fixture(scope="module")
 def bench():
-    return open_equipment(WorkerOptions(files=shipped.trained_set(), load=shipped.pocket_options()))
+    return load_study_models(StudyOptions(files=shipped.trained_set(), load=shipped.pocket_options()))
 
 
 @pytest.fixture(scope="module")

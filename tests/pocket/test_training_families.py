@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from research.world import draw_scene
 from sdvg_core.causal_wan.schedule import renoise
-from sdvg_core.pocket.world import completions, draw_open_scene, draw_scene, opened
 from training.families import Families, Family, Right, encode_families, members
+from training.open_prompts import completions, draw_open_scene, opened
 from training.train_transformer import said_in_part
 
 BLOCK = (16, 3, 8, 8)

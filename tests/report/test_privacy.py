@@ -152,28 +152,6 @@ def test_what_is_printed_as_json_is_what_is_written(options, home, capsys):
     assert json.loads(capsys.readouterr().out) == printed
 
 
-@pytest.fixture(scope="module")
-def study(home) -> Path:
-    more = ["--prompts", "1", "--blocks", "1", "--schedule", "1000,625", "--workers", "1", "--no-plots"]
-    only = ["--configurations", "target-only", "--output", str(home / "study")]
-    assert main(["study", *more, *only]) == 0
-    return home / "study"
-
-
-def test_no_file_of_a_study_holds_a_path_or_a_user_name(study):
-    """Its rows are the user's own notebook, in which prompts stand: they are what is compared."""
-    files = [path for path in study.rglob("*") if path.is_file()]
-    assert {path.name for path in files} >= {"study.json", "rows.jsonl", "summary.json", "table.md"}
-    private = (USER, "private folder")
-    assert {path.name for path in files if set(found_in(path)) & set(private)} == set()
-
-
-def test_prompts_are_in_a_studys_rows_and_nowhere_else(study):
-    prompt = json.loads((study / "rows.jsonl").read_text(encoding="utf-8").splitlines()[0])["prompt"]
-    holding = {path.name for path in study.rglob("*") if path.is_file() and prompt.encode() in path.read_bytes()}
-    assert holding <= {"rows.jsonl", "gains.jsonl"}
-
-
 def test_every_way_of_writing_a_secret_is_found(tmp_path):
     """Without it, a search that finds nothing would prove nothing."""
     for encoding in ("utf-8", "utf-16"):

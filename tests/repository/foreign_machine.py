@@ -120,11 +120,9 @@ def options(models: Path) -> list[str]:
 
 
 def commands(models: Path, prompts: Path) -> dict[str, list[str]]:
-    study = ["study", "--prompts", "1", "--blocks", "1", "--schedule", "1000,625", "--workers", "1"]
     return {
         "generate": ["generate", *options(models), *SMALL, "--prompt-file", str(prompts)],
         "demo": ["demo", "--blocks", "1"],
-        "study": [*study, "--configurations", "target-only"],
     }
 
 

@@ -384,10 +384,10 @@ MISTAKES = [
     ),
     Mistake(
         "two prompts are given an interval",
-        "study/statistics.py",
+        "../research/statistics.py",
         "figures.as_dict() if prompts >= ENOUGH else",
         "figures.as_dict() if prompts else",
-        "study/test_study_results.py::test_few_prompts_give_figures_without_intervals_and_no_verdict[2]",
+        "research/test_study_results.py::test_few_prompts_give_figures_without_intervals_and_no_verdict[2]",
     ),
     Mistake(
         "a pointer of Git LFS among the shards is read as a header",

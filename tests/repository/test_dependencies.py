@@ -63,7 +63,7 @@ def test_every_dependency_has_its_row_and_every_row_its_dependency():
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     rows = {name.lower() for name in re.findall(r"^\| ([\w.-]+) \| [^|]+\|", page, re.MULTILINE)} - {"package"}
     build_tool = {"setuptools"}
-    assert rows == declared() | declared("standalone", "ray", "dev") | build_tool
+    assert rows == declared() | declared("standalone", "research", "ray", "dev") | build_tool
 
 
 def test_every_file_that_a_row_names_imports_its_package():
@@ -76,3 +76,10 @@ def test_every_file_that_a_row_names_imports_its_package():
         for place in re.findall(r"`([^`]+)`", places):
             where = place if place.startswith("nodes/") else f"sdvg_core/{place}"
             assert any(file.startswith(where) for file in files), (package, place)
+
+
+def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
+    """These lie beside the package, and are not in the registry's archive."""
+    assert not {"research", "benchmarks"} & imports("sdvg_core", "nodes").keys()
+    asked = import_names(declared() | declared("standalone", "research")) | {"research", "benchmarks", "filelock"}
+    assert set(imports("research", "benchmarks")) <= asked

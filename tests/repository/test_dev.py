@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from pathlib import Path
@@ -44,6 +45,15 @@ def asked(dev, monkeypatch) -> list[list[str]]:
 def test_every_option_is_passed_on_and_the_code_comes_back(dev, asked, given, passed):
     assert dev["main"](given) == 3
     assert asked == [["-m", "sdvg_core", *passed]]
+
+
+@pytest.mark.parametrize("command, package", [("study", "research"), ("bench", "benchmarks")])
+def test_study_and_benchmark_are_found_from_any_folder(dev, asked, monkeypatch, command, package):
+    """They are not installed with the package. Catches: `dev.py study` from another folder than this one."""
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert dev["main"]([command, "--json"]) == 3
+    assert asked == [["-m", package, "--json"]]
+    assert os.environ["PYTHONPATH"] == os.pathsep.join((str(ROOT), "elsewhere"))
 
 
 def test_a_command_of_run_without_run_is_told_where_it_belongs(dev, asked, capsys):

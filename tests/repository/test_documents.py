@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks import bench
+from research import study
 from sdvg_core.cli import main, make_parser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,9 +28,15 @@ PLACES = (
 )
 PAGES = sorted({path for place in PLACES for path in ROOT.glob(place) if ".venv" not in str(path)})
 HELP = ROOT / "nodes" / "web" / "docs"
-OURS, DEV = "python -m sdvg_core", "python3 dev.py"
-BLOCK = re.compile(rf"^(?: {{4,}}|\t)?(?:\$ )?((?:{re.escape(OURS)}|{re.escape(DEV)})\b.*)$")
-INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
+OURS, DEV, ROUTES = "python -m sdvg_core", "python3 dev.py", "python -m research.every_route"
+BLOCK = re.compile(rf"^(?: {{4,}}|\t)?(?:\$ )?((?:{re.escape(OURS)}|{re.escape(DEV)}|{re.escape(ROUTES)})\b.*)$")
+INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)}|{re.escape(ROUTES)})\b[^`]*)`")
+# What lies beside the package, by the third word.
+PARSERS = {
+    "study": lambda: study.make_parser("study", None),
+    "research.every_route": lambda: study.make_parser("every_route", None),
+    "bench": bench.make_parser,
+}
 # Stands for whatever a reader wants, so no parser can take it.
 ANYTHING = ("COMMAND", "...", "…", " | ")
 CHEAP = ("doctor", "plan")
@@ -63,8 +71,10 @@ def documented() -> list[str]:
 
 
 def arguments_of(command: str) -> list[str] | None:
-    """What `python -m sdvg_core` gets; None for a command of dev.py's own."""
+    """What `python -m sdvg_core` gets; None for a command of dev.py's own, or of what lies beside the package."""
     words = words_of(command)
+    if words[2] in PARSERS:
+        return None
     if words[:2] == ["python3", "dev.py"]:
         if words[2:3] == ["run"]:
             return words[3:]
@@ -75,9 +85,11 @@ def arguments_of(command: str) -> list[str] | None:
 @pytest.mark.parametrize("command", documented())
 def test_a_documented_command_is_one_that_the_parser_takes(command: str) -> None:
     """Catches an option that was renamed, and a command that is not there yet."""
-    arguments = arguments_of(command)
-    if arguments is None:
-        assert f"python3 dev.py {words_of(command)[2]} " in runpy.run_path(str(ROOT / "dev.py"))["__doc__"]
+    arguments, words = arguments_of(command), words_of(command)
+    if beside := PARSERS.get(words[2]):
+        assert beside().parse_args(words[3:])
+    elif arguments is None:
+        assert f"python3 dev.py {words[2]} " in runpy.run_path(str(ROOT / "dev.py"))["__doc__"]
     elif arguments and not {"--help", "--version"} & set(arguments):
         assert make_parser().parse_args(arguments).command == arguments[0]
 

@@ -58,7 +58,7 @@ def run_tests(folder: Path, nodes: Iterable[str], *, first_cases: bool = False) 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copy")
-    for name in ("sdvg_core", "tests"):
+    for name in ("sdvg_core", "research", "benchmarks", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "golden"))
     shutil.copy(ROOT / "pyproject.toml", folder)
     return folder

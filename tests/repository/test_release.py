@@ -33,7 +33,11 @@ def test_the_archive_holds_what_the_nodes_need_and_nothing_that_is_ignored(tmp_p
     assert archive.problems(tmp_path / "one.zip") == []
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
     names = archive.members()
-    assert not [name for name in names if name.startswith(("tests/", "training/", "benchmarks/", "release/", "."))]
+    assert not [
+        name
+        for name in names
+        if name.startswith(("tests/", "training/", "benchmarks/", "research/", "release/", "."))
+    ]
     assert {"sdvg_core/pocket/weights/manifest.json", "nodes/web/docs/SDVGRouteReport.md"} <= set(names)
 
 

@@ -20,7 +20,6 @@ FLOORS = (
     ("plan", "report"),
     ("pipeline",),
     ("pocket",),
-    ("study", "bench"),
     ("cli",),
 )
 HEIGHT = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,0 +1,266 @@
+"""Time every route with randomly initialised models. Downloads nothing and writes nothing.
+
+Full scale runs the 14B and 1.3B transformers, the Wan VAE and ImageReward on a CUDA device. Proportional scale runs
+models in their proportions on any machine, in eight minutes of one core: what the order of work is worth, not
+how fast a GPU is. Tiny scale runs in seconds, to check that the numbers are complete, not that they are fast.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence, Sized
+from dataclasses import replace
+from typing import Any, get_args
+
+import torch
+
+from sdvg_core.causal_wan.backends import choose_attention
+from sdvg_core.cli import Parser
+from sdvg_core.devices.device import DTYPES, check_device, device_clock
+from sdvg_core.devices.execution import AUTO, Attention, Execution, KvDtype, check_compile
+from sdvg_core.errors import BadInput
+from sdvg_core.plan.choose import plan
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.sizes import GB
+from sdvg_core.plan.text import plan_text
+
+from .measure import Bench, Gauge, Sample, WarmUp, compare, rounds, video_of
+from .models import SCALES, Models, random_models
+from .results import SCHEMA, check_text, conditions, result_text, summarise_cases, summarise_memory
+from .variants import (
+    ANCHOR_ONLY,
+    DECODERS,
+    MARKS,
+    OURS,
+    ROUTES,
+    TARGET_ONLY,
+    USUAL,
+    Case,
+    cases,
+    default_routes,
+    parse_route,
+    parse_variant,
+    set_up,
+)
+
+INTERRUPTED = 130
+NOTES = [
+    "Weights are random and decisions scripted: the times are real, but they say nothing about quality.",
+    "Each part is timed after the device has finished it; the parts add up to a little less than the video.",
+]
+CHECK_ROUTE = "r=2"
+PROPORTIONAL_ROUTES = (TARGET_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2")
+Devices = tuple[torch.device, torch.device]
+"""One for the transformers, one for VAE and scorer."""
+
+
+def make_parser() -> Parser:
+    """Return the parser of the benchmark's options."""
+    parser = Parser(prog="python -m benchmarks", description=__doc__)
+    option = parser.add_argument
+    option("--scale", choices=SCALES, default="full", help="size of the models and the video")
+    option(
+        "--routes",
+        nargs="+",
+        metavar="ROUTE",
+        help="target-only, draft-only, anchor-only, bail-out, r=N: N rejected blocks, first=M or first=M+K: M "
+        "blocks by the target, K steps of each but the first handed over (default: the scale's)",
+    )
+    option(
+        "--executions",
+        nargs="+",
+        default=list(USUAL),
+        metavar="EXECUTION",
+        help="ours; as-published, the authors' order of work; or options that make ours faster: "
+        f"{', '.join((*MARKS, *DECODERS))}, also joined by + (default: {' '.join(USUAL)})",
+    )
+    option(
+        "--check",
+        action="store_true",
+        help="measure no time; print how much each execution's video differs from ours",
+    )
+    option("--repeats", type=int, default=3, help="rounds over all routes (default 3)")
+    option("--blocks", type=int, default=9, help="blocks of a video (default 9)")
+    option("--size", metavar="WxH", help="in pixels (default 832x480, or the small scale's own)")
+    option("--device", default=AUTO, help="cuda, cuda:1 ... (default: cuda; cpu at small scales)")
+    option("--side-device", help="for VAE and scorer, in every execution (default: --device)")
+    option("--dtype", choices=DTYPES, help="of the transformers (default bfloat16; small scales float32)")
+    option("--vae-dtype", choices=DTYPES, help="default float16; small scales float32")
+    option("--reward-dtype", choices=("float32", "float16"), help="default float32")
+    option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
+    option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")
+    option("--fp8", action="store_true", help="keep the target's linear weights in fp8")
+    option("--json", action="store_true", help="print one line of JSON instead of the table")
+    return parser
+
+
+def bench(words: Sequence[str] | None) -> int:
+    """Make the models, warm up, run the routes, and print the results, complete or not."""
+    options = make_parser().parse_args(words)
+    if options.repeats < 1:
+        raise BadInput(f"--repeats must be at least 1, but is {options.repeats}; ask for 1 or more")
+    request, todo = asked(options)
+    variants = tuple(dict.fromkeys(case.variant for case in todo))
+    device = _device(options, options.device)
+    devices = device, _device(options, options.side_device) if options.side_device else device
+    for model in (request.drafter, request.target):
+        choose_attention(options.attention, device=device, dtype=DTYPES[request.dtype], head_dim=model.head_dim)
+    for variant in variants:
+        check_compile(variant.execution.compile, device)
+    try:
+        return (_check if options.check else _bench)(options, request, devices, todo)
+    except torch.OutOfMemoryError as error:
+        raise no_room(request, device) from error
+
+
+def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
+    """Return models and video, and every route in every execution that was asked for."""
+    base = SCALES[options.scale]
+    given = {name: getattr(options, name) for name in ("blocks", "dtype", "vae_dtype", "reward_dtype")}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if options.size:
+        changes["width"], changes["height"] = parse_size(options.size)
+    execution = Execution(attention=options.attention, kv_dtype=options.kv_dtype)
+    request = replace(base, execution=execution, **changes)
+    usual = PROPORTIONAL_ROUTES if options.scale == "proportional" else ROUTES
+    names = dict.fromkeys(options.routes or ())
+    routes = tuple(parse_route(name, request.blocks) for name in names) or default_routes(request.blocks, usual)
+    return request, cases(routes, [parse_variant(name, execution) for name in dict.fromkeys(options.executions)])
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    """Read a size such as 832x480. Raises `BadInput` if `text` is not one."""
+    width, cross, height = text.partition("x")
+    if not (cross and width.isdecimal() and height.isdecimal()):
+        raise BadInput(f"{text!r} is no size such as 832x480; give width, x and height in pixels")
+    return int(width), int(height)
+
+
+def _device(options: argparse.Namespace, name: str) -> torch.device:
+    full = options.scale == "full"
+    name = name if name != AUTO else "cuda" if full else "cpu"
+    if full and not (name.startswith("cuda") and torch.cuda.is_available()):
+        raise BadInput(
+            f"the full-size models need a CUDA device, but got {name} and "
+            f"{'there is one' if torch.cuda.is_available() else 'this machine has none'}; --scale proportional and "
+            "--scale tiny run on any machine"
+        )
+    return check_device(name)
+
+
+def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
+    samples: dict[Case, list[Sample]] = {case: [] for case in todo}
+    warm_ups: dict[str, WarmUp] = {}
+    models, bench = _open(options, request, devices, todo)
+
+    def result() -> dict[str, Any]:
+        return {
+            "benchmark": "sdvg",
+            "repeats": options.repeats,
+            "warm_up_seconds": {name: done.seconds for name, done in warm_ups.items()},
+            "cases": summarise_cases(samples),
+            "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
+            "notes": NOTES,
+        }
+
+    def get_ready(case: Case) -> None:
+        say(f"warming up, {case.variant.name}")
+        warm_ups[case.variant.name] = bench.warm_up(case)
+
+    def work() -> None:
+        for number, (case, sample) in enumerate(rounds(bench, todo, options.repeats, get_ready), 1):
+            samples[case].append(sample)
+            name = f"{case.route.name}, {case.variant.name}"
+            say(f"video {number}/{len(todo) * options.repeats}: {name}: {sample.video:.3f} s")
+
+    return _to_the_end(options, bench, models, work, result, result_text, warm_ups)
+
+
+def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
+    """Print how much each execution's video differs from ours, on one route. Ours is made a second time too."""
+    route = parse_route(CHECK_ROUTE, request.blocks)
+    ours = parse_variant(OURS.name, request.execution)
+    variants = dict.fromkeys((ours, *(case.variant for case in todo if not case.variant.as_published)))
+    checked = [Case(route=route, variant=variant) for variant in variants]
+    models, bench = _open(options, request, devices, checked)
+    found: dict[str, Any] = {}
+
+    def work() -> None:
+        plain = video_of(bench, checked[0])
+        for case in checked:
+            say(f"making {route.name}, {case.variant.name}")
+            found[case.variant.name] = compare(plain, video_of(bench, case))
+
+    def result() -> dict[str, Any]:
+        return {"benchmark": "sdvg check", "route": route.script, "checks": found}
+
+    return _to_the_end(options, bench, models, work, result, check_text, found)
+
+
+def _to_the_end(
+    options: argparse.Namespace,
+    bench: Bench,
+    models: Models,
+    work: Callable[[], None],
+    result: Callable[[], dict[str, Any]],
+    text: Callable[[dict[str, Any]], str],
+    done: Sized,
+) -> int:
+    """Do the work and print its result. If it is interrupted or fails, print what is `done` so far."""
+
+    def show(*, interrupted: bool) -> None:
+        request = bench.request
+        found = {
+            "schema": SCHEMA,
+            "scale": options.scale,
+            **{name: getattr(request, name) for name in ("width", "height", "blocks")},
+            "interrupted": interrupted,
+            "conditions": conditions(request, models, bench.setups, fp8=options.fp8),
+            **result(),
+        }
+        print(json.dumps(found, allow_nan=False) if options.json else text(found))
+
+    try:
+        work()
+    except KeyboardInterrupt:
+        say("sdvg: interrupted; these are the results so far")
+        show(interrupted=True)
+        return INTERRUPTED
+    except Exception:
+        # One execution that fails should not cost us minutes of measurements.
+        if done:
+            show(interrupted=True)
+        raise
+    show(interrupted=False)
+    return 0
+
+
+def _open(
+    options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]
+) -> tuple[Models, Bench]:
+    device, beside = devices
+    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {beside}")
+    models = random_models(request, device, beside, fp8=options.fp8)
+    return models, Bench(
+        setups=set_up(dict.fromkeys(case.variant for case in todo), models, request),
+        request=request,
+        clock=device_clock(*devices),
+        model_clock=device_clock(device),
+        gauge=Gauge(*devices),
+    )
+
+
+def say(text: str) -> None:
+    """Report progress on stderr, apart from the results on stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def no_room(request: PlanRequest, device: torch.device) -> BadInput:
+    """Print the plan for the first device, and return the error that says what to do."""
+    free, _ = torch.cuda.mem_get_info(device)
+    sys.stderr.write(plan_text(plan(max(free / GB, 0.1), request)) + "\n")
+    return BadInput(
+        f"{device} ran out of memory, for the benchmark offloads nothing; add --fp8, or a smaller --size"
+    )

@@ -1,0 +1,291 @@
+"""Make videos and record what each one took, from outside the loop; or keep them whole, to compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from research.markdown import markdown
+from sdvg_core.engine.delivery import InOrder
+from sdvg_core.engine.history import History
+from sdvg_core.engine.parts import Engine, NoiseSource, Scorer, VideoCodec
+from sdvg_core.engine.records import Seconds
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.types import Condition, Generated, Span
+from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
+from sdvg_core.errors import BadInput
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.report.run_report import Passes, RunReport
+
+from .variants import Case, Setup, Variant
+
+# Enough for every shape of either model: no context, context, and context with a re-encoded first frame.
+WARM_UP_SCRIPTS = ("rara", "aa")
+SEED = 42
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What one video took, in seconds, bytes and counts.
+
+    `arrivals`: when each block arrived, since the call; with a judge, as it shows them. `parts`: as the loop
+    records them. `peak`: of memory. `delivered`: with a judge, when the last pixel of the video was there.
+    """
+
+    arrivals: tuple[float, ...]
+    parts: Seconds
+    passes: Passes
+    pixel_frames: int
+    peak: int | None
+    delivered: float | None = None
+
+    @property
+    def video(self) -> float:
+        """Seconds for the whole video."""
+        return self.arrivals[-1] if self.delivered is None else self.delivered
+
+    @property
+    def block_seconds(self) -> tuple[float, ...]:
+        """Seconds for each block since the one before, the first since the call."""
+        return tuple(later - earlier for earlier, later in pairwise((0.0, *self.arrivals)))
+
+
+class Gauge:
+    """The most memory that torch's allocator handed out on CUDA devices at once, since it was last cleared."""
+
+    def __init__(self, *devices: torch.device) -> None:
+        self._devices = [device for device in dict.fromkeys(devices) if device.type == "cuda"]
+
+    def clear(self) -> None:
+        """Start over."""
+        for device in self._devices:
+            torch.cuda.reset_peak_memory_stats(device)
+
+    def peak(self) -> int | None:
+        """Return the sum over devices of the peaks in bytes; None on a CPU, whose memory torch does not count."""
+        peaks = [int(torch.cuda.max_memory_allocated(device)) for device in self._devices]
+        return sum(peaks) if peaks else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmUp:
+    """What the warm-up took: seconds, including compilation, and the peak bytes of each part."""
+
+    seconds: float
+    peaks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bench:
+    """Everything to time videos with: the models as each variant runs them, the video's size, clocks and gauge.
+
+    `clock` waits for every device, `model_clock` only for the transformers'.
+    """
+
+    setups: Mapping[str, Setup]
+    request: PlanRequest
+    clock: Callable[[], float]
+    model_clock: Callable[[], float]
+    gauge: Gauge
+
+    def engine(self, case: Case) -> Engine:
+        """Return the parts of one video."""
+        return case.engine(self.setups[case.variant.name], self.model_clock)
+
+    def measure(self, case: Case) -> Sample:
+        """Make one video and return what it took. Raises `BadInput` if it did not take the intended route."""
+        run = self.run(case, self.engine(case))
+        self.gauge.clear()
+        arrivals, records = [], []
+        pixels = InOrder(lambda frames: None)
+        began = self.clock()
+        for emitted in run.blocks():
+            pixels.add(emitted.delivered)
+            arrivals.append(self.clock() - began)
+            records.append(emitted.record)
+        for _ in pixels.finish():
+            pass
+        delivered = self.clock() - began if case.variant.judge else None
+        if tuple(record.decision.accepted for record in records) != case.route.keeps:
+            raise BadInput(
+                f"the video did not take the route {case.route.script}, for a score was no finite number; use a "
+                "wider dtype for the VAE or the scorer"
+            )
+        report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
+        return Sample(
+            arrivals=tuple(arrivals),
+            parts=report.seconds,
+            passes=report.passes,
+            pixel_frames=report.pixel_frames,
+            peak=self.gauge.peak(),
+            delivered=delivered,
+        )
+
+    def warm_up(self, case: Case) -> WarmUp:
+        """Make a few blocks of every kind that no sample counts, and gauge each part's memory."""
+        peaks: dict[str, int] = {}
+        began = self.clock()
+        for script in WARM_UP_SCRIPTS:
+            engine = metered(self.engine(case), self.gauge, peaks)
+            forced = script[0] == "r" and not case.variant.as_published
+            run = replace(
+                self.run(case, engine, blocks=min(len(script), max(self.request.blocks, 2))),
+                router=RouterConfig(policy="scripted", script=script, forced_blocks=int(forced)),
+                ahead=None,
+            )
+            for emitted in run.blocks():
+                emitted.delivered.frames()
+        return WarmUp(seconds=self.clock() - began, peaks=peaks)
+
+    def run(self, case: Case, engine: Engine, blocks: int | None = None) -> Run:
+        """Return the run of a case; all cases share noise and prompt. `blocks`: None for the requested number."""
+        models = self.setups[case.variant.name].models
+        return plan_run(
+            engine,
+            case.router,
+            lambda _: models.condition,
+            blocks=blocks or self.request.blocks,
+            seed=SEED,
+            width=self.request.width,
+            height=self.request.height,
+            ahead=models.device if case.variant.execution.overlap else None,
+            side=models.side_device,
+            clock=self.clock,
+        )
+
+
+def rounds(
+    bench: Bench, cases: Sequence[Case], repeats: int, get_ready: Callable[[Case], None]
+) -> Iterator[tuple[Case, Sample]]:
+    """Yield a sample of every case, then of every case again, so that drift affects all of them alike.
+
+    `get_ready`: called with a case of each variant, just before the variant's first video. So a run that is stopped
+    while one variant compiles has measured those before it.
+    """
+    waiting = {case.variant: case for case in one_of_each(cases)}
+    for _ in range(repeats):
+        for case in cases:
+            if case.variant in waiting:
+                get_ready(waiting.pop(case.variant))
+            yield case, bench.measure(case)
+
+
+def one_of_each(cases: Sequence[Case]) -> tuple[Case, ...]:
+    """Return one case of every variant, preferably one that uses both models."""
+    found: dict[Variant, Case] = {}
+    for case in sorted(cases, key=lambda case: not case.route.routed):
+        found.setdefault(case.variant, case)
+    return tuple(found.values())
+
+
+# --- memory, part by part
+
+Read = Callable[[str, Callable[[], Any]], Any]
+
+
+def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
+    """Return the engine with the gauge read around each part; its peak is written into `peaks`."""
+
+    def read(part: str, work: Callable[[], Any]) -> Any:
+        gauge.clear()
+        result, peak = work(), gauge.peak()
+        if peak is not None:
+            peaks[part] = max(peak, peaks.get(part, 0))
+        return result
+
+    return replace(
+        engine,
+        drafter=_MeteredGenerator(engine.drafter, "draft", read),
+        target=_MeteredGenerator(engine.target, "target", read),
+        codec=_MeteredCodec(engine.codec, "deliver" if engine.judge else "decode", read),
+        judge=_MeteredCodec(engine.judge, "decode", read) if engine.judge else None,
+        scorer=_MeteredScorer(engine.scorer, read) if engine.scorer else None,
+    )
+
+
+class _MeteredGenerator(WrappedGenerator):
+    def __init__(self, inner: Any, part: str, read: Read) -> None:
+        super().__init__(inner)
+        self._part, self._read = part, read
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+        stop: int | None = None,
+    ) -> Generated:
+        work = super().generate
+        made: Generated = self._read(self._part, lambda: work(history, span, noise, condition, given, stop))
+        return made
+
+
+class _MeteredCodec(WrappedCodec):
+    def __init__(self, inner: VideoCodec, part: str, read: Read) -> None:
+        super().__init__(inner)
+        self._part, self._read = part, read
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        decoded: tuple[Tensor, Any] = self._read(self._part, lambda: self.inner.decode(latents, state))
+        return decoded
+
+
+class _MeteredScorer:
+    def __init__(self, inner: Scorer, read: Read) -> None:
+        self._inner, self._read, self.describe = inner, read, inner.describe
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        scores: Tensor = self._read("score", lambda: self._inner.score(frames, prompt))
+        return scores
+
+
+# --- how a fast execution's video differs from the plain one's
+
+Video = Mapping[str, Any]
+"""The `latents` of a complete video, on the CPU; of its blocks the decisions (`accepted`) and frame `scores`."""
+
+
+def video_of(bench: Bench, case: Case) -> Video:
+    """Make the video of a case."""
+    return collect(bench.run(case, bench.engine(case)).blocks())
+
+
+def collect(emitted: Iterable[Emitted]) -> Video:
+    """Join a video's blocks."""
+    pairs = [(one.block.latents.cpu(), one.record.decision) for one in emitted]
+    return {
+        "latents": torch.cat([latents for latents, _ in pairs], dim=2),
+        "accepted": [decision.accepted for _, decision in pairs],
+        "scores": [decision.frame_scores for _, decision in pairs],
+    }
+
+
+def compare(reference: Video, other: Video, block_frames: int = 3) -> dict[str, Any]:
+    """Return how far a video is off up to the first block decided otherwise; from there on it is another video."""
+    pairs = list(zip(reference["accepted"], other["accepted"], strict=True))
+    alike = next((number for number, (a, b) in enumerate(pairs) if a != b), len(pairs))
+    ours, theirs = (video["latents"][:, :, : alike * block_frames].double() for video in (reference, other))
+    judged = zip(reference["scores"][: alike + 1], other["scores"][: alike + 1], strict=True)
+    scores = [abs(a - b) for one, two in judged for a, b in zip(one or (), two or (), strict=True)]
+    return {
+        "blocks_alike": alike,
+        "latents": float((ours - theirs).abs().max()) if alike else None,
+        "latents_relative": float((ours - theirs).norm() / ours.norm()) if alike else None,
+        "scores": max(scores, default=0.0),
+    }
+
+
+def compared_text(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return as a table how videos differ."""
+    columns = ("blocks_alike", "latents", "latents_relative", "scores", "failed")
+    rows = [[name, *(f"{one.get(column, '-')}" for column in columns)] for name, one in found.items()]
+    return markdown(("video", *columns), rows)

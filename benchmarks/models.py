@@ -1,0 +1,248 @@
+"""Models with random weights, created on the device they run on, and the three scales of them.
+
+They use the same trees, codec and scorer as loaded ones: no file, no download, never a second copy. Their output is
+noise, but finite.
+"""
+
+from __future__ import annotations
+
+import math
+import string
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sdvg_core.causal_wan.config import WanConfig
+from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.checkpoints.quantized import Fp8Linear
+from sdvg_core.checkpoints.weights import WeightFile
+from sdvg_core.decoders.taehv import TaehvCodec
+from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.decoders.vae_files import LIGHT_BASE
+from sdvg_core.decoders.wan_vae import WanCodec, empty_wan_vae
+from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
+from sdvg_core.devices.device import DTYPES
+from sdvg_core.devices.execution import Backend, VaeLayers
+from sdvg_core.engine.types import Condition
+from sdvg_core.plan.decoders import PUBLISHED_BASE, DecoderName
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.scorers.blip import build_model, used_shapes
+from sdvg_core.scorers.config import ImageRewardConfig
+from sdvg_core.scorers.image_reward import ImageRewardScorer
+from sdvg_core.scorers.tokenizer import PromptTokenizer, load_tokenizer
+
+PROMPT, PROMPT_TOKENS = "a red fox runs through deep snow at dawn", 40
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+TAE_WIDTHS, TAE_SEED = (256, 128, 64, 64), 2
+# BLIP appends two words of its own to the vocabulary.
+APPENDED_WORDS = 2
+
+# The tiny scale. The text's width is the trained set's, so that each may read the other's text.
+TEXT_WIDTH, VAE_BASE, WORDS = 128, 8, 128
+DRAFTER = WanConfig(dim=128, ffn_dim=256, num_layers=2, num_heads=1, text_dim=TEXT_WIDTH)
+TARGET = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=TEXT_WIDTH)
+REWARD = ImageRewardConfig(
+    image_size=32,
+    patch_size=8,
+    vision_width=64,
+    vision_layers=2,
+    vision_mlp=128,
+    vision_heads=1,
+    positions=64,
+    text_width=64,
+    text_layers=2,
+    text_mlp=128,
+    text_heads=1,
+    head=((0, 32), (2, 16), (4, 8), (6, 4), (7, 1)),
+)
+TINY = PlanRequest(
+    width=32,
+    height=16,
+    drafter=replace(DRAFTER, text_len=64),
+    target=replace(TARGET, text_len=64),
+    dtype="float32",
+    vae_base=VAE_BASE,
+    vae_dtype="float32",
+    reward=replace(REWARD, vocabulary=WORDS),
+    reward_dtype="float32",
+)
+# In the real pair's proportions, for a CPU: a block of the drafter, its decode and its score stand to one of the
+# target's, in operations, as with the published pair, to 10 % (a test counts). How fast each of them runs is the
+# machine's own matter. Layers are wide, as many small ones would cost more than their work.
+PROPORTIONAL = replace(
+    TINY,
+    width=112,
+    height=64,
+    drafter=replace(TINY.drafter, dim=384, ffn_dim=2240, num_layers=11, num_heads=3),
+    target=replace(TINY.target, dim=1024, ffn_dim=3072, num_layers=18, num_heads=8),
+    vae_base=12,
+    reward=replace(
+        TINY.reward, image_size=64, patch_size=16, vision_width=96, vision_layers=6, vision_mlp=384, text_mlp=256
+    ),
+)
+SCALES: Mapping[str, PlanRequest] = {"full": PlanRequest(), "proportional": PROPORTIONAL, "tiny": TINY}
+"""The models' sizes, dtypes and presets, and the video's size and blocks: the real pair, or a smaller one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Models:
+    """The models of a benchmark.
+
+    `device`: of the transformers; `side_device`: of VAE and scorer. `weights`: the bytes of each model's weights
+    there.
+    """
+
+    drafter: WanTree
+    target: WanTree
+    vae: nn.Module
+    scorer: ImageRewardScorer
+    condition: Condition
+    device: torch.device
+    side_device: torch.device
+    weights: dict[str, int]
+
+
+def random_models(
+    request: PlanRequest,
+    device: torch.device,
+    side_device: torch.device | None = None,
+    *,
+    fp8: bool = False,
+    seed: int = 0,
+) -> Models:
+    """Make the models of a request. `side_device`: of VAE and scorer, None for the same one.
+
+    `fp8`: keep the target's linear weights in fp8, and cast them up on use.
+    """
+    beside = side_device or device
+    random, aside = Random(device, seed), Random(beside, seed + 1)
+    dtype = DTYPES[request.dtype]
+    drafter = random_wan(request.drafter, dtype, random)
+    target = random_wan(request.target, dtype, random, fp8=fp8)
+    vae = _random_vae(request.vae_base, DTYPES[request.vae_dtype], aside)
+    scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], aside)
+    parts: dict[str, nn.Module] = {"target": target, "drafter": drafter, "vae": vae, "scorer": scorer.model}
+    embedding = random.normal((1, request.target.text_len, request.target.text_dim))
+    embedding[:, PROMPT_TOKENS:] = 0
+    return Models(
+        drafter=drafter,
+        target=target,
+        vae=vae,
+        scorer=scorer,
+        condition=Condition(embedding, PROMPT, PROMPT),
+        device=device,
+        side_device=beside,
+        weights={name: tensor_bytes(module) for name, module in parts.items()},
+    )
+
+
+def codec_of(vae: nn.Module, layers: VaeLayers = "diffusers", compiler: Backend | None = None) -> WanCodec:
+    """Return the codec of a random VAE, with Wan 2.1's own mean, std and strides."""
+    return WanCodec(
+        vae, mean=WAN_MEAN, std=WAN_STD, temporal_stride=4, spatial_stride=8, layers=layers, compiler=compiler
+    )
+
+
+def fast_codec(
+    name: DecoderName, request: PlanRequest, device: torch.device, layers: VaeLayers, compiler: Backend | None
+) -> WanCodec | TaehvCodec:
+    """Return a fast decoder of random weights, as narrow against the published one as the request's VAE is."""
+    random, dtype = Random(device, TAE_SEED), DTYPES[request.vae_dtype]
+    share = request.vae_base / PUBLISHED_BASE
+    if name == "lightvae":
+        return codec_of(_random_vae(max(1, round(LIGHT_BASE * share)), dtype, random), layers, compiler)
+    first, second, third, last = (max(1, round(width * share)) for width in TAE_WIDTHS)
+    with torch.device("meta"):
+        net = Taehv(16, (first, second, third, last), (last,) * 4)
+    _fill(net, dtype, random)
+    return TaehvCodec(
+        net.eval(), latent_channels=16, kind="taew2_1", channels_last=layers == "planes", compiler=compiler
+    )
+
+
+class Random:
+    """Draws weights on a device. They preserve the scale of activations, so that nothing overflows."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        self.device = device
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Return standard normal numbers, float32."""
+        return torch.randn(shape, generator=self._generator, device=self.device)
+
+    def weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Return the weight of that name: a gain near 1, a small bias, or a matrix that preserves lengths."""
+        values = self.normal(shape)
+        if name.endswith("gamma") or ("norm" in name.lower() and name.endswith("weight")):
+            return values.mul_(0.05).add_(1)
+        if len(shape) < 2 or "modulation" in name or "pos" in name:
+            return values.mul_(0.1)
+        return values.div_(math.sqrt(math.prod(shape[1:])))
+
+
+def random_wan(config: WanConfig, dtype: torch.dtype, random: Random, *, fp8: bool = False) -> WanTree:
+    """Return a transformer of this size; its weights are drawn one by one on their device."""
+    with torch.device("meta"):
+        tree = WanTree(config)
+    _fill(tree, dtype, random)
+    for name, module in list(tree.named_modules()) if fp8 else ():
+        if isinstance(module, nn.Linear):
+            parent, _, leaf = name.rpartition(".")
+            kept = Fp8Linear(module.weight.data.to(torch.float8_e4m3fn), None, module.bias)
+            tree.get_submodule(parent).register_module(leaf, kept)
+    return tree.eval()
+
+
+def _fill(module: nn.Module, dtype: torch.dtype, random: Random) -> None:
+    for name, owner in module.named_modules():
+        for leaf, parameter in list(owner.named_parameters(recurse=False)):
+            value = random.weight(f"{name}.{leaf}", tuple(parameter.shape)).to(dtype)
+            owner.register_parameter(leaf, nn.Parameter(value, requires_grad=False))
+
+
+def _random_vae(base: int, dtype: torch.dtype, random: Random) -> nn.Module:
+    vae = empty_wan_vae(base_dim=base)
+    _fill(vae, dtype, random)
+    return vae
+
+
+def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random) -> ImageRewardScorer:
+    shapes = used_shapes(config)
+    file = WeightFile(
+        path=Path("random"),
+        layout="random numbers",
+        info={},
+        read=lambda name: random.weight(name, shapes[name]),
+        names={name: name for name in shapes},
+    )
+    return ImageRewardScorer(
+        file="random",
+        model=build_model(file, config, random.device, dtype),
+        tokenizer=_tokenizer(config.vocabulary - APPENDED_WORDS),
+        config=config,
+        dtype=dtype,
+        crop="center",
+    )
+
+
+def _tokenizer(words: int) -> PromptTokenizer:
+    """Return a tokenizer with this many words: letters, and fillers that no prompt uses."""
+    known = [*SPECIAL, *string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
+    known += [f"[unused{number}]" for number in range(words - len(known))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vocab.txt"
+        path.write_text("\n".join(known) + "\n", encoding="utf-8")
+        return load_tokenizer(path)
+
+
+def tensor_bytes(module: nn.Module) -> int:
+    """Return the bytes of a module's parameters and of its fp8 weights."""
+    kept: list[Any] = [*module.parameters()]
+    kept += [layer.weight for layer in module.modules() if isinstance(layer, Fp8Linear)]
+    return sum(tensor.nbytes for tensor in kept)

@@ -1,0 +1,260 @@
+"""A benchmark's result: medians, ratios, the limit and memory as JSON values, and the same as Markdown.
+
+A full run of the goals' clip is held against the paper's speed-ups and our own goals, any other against none.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from research.markdown import markdown, number
+from sdvg_core.devices.device import versions_on
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.setting import Setting, Sizes, step_parts
+from sdvg_core.plan.text import STEP_NAMES, gigabytes
+from sdvg_core.report.record_json import SECONDS
+from sdvg_core.report.run_report import Passes
+
+from .measure import Sample, WarmUp, compared_text
+from .models import Models
+from .variants import ANCHOR_ONLY, BAIL_OUT, OURS, TARGET_ONLY, Case, Setup
+
+SCHEMA = 2
+Samples = Mapping[Case, Sequence[Sample]]
+Result = Mapping[str, Any]
+
+
+def summarise_cases(samples: Samples) -> list[dict[str, Any]]:
+    """Return one entry per case with at least one video: its times, ratios and limit."""
+    videos = {case: median(sample.video for sample in made) for case, made in samples.items() if made}
+    return [_summarise(case, samples[case], videos) for case in videos]
+
+
+def _summarise(case: Case, made: Sequence[Sample], videos: Mapping[Case, float]) -> dict[str, Any]:
+    route, variant, video = case.route, case.variant, videos[case]
+
+    def against(name: str, execution: str) -> float | None:
+        """Return how many times as fast it is as another route and execution; None if that one was not run."""
+        other = [c for c in videos if c.route.name == name and c.variant.name == execution]
+        return videos[other[0]] / video if other else None
+
+    ratio = against(TARGET_ONLY, variant.name)
+    published = [c for c in videos if c.variant.as_published and c.route == route and c != case]
+    peaks = [sample.peak for sample in made if sample.peak is not None]
+    return {
+        "route": route.name,
+        "execution": variant.name,
+        "script": route.script,
+        "repeats": len(made),
+        "seconds": {
+            "video": video,
+            **{name: median(getattr(sample.parts, name) for sample in made) for name in SECONDS},
+        },
+        "videos": [sample.video for sample in made],
+        "block_seconds": [median(steps) for steps in zip(*(sample.block_seconds for sample in made), strict=True)],
+        "first_frame_seconds": median(sample.arrivals[0] for sample in made),
+        "pixel_frames": made[0].pixel_frames,
+        "frames_per_second": made[0].pixel_frames / video,
+        "passes": {name: getattr(made[0].passes, name) for name in Passes.__slots__},
+        "peak_bytes": max(peaks) if peaks else None,
+        "ratio_to_target_only": ratio,
+        "limit": route.limit,
+        "share_of_limit": ratio / route.limit if ratio and route.limit else None,
+        "ratio_to_ours": against(route.name, OURS.name) if variant.name != OURS.name else None,
+        "ratio_to_as_published": videos[published[0]] / video if published else None,
+    }
+
+
+def summarise_memory(
+    models: Models, request: PlanRequest, warm_ups: Mapping[str, WarmUp], *, fp8: bool
+) -> dict[str, Any]:
+    """Return predicted and measured bytes for the weights, and for each part of our plain execution."""
+    sizes = Sizes.of(request, fp8=fp8)
+    steps = step_parts(request, sizes, Setting(fp8=fp8))
+    measured = warm_ups[OURS.name].peaks if OURS.name in warm_ups else {}
+    missing = (
+        "peaks are measured on CUDA devices only; torch does not count a CPU's memory"
+        if OURS.name in warm_ups
+        else "peaks are compared with the prediction only for the execution ours, which was not run"
+    )
+    return {
+        "weights": {name: _compared(models.weights[name], sizes.weights[name]) for name in sizes.weights},
+        "peak": {step: _compared(measured.get(step), sum(parts.values())) for step, parts in steps.items()},
+        "note": None if measured else missing,
+    }
+
+
+def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
+    deviation = None if measured is None else predicted / measured - 1
+    return {"bytes": measured, "predicted_bytes": predicted, "deviation": deviation}
+
+
+def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup], *, fp8: bool) -> Any:
+    """Return everything the numbers depend on."""
+    device, beside = models.device, models.side_device
+    return {
+        "versions": versions_on(str(device)),
+        "device": str(device),
+        "side_device": str(beside),
+        "processor": platform.processor() or platform.machine(),
+        "threads": torch.get_num_threads(),
+        "gpu": _gpu(device) if device.type == "cuda" else None,
+        "side_gpu": torch.cuda.get_device_name(beside) if beside.type == "cuda" else None,
+        "drafter": request.drafter.size,
+        "target": request.target.size,
+        **{name: getattr(request, name) for name in ("dtype", "vae_dtype", "reward_dtype")},
+        "target_weights": "float8_e4m3fn" if fp8 else request.dtype,
+        "presets": {"drafter": request.drafter_preset.name, "target": request.target_preset.name},
+        "kv_dtype": request.execution.kv_dtype,
+        "executions": {name: setup.as_dict() for name, setup in setups.items()},
+    }
+
+
+def _gpu(device: torch.device) -> dict[str, Any]:
+    cuda, found, tool = torch.backends.cuda, torch.cuda.get_device_properties(device), shutil.which("nvidia-smi")
+    asked = [tool or "", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"]
+    answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout if tool else ""
+    return {
+        "name": found.name,
+        "memory_bytes": found.total_memory,
+        "capability": list(torch.cuda.get_device_capability(device)),
+        "driver": next(iter(answer.strip().splitlines()), None),
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
+        "tf32": {"matmul": cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
+    }
+
+
+# --- goals
+
+
+# Speed-ups over target-only: the published one in words, and ours to reach, if one is set. Published: SDVG (arXiv
+# 2604.17397), two RTX A6000. Anchor-only is printed there; the others follow from the times of its single prompts,
+# 48.1 s and 9.48 s for each rejected block, against 97.0 s target-only.
+GOALS: Mapping[str, tuple[str, float | None]] = {
+    ANCHOR_ONLY: ("2.21x", 3.2),
+    "r=1": ("about 1.7x", 2.4),
+    "r=2": ("about 1.4x", 1.9),
+    "r=8": ("about 0.78x", None),
+    BAIL_OUT: ("about 0.78x without", 0.95),
+}
+# The clip that all goals are for: width, height, blocks.
+CLIP = (832, 480, 9)
+# How far predicted peak memory may be off, as a fraction of the measured peak.
+MEMORY_TOLERANCE = 0.1
+
+
+def goals_of(result: Result) -> Mapping[str, tuple[str, float | None]]:
+    """Return the goals of a run by route: none unless it measured speed, on one device and their clip."""
+    clip, conditions = (result["width"], result["height"], result["blocks"]), result["conditions"]
+    one_device = conditions["device"] == conditions["side_device"]
+    return GOALS if clip == CLIP and one_device and not_a_measurement(result) is None else {}
+
+
+def not_a_measurement(result: Result) -> str | None:
+    """Return the warning, with its reasons, that a run says nothing about speed; None if it does."""
+    reasons = [f"models of {result['scale']} scale"] if result["scale"] != "full" else []
+    reasons += ["no GPU"] if result["conditions"]["gpu"] is None else []
+    return f"Not a measurement of speed: {' and '.join(reasons)}." if reasons else None
+
+
+# --- for people
+
+COLUMNS = (
+    *("execution", "route", "blocks", "x target-only", "published", "must reach", "share of limit", "x ours"),
+    *("x as-published", "s per video", "spread", *SECONDS, "s to first frame", "frames per s", "peak memory"),
+)
+UNHELD = "Goals and published figures are compared for nine blocks at 832x480 on one GPU: not for this run."
+
+
+def headline(result: Result) -> str:
+    """Return in one line the conditions one must know to read the numbers."""
+    conditions, repeats = result["conditions"], result.get("repeats")
+    rounds = "one round" if repeats == 1 else f"median of {repeats} rounds"
+    return (
+        f"{result['scale']}: {conditions['drafter']} drafter, {conditions['target']} target, random weights, "
+        f"{result['width']}x{result['height']}, {result['blocks']} blocks, "
+        f"{conditions['versions']['device']}, torch {conditions['versions']['torch']}, {conditions['dtype']}"
+        + (f", {rounds}" if repeats else "")
+    )
+
+
+def result_text(result: Result) -> str:
+    """Return a run's table, what it is compared with, its memory, its conditions and the notes."""
+    warning, goals = not_a_measurement(result), goals_of(result)
+    parts = [
+        *([f"**{warning}**"] if warning else []),
+        f"{headline(result)}.",
+        *([] if goals else [UNHELD]),
+        *_unfinished(result),
+        markdown(COLUMNS, [_cells(case, result, goals) for case in result["cases"]], words=3),
+        _memory(result["memory"]["peak"]),
+        f"Conditions:\n\n```json\n{json.dumps(result['conditions'], indent=1)}\n```",
+        " ".join(result["notes"]),
+    ]
+    return "\n\n".join(filter(None, parts))
+
+
+def check_text(result: Result) -> str:
+    """Return how much each execution's video differs from ours."""
+    table = compared_text(result["checks"])
+    return f"{headline(result)}\n\nRoute {result['route']}, differences from ours:\n\n{table}"
+
+
+def _cells(case: Result, result: Result, goals: Mapping[str, tuple[str, float | None]]) -> list[str]:
+    ratio, share, peak = case["ratio_to_target_only"], case["share_of_limit"], case["peak_bytes"]
+    seconds, (printed, wanted) = case["seconds"], goals.get(case["route"], ("-", None))
+    spread = (max(case["videos"]) - min(case["videos"])) / seconds["video"] if len(case["videos"]) > 1 else None
+    if result["conditions"]["executions"][case["execution"]]["as_published"]:
+        wanted = None
+    return [
+        case["execution"],
+        case["route"],
+        case["script"],
+        number(ratio, 2, "x"),
+        printed,
+        f"{wanted}x, {_reached(ratio, wanted)}" if wanted else "-",
+        number(share and 100 * share, 0, " %"),
+        number(case["ratio_to_ours"], 2, "x"),
+        number(case["ratio_to_as_published"], 2, "x"),
+        number(seconds["video"], 3),
+        number(spread and 100 * spread, 0, " %"),
+        *(number(seconds[part], 3) for part in SECONDS),
+        number(case["first_frame_seconds"], 3),
+        number(case["frames_per_second"], 1),
+        gigabytes(peak) if peak else "-",
+    ]
+
+
+def _reached(measured: float | None, wanted: float) -> str:
+    return "not measured" if measured is None else "reached" if measured >= wanted else "not reached"
+
+
+def _unfinished(result: Result) -> Iterator[str]:
+    """Say which cases of an interrupted run have fewer videos than asked for."""
+    if result["interrupted"]:
+        asked = result["repeats"]
+        short = [f"{c['execution']} {c['route']} ({c['repeats']})" for c in result["cases"] if c["repeats"] < asked]
+        fewer = f" Fewer than {asked} videos were made of: {', '.join(short)}." if short else ""
+        yield f"Interrupted: cases that are missing were not finished.{fewer}"
+
+
+def _memory(peaks: Mapping[str, Result]) -> str:
+    rows = []
+    for step, found in peaks.items():
+        cells = ["not measured", "-"]
+        if found["bytes"] is not None:
+            within = "within" if abs(found["deviation"]) <= MEMORY_TOLERANCE else "not within"
+            off = f"{100 * found['deviation']:+.1f} %, {within} {100 * MEMORY_TOLERANCE:.0f} %"
+            cells = [gigabytes(found["bytes"]), off]
+        rows.append([STEP_NAMES[step], gigabytes(found["predicted_bytes"]), *cells])
+    return markdown((f"peak memory of {OURS.name} in", "predicted", "measured", "prediction is off by"), rows)

@@ -1,0 +1,384 @@
+"""The cases to time: routes by name, and ways to execute them: ours, the authors' order of work, and faster ones.
+
+Decisions are scripted, but scores are still computed and their time counts.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.backends import choose_attention
+from sdvg_core.causal_wan.build import Wan, build_engine
+from sdvg_core.causal_wan.context import ContextPolicy, Model, Prepared
+from sdvg_core.causal_wan.forward import compiled_stages
+from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.causal_wan.presets import Preset
+from sdvg_core.decoders.taehv import TaehvCodec
+from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.devices.device import DTYPES
+from sdvg_core.devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
+from sdvg_core.engine.history import History
+from sdvg_core.engine.parts import BlockGenerator, Engine, NoiseSource, Scorer
+from sdvg_core.engine.router import Policy, RouterConfig
+from sdvg_core.engine.types import Condition, Generated, Span
+from sdvg_core.engine.wrapping import WrappedGenerator
+from sdvg_core.errors import BadInput
+from sdvg_core.plan.decoders import DecoderName
+from sdvg_core.plan.request import PlanRequest
+
+from .models import Models, codec_of, fast_codec
+
+TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, BAIL_OUT = "target-only", "draft-only", "anchor-only", "bail-out"
+# On the route `bail-out`, the target makes the rest after this many rejections in a row.
+BAIL_OUT_AFTER = 2
+ROUTES = (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2", "r=4", "r=8", BAIL_OUT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A route through a clip. `keeps`: for each block, whether the draft is kept.
+
+    `handover`: steps the drafter makes of every block of the target's but the first.
+    """
+
+    name: str
+    policy: Policy
+    keeps: tuple[bool, ...]
+    bail_out: int = 0
+    handover: int = 0
+
+    @property
+    def routed(self) -> bool:
+        """Whether the route uses both models."""
+        return self.name not in (TARGET_ONLY, DRAFT_ONLY)
+
+    @property
+    def limit(self) -> float | None:
+        """The speed-up over target-only if drafting and routing took no time; None if the target makes no block.
+
+        Also None with a handover: then a block of the target's has fewer passes.
+        """
+        by_target = self.keeps.count(False)
+        return len(self.keeps) / by_target if by_target and not self.handover else None
+
+    @property
+    def script(self) -> str:
+        """The route as letters: a for a draft that is kept, r for a block from the target."""
+        return "".join("a" if keep else "r" for keep in self.keeps)
+
+    @property
+    def router(self) -> RouterConfig:
+        """The router that takes this route."""
+        return RouterConfig(
+            policy=self.policy,
+            script=self.script if self.policy == "scripted" else "",
+            bail_out=self.bail_out,
+            forced_blocks=self.keeps.count(False) if self.policy == "first" else int(self.name != DRAFT_ONLY),
+            handover=self.handover,
+        )
+
+
+def default_routes(blocks: int, names: Sequence[str] = ROUTES) -> tuple[Route, ...]:
+    """Return those of the usual routes that are possible in a clip of this many blocks."""
+    # A clip of n blocks has at most n - 1 that are rejected, and n that are the target's.
+    possible = {"r": blocks - 1, "first": blocks}
+    counts = {name: re.match(r"(r|first)=(\d+)", name) for name in names}
+    fitting = [name for name, of in counts.items() if not of or int(of[2]) <= possible[of[1]]]
+    return tuple(parse_route(name, blocks) for name in fitting)
+
+
+def parse_route(name: str, blocks: int) -> Route:
+    """Return a route by name: target-only, draft-only, anchor-only, bail-out, or r=2 for two rejected blocks.
+
+    first=3 gives three blocks to the target without a verdict; first=3+2 hands over two steps of all but the first.
+    Raises `BadInput` if a clip of this many blocks has no such route.
+    """
+    fixed: dict[str, tuple[Policy, tuple[bool, ...], int]] = {
+        TARGET_ONLY: ("always-target", (False,) * blocks, 0),
+        DRAFT_ONLY: ("always-draft", (True,) * blocks, 0),
+        ANCHOR_ONLY: ("anchor-only", (False, *(True,) * (blocks - 1)), 0),
+        BAIL_OUT: ("scripted", (False,) * blocks, BAIL_OUT_AFTER),
+    }
+    if name in fixed:
+        policy, keeps, bail_out = fixed[name]
+        return Route(name=name, policy=policy, keeps=keeps, bail_out=bail_out)
+    if found := re.fullmatch(r"first=([1-9]\d{0,3})(?:\+(\d))?", name):
+        m = int(found[1])
+        if m > blocks:
+            raise BadInput(f"{name} is more than the {blocks} blocks of the clip; give the target fewer")
+        keeps = (False,) * m + (True,) * (blocks - m)
+        return Route(name=name, policy="first", keeps=keeps, handover=int(found[2] or 0))
+    found = re.fullmatch(r"r=(\d{1,4})", name)
+    if found is None:
+        raise BadInput(f"there is no route {name!r}; choose among {', '.join(fixed)}, r=N and first=M or first=M+K")
+    if int(found[1]) >= blocks:
+        raise BadInput(
+            f"{name} rejects more than the {blocks - 1} blocks after the first, which is always the target's; "
+            "reject fewer or ask for more blocks"
+        )
+    remade = evenly(int(found[1]), blocks)
+    return Route(name=name, policy="scripted", keeps=tuple(i > 0 and i not in remade for i in range(blocks)))
+
+
+def evenly(count: int, blocks: int) -> tuple[int, ...]:
+    """Return `count` of the blocks 1 to `blocks - 1`, evenly spread."""
+    return tuple(1 + (2 * i + 1) * (blocks - 1) // (2 * count) for i in range(count))
+
+
+# --- ways to execute a route
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One way to execute routes. Target-only gets every speed-up that the other routes get.
+
+    `schedule`: for both models. `as_published`: the authors' order of work, with the VAE's layers as released.
+    `vae`: what makes the video's pixels; `judge`: what decodes drafts, None for the same.
+    """
+
+    name: str
+    schedule: str = "four-step"
+    as_published: bool = False
+    execution: Execution = field(default_factory=Execution)
+    vae: DecoderName = "wan"
+    judge: DecoderName | None = None
+
+
+OURS = Variant(name="ours")
+AS_PUBLISHED = Variant(
+    name="as-published", schedule="reference5", as_published=True, execution=Execution(vae_layers="diffusers")
+)
+USUAL = (OURS.name, AS_PUBLISHED.name)
+# Options that can be added to ours. If two set the same thing, the later one counts.
+MARKS: Mapping[str, Mapping[str, Any]] = {
+    "diffusers": {"vae_layers": "diffusers"},
+    "planes": {"vae_layers": "planes"},
+    "compiled": {"compile": "default", "vae_layers": "planes"},
+    "overlap": {"overlap": True},
+}
+DECODERS: Mapping[str, Mapping[str, Any]] = {
+    "judge-tae": {"judge": "tae"},
+    "judge-lightvae": {"judge": "lightvae"},
+    "tae": {"vae": "tae"},
+    "lightvae": {"vae": "lightvae"},
+}
+"""Marks that change who decodes."""
+
+
+def parse_variant(name: str, common: Execution | None = None) -> Variant:
+    """Return a variant by name: ours, as-published, or marks joined by +, such as compiled+planes+overlap.
+
+    `common`: the settings that all variants share. Raises `BadInput` if there is no such variant.
+    """
+    common = common or Execution()
+    if name == OURS.name:
+        return replace(OURS, execution=common)
+    if name == AS_PUBLISHED.name:
+        return replace(AS_PUBLISHED, execution=replace(common, vae_layers=AS_PUBLISHED.execution.vae_layers))
+    changes: dict[str, Any] = {}
+    decoders: dict[str, Any] = {}
+    for mark in name.split("+"):
+        if mark not in MARKS and mark not in DECODERS:
+            marks = ", ".join((*MARKS, *DECODERS))
+            raise BadInput(
+                f"there is no execution {name!r}; use {', '.join(USUAL)}, or some of {marks} joined by +"
+            )
+        changes |= MARKS.get(mark, {})
+        decoders |= DECODERS.get(mark, {})
+    return Variant(name=name, execution=replace(common, **changes), **decoders)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setup:
+    """Models as one variant runs them. `kernels`: the attention of drafter and target, by name."""
+
+    variant: Variant
+    models: Models
+    drafter: Wan
+    target: Wan
+    codec: WanCodec | TaehvCodec
+    judge: WanCodec | TaehvCodec | None
+    kernels: tuple[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return its conditions for the result."""
+        variant, execution = self.variant, self.variant.execution
+        return {
+            **{name: getattr(variant, name) for name in ("schedule", "as_published", "vae", "judge")},
+            **{name: getattr(execution, name) for name in ("compile", "vae_layers", "overlap")},
+            "attention": dict(zip(("drafter", "target"), self.kernels, strict=True)),
+        }
+
+
+def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) -> dict[str, Setup]:
+    """Return the models as each variant runs them, by the variant's name. Shared parts are made and compiled once.
+
+    Raises `BadInput` if an attention kernel is not available.
+    """
+    device, dtype = models.device, DTYPES[request.dtype]
+
+    @cache
+    def kernel(tree: WanTree, name: str) -> Any:
+        return choose_attention(name, device=device, dtype=dtype, head_dim=tree.head_dim)
+
+    @cache
+    def stages(tree: WanTree, mode: CompileMode) -> Any:
+        return compiled_stages(compiler_of(mode))
+
+    @cache
+    def codec(name: DecoderName, layers: VaeLayers, compiler: Backend | None) -> WanCodec | TaehvCodec:
+        if name != "wan":
+            return fast_codec(name, request, models.side_device, layers, compiler)
+        # Other layers change the VAE itself, so they get their own copy.
+        return codec_of(models.vae if layers == "diffusers" else copy.deepcopy(models.vae), layers, compiler)
+
+    def wan(tree: WanTree, preset: Preset, variant: Variant) -> Wan:
+        execution = variant.execution
+        return Wan(
+            tree=tree,
+            ops=TorchOps(dtype, kernel(tree, execution.attention)),
+            preset=replace(preset, schedule=variant.schedule),
+            device=device,
+            kv_fp8=execution.kv_fp8,
+            stages=stages(tree, execution.compile),
+        )
+
+    def setup(variant: Variant) -> Setup:
+        execution = variant.execution.settled
+        shared = execution.vae_layers, compiler_of(execution.compile)
+        return Setup(
+            variant=replace(variant, execution=execution),
+            models=models,
+            drafter=wan(models.drafter, request.drafter_preset, variant),
+            target=wan(models.target, request.target_preset, variant),
+            codec=codec(variant.vae, *shared),
+            judge=codec(variant.judge, *shared) if variant.judge else None,
+            kernels=(
+                kernel(models.drafter, execution.attention).name,
+                kernel(models.target, execution.attention).name,
+            ),
+        )
+
+    return {variant.name: setup(variant) for variant in variants}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A route and how to execute it."""
+
+    route: Route
+    variant: Variant
+
+    @property
+    def possible(self) -> bool:
+        """Whether the case exists: the authors have no bail-out, and no policy `first`."""
+        return not (self.variant.as_published and (self.route.bail_out or self.route.policy == "first"))
+
+    @property
+    def router(self) -> RouterConfig:
+        """The router for the route. As published, the first block is drafted and scored before it is rejected."""
+        if self.variant.as_published and self.route.routed:
+            return RouterConfig(policy="scripted", script=self.route.script, forced_blocks=0)
+        return self.route.router
+
+    def engine(self, setup: Setup, clock: Callable[[], float]) -> Engine:
+        """Return the parts for one video. Only compiled code is kept from the previous one."""
+        published = self.variant.as_published
+        engine = build_engine(
+            setup.drafter,
+            setup.target,
+            setup.codec,
+            setup.models.scorer,
+            judge=setup.judge,
+            overlap=self.variant.execution.overlap,
+            clock=clock,
+            around_context=OnceABlock if published else lambda policy: policy,
+        )
+        return as_published(engine, self.route) if published and self.route.routed else engine
+
+
+def cases(routes: Iterable[Route], variants: Iterable[Variant]) -> tuple[Case, ...]:
+    """Return every route in every variant that has it; target-only comes before the routes compared with it."""
+    every = (Case(route=route, variant=variant) for variant in variants for route in routes)
+    return tuple(case for case in every if case.possible)
+
+
+# --- the authors' order of work, made of wrappers around the parts, so that the loop needs no special case for it
+
+
+def as_published(engine: Engine, route: Route) -> Engine:
+    """Return the parts as the authors' code uses them, on a route that uses both models.
+
+    They do more work than ours, none of which changes the video: block 0 is drafted and scored, but never kept; the
+    target's context is filled before every block, needed or not; there are five passes (the schedule `reference5`);
+    and each frame is scored in its own call.
+    """
+    assert engine.scorer is not None, "a benchmark's models include a scorer"
+    scorer = FrameByFrame(engine.scorer, seeing=route.name != ANCHOR_ONLY)
+    return replace(engine, drafter=FillsBoth(engine.drafter, engine.target), scorer=scorer)
+
+
+class FillsBoth(WrappedGenerator):
+    """A drafter that also fills the target's context before each block; the draft's work counts both."""
+
+    def __init__(self, inner: BlockGenerator, target: BlockGenerator) -> None:
+        super().__init__(inner)
+        self._target = target
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+        stop: int | None = None,
+    ) -> Generated:
+        """Fill the target's context, then draft."""
+        # As every step's result is given, all that is left for the target is its context.
+        nothing = (torch.zeros(1),) * len(self._target.timesteps)
+        filled = self._target.generate(history, span, noise, condition, nothing)
+        draft = self.inner.generate(history, span, noise, condition, given, stop)
+        return replace(draft, work=draft.work + filled.work)
+
+
+class OnceABlock:
+    """A context policy that prepares a block's context only once, however often it is asked."""
+
+    def __init__(self, inner: ContextPolicy) -> None:
+        self._inner, self.anchor_horizon = inner, inner.anchor_horizon
+        self._newest: tuple[Any, Prepared] | None = None
+
+    def prepare(
+        self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
+    ) -> Prepared:
+        """Return the context of the block at `span`; denoising steps overwrite only their own slots."""
+        asked = (history, span, condition, size)
+        if self._newest and self._newest[0] == asked:
+            return replace(self._newest[1], passes=0, encodes=0)
+        self._newest = None  # frees the old cache before the new one is made
+        prepared = self._inner.prepare(model, history, span, condition, size)
+        self._newest = (asked, prepared)
+        return prepared
+
+
+class FrameByFrame:
+    """A scorer that scores each frame in its own call; where nothing is scored, zeros at no cost."""
+
+    def __init__(self, inner: Scorer, *, seeing: bool) -> None:
+        self._inner, self._seeing, self.describe = inner, seeing, inner.describe
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Return `(f,)` scores of `b f c h w`."""
+        if not self._seeing:
+            return torch.zeros(frames.shape[1])
+        return torch.cat([self._inner.score(frame, prompt) for frame in frames.split(1, dim=1)])

@@ -1,0 +1,246 @@
+"""A study's folder: what it covers, rows that survive a kill at any moment, and the processes that add them."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from sdvg_core.devices.workers import spread
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import staged_outputs
+from sdvg_core.files.small_files import parse_json
+from sdvg_core.plan.request import PlanRequest
+
+from .protocol import Configuration
+from .statistics import Record, pass_weights
+from .videos import GAINS, JUDGED, ROWS, PromptSeedJob, StudyModels, pack, rows_of
+
+STUDY, LOCK, APPEND = "study.json", ".study.lock", ".append.lock"
+ROW_KEY, BLOCK_KEY = ("configuration", "prompt", "seed"), ("prompt", "seed", "block")
+KEYS = {ROWS: ROW_KEY, GAINS: BLOCK_KEY, JUDGED: BLOCK_KEY}
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a study covers: every prompt with every seed in every configuration.
+
+    `gains`, `judged`: as in `PromptSeedJob`. `weights`: the cost of each kind of pass, in target blocks. `classes`:
+    the class of each prompt that has one.
+    """
+
+    prompts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    configurations: tuple[Configuration, ...]
+    blocks: int
+    gains: bool = True
+    judged: bool = False
+    weights: Mapping[str, float] = field(default_factory=lambda: pass_weights(PlanRequest()))
+    classes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def pairs(self) -> tuple[tuple[str, int], ...]:
+        """Every prompt with every seed; the rows of one pair differ only by the route."""
+        return tuple((prompt, seed) for prompt in self.prompts for seed in self.seeds)
+
+
+class Notebook:
+    """The records in a study's folder, by file and by key."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read them. Raises `BadInput` for a damaged file."""
+        self._folder = folder
+        self.records: dict[str, dict[Key, Record]] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read what was added meanwhile, too."""
+        self.records = {name: read_records(self._folder / name) for name in KEYS}
+
+    def missing(self, plan: Plan) -> list[PromptSeedJob]:
+        """Return what every pair still lacks, without the embeddings."""
+        found = []
+        for prompt, seed in plan.pairs:
+            wanted = tuple(c for c in plan.configurations if (c.name, prompt, seed) not in self.records[ROWS])
+            keys = [(prompt, seed, block) for block in range(1, plan.blocks)]
+            gains, judged = (any(key not in self.records[name] for key in keys) for name in (GAINS, JUDGED))
+            job = PromptSeedJob(
+                prompt=prompt,
+                seed=seed,
+                configurations=wanted,
+                gains=plan.gains and gains,
+                judged=plan.judged and judged,
+            )
+            if wanted or job.gains or job.judged:
+                found.append(job)
+        return found
+
+    def rows_of(self, plan: Plan) -> list[Record]:
+        """Return the rows that the plan asks for, in its order."""
+        return self._of(ROWS, ((c.name, *pair) for c in plan.configurations for pair in plan.pairs))
+
+    def gains_of(self, plan: Plan, name: str = GAINS) -> list[Record]:
+        """Return the gains of the plan's pairs, in its order; of the file `JUDGED`, the scores by both decoders."""
+        return self._of(name, ((*pair, block) for pair in plan.pairs for block in range(1, plan.blocks)))
+
+    def _of(self, name: str, keys: Iterable[Key]) -> list[Record]:
+        return [self.records[name][key] for key in keys if key in self.records[name]]
+
+
+def read_records(path: Path) -> dict[Key, Record]:
+    """Return the records of all complete lines by their key; of two with one key, the first.
+
+    An incomplete last line, of a process that was killed, is left out. Raises `BadInput` for a damaged file.
+    """
+    records: dict[Key, Record] = {}
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    for place, line in enumerate(lines, 1):
+        try:
+            record = parse_json(line)
+            records.setdefault(tuple(record[name] for name in KEYS[path.name]), record)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadInput(
+                f"line {place} of {path} is no row of a study ({type(error).__name__}); remove that line, and the "
+                "study will compute the row again"
+            ) from error
+    return records
+
+
+def append(path: Path, record: Record) -> None:
+    """Add a record to a file of records, with its line end last; it is on the disk before this returns.
+
+    Several processes may do so at once.
+    """
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8", "backslashreplace") + b"\n"
+    with FileLock(path.parent / APPEND), path.open("ab", buffering=0) as file:
+        file.write(line)
+        os.fsync(file.fileno())
+
+
+def cut_torn_lines(folder: Path) -> None:
+    """Cut off the incomplete last lines of a study that was killed, so that none is added to."""
+    for path in (folder / name for name in KEYS):
+        content = path.read_bytes() if path.exists() else b""
+        if not content.endswith(b"\n") and content:
+            os.truncate(path, content.rfind(b"\n") + 1)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Keep other runs of the study out of its folder. Raises `BadInput` if one is using it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise BadInput(f"another study is running in {folder}; wait for it, or name another folder") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapping[str, Any]) -> None:
+    """Claim the folder for this study, or check that it already belongs to it.
+
+    `settings`: common to all rows, and may never change. `configurations`: by name; more may be added, but a name
+    keeps its meaning. Raises `BadInput` if the folder holds another study.
+    """
+    path, wanted = folder / STUDY, json.loads(json.dumps([settings, configurations]))
+    before: list[Record] = [wanted[0], {}]
+    if path.exists():
+        try:
+            known = parse_json(path.read_bytes())
+            before = [dict(known[name]) for name in ("settings", "configurations")]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BadInput(
+                f"the settings of the study in {path} cannot be read ({type(error).__name__}); name another folder"
+            ) from error
+    same = [{*before[0], *wanted[0]}, {*before[1]} & {*wanted[1]}]
+    for old, new, names in zip(before, wanted, same, strict=True):
+        for name in sorted(names):
+            if old.get(name) != new.get(name):
+                was, now = (json.dumps(of.get(name), ensure_ascii=False)[:160] for of in (old, new))
+                raise BadInput(f"{folder} holds a study whose {name} is {was}, not {now}; name another folder")
+    content = {"settings": wanted[0], "configurations": {**before[1], **wanted[1]}}
+    with staged_outputs(folder) as staging:
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        staging.path(STUDY).write_text(text, encoding="utf-8")
+
+
+# --- the work
+
+
+def fill(
+    folder: Path,
+    plan: Plan,
+    embeddings_of: Callable[[Iterable[str]], Mapping[str, Tensor]],
+    load: Callable[[], StudyModels],
+    workers: int,
+    say: Callable[[str], None],
+) -> Notebook:
+    """Compute what is missing, and return everything. If nothing is missing, load nothing.
+
+    `embeddings_of`: encodes prompts. `load`: loads the models. `say`: receives lines of progress.
+    Raises `BadInput` for a job that is refused or whose worker died; the rows that were added stay.
+    """
+    notebook = Notebook(folder)
+    missing = notebook.missing(plan)
+    if not missing:
+        return notebook
+    cut_torn_lines(folder)
+    embeddings = embeddings_of(dict.fromkeys(job.prompt for job in missing))
+    jobs = [replace(job, embedding=pack(embeddings[job.prompt])) for job in missing]
+    began = time.monotonic()
+    for done, job in enumerate(share_out(folder, load, jobs, workers), 1):
+        left = math.ceil((time.monotonic() - began) / done * (len(jobs) - done))
+        say(
+            f"{done}/{len(jobs)}  {len(job.configurations)} rows of {job.prompt!r}, seed {job.seed}; "
+            f"{left // 60}:{left % 60:02d} left"
+        )
+    notebook.read()
+    return notebook
+
+
+def share_out(
+    folder: Path, load: Callable[[], StudyModels], jobs: Sequence[PromptSeedJob], workers: int
+) -> Iterator[PromptSeedJob]:
+    """Yield each job when it is done: by this process, or by `workers` others that each have the models."""
+    if workers == 1:
+        work = Worker(folder, load)
+        for job in jobs:
+            work(job, bool)
+            yield job
+        return
+    for job, refusal in spread(jobs, partial(Worker, folder, load), [""] * min(workers, len(jobs))):
+        if refusal:
+            raise BadInput(f"{refusal}; all rows so far are kept: call again, perhaps with fewer --workers")
+        yield job
+
+
+class Worker:
+    """Makes the videos of one job after the other, and adds their rows to the folder as they are made."""
+
+    def __init__(self, folder: Path, load: Callable[[], StudyModels], device: str = "") -> None:
+        """Load the models. `device`: of no use, as the models know their own."""
+        self._folder, self._models = folder, load()
+
+    def __call__(self, job: PromptSeedJob, stop: Callable[[], bool]) -> None:
+        """Make what the job asks for."""
+        for name, record in rows_of(self._models, job):
+            append(self._folder / name, record)
+            # GNU's C library would keep freed memory: small blocks that a memo still holds lie between large ones.
+            with suppress(AttributeError, OSError, TypeError):
+                ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,180 @@
+"""A cache of model calls, so that work shared by configurations is done once. Every call is a pure function.
+
+A cache hit returns the same objects as the first time, so calls on those can be looked up too: equal arguments are
+recognised by identity, and tensors are never compared.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from sdvg_core.engine.history import History
+from sdvg_core.engine.parts import BlockGenerator, Engine, NoiseSource, Scorer, VideoCodec
+from sdvg_core.engine.types import Condition, Generated, Picture, Span
+from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
+
+Result = TypeVar("Result")
+GIGABYTE = 1 << 30
+
+
+class Ledger:
+    """The calls one run asked for, by kind, and those of them that were computed."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.made: Counter[str] = Counter()
+
+
+class Memo:
+    """Results of pure calls by their arguments. Beyond `limit` bytes, the least recently used are dropped.
+
+    That costs only time: a recomputed result has the same values.
+    """
+
+    def __init__(self, limit: float = float("inf")) -> None:
+        self._limit, self._bytes = limit, 0
+        # Arguments live as long as their result, so that no other object can get one of their ids.
+        self._entries: OrderedDict[Hashable, tuple[Any, tuple[Any, ...]]] = OrderedDict()
+
+    def call(
+        self, kind: str, arguments: tuple[Any, ...], ledger: Ledger, make: Callable[[], Result], *values: Hashable
+    ) -> Result:
+        """Return the result of `make`, computed now or earlier for the same call.
+
+        A call is identified by its `kind`, the identity of its `arguments`, and its `values`.
+        """
+        key = (kind, *values, *map(id, arguments))
+        ledger.asked[kind] += 1
+        if key not in self._entries:
+            ledger.made[kind] += 1
+            self._entries[key] = make(), arguments
+            self._bytes += _bytes_of(self._entries[key])
+        self._entries.move_to_end(key)
+        result: Result = self._entries[key][0]
+        while self._bytes > self._limit:
+            self._bytes -= _bytes_of(self._entries.popitem(last=False)[1])
+        return result
+
+
+def _bytes_of(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.nbytes
+    return sum(map(_bytes_of, value)) if isinstance(value, tuple | list) else 0
+
+
+class Sharing:
+    """An engine with cached calls, for the runs of one prompt and seed.
+
+    `limit`: bytes of decoded frames and decoder states to cache; latents are small and all cached. 0: no cache.
+    `targets`: the target with other schedules, by these.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        limit: float = GIGABYTE,
+        targets: Mapping[str, BlockGenerator] | None = None,
+    ) -> None:
+        self._engine, self._targets = engine, targets or {}
+        self._latents, self._pixels = Memo(float("inf") if limit else 0), Memo(limit)
+
+    def engine(self, ledger: Ledger, target_schedule: str = "") -> Engine:
+        """Return the engine for one run; its calls are counted in `ledger`.
+
+        `target_schedule`: of the target's blocks after the clip's first one; its own if empty.
+        """
+        engine, few = self._engine, self._targets[target_schedule] if target_schedule else None
+        return Engine(
+            drafter=_SharedGenerator(engine.drafter, "draft", self._latents, ledger),
+            target=_SharedGenerator(engine.target, "target", self._latents, ledger, few, target_schedule),
+            codec=_SharedCodec(engine.codec, self._pixels, ledger),
+            scorer=_SharedScorer(engine.scorer, self._pixels, ledger) if engine.scorer else None,
+            judge=_SharedCodec(engine.judge, self._pixels, ledger) if engine.judge else None,
+        )
+
+
+class _SharedGenerator(WrappedGenerator):
+    """A generator that looks up its blocks by the committed blocks before them.
+
+    `few`: makes the blocks after the clip's first one in its place, with another `schedule`.
+    """
+
+    def __init__(
+        self,
+        inner: BlockGenerator,
+        kind: str,
+        memo: Memo,
+        ledger: Ledger,
+        few: BlockGenerator | None = None,
+        schedule: str = "",
+    ) -> None:
+        super().__init__(few or inner)
+        self._whole, self._schedule = inner, schedule
+        self._call = partial(memo.call, kind), ledger
+
+    def generate(
+        self,
+        history: History,
+        span: Span,
+        noise: NoiseSource,
+        condition: Condition,
+        given: Sequence[Tensor] = (),
+        stop: int | None = None,
+    ) -> Generated:
+        """Generate the block, or return the cached one."""
+        call, ledger = self._call
+        model, schedule = (self.inner, self._schedule) if span.index else (self._whole, "")
+        # The pixels kept for context follow from the latents, so the blocks alone identify a history.
+        before = [part for block in history.blocks for part in (block.latents, block.condition)]
+        return call(
+            (noise, condition, *before, *given),
+            ledger,
+            lambda: model.generate(_unseen(history), span, noise, condition, given, stop),
+            span,
+            len(given),
+            stop,
+            schedule,
+        )
+
+
+def _unseen(history: History) -> History:
+    """Return the history with its context pixels as new objects, which no encoder can have encoded before.
+
+    So the passes of a call do not depend on which run made it first. A remade block counts once more than it would
+    alone the encoding of its context's first frame, which drafter and target otherwise share.
+    """
+    return replace(history, anchors=tuple(partial(_as_new, anchor) for anchor in history.anchors))
+
+
+def _as_new(anchor: Picture) -> Tensor:
+    shown = anchor if isinstance(anchor, Tensor) else anchor()
+    return shown.view_as(shown)
+
+
+class _SharedCodec(WrappedCodec):
+    """A codec that looks up decoded blocks by the latents and the decoder's state before them."""
+
+    def __init__(self, inner: VideoCodec, memo: Memo, ledger: Ledger) -> None:
+        super().__init__(inner)
+        self._memo, self._ledger = memo, ledger
+
+    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """Decode the block, or return the cached frames."""
+        return self._memo.call("decode", (latents, state), self._ledger, lambda: self.inner.decode(latents, state))
+
+
+class _SharedScorer:
+    """A scorer that looks up scores by the frames themselves."""
+
+    def __init__(self, inner: Scorer, memo: Memo, ledger: Ledger) -> None:
+        self._inner, self._memo, self._ledger, self.describe = inner, memo, ledger, inner.describe
+
+    def score(self, frames: Tensor, prompt: str) -> Tensor:
+        """Score the frames, or return the cached scores."""
+        return self._memo.call("score", (frames,), self._ledger, lambda: self._inner.score(frames, prompt), prompt)

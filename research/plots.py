@@ -1,0 +1,227 @@
+"""A study's plots. The colours are Okabe and Ito's, which people with any colour vision can tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from sdvg_core.files.outputs import Staging
+
+from .markdown import Numbers, with_interval
+from .summary import points
+
+WIDTH, HEIGHT, DOTS_PER_INCH = 9.0, 5.4, 130
+BLACK, GREY, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
+    "#000000", "#777777", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
+)  # fmt: skip
+STYLE: dict[str, Any] = {
+    "font.size": 11,
+    "axes.titlesize": 13,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "axes.edgecolor": "#888888",
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+}
+BESIDE = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5), "frameon": False, "fontsize": 9}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How to draw a group of configurations; a `line` joins those that differ in one number."""
+
+    words: str
+    colour: str
+    marker: str
+    line: str = "none"
+
+
+LOOKS = {
+    "first": Look("first m blocks the target's", BLACK, "o", "-"),
+    "handover-2": Look("first m, 2 steps handed over", RED, "P", "-"),
+    "passes-2": Look("first m, the target in 2 passes", ORANGE, "X", "--"),
+    "random": Look("random, block 0 the target's", GREY, "o", "-"),
+    "random-open": Look("random, block 0 too", GREY, "X"),
+    "reward-min": Look("reward, worst frame", BLUE, "o", "-"),
+    "reward-mean": Look("reward, mean frame", GREEN, "s", "--"),
+    "relative": Look("worst frame against the last one", SKY, "^", "-"),
+    "own": Look("worst frame, own drafts as context", PINK, "D"),
+    "repair": Look("worst frame, repaired after k steps", RED, "d"),
+    "every": Look("every n-th block the target's", BLACK, ">"),
+}
+ENDS_OF = {"first": ("target-only", "anchor-only", "draft-only"), "random": ("target-only", "anchor-only")}
+COSTS = {"cost": "cost per video of the published pair, in target blocks", "target_calls": "target calls per video"}
+
+
+@contextmanager
+def figure(path: Path, width: float = WIDTH, height: float = HEIGHT) -> Iterator[tuple[Figure, Any]]:
+    """Give a figure with axes to draw on; then it is saved as PNG. `width`, `height`: in inches."""
+    # The figure's own canvas: pyplot would keep figures in a global list and choose a window system.
+    with rc_context(STYLE):
+        drawn = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
+        FigureCanvasAgg(drawn)
+        yield drawn, drawn.add_subplot()
+        drawn.savefig(path, format="png")
+
+
+def titled(axes: Any, title: str, x: str, y: str, **legend: Any) -> None:
+    """Write the words around a plot."""
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if legend:
+        axes.legend(**legend)
+
+
+def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
+    """Draw every plot that has numbers into staged PNG files, and return their names."""
+    drawings: dict[str, tuple[bool, Callable[[Any], None]]] = {
+        "quality_against_cost.png": (True, partial(draw_quality_against, summary=summary, cost="cost")),
+        "quality_against_target_calls.png": (
+            True,
+            partial(draw_quality_against, summary=summary, cost="target_calls"),
+        ),
+        "gain_over_first.png": (
+            any(map(_over_first, summary["configurations"])),
+            partial(draw_gain_over_first, summary=summary),
+        ),
+        "scores.png": (bool(gains), partial(draw_scores, summary=summary, gains=gains)),
+        "gate.png": (bool(summary["gate"]), partial(draw_gate, summary=summary, gains=gains)),
+    }
+    names = tuple(name for name, (known, _) in drawings.items() if known)
+    for name in names:
+        with figure(staging.path(name)) as (_, axes):
+            drawings[name][1](axes)
+    return names
+
+
+def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
+    """Draw mean quality, with its interval, against mean cost: a name of `COSTS`."""
+    metric = summary["quality"]["metric"]
+    known = {c["name"]: c for c in summary["configurations"]}
+
+    def place(configuration: Numbers) -> tuple[float, Numbers]:
+        return configuration[cost]["value"], configuration["metrics"][metric]
+
+    for group, look in LOOKS.items():
+        members = [c for c in known.values() if c["group"] == group]
+        ends = [known[name] for name in ENDS_OF.get(group, ()) if name in known]
+        _draw_points(axes, [place(c) for c in (*members, *ends) if members], look)
+    for name in ENDS_OF["first"]:
+        if name in known:
+            _draw_end(axes, name, *place(known[name]))
+    labels: dict[tuple[float, float], list[float]] = {}  # if several coincide, the lowest and the highest
+    for c in (c for c in known.values() if c["group"] == "reward-min"):
+        x, y = place(c)
+        labels.setdefault((round(x, 2), round(y["value"], 3)), []).append(c["tau"])
+    for at, taus in labels.items():
+        text = f"τ {taus[0]:g}" if len(taus) == 1 else f"τ {min(taus):g} to {max(taus):g}"
+        axes.annotate(text, at, xytext=(7, -13), textcoords="offset points", color=BLUE, fontsize=9)
+    axes.margins(x=0.12, y=0.1)
+    title = f"Quality against {cost.replace('_', ' ')}"
+    titled(axes, title, COSTS[cost], summary["quality"]["words"], **BESIDE)
+
+
+def draw_gain_over_first(axes: Any, summary: Numbers) -> None:
+    """Draw quality minus that of the first m blocks at the same cost, with paired intervals, against cost."""
+    axes.axhline(0.0, color=BLACK, linewidth=1.6, label=LOOKS["first"].words)
+    for group, look in LOOKS.items():
+        members = [c for c in summary["configurations"] if c["group"] == group and _over_first(c)]
+        _draw_points(axes, [(c["cost"]["value"], _over_first(c)) for c in members], look)
+    axes.margins(x=0.06, y=0.08)
+    words = "difference (dB)" if "dB" in summary["quality"]["words"] else "difference"
+    titled(axes, "Quality against the first m blocks, at the same cost", COSTS["cost"], words, **BESIDE)
+
+
+def _over_first(configuration: Numbers) -> Any:
+    return configuration["at_same"].get("first", {}).get("cost")
+
+
+def _draw_points(axes: Any, places: Sequence[tuple[float, Numbers]], look: Look) -> None:
+    """Draw intervals at their costs, joined if the look has a line. The bars are pale: the means are the news."""
+    if not places:
+        return
+    x, y = zip(*sorted(places, key=lambda place: place[0]), strict=True)
+    _, caps, bars = axes.errorbar(
+        x,
+        [value["value"] for value in y],
+        yerr=_bars(y),
+        label=look.words,
+        color=look.colour,
+        marker=look.marker,
+        linestyle=look.line,
+        markersize=6,
+        linewidth=1.6,
+        elinewidth=0.8,
+        capsize=2,
+    )
+    for pale in (*caps, *bars):
+        pale.set_alpha(0.4)
+
+
+def _draw_end(axes: Any, name: str, x: float, y: Numbers) -> None:
+    axes.errorbar([x], [y["value"]], yerr=_bars([y]), color=BLACK, marker="*", markersize=13, capsize=3, zorder=5)
+    left = name != "draft-only"  # the curves begin on the right of the others
+    at, side = ((-8, 9), "right") if left else ((10, -14), "left")
+    axes.annotate(name, (x, y["value"]), xytext=at, textcoords="offset points", ha=side, fontweight="bold")
+
+
+def _bars(intervals: Sequence[Numbers]) -> list[list[float]]:
+    values, ends = [i["value"] for i in intervals], [ends_of(i) for i in intervals]
+    return [[abs(end[side] - value) for value, end in zip(values, ends, strict=True)] for side in (0, 1)]
+
+
+def ends_of(value: Numbers) -> tuple[float, float]:
+    """Return the ends of a figure's interval; without one, the figure twice."""
+    low, high = (value["value"] if value[end] is None else value[end] for end in ("low", "high"))
+    # A mean lies within its interval, except for rounding.
+    return min(value["value"], low), max(value["value"], high)
+
+
+def draw_scores(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:
+    """Draw the worst-frame scores of all drafts of the anchor-only videos, and what each threshold accepts."""
+    worst, target = (np.array([gain[name] for gain in gains]) for name in ("worst_score", "target_worst_score"))
+    axes.hist(worst, bins=40, color=BLUE, alpha=0.75, label="draft's worst frame")
+    words = "target's worst frame, same block"
+    axes.hist(target, bins=40, histtype="step", color=ORANGE, linewidth=1.8, label=words)
+    top = axes.get_ylim()[1]
+    for tau in sorted({c["tau"] for c in summary["configurations"] if c["group"] == "reward-min"}):
+        axes.axvline(tau, color=GREY, linewidth=1, linestyle=":")
+        kept = f"τ {tau:g}\n{np.mean(worst >= tau):.0%}"
+        axes.annotate(
+            kept, (tau, top), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=9
+        )
+    titled(axes, "", "score of the block's worst frame", "blocks", frameon=False, loc="best")
+    axes.set_title("Scores of drafts, and the share each threshold τ keeps", pad=34)
+
+
+def draw_gate(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:
+    """Draw what the target would have gained on each block against its draft's score."""
+    score, gain = points(gains, "worst_score").T
+    axes.axhline(0, color=GREY, linewidth=1)
+    axes.scatter(score, gain, s=16, color=BLUE, alpha=0.4, linewidths=0)
+    edges = np.quantile(score, np.linspace(0, 1, 7))
+    where = np.clip(np.searchsorted(edges, score, side="right") - 1, 0, 5)
+    bins = [where == i for i in range(6) if np.any(where == i)]
+    axes.plot(
+        [score[b].mean() for b in bins], [gain[b].mean() for b in bins], color=BLACK, marker="o", label="mean"
+    )
+    found = summary["gate"]["worst_score_spearman"]
+    words = f", rank correlation {with_interval(found, '+')}" if found else ""
+    title = f"Does the score know what the target would gain?\n{len(score)} blocks{words}"
+    gained = f"target's block minus draft:\n{summary['quality']['words']}"
+    titled(axes, title, "score of the draft's worst frame", gained, frameon=False)

@@ -1,0 +1,316 @@
+"""Run a protocol of configurations over prompts and seeds, and compare them.
+
+Writes rows.jsonl, gains.jsonl, summary.json, table.md and plots into the output folder. It can be interrupted at
+any time: run it again with the same options and it makes only what is missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sdvg_core import __version__
+from sdvg_core.checkpoints.model_files import KNOWN_FILES
+from sdvg_core.cli import Parser
+from sdvg_core.cli.options import load_options, model_files
+from sdvg_core.cli.shared import add_device_options, add_model_options, file_path
+from sdvg_core.devices.device import check_device, device_line
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import check_writable, staged_outputs
+from sdvg_core.files.video import LONGEST_SIDE
+from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.fingerprint import named
+from sdvg_core.pipeline.loading import encode_prompts
+from sdvg_core.plan.decoders import PUBLISHED_BASE
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.trained_set import judge_file, pocket_options, trained_set
+from sdvg_core.report.summary import count
+from sdvg_core.text.prompts import read_prompt_list
+
+from .calibrate import Goal, calibrate, compare_judge
+from .folder import Notebook, Plan, claim_folder, fill, held
+from .markdown import markdown, with_interval
+from .metrics import parse_external
+from .page import page_text
+from .plots import write_plots
+from .protocol import PAPER_TAUS, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
+from .statistics import as_told, cost_with, make_table, pass_weights, too_few
+from .summary import summarise_study
+from .videos import JUDGED, StudyOptions, load_study_models
+from .world import held_out_prompts
+
+INTERRUPTED = 130
+SUMMARY, TABLE = "summary.json", "table.md"
+CALIBRATION = (TARGET_ONLY, "reward-min@*")
+POCKET_SIZE, REAL_SIZE = (64, 64), (832, 480)
+ROWS_VERSION = 2
+"""Rows of version 1 do not count passes."""
+
+CLASS = re.compile(r"\[([^\[\]]{1,60})\]\s*(.+)", re.DOTALL)
+Show = Callable[[argparse.Namespace, Notebook, Plan], None]
+
+
+def study(words: Sequence[str] | None) -> int:
+    """Make what is missing, then summarise everything."""
+    options = make_parser("python -m research", __doc__).parse_args(words)
+    judging = options.calibrate and options.judge_vae
+    if judging and (len(options.tau or [0]) > 1 or options.speed_up):
+        raise BadInput("a judge is calibrated at one tau, but there are several or a speed-up; give one --tau")
+    if options.calibrate and not judging and options.draft_share is None and options.speed_up is None:
+        raise BadInput("--calibrate has no goal; add --draft-share 0.8 or --speed-up 1.5")
+
+    def choose(job: StudyOptions) -> tuple[Configuration, ...]:
+        if judging:
+            return ()
+        taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
+        drafter, target = (shape.timesteps for shape in check_models(job.files, job.load).shapes)
+        # Of two schedules a single step, as nothing can be handed over.
+        shared = target if drafter == target else min(drafter, target, key=len)[:1]
+        patterns = CALIBRATION if options.calibrate else options.configurations
+        return pick(protocol(job.blocks, taus, timesteps=shared), patterns)
+
+    show = _show_judge if judging else _show_calibration if options.calibrate else _show
+    return make_and_show(options, choose, show, gains=not options.calibrate, judged=bool(judging))
+
+
+def make_parser(program: str, description: str | None) -> Parser:
+    """Return the parser of the study's options."""
+    parser = Parser(prog=program, description=description)
+    option = parser.add_argument
+    option("--output", type=file_path, default=Path("out/study"), help="folder to write into, or to continue in")
+    option("--json", action="store_true", help="print the summary as JSON")
+    option("--no-plots", action="store_true", help="make no plots")
+    option("--workers", type=int, metavar="N", help="processes (default: one per core; 1 on a GPU)")
+    option = parser.add_argument_group(
+        "protocol", "the embedded models and their world, unless models are given"
+    ).add_argument
+    option("--prompts", type=int, default=50, metavar="N", help="how many prompts (default 50)")
+    option(
+        "--prompt-file",
+        type=file_path,
+        help="prompts, one per line, perhaps with a class: '[animals] a dog runs'; the first N are used",
+    )
+    option("--seeds", type=int, nargs="+", default=[42], metavar="SEED", help="default 42")
+    option("--configurations", nargs="+", default=[], metavar="NAME", help="only these, such as 'reward-min@*'")
+    option("--tau", type=float, nargs="+", metavar="TAU", help="thresholds of the reward sweeps")
+    option("--blocks", type=int, default=9, help="blocks of latent frames per video (default 9)")
+    option("--width", type=int, help="pixels (default 64; 832 with given models)")
+    option("--height", type=int, help="pixels (default 64; 480 with given models)")
+    option("--no-gains", action="store_true", help="do not measure what the target would have gained")
+    option(
+        "--external",
+        metavar="COMMAND",
+        help="also measure with a program that prints a number, such as 'score.py {video} {prompt}'",
+    )
+    group = parser.add_argument_group("calibration")
+    group.add_argument(
+        "--calibrate",
+        action="store_true",
+        help="instead, choose tau for a draft share or a speed-up; with --judge-vae, compare its scores of drafts "
+        "with the full VAE's, and find its tau for a --tau of the full VAE (--judge-vae pocket: the embedded one)",
+    )
+    goal = group.add_mutually_exclusive_group()
+    goal.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
+    goal.add_argument("--speed-up", type=float, metavar="FACTOR", help="over target-only, such as 1.5")
+    add_model_options(parser)
+    parser.set_defaults(models=None)
+    add_device_options(parser)
+    return parser
+
+
+def make_and_show(
+    options: argparse.Namespace,
+    choose: Callable[[StudyOptions], tuple[Configuration, ...]],
+    show: Show,
+    *,
+    gains: bool = False,
+    judged: bool = False,
+) -> int:
+    """Make what the folder lacks of the configurations, show the results, and return the exit code.
+
+    `choose`: returns the configurations. `show`: prints and writes. `gains`, `judged`: as in `PromptSeedJob`.
+    """
+    _check(options)
+    check_writable(options.output)
+    job = _job(options)
+    plan = _plan(options, job, choose(job), gains=gains and not options.no_gains, judged=judged)
+    on_cpu = check_device(job.load.device).type == "cpu"
+    workers = options.workers or ((os.cpu_count() or 1) if on_cpu else 1)
+    say = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    with held(options.output):
+        claim_folder(options.output, common_settings(job), {c.name: asdict(c) for c in plan.configurations})
+        say(device_line(job.load.device, job.load.dtype, threads=1))
+        done, wanted = len(Notebook(options.output).rows_of(plan)), len(plan.pairs) * len(plan.configurations)
+        say(
+            f"{count(len(plan.prompts), 'prompt')}, {count(len(plan.seeds), 'seed')}, "
+            f"{count(len(plan.configurations), 'configuration')}: {done} of {wanted} rows are done. There will be "
+            "a line whenever a prompt is done with a seed."
+        )
+
+        def embed(texts: Iterable[str]) -> dict[str, Any]:
+            return encode_prompts(job.files, texts, job.load)
+
+        try:
+            show(options, fill(options.output, plan, embed, partial(load_study_models, job), workers, say), plan)
+        except KeyboardInterrupt:
+            kept = len(Notebook(options.output).rows_of(plan))
+            sys.stderr.write(f"sdvg: interrupted; {kept} rows are in {options.output}; run it again to continue\n")
+            return INTERRUPTED
+    return 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    for name in ("prompts", "blocks", "workers"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name} must be at least 1, but is {value}; ask for 1 or more")
+    for name in ("width", "height"):
+        size = getattr(options, name)
+        if size is not None and (size % 16 or not 16 <= size <= LONGEST_SIDE):
+            raise BadInput(f"--{name} must be a multiple of 16, but is {size}; choose one up to {LONGEST_SIDE}")
+
+
+def _job(options: argparse.Namespace) -> StudyOptions:
+    """Return the models and what to make with them. Raises `BadInput` if they cannot be loaded or do not fit."""
+    given = options.models or any(getattr(options, known.role) for known in KNOWN_FILES)
+    load = load_options(options, embedded=not given)
+    if given:
+        options.models = options.models or Path("models")
+        files = model_files(options)
+    else:
+        meant, files = pocket_options(), replace(trained_set(), judge_vae=judge_file(options.judge_vae))
+        load = replace(
+            load, drafter=meant.drafter, target=meant.target, dtype=meant.dtype, text_dtype=meant.text_dtype
+        )
+    width, height = REAL_SIZE if given else POCKET_SIZE
+    return StudyOptions(
+        files=files,
+        load=load,
+        blocks=options.blocks,
+        width=options.width or width,
+        height=options.height or height,
+        pocket=not given,
+        external=parse_external(options.external) if options.external else None,
+    )
+
+
+def _plan(
+    options: argparse.Namespace,
+    job: StudyOptions,
+    configurations: tuple[Configuration, ...],
+    *,
+    gains: bool,
+    judged: bool,
+) -> Plan:
+    """Return what the study covers. Raises `BadInput` for prompts outside the pocket world."""
+    if options.prompt_file:
+        classes = read_classes(schedule.texts[0] for schedule in read_prompt_list(options.prompt_file))
+    elif job.pocket:
+        classes = {prompt: parse(prompt).relation or "alone" for prompt in held_out_prompts(options.prompts)}
+    else:
+        raise BadInput("the given models have no prompts; add --prompt-file FILE")
+    prompts = tuple(classes)[: options.prompts]
+    if job.pocket:
+        for prompt in prompts:
+            parse(prompt)
+    return Plan(
+        prompts=prompts,
+        seeds=tuple(dict.fromkeys(options.seeds)),
+        configurations=configurations,
+        blocks=job.blocks,
+        gains=gains,
+        judged=judged,
+        weights=pass_weights(_costs_of(job)),
+        classes={prompt: of for prompt, of in classes.items() if of},
+    )
+
+
+def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
+    """Return the class of each prompt; None for a line without one. A class is written `[animals] a dog runs`."""
+    matches = [(line, CLASS.fullmatch(line)) for line in lines]
+    return {m[2].strip() if m else line: m[1].strip() if m else None for line, m in matches}
+
+
+def _costs_of(job: StudyOptions) -> PlanRequest:
+    """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
+    checked = check_models(job.files, job.load)
+    judge = checked.judge.planned_as if checked.judge else None
+    if job.pocket:
+        return PlanRequest(judge=judge)
+    if not (checked.drafter and checked.target):
+        raise BadInput("a study compares two models, but one is missing; give a drafter and a target")
+    return PlanRequest(
+        width=job.width,
+        height=job.height,
+        blocks=job.blocks,
+        drafter=checked.drafter.found.config,
+        target=checked.target.found.config,
+        drafter_preset=checked.drafter.preset,
+        target_preset=checked.target.preset,
+        vae=checked.vae.planned_as,
+        judge=judge,
+        vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
+    )
+
+
+def common_settings(job: StudyOptions) -> dict[str, Any]:
+    """Return everything but prompt, seed and configuration that a row's values depend on, as JSON values."""
+    roles = ["drafter", "target", "vae", "text_encoder", "reward", *(["judge_vae"] if job.files.judge_vae else [])]
+    return {
+        "models": {role: named(getattr(job.files, role)) for role in roles},
+        "loading": asdict(job.load.settled()),
+        "blocks": job.blocks,
+        "size": [job.width, job.height],
+        "oracle": job.pocket,
+        "external": asdict(job.external) if job.external else None,
+        "versions": {"sdvg": __version__, "torch": torch.__version__, "rows": ROWS_VERSION},
+    }
+
+
+def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+    """Write summary, table and plots, and list the files."""
+    summary = summarise_study(notebook, plan)
+    with staged_outputs(options.output) as staging:
+        staging.path(SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        staging.path(TABLE).write_text(page_text(summary), encoding="utf-8")
+        plots = () if options.no_plots else write_plots(staging, summary, notebook.gains_of(plan))
+    if options.json:
+        print(json.dumps(summary, allow_nan=False))
+        return
+    print(page_text(summary))
+    print("Worth looking at:", *(f"  {options.output / name}" for name in (TABLE, SUMMARY, *plots)), sep="\n")
+
+
+def _show_judge(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+    tau = options.tau[0] if options.tau else RouterConfig().tau
+    _print_figures(compare_judge(notebook.gains_of(plan, JUDGED), plan.prompts, tau), options, plan)
+
+
+def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+    table = make_table(notebook.rows_of(plan), plan.prompts, plan.seeds)
+    by_share = options.draft_share is not None
+    wanted = options.draft_share if by_share else options.speed_up
+    goal: Goal = "draft share" if by_share else "speed-up"
+    _print_figures(calibrate(table, plan.configurations, goal, wanted, cost_with(plan.weights)), options, plan)
+
+
+def _print_figures(found: dict[str, Any], options: argparse.Namespace, plan: Plan) -> None:
+    """Print figures, with intervals if there are prompts enough."""
+    told = as_told({"prompts": len(plan.prompts), **found}, len(plan.prompts))
+    if options.json:
+        print(json.dumps(told))
+        return
+    rows = [[name, with_interval(one) if isinstance(one, dict) else f"{one}"] for name, one in told.items()]
+    print(markdown(("figure", "value"), rows), *filter(None, [too_few(len(plan.prompts))]), sep="\n\n")

@@ -1,0 +1,277 @@
+"""One prompt and seed in all configurations: the videos, and a row of numbers about each."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate
+from statistics import fmean
+
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.engine.drafts import generate
+from sdvg_core.engine.noise import key
+from sdvg_core.engine.parts import BlockGenerator, Engine, Scorer
+from sdvg_core.engine.records import BlockRecord
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.types import Condition
+from sdvg_core.errors import BadInput
+from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.loading import load_models
+from sdvg_core.pipeline.options import LoadOptions
+from sdvg_core.report.run_report import RunReport
+from sdvg_core.report.summary import LETTERS, fate_of
+
+from .memo import GIGABYTE, Ledger, Sharing
+from .metrics import External, FrameJudge, Metric, Oracle, SeamChange
+from .protocol import Configuration, few_steps
+from .statistics import Record
+
+ROWS, GAINS, JUDGED = "rows.jsonl", "gains.jsonl", "judged.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOptions:
+    """What the models of a study are and what they make, as values that can be sent between processes.
+
+    `pocket`: whether the videos show the pocket world, so that its oracle can judge them.
+    """
+
+    files: ModelFiles
+    load: LoadOptions
+    blocks: int = 9
+    width: int = 64
+    height: int = 64
+    pocket: bool = True
+    external: External | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StudyModels:
+    """The parts of a run, and the metrics for its videos.
+
+    `engine`: with a scorer, as every video is scored at the end. `width`, `height`: of the videos, in pixels.
+    `judge`: rates a frame; None outside the pocket world. `targets`: with other schedules, by these. `memo_bytes`:
+    of decoded frames and decoder states to cache; 0 caches nothing.
+    """
+
+    engine: Engine
+    blocks: int
+    width: int
+    height: int
+    metrics: tuple[Metric, ...] = ()
+    judge: FrameJudge | None = None
+    targets: Mapping[str, BlockGenerator] = field(default_factory=dict)
+    memo_bytes: float = GIGABYTE
+
+    def run(self, condition: Condition, seed: int, router: RouterConfig | None = None) -> Run:
+        """Return the run that all videos of one prompt and seed have in common: blocks, noise and prompt.
+
+        All videos get the same objects for these, so that runs can share results computed from them.
+        """
+        return plan_run(
+            self.engine,
+            router or RouterConfig(),
+            lambda _: condition,
+            blocks=self.blocks,
+            seed=seed,
+            width=self.width,
+            height=self.height,
+        )
+
+
+def load_study_models(options: StudyOptions) -> StudyModels:
+    """Load the models of a study.
+
+    On a CPU every worker computes with one thread, so that rows do not depend on the number of workers.
+    """
+    if options.load.device == "cpu":
+        torch.set_num_threads(1)
+    checked = check_models(options.files, options.load)
+    loaded = load_models(options.files, options.load, checked)
+    few, oracle = few_steps(checked.shapes[1].timesteps), Oracle() if options.pocket else None
+    return StudyModels(
+        engine=loaded.build(),
+        blocks=options.blocks,
+        width=options.width,
+        height=options.height,
+        metrics=tuple(metric for metric in (SeamChange(), oracle, options.external) if metric),
+        judge=oracle,
+        targets={schedule: loaded.build(target_schedule=schedule).target for schedule in few},
+    )
+
+
+def configured(run: Run, configuration: Configuration, engine: Engine) -> Run:
+    """Return the run of one configuration, with its own parts. A `random` router draws per prompt and seed.
+
+    A draft that is kept at one rate is also kept at every higher rate.
+    """
+    router, text = configuration.router, run.condition_of(0).text
+    words = int.from_bytes(text.encode("utf-8", "backslashreplace"), "big")
+    router = replace(router, seed=key(router.seed, run.noise.seed, words))
+    return replace(run, engine=engine, router=router, drafter_context=configuration.drafter_context)
+
+
+def scorer_of(engine: Engine) -> Scorer:
+    """Return the scorer of an engine. Raises `BadInput` if it has none."""
+    if engine.scorer is None:
+        raise BadInput("a study scores every video, but no reward model was loaded; give one with --reward")
+    return engine.scorer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PromptSeedJob:
+    """The work left for one prompt and seed, as values that can be sent between processes.
+
+    `embedding`: of the prompt, `(1, tokens, c)`, packed by `pack`. `gains`: also measure what the target would have
+    gained on each block of the anchor-only video. `judged`: also score its drafts as VAE and judge show them.
+    """
+
+    prompt: str
+    seed: int
+    configurations: tuple[Configuration, ...]
+    embedding: bytes = b""
+    gains: bool = False
+    judged: bool = False
+
+    @property
+    def condition(self) -> Condition:
+        """What every block should show; a new object each time."""
+        return Condition(load(self.embedding)["embedding"], self.prompt, self.prompt)
+
+
+def pack(embedding: Tensor) -> bytes:
+    """Return the bytes of an embedding; a tensor would be sent as a handle to the sender's memory."""
+    packed: bytes = save({"embedding": embedding.detach().cpu().contiguous()})
+    return packed
+
+
+def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Record]]:
+    """Yield the rows as they are made, each with the name of its file."""
+    sharing = Sharing(models.engine, models.memo_bytes, models.targets)
+    run, of = models.run(job.condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
+    for configuration in job.configurations:
+        ledger = Ledger()
+        engine = sharing.engine(ledger, configuration.target_schedule)
+        row = _row(models, configured(run, configuration, engine))
+        calls = {"target_calls": ledger.asked["target"], "draft_calls": ledger.asked["draft"]}
+        shared = {"asked": dict(ledger.asked), "made": dict(ledger.made)}
+        yield ROWS, {"configuration": configuration.name, **of, **row, **calls, "sharing": shared}
+    if job.gains:
+        for gain in measure_gains(replace(run, engine=sharing.engine(Ledger())), models.judge):
+            yield GAINS, {**of, **gain}
+    if job.judged:
+        for scores in measure_judge(run):
+            yield JUDGED, {**of, **scores}
+
+
+def _row(models: StudyModels, run: Run) -> Record:
+    """Make a video, and return its numbers; None for what is not finite, or was not scored."""
+    emitted, text = list(run.blocks()), run.condition_of(0).text
+    rewards = [scorer_of(models.engine).score(one.frames, text) for one in emitted]
+    records = [one.record for one in emitted]
+    frames = torch.cat([one.frames for one in emitted], dim=1)[0].cpu()
+    seams = list(accumulate(one.frames.shape[1] for one in emitted))[:-1]
+    measured = [metric.measure(frames, text, seams).items() for metric in models.metrics]
+    scores = [record.decision.frame_scores for record in records]
+    return {
+        "route": "".join(LETTERS[fate_of(record)] for record in records),
+        "accepted": [record.decision.accepted for record in records],
+        "worst_scores": [_finite(min(values)) if values else None for values in scores],
+        "mean_scores": [_finite(fmean(values)) if values else None for values in scores],
+        "passes": _passes(records, judged=run.engine.judge is not None),
+        "metrics": {
+            "reward_mean": float(torch.cat(rewards).mean()),
+            "reward_worst": float(torch.stack([reward.min() for reward in rewards]).mean()),
+            **dict(pair for pairs in measured for pair in pairs),
+        },
+        "latents_sha256": digest(torch.cat([one.block.latents for one in emitted], dim=2)),
+    }
+
+
+def _passes(records: Sequence[BlockRecord], *, judged: bool) -> dict[str, int]:
+    """Return how many passes of each kind the video took, as if nothing were shared; `scores` are pixel frames.
+
+    `judged`: whether a judge left the video to be decoded by the VAE.
+
+    Only the passes of a growing cache (context policy `incremental`) depend on what was asked before: a block from
+    the memo counts those of the row that made it.
+    """
+    counted = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0).passes
+    scores = sum(map(_scored_frames, (None, *records), records))
+    return {**asdict(counted), "scores": scores, "deliveries": len(records) if judged else 0}
+
+
+def _scored_frames(before: BlockRecord | None, record: BlockRecord) -> int:
+    """Return how many pixel frames were scored for a block: its draft's, and the last one before it if need be."""
+    decision = record.decision
+    known = before is not None and before.decision.accepted and before.decision.scored
+    return len(decision.frame_scores) + (decision.reference is not None and not known)
+
+
+def digest(latents: Tensor) -> str:
+    """Return a hash of latents."""
+    return hashlib.sha256(latents.detach().float().cpu().contiguous().numpy().tobytes()).hexdigest()
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def measure_gains(run: Run, judge: FrameJudge | None) -> Iterator[Record]:
+    """Yield for every block but the first its draft's scores, and how good the draft and the target's block are.
+
+    In the anchor-only video, both models generate every block after the first from the same history. The drafts are
+    the video itself; each of the target's blocks stands alone, as the next block continues from the draft.
+    Qualities are means over the block's frames; None without a judge that rates frames one by one.
+    """
+    engine, before, text = run.engine, run.nothing, run.condition_of(0).gate_text
+    drafts: list[Tensor] = []
+    remakes: list[Tensor] = []
+    for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
+        span = emitted.block.span
+        made = generate(engine.target, before, span, run.noise, run.condition_of(span.index))
+        drafts.append(emitted.preview)
+        remakes.append(engine.judging.decode(made.latents, before.decode_state)[0])
+        before = emitted.timeline
+    qualities = [_qualities(judge, blocks, text) for blocks in (drafts, remakes)]
+    scorer = scorer_of(engine)
+    for span, draft, remake, *of_both in zip(run.spans, drafts, remakes, *qualities, strict=True):
+        if span.index == 0:
+            continue
+        scores = scorer.score(draft, text)
+        yield {
+            "block": span.index,
+            "worst_score": float(scores.min()),
+            "mean_score": float(scores.mean()),
+            "target_worst_score": float(scorer.score(remake, text).min()),
+            "draft_quality": of_both[0],
+            "target_quality": of_both[1],
+        }
+
+
+def _qualities(judge: FrameJudge | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
+    if judge is None:
+        return [None] * len(blocks)
+    counts = [block.shape[1] for block in blocks]
+    quality = judge.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt, tuple(accumulate(counts))[:-1])
+    return [float(part.mean()) for part in quality.split(counts)]
+
+
+def measure_judge(run: Run) -> Iterator[Record]:
+    """Yield for every block but the first the scores of its draft as the full VAE and as the judge show it."""
+    scorer, text = scorer_of(run.engine), run.condition_of(0).gate_text
+    for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
+        if emitted.block.span.index == 0:
+            continue
+        found: Record = {"block": emitted.block.span.index}
+        for name, frames in (("", emitted.frames), ("judge_", emitted.preview)):
+            scores = scorer.score(frames, text)
+            found |= {f"{name}worst_score": float(scores.min()), f"{name}mean_score": float(scores.mean())}
+        yield found

@@ -1,1 +1,0 @@
-"""What the commands study and bench may be given. Only words are imported here, so that --help answers at once."""

@@ -1,0 +1,83 @@
+"""How far a fast execution's video is from the plain one's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+
+import pytest
+import torch
+from bench_parts import case, tiny_bench
+
+from benchmarks.__main__ import main
+from benchmarks.measure import Bench, compare, video_of
+from benchmarks.variants import OURS, parse_variant
+
+OVERLAP = parse_variant("overlap")
+
+
+def test_every_execution_starts_from_the_same_noise():
+    other = parse_variant("diffusers")  # on a CPU ours are planes
+    bench = tiny_bench(OURS, other)
+    plain, fast = (video_of(bench, case("r=2", execution, 4)) for execution in (OURS, other))
+    found = compare(plain, fast)
+    assert plain["latents"].shape[2] == 12
+    assert found["latents_relative"] < 1e-3
+    assert 0 < found["scores"] < 1e-3  # float32 in another order of sums, and so not the very same
+
+
+def test_the_overlapped_execution_makes_the_very_same_video():
+    bench = tiny_bench(OURS, OVERLAP)
+    plain, ahead = (video_of(bench, case("r=2", execution, 4)) for execution in (OURS, OVERLAP))
+    found = compare(plain, ahead)
+    assert (found["latents"], found["scores"], found["blocks_alike"]) == (0.0, 0.0, 4)
+
+
+@pytest.mark.heavy
+def test_the_compiled_execution_makes_the_same_video_from_the_command_on(capsys, monkeypatch):
+    """With a stand-in for the compiler proper, which takes minutes over a VAE: traced and carried out as it is."""
+    honest = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda work, **options: honest(work, **{**options, "backend": "eager"}))
+    asked = ["--scale", "tiny", "--blocks", "3", "--repeats", "1", "--executions", "compiled", "--json"]
+    assert main([*asked, "--check"]) == 0
+    found = json.loads(capsys.readouterr().out)["checks"]
+    assert list(found) == ["ours", "compiled"]
+    assert found["compiled"]["latents_relative"] < 1e-3
+    assert main([*asked, "--routes", "target-only", "r=1"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["conditions"]["executions"]["compiled"] == {
+        **{"schedule": "four-step", "as_published": False, "compile": "default", "vae_layers": "planes"},
+        **{"attention": {"drafter": "sdpa", "target": "sdpa"}, "overlap": False, "vae": "wan", "judge": None},
+    }
+    assert [entry["ratio_to_target_only"] is not None for entry in found["cases"]] == [True, True]
+    torch._dynamo.reset()
+
+
+def test_the_command_prints_one_line_for_every_execution_but_the_authors(capsys):
+    asked = ["--scale", "tiny", "--blocks", "3", "--check", "--executions", "ours", "as-published"]
+    assert main([*asked, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["route"] == "rrr"
+    assert list(found["checks"]) == ["ours"]
+    assert found["checks"]["ours"]["latents"] == found["checks"]["ours"]["scores"] == 0
+    assert main(asked) == 0
+    assert "| blocks_alike |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("stop, code", [(KeyboardInterrupt, 130), (RuntimeError, None)])
+def test_what_was_compared_before_an_interrupt_or_an_error_is_printed(stop, code, capsys, monkeypatch):
+    """Catches minutes on a GPU lost with the one execution that fails, or that the time did not suffice for."""
+    honest = Bench.run
+
+    def run(self, asked, engine, blocks=None):
+        if asked.variant == OVERLAP:
+            raise stop
+        return honest(self, asked, engine, blocks)
+
+    monkeypatch.setattr(Bench, "run", run)
+    asked = ["--scale", "tiny", "--blocks", "3", "--check", "--executions", "overlap"]
+    with pytest.raises(stop) if code is None else contextlib.nullcontext():
+        assert main([*asked, "--json"]) == code
+    found = json.loads(capsys.readouterr().out)
+    assert found["interrupted"]
+    assert list(found["checks"]) == ["ours"]

@@ -1,0 +1,156 @@
+"""The command at tiny scale: that its numbers are complete and consistent, not that they are fast."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import pytest
+from bench_parts import SHORT
+
+from benchmarks.__main__ import main
+from benchmarks.measure import Bench
+from benchmarks.variants import default_routes
+from sdvg_core.report.run_report import Passes
+
+CASE_KEYS = {
+    *("route", "execution", "script", "repeats", "seconds", "videos", "block_seconds"),
+    *(
+        "first_frame_seconds",
+        "pixel_frames",
+        "frames_per_second",
+        "passes",
+        "peak_bytes",
+        "ratio_to_target_only",
+    ),
+    *("limit", "share_of_limit", "ratio_to_as_published", "ratio_to_ours"),
+}
+CONDITIONS = {
+    *(
+        "versions",
+        "device",
+        "side_device",
+        "side_gpu",
+        "processor",
+        "threads",
+        "gpu",
+        "drafter",
+        "target",
+        "dtype",
+        "target_weights",
+    ),
+    *("vae_dtype", "reward_dtype", "presets", "executions", "kv_dtype"),
+}
+
+
+@pytest.fixture(scope="module")
+def printed() -> dict:
+    """Every usual route of a three-block clip, in both executions, in this process."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([*SHORT, "--json"]) == 0
+    (line,) = out.getvalue().splitlines()
+    return json.loads(line)
+
+
+def test_the_json_line_is_complete(printed):
+    names = [(entry["route"], entry["execution"]) for entry in printed["cases"]]
+    usual = [route.name for route in default_routes(3)]
+    ours = [(name, "ours") for name in usual]
+    assert names == ours + [(name, "as-published") for name in usual if name not in ("bail-out", "first=2+2")]
+    assert set(printed["conditions"]) == CONDITIONS
+    assert set(printed["conditions"]["executions"]["ours"]) == {
+        "schedule", "as_published", "attention", "compile", "overlap", "vae_layers", "vae", "judge",
+    }  # fmt: skip
+    for entry in printed["cases"]:
+        assert set(entry) == CASE_KEYS
+        assert set(entry["seconds"]) == {"video", "draft", "decode", "score", "target", "context"}
+        assert entry["seconds"]["video"] > 0
+        assert set(entry["passes"]) == set(Passes.__slots__)
+        assert entry["repeats"] == len(entry["videos"]) == 1  # the warm-up is none of them
+        assert entry["peak_bytes"] is None
+    assert printed["memory"]["note"].startswith("peaks are measured on CUDA")
+    assert set(printed["warm_up_seconds"]) == {"ours", "as-published"}
+    assert not printed["interrupted"]
+
+
+def test_ratios_are_those_of_the_seconds_beside_them(printed):
+    seconds = {(e["route"], e["execution"]): e["seconds"]["video"] for e in printed["cases"]}
+    for entry in printed["cases"]:
+        name, execution = entry["route"], entry["execution"]
+        assert entry["ratio_to_target_only"] == seconds["target-only", execution] / seconds[name, execution]
+        parts = sum(value for part, value in entry["seconds"].items() if part != "video")
+        assert parts <= entry["seconds"]["video"]
+        if execution == "ours" and name not in ("bail-out", "first=2+2"):
+            assert entry["ratio_to_as_published"] == seconds[name, "as-published"] / seconds[name, "ours"]
+
+
+def test_predicted_weights_are_those_that_lie_there(printed):
+    weights = printed["memory"]["weights"]
+    assert set(weights) == {"target", "drafter", "vae", "scorer"}
+    assert all(found["deviation"] == 0 for found in weights.values())
+    assert set(printed["memory"]["peak"]) == {"draft", "decode", "score", "target"}
+
+
+def test_the_table_names_every_case_and_the_rejected_blocks(capsys):
+    assert main([*SHORT, "--routes", "target-only", "r=1", "--executions", "ours"]) == 0
+    captured = capsys.readouterr()
+    assert "| rar " in captured.out or "| rra " in captured.out
+    assert "say nothing about quality" in captured.out
+    assert "video 2/2: r=1, ours" in captured.err
+
+
+def test_half_precision_and_fp8_make_finite_numbers(capsys):
+    more = ["--routes", "r=1", "--executions", "ours", "--dtype", "bfloat16", "--fp8", "--json"]
+    assert main([*SHORT, *more]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["conditions"]["target_weights"] == "float8_e4m3fn"
+    assert all(entry["deviation"] == 0 for entry in found["memory"]["weights"].values())
+
+
+def test_an_interrupt_prints_what_there_is(capsys, monkeypatch):
+    honest, measured = Bench.measure, []
+
+    def measure(self, asked):
+        if measured:
+            raise KeyboardInterrupt
+        measured.append(asked)
+        return honest(self, asked)
+
+    monkeypatch.setattr(Bench, "measure", measure)
+    assert main([*SHORT, "--routes", "target-only", "r=1", "--executions", "ours", "--json"]) == 130
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["interrupted"]
+    assert [entry["route"] for entry in found["cases"]] == ["target-only"]
+    assert "interrupted" in captured.err
+
+
+def test_an_execution_that_fails_takes_the_others_measurements_not_along(capsys, monkeypatch):
+    honest = Bench.warm_up
+
+    def warm_up(self, asked):
+        if asked.variant.as_published:
+            raise RuntimeError("the device is lost")
+        return honest(self, asked)
+
+    monkeypatch.setattr(Bench, "warm_up", warm_up)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        main([*SHORT, "--routes", "target-only", "r=1", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["interrupted"]
+    assert [(entry["route"], entry["execution"]) for entry in found["cases"]] == [
+        ("target-only", "ours"),
+        ("r=1", "ours"),
+    ]
+
+
+def test_where_nothing_was_measured_a_failure_prints_nothing(capsys, monkeypatch):
+    def fail(self, asked):
+        raise RuntimeError("the device is lost")
+
+    monkeypatch.setattr(Bench, "warm_up", fail)
+    with pytest.raises(RuntimeError, match="the device is lost"):
+        main([*SHORT, "--json"])
+    assert capsys.readouterr().out == ""

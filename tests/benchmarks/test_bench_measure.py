@@ -1,0 +1,189 @@
+"""Videos of tiny random models, and what is written down of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from bench_parts import case, tiny_bench, tiny_models
+from tiny import EchoCodec, make_engine, run
+
+from benchmarks.measure import Bench, metered, one_of_each, rounds
+from benchmarks.variants import AS_PUBLISHED, OURS, cases, default_routes, parse_variant
+from sdvg_core.decoders.wan_vae import WanCodec
+from sdvg_core.engine.speculate import speculate
+from sdvg_core.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def bench() -> Bench:
+    return tiny_bench()
+
+
+def test_parts_and_blocks_add_up_to_the_video(bench):
+    sample = bench.measure(case("r=1", OURS, 4))
+    assert sample.video == sum(sample.block_seconds)
+    assert len(sample.arrivals) == 4
+    assert 0 < sample.parts.total < sample.video
+    assert sample.pixel_frames == 9 + 3 * 12
+
+
+def test_target_only_decodes_every_block_and_drafts_none(bench, monkeypatch):
+    """The baseline pays for its own decode, in every execution."""
+    honest, decoded = WanCodec.decode, []
+
+    def decode(self, latents, state=None):
+        decoded.append(latents.shape[2])
+        return honest(self, latents, state)
+
+    monkeypatch.setattr(WanCodec, "decode", decode)
+    for execution in (OURS, AS_PUBLISHED):
+        decoded.clear()
+        sample = bench.measure(case("target-only", execution, 4))
+        assert decoded == [3] * 4
+        assert sample.passes.decodes == 4
+        assert sample.passes.drafter_denoising == sample.passes.drafter_context == 0
+        assert sample.parts.decode > 0
+        assert sample.parts.draft == sample.parts.score == 0
+
+
+def test_a_route_that_was_not_taken_is_no_result(bench, monkeypatch):
+    monkeypatch.setattr(type(tiny_models().scorer), "score", lambda *_: torch.tensor([float("nan")]))
+    with pytest.raises(BadInput, match="no finite number"):
+        bench.measure(case("r=1", OURS, 4))
+
+
+def test_rounds_are_interleaved_and_an_execution_is_made_ready_just_before_its_first_video(bench, monkeypatch):
+    """Catches a run that is stopped while the last execution compiles, and has measured nothing of the others."""
+    done = []
+    monkeypatch.setattr(Bench, "measure", lambda self, asked: done.append(asked))
+    ours, published = (
+        [case(name, execution) for name in ("target-only", "r=1")] for execution in (OURS, AS_PUBLISHED)
+    )
+    list(rounds(bench, [*ours, *published], 3, lambda asked: done.append(asked.variant.name)))
+    assert done == ["ours", *ours, "as-published", *published, *[*ours, *published] * 2]
+
+
+@pytest.mark.parametrize("name", ["judge-tae", "judge-lightvae", "judge-tae+overlap"])
+def test_with_a_judge_a_video_counts_until_its_last_pixel_is_decoded(name, monkeypatch):
+    """Every block is decoded once for the video, in target-only too, and a rejected draft by the judge alone."""
+    variant = parse_variant(name)
+    bench, decoded = tiny_bench(variant), []
+    full, judge = bench.setups[name].codec, bench.setups[name].judge
+
+    def watched(codec, of):
+        decode = codec.decode
+        monkeypatch.setattr(
+            codec, "decode", lambda z, state=None: decoded.append((of, z.shape[2])) or decode(z, state)
+        )
+
+    watched(full, "full")
+    watched(judge, "judge")
+    for route, by_judge in (("target-only", 4), ("r=1", 5)):
+        decoded.clear()
+        sample = bench.measure(case(route, variant, 4))
+        assert decoded.count(("full", 1)) == 12
+        assert decoded.count(("judge", 3)) == by_judge
+        assert sample.video >= sample.arrivals[-1]
+        assert sample.pixel_frames == 45
+
+
+@pytest.mark.parametrize("name", ["tae", "lightvae", "tae+overlap"])
+def test_a_fast_decoder_may_decode_everything(name):
+    variant = parse_variant(name)
+    bench = tiny_bench(variant)
+    assert bench.setups[name].judge is None
+    assert bench.setups[name].as_dict()["vae"] == name.partition("+")[0]
+    assert bench.measure(case("r=1", variant, 4)).pixel_frames == 45
+
+
+def test_memory_of_the_video_s_decoding_is_gauged_apart_from_the_judge_s():
+    engine, peaks = make_engine(), {}
+    for one in run(metered(replace(engine, judge=EchoCodec()), Rising(), peaks), case("r=2").router):
+        assert one.frames.shape[1] in (9, 12)
+    assert set(peaks) == {"draft", "decode", "score", "target", "deliver"}
+
+
+class Rising:
+    """A gauge whose every reading is higher than the last."""
+
+    def __init__(self):
+        self.cleared = self.read = 0
+
+    def clear(self):
+        self.cleared += 1
+
+    def peak(self):
+        self.read += 1
+        return self.read
+
+
+def test_memory_is_read_around_every_part_of_the_work():
+    gauge, peaks = Rising(), {}
+    run(metered(make_engine(), gauge, peaks), case("r=2").router)
+    assert set(peaks) == {"draft", "decode", "score", "target"}
+    assert gauge.cleared == gauge.read == 8 + 8 + 3 + (8 + 3)
+    assert max(peaks.values()) == gauge.read
+
+
+def test_one_warm_up_for_every_execution_with_both_models_where_there_is_one():
+    todo = cases(default_routes(4), (OURS, AS_PUBLISHED))
+    assert [c.variant for c in one_of_each(todo)] == [OURS, AS_PUBLISHED]
+    assert all(c.route.routed for c in one_of_each(todo))
+
+
+class Heap:
+    """A gauge of a device that holds more with every reading, until it is cleared."""
+
+    def __init__(self):
+        self.cleared, self.high = 0, 1000
+
+    def clear(self):
+        self.cleared += 1
+        self.high = 0
+
+    def peak(self):
+        self.high += 1
+        return self.high
+
+
+def test_each_videos_peak_is_its_own():
+    heap = Heap()
+    bench = tiny_bench(OURS, gauge=heap)
+    assert [bench.measure(case("target-only", OURS, 4)).peak for _ in range(3)] == [1, 1, 1]
+    assert heap.cleared == 3
+
+
+def test_warming_up_meets_both_models_with_and_without_context_and_takes_its_own_time():
+    bench = tiny_bench(OURS)
+    made = bench.warm_up(case("r=1", OURS, 4))
+    again = bench.warm_up(case("r=1", OURS, 4))
+    assert made.seconds > 0
+    assert made.seconds == again.seconds  # counted by a clock of its own asking
+    assert made.peaks == {}
+
+
+def test_warming_up_drafts_the_first_block_too(monkeypatch):
+    """A drafter's first block sees no context, a shape of its own; draft-only would meet it unprepared."""
+    bench, drafted = tiny_bench(OURS), []
+
+    def noted(*arguments, **options):
+        for emitted in speculate(*arguments, **options):
+            drafted.append((emitted.block.span.index, emitted.record.decision.accepted))
+            yield emitted
+
+    monkeypatch.setattr("sdvg_core.engine.run.speculate", noted)
+    bench.warm_up(case("r=1", OURS, 4))
+    assert {(0, True), (0, False), (1, True), (2, False)} <= set(drafted)
+
+
+def test_what_executions_have_alike_is_made_once():
+    """Catches a VAE, or compiled code, for every execution anew."""
+    names = ["ours", "overlap", "diffusers", "diffusers+overlap", "compiled", "compiled+overlap"]
+    ours, overlap, diffusers, both, compiled, ahead = tiny_bench(*map(parse_variant, names)).setups.values()
+    assert ours.codec is overlap.codec is not diffusers.codec
+    assert diffusers.codec is both.codec is not compiled.codec
+    assert compiled.codec is ahead.codec
+    assert compiled.target.stages is ahead.target.stages is not ours.target.stages
+    assert compiled.target.stages is not compiled.drafter.stages

@@ -1,0 +1,117 @@
+"""The authors' order of work, counted against ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from bench_parts import NINE, case, tiny_bench
+from tiny import BrightScorer, EchoCodec, latents_of, make_engine, make_generator, run
+
+from benchmarks.variants import AS_PUBLISHED, OURS, OnceABlock, as_published
+from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
+from sdvg_core.report.run_report import Passes
+
+
+class Watched:
+    """A generator that writes down each call: block, and how many steps were given."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        for name in ("name", "block_frames", "latent_channels", "timesteps", "anchor_horizon"):
+            setattr(self, name, getattr(inner, name))
+        self.calls = []
+
+    def generate(self, history, span, noise, condition, given=(), stop=None):
+        self.calls.append((span.index, len(given)))
+        return self.inner.generate(history, span, noise, condition, given, stop)
+
+
+class Frames(BrightScorer):
+    """Writes down how many frames each call brings."""
+
+    def __init__(self):
+        super().__init__()
+        self.frames = []
+
+    def score(self, frames, prompt):
+        self.frames.append(frames.shape[1])
+        return super().score(frames, prompt)
+
+
+def watched_engine():
+    engine = make_engine()
+    return replace(engine, drafter=Watched(engine.drafter), target=Watched(engine.target), scorer=Frames())
+
+
+@pytest.mark.parametrize("name", ["r=2", "anchor-only"])
+def test_as_published_drafts_block_0_and_fills_the_targets_context_before_every_block(name):
+    engine, chosen = watched_engine(), case(name, AS_PUBLISHED)
+    made = run(as_published(engine, chosen.route), chosen.router)
+    steps = len(engine.target.timesteps)
+    assert [index for index, _ in engine.drafter.calls] == list(range(NINE))
+    fills = [index for index, given in engine.target.calls if given == steps]
+    remakes = [index for index, given in engine.target.calls if given == 0]
+    assert fills == list(range(NINE))
+    assert remakes == [i for i, keep in enumerate(chosen.route.keeps) if not keep]
+    assert [e.record.decision.accepted for e in made] == list(chosen.route.keeps)
+
+
+def test_as_published_scores_frame_by_frame_and_block_0_too():
+    engine, chosen = watched_engine(), case("r=2", AS_PUBLISHED)
+    run(as_published(engine, chosen.route), chosen.router)
+    assert engine.scorer.frames == [1] * (9 + 8 * 12)
+    unscored, anchor = watched_engine(), case("anchor-only", AS_PUBLISHED)
+    run(as_published(unscored, anchor.route), anchor.router)
+    assert unscored.scorer.frames == []
+
+
+def test_ours_drafts_no_block_0_and_asks_the_target_only_for_what_it_makes():
+    engine, chosen = watched_engine(), case("r=2")
+    run(engine, chosen.router)
+    assert [index for index, _ in engine.drafter.calls] == list(range(1, NINE))
+    assert engine.target.calls == [(i, 0) for i, keep in enumerate(chosen.route.keeps) if not keep]
+    assert engine.scorer.frames == [12] * 8
+
+
+def test_a_context_is_prepared_once_a_block_and_the_same_as_if_it_were_prepared_anew():
+    passes: Counter[str] = Counter()
+
+    def count(kind: str) -> None:
+        passes[kind] += 1
+
+    codec = EchoCodec()
+    plain = make_engine()
+    drafter = make_generator(1, codec, name="drafter", encoder=AnchorEncoder(codec.encode))
+    target = make_generator(2, codec, name="target", before_pass=count)
+    target._context = OnceABlock(Recompute(encode_anchor=AnchorEncoder(codec.encode), frames=3))
+    engine = replace(plain, drafter=drafter, target=target, codec=codec)
+    chosen = case("r=4", AS_PUBLISHED)
+    made = run(as_published(engine, chosen.route), chosen.router)
+    assert passes == {"context": 8, "denoise": 5 * len(target.timesteps)}
+    assert sum(e.record.draft.context_passes for e in made) == 8 + 8  # the drafter's, and the target's filled early
+    assert sum(e.record.target.context_passes for e in made if e.record.target) == 0
+    assert torch.equal(latents_of(made), latents_of(run(plain, case("r=4").router)))
+
+
+def test_as_published_runs_five_passes_where_ours_runs_four():
+    bench = tiny_bench()
+    four, five = (bench.measure(case("r=1", execution, 4)).passes for execution in (OURS, AS_PUBLISHED))
+    assert four == Passes(
+        drafter_denoising=3 * 4,
+        drafter_context=3,
+        target_denoising=2 * 4,
+        target_context=1,
+        decodes=5,
+        encodes=2,
+    )
+    assert five == Passes(
+        drafter_denoising=4 * 5,
+        drafter_context=3 + 3,
+        target_denoising=2 * 5,
+        target_context=0,
+        decodes=6,
+        encodes=2,
+    )

@@ -1,0 +1,69 @@
+"""From samples to numbers: medians, ratios, limits, shares."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from bench_parts import case
+
+from benchmarks.measure import Sample
+from benchmarks.results import summarise_cases
+from benchmarks.variants import AS_PUBLISHED, parse_variant
+from sdvg_core.engine.records import Seconds
+from sdvg_core.report.run_report import Passes
+
+
+def sample(*arrivals: float, decode: float = 1.0, peak: int | None = None) -> Sample:
+    none = dict.fromkeys(Passes.__slots__, 0)
+    parts = Seconds(decode=decode)
+    return Sample(arrivals=arrivals, parts=parts, passes=Passes(**none), pixel_frames=105, peak=peak)
+
+
+def test_ratios_limits_and_shares_follow_from_the_medians():
+    target, one, published = case("target-only"), case("r=1"), case("r=1", AS_PUBLISHED)
+    found = summarise_cases(
+        {
+            target: [sample(1, 10), sample(1, 90), sample(1, 12)],
+            one: [
+                sample(1, 4, decode=3.0, peak=7),
+                sample(2, 3, decode=1.0, peak=9),
+                sample(3, 6, decode=2.0, peak=8),
+            ],
+            published: [sample(2, 8)],
+            case("r=2"): [],
+        }
+    )
+    base, fast, slow = found
+    assert [entry["route"] for entry in found] == ["target-only", "r=1", "r=1"]
+    assert base["seconds"]["video"] == median([10, 90, 12])
+    assert base["ratio_to_target_only"] == base["share_of_limit"] == 1
+    assert (fast["seconds"]["video"], fast["seconds"]["decode"], fast["peak_bytes"]) == (4, 2, 9)
+    assert fast["ratio_to_target_only"] == 12 / 4
+    assert (fast["limit"], fast["share_of_limit"]) == (4.5, 3 / 4.5)
+    assert fast["ratio_to_as_published"] == 8 / 4
+    assert fast["block_seconds"] == [2, 3]
+    assert fast["first_frame_seconds"] == 2
+    assert fast["frames_per_second"] == 105 / 4
+    # No target-only was made as published, and nobody is measured against himself.
+    assert slow["ratio_to_target_only"] is slow["ratio_to_as_published"] is None
+
+
+def test_every_execution_is_held_against_its_own_target_only_and_against_ours():
+    names = ("target-only", "r=1")
+    compiled = parse_variant("compiled")
+    seconds = {("target-only", None): 12, ("r=1", None): 4, ("target-only", compiled): 10, ("r=1", compiled): 2}
+    samples = {
+        case(name, *([execution] if execution else [])): [sample(1, taken)]
+        for (name, execution), taken in seconds.items()
+    }
+    found = {(entry["execution"], entry["route"]): entry for entry in summarise_cases(samples)}
+    assert [found["ours", name]["ratio_to_target_only"] for name in names] == [1, 3]
+    assert [found["compiled", name]["ratio_to_target_only"] for name in names] == [1, 5]
+    assert [found["compiled", name]["ratio_to_ours"] for name in names] == [12 / 10, 4 / 2]
+    assert [found["ours", name]["ratio_to_ours"] for name in names] == [None, None]
+
+
+def test_the_median_of_an_uneven_round_is_the_middle_one():
+    (entry,) = summarise_cases({case("target-only"): [sample(1, 2), sample(1, 3), sample(1, 100)]})
+    assert entry["seconds"]["video"] == 3
+    assert entry["first_frame_seconds"] == 1

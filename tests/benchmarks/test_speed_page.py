@@ -1,0 +1,99 @@
+"""The page of a benchmark: every number in its place, held against a goal only where there is one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from speed_results import NOT_MEASURED, ON_A_CPU, PLAIN, result, row_at, rows
+
+from benchmarks.results import GOALS, result_text
+
+ON_TWO_GPUS = {"conditions": {**result()["conditions"], "side_device": "cuda:1", "side_gpu": "Other GPU"}}
+
+
+def test_a_row_shows_what_was_measured_beside_what_is_published_and_wanted() -> None:
+    found = rows(result_text(result()))
+    assert list(found) == list(PLAIN)
+    assert (
+        found["ours", "anchor-only"].items()
+        >= {
+            "execution": "ours",
+            "route": "anchor-only",
+            "x target-only": "3.20x",
+            "published": "2.21x",
+            "must reach": "3.2x, reached",
+            "share of limit": "36 %",
+            "s per video": "30.000",
+            "s to first frame": "1.000",
+            "frames per s": "3.5",
+            "peak memory": "41.5 GB",
+        }.items()
+    )
+    assert found["ours", "r=1"]["must reach"] == "2.4x, not reached"
+    assert found["ours", "target-only"]["must reach"] == found["ours", "target-only"]["published"] == "-"
+
+
+@pytest.mark.parametrize("route, wanted", [(name, wanted) for name, (_, wanted) in GOALS.items()])
+def test_a_goal_is_reached_from_its_very_number_on(route: str, wanted: float | None) -> None:
+    """Catches a comparison of rounded numbers, in which 2.398x passes for 2.4x."""
+    if wanted is None:
+        assert row_at(100, route)["must reach"] == "-"
+        return
+    assert row_at(wanted, route)["must reach"] == f"{wanted}x, reached"
+    assert row_at(wanted - 0.002, route)["must reach"] == f"{wanted}x, not reached"
+
+
+def test_the_authors_order_of_work_is_not_held_against_our_goals() -> None:
+    found = row_at(1.7, execution="as-published")
+    assert (found["published"], found["must reach"]) == ("about 1.7x", "-")
+
+
+def test_without_target_only_there_is_no_ratio() -> None:
+    found = rows(result_text(result({("ours", "r=1"): 48.0})))["ours", "r=1"]
+    assert (found["x target-only"], found["share of limit"]) == ("-", "-")
+    assert found["must reach"] == "2.4x, not measured"
+    assert found["s per video"] == "48.000"
+
+
+def test_an_interrupted_run_says_what_it_has_fewer_videos_of() -> None:
+    whole, cut = result(), result(repeats=2, interrupted=True)
+    cut["cases"][0]["repeats"] = 2
+    assert "Interrupted" not in result_text(whole)
+    assert "Fewer than 2 videos were made of: ours anchor-only (1), ours r=1 (1)." in result_text(cut)
+
+
+@pytest.mark.parametrize("changes", [{"blocks": 64}, {"width": 480}, ON_TWO_GPUS])
+def test_another_clip_or_a_second_device_is_held_against_no_goal(changes: dict[str, Any]) -> None:
+    found = row_at(9, **changes)
+    assert found["x target-only"] == "9.00x"
+    assert found["must reach"] == found["published"] == "-"
+    assert "not for this run" in result_text(result(**changes))
+
+
+@pytest.mark.parametrize(
+    "deviation, words",
+    [(0.1, "+10.0 %, within 10 %"), (-0.1, "-10.0 %, within 10 %"), (-0.12, "-12.0 %, not within 10 %")],
+)
+def test_predicted_memory_is_held_against_the_measured(deviation: float, words: str) -> None:
+    found = {"bytes": 40_000_000_000, "predicted_bytes": 41_000_000_000, "deviation": deviation}
+    page = result_text(result(memory={"peak": {"score": found}}))
+    assert f"| scoring | 41.0 GB | 40.0 GB | {words} |" in re.sub(" +", " ", page)
+    found |= {"bytes": None, "deviation": None}
+    assert "| not measured |" in result_text(result(memory={"peak": {"score": found}}))
+
+
+def test_the_conditions_stand_below_the_numbers() -> None:
+    page = result_text(result())
+    conditions = json.loads(page.split("```json")[1].split("```")[0])
+    assert conditions == result()["conditions"]
+    assert page.index("```json") > page.index("| execution ")
+
+
+@pytest.mark.parametrize("changes", [{"scale": "tiny"}, ON_A_CPU, {"scale": "tiny", **ON_A_CPU}])
+def test_tiny_models_and_cpus_are_said_to_measure_no_speed(changes: dict[str, Any]) -> None:
+    assert NOT_MEASURED in result_text(result(**changes)).lower()
+    assert row_at(9, **changes)["must reach"] == row_at(9, **changes)["published"] == "-"
+    assert NOT_MEASURED not in result_text(result()).lower()

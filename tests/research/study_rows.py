@@ -1,0 +1,92 @@
+"""Rows of a made-up study whose truth is known, for what is worked out from rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from research.folder import Plan
+from research.protocol import Configuration, protocol
+from research.statistics import Record
+from sdvg_core.engine.router import SCORING
+
+BLOCKS, SEEDS = 9, (1, 2)
+TAUS = (-1.0, -0.5, 0.0, 0.5, 1.0)
+CONFIGURATIONS = tuple(c for c in protocol(BLOCKS, TAUS) if c.group != "every")
+
+
+def made_up_plan(prompts: int) -> Plan:
+    names = tuple(f"prompt {i}" for i in range(prompts))
+    return Plan(prompts=names, seeds=SEEDS, configurations=CONFIGURATIONS, blocks=BLOCKS)
+
+
+def made_up_rows(plan: Plan, gate_bonus: float = 0.0, noise: float = 0.3) -> list[Record]:
+    """Quality: the prompt's own (they are far apart), 1 dB per target call, noise, and a bonus for the gates."""
+    return [_row(c, prompt, seed, gate_bonus, noise) for c in plan.configurations for prompt, seed in plan.pairs]
+
+
+def made_up_gains(plan: Plan, slope: float) -> list[Record]:
+    draw = np.random.default_rng(5)
+    gains = []
+    for prompt, seed in plan.pairs:
+        for block in range(1, BLOCKS):
+            score, quality = draw.normal(), draw.normal(20, 3)
+            gains.append(
+                {
+                    "prompt": prompt,
+                    "seed": seed,
+                    "block": block,
+                    "worst_score": score,
+                    "mean_score": score + 0.5,
+                    "target_worst_score": score + 0.3,
+                    "draft_quality": quality,
+                    "target_quality": quality + 1 + slope * score + 0.5 * draw.normal(),
+                }
+            )
+    return gains
+
+
+def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float, noise: float) -> Record:
+    router, number = configuration.router, int(prompt.split()[1])
+    # The same scores in every configuration: a pair differs by the route alone.
+    scores = np.random.default_rng([number, seed, 1]).normal(size=BLOCKS)
+    scores[0] = np.nan
+    draw = np.random.default_rng([number, seed, *configuration.name.encode()])
+    gate = router.policy in SCORING
+    accepted = _accepted(configuration, scores, draw)
+    target = int(BLOCKS - accepted.sum())
+    quality = 20 + 3 * np.sin(number) + target + noise * draw.normal() + gate_bonus * gate
+    drafts = BLOCKS - 1 if gate else BLOCKS - target
+    passes = {"drafter_denoising": 4 * drafts, "drafter_context": drafts, "scores": 12 * drafts if gate else 0}
+    passes |= {"target_denoising": 4 * target, "target_context": target, "decodes": BLOCKS, "encodes": BLOCKS}
+    return {
+        "configuration": configuration.name,
+        "prompt": prompt,
+        "seed": seed,
+        "passes": passes,
+        "route": "".join("a" if keep else "r" for keep in accepted),
+        "accepted": accepted.tolist(),
+        "worst_scores": [None if np.isnan(s) or not gate else float(s) for s in scores],
+        "mean_scores": [None if np.isnan(s) or not gate else float(s) + 0.5 for s in scores],
+        "target_calls": target,
+        "draft_calls": BLOCKS - target,
+        "metrics": {"quality": quality, "seam_error": 1.0 + 0.1 * draw.normal(), "reward_mean": 0.0},
+        "latents_sha256": "0",
+        "sharing": {"asked": {"target": 9}, "made": {"target": 4}},
+    }
+
+
+def _accepted(configuration: Configuration, scores: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    policy, first = configuration.router.policy, np.arange(BLOCKS) == 0
+    if policy == "always-target":
+        return np.zeros(BLOCKS, dtype=bool)
+    if policy == "always-draft":
+        return np.ones(BLOCKS, dtype=bool)
+    if policy == "anchor-only":
+        return ~first
+    if policy == "first":
+        return np.arange(BLOCKS) >= configuration.router.forced_blocks
+    if policy == "random":
+        return (draw.uniform(size=BLOCKS) < configuration.router.rate) & ~(
+            first & bool(configuration.router.forced_blocks)
+        )
+    return (scores >= configuration.router.tau) & ~first

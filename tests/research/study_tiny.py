@@ -1,0 +1,97 @@
+"""A study on the tiny models and doubles, in this process or, called as a program, in one that can be killed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from tiny import CONFIG, generator_of, make_engine
+from torch import Tensor
+
+from research.folder import Notebook, Plan, fill
+from research.metrics import SeamChange
+from research.protocol import Configuration, pick, protocol
+from research.statistics import Record
+from research.videos import ROWS, PromptSeedJob, StudyModels, pack, rows_of
+
+BLOCKS = 5
+TAUS = (-2.0, 0.0, 2.0)
+PROMPTS = ("a red ball", "a blue box")
+EVERYTHING = protocol(BLOCKS, TAUS, timesteps=(1000.0, 625.0))
+SOME = pick(EVERYTHING, ["target-only", "draft-only", "anchor-only", "reward-min@*", "random@0.6"])
+
+
+class Redness:
+    """A judge double: a frame is as good as it is red. It can dawdle, so that there is time to kill it."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._seconds = seconds
+
+    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
+        time.sleep(self._seconds)
+        return {"quality": float(frames[:, 0].mean()), "seams": float(len(seams))}
+
+    def frame_quality(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Tensor:
+        return frames[:, 0].mean(dim=(1, 2))
+
+
+class Doomed:
+    """A metric that kills its process."""
+
+    def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
+        os._exit(7)
+
+
+def tiny_models(policy: str = "recompute", seconds: float = 0.0, **options: Any) -> StudyModels:
+    torch.set_num_threads(1)
+    judge = Redness(seconds)
+    given = {"engine": make_engine(policy), "metrics": (SeamChange(), judge), "judge": judge, **options}
+    return StudyModels(blocks=BLOCKS, width=8, height=8, **given)
+
+
+def doomed_models() -> StudyModels:
+    return tiny_models(metrics=(Doomed(),))
+
+
+def embedding(prompt: str) -> Tensor:
+    return torch.randn(1, CONFIG.text_len, CONFIG.text_dim, generator=generator_of(len(prompt)))
+
+
+def embeddings(prompts: Any) -> dict[str, Tensor]:
+    return {prompt: embedding(prompt) for prompt in prompts}
+
+
+def job(
+    configurations: Sequence[Configuration] = EVERYTHING, prompt: str = PROMPTS[0], **more: Any
+) -> PromptSeedJob:
+    packed = pack(embedding(prompt))
+    return PromptSeedJob(prompt=prompt, seed=7, embedding=packed, configurations=tuple(configurations), **more)
+
+
+def plan(configurations: Sequence[Configuration] = SOME, prompts: Sequence[str] = PROMPTS) -> Plan:
+    return Plan(prompts=tuple(prompts), seeds=(7,), configurations=tuple(configurations), blocks=BLOCKS)
+
+
+def lasting(record: Record) -> Record:
+    """A row without what depends on what was made before it."""
+    return {name: value for name, value in record.items() if name != "sharing"}
+
+
+def made(models: StudyModels, wanted: PromptSeedJob) -> list[Record]:
+    return [record for name, record in rows_of(models, wanted) if name == ROWS]
+
+
+def study(folder: Path, wanted: Plan, load: Any = tiny_models, workers: int = 1) -> tuple[Notebook, list[str]]:
+    """Fill the folder; return what is in it, and the lines of progress."""
+    said: list[str] = []
+    return fill(folder, wanted, embeddings, load, workers, said.append), said
+
+
+if __name__ == "__main__":
+    study(Path(sys.argv[1]), plan(), partial(tiny_models, seconds=float(sys.argv[2])))

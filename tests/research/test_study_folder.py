@@ -1,0 +1,136 @@
+"""A study's folder: kept whole through kills, and kept apart from other studies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import study_tiny
+from study_tiny import PROMPTS, SOME, doomed_models, lasting, made, plan, study, tiny_models
+
+from research.folder import Notebook, append, claim_folder, read_records
+from sdvg_core.errors import BadInput
+
+ROWS = len(SOME) * len(PROMPTS)
+
+
+def contents(folder: Path) -> dict:
+    found = Notebook(folder).records
+    return {key: lasting(row) for name in ("rows.jsonl", "gains.jsonl") for key, row in found[name].items()}
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken")
+    study(folder, plan())
+    return folder
+
+
+def lines_of(folder: Path) -> int:
+    path = folder / "rows.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken, tmp_path):
+    """SIGKILL leaves no chance to tidy up. Catches rows that are kept in memory, and rows that are made again."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen([sys.executable, study_tiny.__file__, str(tmp_path), "0.1"], env=environment)
+    while lines_of(tmp_path) < ROWS // 2:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    kept = (tmp_path / "rows.jsonl").read_bytes()
+    kept = kept[: kept.rfind(b"\n") + 1]
+    assert 0 < kept.count(b"\n") < ROWS
+
+    study(tmp_path, plan())
+    finished = (tmp_path / "rows.jsonl").read_bytes()
+    assert finished.startswith(kept)
+    assert finished.count(b"\n") == ROWS
+    assert contents(tmp_path) == contents(unbroken)
+
+
+def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
+    before = (unbroken / "rows.jsonl").read_bytes()
+
+    def fail() -> None:
+        raise AssertionError("something was made")
+
+    assert study(unbroken, plan(), fail)[1] == []
+    assert (unbroken / "rows.jsonl").read_bytes() == before
+
+
+def test_a_row_may_hold_any_letter(tmp_path):
+    row = {"configuration": "a", "prompt": "a line\u2028a paragraph\u2029a next line\x85the end", "seed": 1}
+    append(tmp_path / "rows.jsonl", row)
+    assert list(read_records(tmp_path / "rows.jsonl").values()) == [row]
+
+
+def test_a_torn_last_line_is_dropped_and_its_row_made_again(unbroken, tmp_path):
+    whole = (unbroken / "rows.jsonl").read_bytes()
+    (tmp_path / "rows.jsonl").write_bytes(whole[: whole.rfind(b"\n", 0, -1) + 40])
+    (tmp_path / "gains.jsonl").write_bytes((unbroken / "gains.jsonl").read_bytes())
+    assert len(Notebook(tmp_path).records["rows.jsonl"]) == ROWS - 1
+    study(tmp_path, plan())
+    assert contents(tmp_path) == contents(unbroken)
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\nnonsense\n')
+    with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl.*remove that line"):
+        Notebook(tmp_path)
+
+
+def test_gains_that_lack_a_block_are_completed(unbroken, tmp_path):
+    for name in ("rows.jsonl", "gains.jsonl"):
+        lines = (unbroken / name).read_bytes().splitlines(keepends=True)
+        (tmp_path / name).write_bytes(b"".join(lines[:-2] if name == "gains.jsonl" else lines))
+    study(tmp_path, plan())
+    assert contents(tmp_path) == contents(unbroken)
+
+
+def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
+    _, said = study(tmp_path, plan(), workers=2)
+    assert contents(tmp_path) == contents(unbroken)
+    assert [line.split()[0] for line in said] == ["1/2", "2/2"]
+    assert "left" in said[0]
+    here = [lasting(row) for row in made(tiny_models(), study_tiny.job(SOME))]
+    rows = contents(tmp_path)
+    assert here == [rows[c.name, PROMPTS[0], 7] for c in SOME]
+
+
+def test_a_worker_that_dies_is_told_of_and_its_rows_stay(tmp_path):
+    with pytest.raises(BadInput, match=r"a worker died.*all rows so far are kept: call again"):
+        study(tmp_path, plan(SOME[:1]), doomed_models, workers=2)
+    study(tmp_path, plan(SOME[:1]))
+    assert lines_of(tmp_path) == 2
+
+
+def test_a_folder_keeps_to_its_study(tmp_path):
+    claim_folder(tmp_path, {"blocks": 9, "size": (64, 64)}, {"a": {"tau": 0.5}})
+    claim_folder(tmp_path, {"blocks": 9, "size": (64, 64)}, {"b": {"tau": 1.0}})
+    assert set(json.loads((tmp_path / "study.json").read_text())["configurations"]) == {"a", "b"}
+    with pytest.raises(BadInput, match=r"whose blocks is 9, not 5; name another folder"):
+        claim_folder(tmp_path, {"blocks": 5, "size": (64, 64)}, {})
+    with pytest.raises(BadInput, match=r"whose a is .*0\.5.*, not .*0\.6.*; name another folder"):
+        claim_folder(tmp_path, {"blocks": 9, "size": (64, 64)}, {"a": {"tau": 0.6}})
+    (tmp_path / "study.json").write_text("[]")
+    with pytest.raises(BadInput, match="cannot be read"):
+        claim_folder(tmp_path, {}, {})
+
+
+def test_more_prompts_and_configurations_add_to_what_is_there(tmp_path):
+    few = plan(SOME[:2], PROMPTS[:1])
+    study(tmp_path, few)
+    first = (tmp_path / "rows.jsonl").read_bytes()
+    notebook, _ = study(tmp_path, plan(SOME[:3]))
+    assert (tmp_path / "rows.jsonl").read_bytes().startswith(first)
+    assert len(notebook.rows_of(plan(SOME[:3]))) == 6
+    assert len(notebook.rows_of(few)) == 2

@@ -1,0 +1,88 @@
+"""A judge against the full VAE: what the figures mean, and the command that finds them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from research import study
+from research.__main__ import main
+from research.calibrate import compare_judge
+from sdvg_core.decoders.taehv_net import Taehv
+from sdvg_core.errors import BadInput
+
+PROMPTS = tuple(f"prompt {n}" for n in range(20))
+
+
+def drafts(judge_of: Any) -> list[dict[str, Any]]:
+    """Eight drafts of each prompt, whose judge's score follows from the full VAE's."""
+    draw, found = np.random.default_rng(0), []
+    for prompt in PROMPTS:
+        for block in range(1, 9):
+            full = float(draw.normal(-0.7, 0.5))
+            judge = float(judge_of(full, draw))
+            found.append({"prompt": prompt, "block": block, "worst_score": full, "judge_worst_score": judge})
+    return found
+
+
+def test_a_judge_that_only_shifts_scores_decides_alike_at_its_own_tau():
+    found = compare_judge(drafts(lambda full, _: full + 0.4), PROMPTS, -0.7)
+    assert found["shift"].value == pytest.approx(0.4)
+    assert found["spread"].value == pytest.approx(0, abs=1e-9)
+    assert found["rank_correlation"].value == pytest.approx(1.0)
+    assert found["changed"].value > 0.2
+    assert found["judge_tau"].value == pytest.approx(-0.3, abs=0.05)
+    assert found["changed_there"].value == 0
+
+
+def test_a_judge_that_sees_something_else_decides_differently_at_any_tau():
+    found = compare_judge(drafts(lambda _, draw: draw.normal(-0.7, 0.5)), PROMPTS, -0.7)
+    assert abs(found["rank_correlation"].value) < 0.2
+    assert found["changed_there"].value > 0.3
+    assert found["changed_there"].low < found["changed_there"].value < found["changed_there"].high
+
+
+def test_the_judges_tau_keeps_as_many_drafts():
+    records = drafts(lambda full, draw: 0.5 * full + draw.normal(0, 0.2))
+    found = compare_judge(records, PROMPTS, -0.7)
+    kept = sum(r["worst_score"] >= -0.7 for r in records)
+    assert sum(r["judge_worst_score"] >= found["judge_tau"].value for r in records) == kept
+
+
+def test_where_the_full_decoder_keeps_nothing_the_judge_keeps_nothing():
+    found = compare_judge(drafts(lambda full, _: full), PROMPTS, 100.0)
+    assert found["changed_there"].value == 0
+
+
+def test_without_drafts_there_is_nothing_to_compare():
+    with pytest.raises(BadInput, match="at least two blocks"):
+        compare_judge([], PROMPTS, -0.7)
+
+
+@pytest.mark.heavy
+def test_the_command_compares_a_judge_on_the_embedded_set(tmp_path, capsys):
+    net = Taehv(16, (8, 6, 5, 4), None)
+    draw = torch.Generator().manual_seed(3)
+    judge = tmp_path / "tiny_taew2_1.safetensors"
+    save_file({n: torch.randn(w.shape, generator=draw) * 0.2 for n, w in net.state_dict().items()}, judge)
+    small = ["--prompts", "2", "--blocks", "2", "--workers", "1", "--output", str(tmp_path / "study")]
+    arguments = [*small, "--calibrate", "--judge-vae", str(judge), "--json"]
+    assert main(arguments) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["drafts"], found["prompts"], found["tau"]) == (2, 2, -0.7)
+    assert main([*arguments, "--tau", "-1.2"]) == 0, "the rows that are there are read again"
+    assert json.loads(capsys.readouterr().out)["tau"] == -1.2
+    assert main([*arguments, "--tau", "-1", "0"]) == 2
+    assert "one --tau" in capsys.readouterr().err
+
+
+def test_with_the_embedded_judge_a_study_pays_for_its_decodes_and_for_the_videos_own():
+    """Catches: the judge's decodes at the price of the full VAE's, and the delivery of the video for nothing."""
+    options = study.make_parser("study", None).parse_args(["--output", "unused", "--judge-vae", "pocket"])
+    paid = study._plan(options, study._job(options), (), gains=False, judged=False).weights
+    assert paid["deliveries"] == pytest.approx(paid["decodes"] * 5.5 / 0.25)

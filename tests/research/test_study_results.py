@@ -1,0 +1,136 @@
+"""The summary, the page for people, and the plots, from rows whose truth is known."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+from study_rows import made_up_gains, made_up_plan, made_up_rows
+
+from research.page import page_text
+from research.plots import LOOKS, draw_gain_over_first, write_plots
+from research.summary import summarise_study
+from sdvg_core.files.outputs import staged_outputs
+
+
+def summary_of(prompts: int = 30, slope: float = -1.0, gains: bool = True, **options):
+    plan = made_up_plan(prompts)
+    found = made_up_gains(plan, slope) if gains else []
+    rows = made_up_rows(plan, **options)
+    notebook = SimpleNamespace(rows_of=lambda _: rows, gains_of=lambda _: found)
+    return summarise_study(notebook, plan), found
+
+
+@pytest.fixture(scope="module")
+def summary():
+    return summary_of()[0]
+
+
+def of(summary, name: str):
+    return next(c for c in summary["configurations"] if c["name"] == name)
+
+
+def test_the_summary_is_json_and_names_every_configuration(summary):
+    text = json.dumps(summary, allow_nan=False)
+    assert len(json.loads(text)["configurations"]) == len(made_up_plan(1).configurations)
+
+
+def test_the_summary_holds_what_the_rows_hold(summary):
+    target = of(summary, "target-only")
+    assert target["target_calls"] == {name: pytest.approx(9.0) for name in ("value", "low", "high")}
+    assert target["draft_share"]["value"] == 0
+    assert target["share_of_gap"]["value"] == pytest.approx(1)
+    assert target["speed_up"]["value"] == pytest.approx(1)
+    assert set(target["against"]) == {"draft-only", "anchor-only"}
+    anchor = of(summary, "anchor-only")
+    assert [b["value"] for b in anchor["accepted_per_block"]] == pytest.approx([0] + [1] * 8)
+    assert anchor["speed_up"]["value"] == pytest.approx(
+        summary["configurations"][0]["cost"]["value"] / anchor["cost"]["value"], rel=0.01
+    )
+    assert anchor["share_of_gap"]["value"] == pytest.approx(1 / 9, abs=0.05)
+
+
+def words_of(summary, column: str = "random, at as many target calls") -> dict[str, str]:
+    """The last word of the page's table on every configuration: better, worse or open."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page_text(summary).splitlines()]
+    start = next(i for i, cells in enumerate(lines) if cells[0] == "quality minus that of")
+    place = lines[start].index(column)
+    table = itertools.takewhile(lambda cells: len(cells) > place, lines[start + 2 :])
+    return {cells[0]: cells[place].split()[-1] for cells in table}
+
+
+def test_the_page_says_in_a_word_whether_the_reward_beats_chance(summary):
+    """With no bonus one gate in twenty seems to differ; with one of 1 dB every gate does, whatever its sign."""
+    gates = [c["name"] for c in summary["configurations"] if c["tau"] is not None]
+    assert len(gates) > 15
+    plain, better, worse = map(words_of, (summary, *(summary_of(12, gate_bonus=b)[0] for b in (1.0, -1.0))))
+    assert sum(plain[gate] == "open" for gate in gates) >= 0.7 * len(gates)
+    for found, word in ((better, "better"), (worse, "worse")):
+        assert found["reward-min@0"] == word
+        assert sum(found[gate] == word for gate in gates) >= 0.7 * len(gates)
+
+
+@pytest.mark.parametrize("prompts", [2, 9])
+def test_few_prompts_give_figures_without_intervals_and_no_verdict(prompts):
+    """Catches a table of two prompts that says *better*."""
+    summary = summary_of(prompts, gate_bonus=1.0)[0]
+    text = page_text(summary)
+    assert f"{prompts} prompts are too few for an interval, so nothing is claimed beyond them" in text
+    assert "takes at least 10 prompts" in text
+    table = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    assert not re.search(r"\[|\d (better|worse|open)\b", table)
+    assert '"low": null' in json.dumps(summary)
+    assert not re.search(r'"(low|high)": [-\d]', json.dumps(summary))
+
+
+def test_ten_prompts_have_intervals_and_verdicts():
+    text = page_text(summary_of(10, gate_bonus=1.0)[0])
+    assert "too few" not in text
+    assert re.search(r"\] better", text)
+
+
+def test_the_page_has_a_line_for_every_configuration(summary):
+    text = page_text(summary)
+    for configuration in summary["configurations"]:
+        assert f"| {configuration['name']} " in text
+
+
+def test_without_a_judge_the_page_says_so():
+    assert "Not measured" in page_text(summary_of(10, gains=False)[0])
+
+
+@pytest.mark.parametrize("prompts", [pytest.param(2, marks=pytest.mark.heavy), 12])
+def test_the_plots_are_pictures_that_fit_a_page(prompts, tmp_path):
+    summary = summary_of(prompts)[0]
+    with staged_outputs(tmp_path) as staging:
+        names = write_plots(staging, summary, summary_of()[1])
+    assert len(names) == 5
+    for name in names:
+        with Image.open(tmp_path / name) as picture:
+            assert picture.format == "PNG"
+            assert 900 <= picture.width <= 1400
+            assert len(picture.convert("L").getcolors()) > 10
+
+
+def test_the_gain_over_the_first_m_is_drawn_as_the_paired_difference(summary):
+    """Catches: the quality itself in its place, or another curve's difference."""
+    axes = Figure().add_subplot()
+    draw_gain_over_first(axes, summary)
+    drawn = {(x, y) for line in axes.lines for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)}
+    drawable = [c for c in summary["configurations"] if c["group"] in LOOKS]
+    compared = [c for c in drawable if c["at_same"].get("first", {}).get("cost")]
+    assert compared
+    for one in compared:
+        assert (one["cost"]["value"], one["at_same"]["first"]["cost"]["value"]) in drawn
+
+
+def test_what_was_not_measured_is_not_drawn(tmp_path):
+    summary, gains = summary_of(3, gains=False)
+    with staged_outputs(tmp_path) as staging:
+        names = write_plots(staging, summary, gains)
+    assert not {"scores.png", "gate.png"} & set(names)

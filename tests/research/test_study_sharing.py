@@ -1,0 +1,126 @@
+"""Configurations that share blocks give the very rows they would have given alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from study_tiny import EVERYTHING, SOME, TAUS, embedding, job, lasting, made, tiny_models
+from tiny import make_engine, make_noise
+
+from research.memo import Ledger, Memo, Sharing
+from research.protocol import protocol
+from research.videos import GAINS, configured, digest, rows_of
+from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.speculate import speculate
+from sdvg_core.engine.types import Condition, plan_spans
+
+
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+def test_rows_with_and_without_sharing_are_the_same(policy):
+    """Catches a key that leaves out the history, the decoder's state, or what a repair was given."""
+    shared = made(tiny_models(policy), job())
+    alone = [row for c in EVERYTHING for row in made(tiny_models(policy, memo_bytes=0), job([c]))]
+    if policy == "incremental":  # whose context passes are those of the row that made a block
+        for row in (*shared, *alone):
+            del row["passes"]["drafter_context"], row["passes"]["target_context"]
+    assert [lasting(row) for row in shared] == [lasting(row) for row in alone]
+    assert len({row["latents_sha256"] for row in shared}) > len(shared) // 3
+
+
+def test_a_row_is_the_video_that_the_loop_makes_without_any_memo():
+    rows = {row["configuration"]: row for row in made(tiny_models(), job())}
+    condition = Condition(embedding("a red ball"), "a red ball", "a red ball")
+    for configuration in EVERYTHING:
+        if configuration.router.script or configuration.group.startswith("random"):
+            continue
+        emitted = list(
+            speculate(
+                make_engine(),
+                configuration.router,
+                plan_spans(5, 3),
+                make_noise(7),
+                lambda _: condition,
+                drafter_context=configuration.drafter_context,
+            )
+        )
+        latents = torch.cat([one.block.latents for one in emitted], dim=2)
+        assert rows[configuration.name]["latents_sha256"] == digest(latents), configuration.name
+
+
+def test_a_fixed_route_gives_each_block_to_its_author_and_drafts_nothing_in_vain():
+    rows = {row["configuration"]: row for row in made(tiny_models(), job())}
+    assert rows["every@3"]["route"] == "Fddtd"
+    assert rows["every@3"]["accepted"] == [False, True, True, False, True]
+    assert rows["first@3"]["accepted"] == [False, False, False, True, True]
+    assert (rows["every@3"]["target_calls"], rows["every@3"]["draft_calls"]) == (2, 3)
+    assert rows["handover-1@3"]["route"] == "FFFdd"
+
+
+def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
+    """Catches: the control's first block in few passes too, or a block taken from the target with all its steps."""
+    engine = make_engine(schedule="four-step")
+    few = make_engine(schedule="1000,625").target
+    bench = replace(tiny_models(), engine=engine, targets={"1000,625": few})
+    wanted = [c for c in protocol(5, TAUS) if c.name in ("target-only", "passes-2@5", "first@3", "passes-2@3")]
+    rows = {row["configuration"]: row for row in made(bench, job(wanted))}
+    assert rows["target-only"]["passes"]["target_denoising"] == 20
+    assert rows["passes-2@5"]["passes"]["target_denoising"] == 4 + 4 * 2
+    assert rows["passes-2@3"]["passes"]["target_denoising"] == 4 + 2 * 2
+    assert rows["passes-2@3"]["passes"]["drafter_denoising"] == 2 * 4
+    condition = Condition(embedding("a red ball"), "a red ball", "a red ball")
+    run = replace(bench.run(condition, 7, RouterConfig(policy="first", forced_blocks=3)))
+    whole = next(iter(run.blocks()))
+    rest = few.generate(whole.timeline.history, run.spans[1], run.noise, condition).latents
+    alone = made(replace(bench, memo_bytes=0), job(wanted))
+    assert [lasting(row) for row in rows.values()] == [lasting(row) for row in alone]
+    emitted = list(
+        configured(run, wanted[-1], Sharing(engine, targets=bench.targets).engine(Ledger(), "1000,625")).blocks()
+    )
+    assert torch.equal(emitted[0].block.latents, whole.block.latents)
+    assert torch.equal(emitted[1].block.latents, rest)
+
+
+def test_what_is_known_is_not_made_again():
+    rows = {row["configuration"]: row for row in made(tiny_models(), job(SOME))}
+    anchor = rows["anchor-only"]["sharing"]
+    assert anchor["asked"] == {"target": 1, "draft": 4, "decode": 5}
+    assert anchor["made"].get("target", 0) == 0
+    assert rows["target-only"]["sharing"]["made"] == {"target": 5, "decode": 5}
+
+
+def test_random_routes_differ_between_prompts_but_not_between_calls():
+    """Catches a random router that is seeded alike for every prompt."""
+    wanted = [c for c in EVERYTHING if c.name == "random@0.6"]
+    prompts = [f"a red ball {i}" for i in range(6)]
+    routes = [made(tiny_models(), job(wanted, prompt))[0]["route"] for prompt in prompts]
+    assert len(set(routes)) > 1
+    assert routes[0] == made(tiny_models(), job(wanted, prompts[0]))[0]["route"]
+
+
+def test_forgetting_costs_time_and_changes_no_row():
+    roomy, tight = (made(tiny_models(memo_bytes=b), job()) for b in (1 << 30, 40_000))
+    assert [lasting(row) for row in roomy] == [lasting(row) for row in tight]
+
+    def computed(rows):
+        return sum(sum(row["sharing"]["made"].values()) for row in rows)
+
+    assert computed(roomy) < computed(tight)
+
+
+def test_a_memo_keeps_its_arguments_so_that_no_id_comes_again():
+    """Catches a memo of bare ids: a new tensor may lie where a freed one lay, and be taken for it."""
+    memo, ledger = Memo(), Ledger()
+    for i in range(200):
+        value = torch.full((1,), float(i))
+        assert float(memo.call("same", (value,), ledger, value.clone)) == i
+
+
+def test_gains_hold_both_models_blocks_after_the_same_history():
+    gains = [record for name, record in rows_of(tiny_models(), job((), gains=True)) if name == GAINS]
+    assert [gain["block"] for gain in gains] == [1, 2, 3, 4]
+    assert all(gain["target_quality"] != gain["draft_quality"] for gain in gains)
+    rows = made(tiny_models(), job(protocol(5, (-1000.0, -999.0), timesteps=(1000.0, 625.0))))
+    kept = next(row for row in rows if row["configuration"] == "reward-min@-1000")
+    assert [gain["worst_score"] for gain in gains] == kept["worst_scores"][1:]

@@ -1,0 +1,224 @@
+"""What is worked out from rows, on rows whose truth is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from study_rows import CONFIGURATIONS, made_up_gains, made_up_plan, made_up_rows
+
+from research.calibrate import calibrate
+from research.statistics import (
+    Bootstrap,
+    against_curve,
+    correlation,
+    cost_with,
+    curve_of,
+    interval,
+    make_table,
+    metric,
+    pass_weights,
+    target_calls,
+)
+from research.study import read_classes
+from research.summary import by_class, gate_correlations
+from sdvg_core.errors import BadInput
+from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.work import step_seconds
+
+QUALITY, COST = metric("quality"), target_calls
+
+
+def table_of(prompts: int = 40, **options):
+    plan = made_up_plan(prompts)
+    return make_table(made_up_rows(plan, **options), plan.prompts, plan.seeds)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return table_of()
+
+
+# --- intervals
+
+
+def test_the_interval_of_a_mean_is_as_wide_as_theory_says():
+    values = np.random.default_rng(3).normal(size=400)
+    found = Bootstrap(400).mean(values)
+    half = 1.96 * values.std() / 20
+    assert found.value == pytest.approx(values.mean())
+    assert found.high - found.value == pytest.approx(half, rel=0.1)
+    assert found.value - found.low == pytest.approx(half, rel=0.1)
+
+
+def test_the_same_draws_come_again_from_the_same_seed():
+    assert np.array_equal(Bootstrap(7).weights, Bootstrap(7).weights)
+    assert np.array_equal(Bootstrap(7).weights[0], np.full(7, 1 / 7))
+
+
+def test_a_difference_is_paired(table):
+    """Prompts are 3 dB apart, so an unpaired interval would be wide: this one is narrow and holds the true 8 dB."""
+    found = table.difference("target-only", "anchor-only", QUALITY)
+    assert found.low < 8 < found.high
+    assert found.high - found.low < 0.4
+    assert found.low > 0
+    alone = table.mean("target-only", QUALITY)
+    assert alone.high - alone.low > 1
+
+
+def test_prompts_are_drawn_with_all_their_seeds():
+    """A prompt's seeds are alike, so twice as many seeds are not twice as many prompts."""
+    table = table_of(noise=0.0)
+    assert table.per_prompt("target-only", QUALITY).shape == (40,)
+
+
+def test_an_undefined_figure_has_no_interval():
+    assert interval(np.array([np.nan, 1.0])) is None
+    assert interval(np.array([1.0, np.nan])) is None
+    found = interval(np.array([1.0, np.nan, 1.0, 1.0]))
+    assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
+
+
+def test_a_correlation_is_that_of_values_or_of_ranks():
+    rising = np.array([1.0, 2.0, 3.0, 10.0])
+    assert correlation("spearman", rising, np.exp(rising)) == pytest.approx(1.0)
+    assert correlation("pearson", rising, np.exp(rising)) < 0.99
+    assert np.isnan(correlation("pearson", rising, np.ones(4)))
+
+
+# --- at matched cost
+
+
+def test_a_gate_that_is_no_better_than_chance_spans_zero_at_the_same_cost(table):
+    """Its quality is far above anchor-only's: only at the same cost is there nothing left of that."""
+    curve = curve_of("random", CONFIGURATIONS)
+    assert set(curve) == {"target-only", "anchor-only", "random@0.2", "random@0.4", "random@0.6", "random@0.8"}
+    found = against_curve(table, "reward-min@0", curve, target_calls, QUALITY)
+    assert found.low < 0 < found.high
+    assert abs(found.value) < 0.2
+    assert table.difference("reward-min@0", "anchor-only", QUALITY).value > 3
+
+
+def test_a_gate_that_is_better_than_chance_is_found_to_be_and_by_how_much():
+    found = against_curve(
+        table_of(gate_bonus=0.5), "reward-min@0", curve_of("random", CONFIGURATIONS), target_calls, QUALITY
+    )
+    assert found.low > 0
+    assert found.value == pytest.approx(0.5, abs=0.15)
+
+
+def test_beyond_the_curve_there_is_nothing_to_compare_with(table):
+    curve = ("random@0.4", "random@0.6")
+    assert against_curve(table, "reward-min@-1", curve, target_calls, QUALITY) is None
+    assert against_curve(table, "reward-min@-1", curve[:1], target_calls, QUALITY) is None
+
+
+def test_at_equal_cost_a_gate_pays_for_the_drafts_and_scores_it_throws_away(table):
+    """As good as the first m at as many target calls, it is worse at the same cost. Catches: passes not counted."""
+    curve = curve_of("first", CONFIGURATIONS)
+    assert set(curve) == {"target-only", "anchor-only", "draft-only", *(f"first@{m}" for m in range(2, 9))}
+    cost = cost_with(pass_weights(PlanRequest()))
+    paired = against_curve(table, "reward-min@0", curve, target_calls, QUALITY)
+    assert paired.low < 0 < paired.high
+    assert against_curve(table, "reward-min@0", curve, cost, QUALITY).high < -0.5
+
+
+def test_a_block_of_the_target_alone_costs_one():
+    """Catches: a weight of another pass, or of another unit."""
+    weights = pass_weights(PlanRequest())
+    block = {"target_denoising": 4, "target_context": 1, "encodes": 1, "decodes": 1}
+    assert cost_with(weights)({"passes": block}) == pytest.approx(1)
+    step = step_seconds(PlanRequest(), fp8=False)
+    draft = {"drafter_denoising": 4, "drafter_context": 1, "encodes": 1, "decodes": 1, "scores": 12}
+    expected = (step["drafter"] + step["decode"] + step["score"]) / (step["target"] + step["decode"])
+    assert cost_with(weights)({"passes": draft}) == pytest.approx(expected)
+
+
+# --- classes of prompts
+
+
+def test_classes_are_read_from_the_lines_of_a_file():
+    lines = ["[animals] a dog runs", "a car", "[ two words ]  a [red] ball", "[] x", "[open a box"]
+    assert read_classes(lines) == {
+        "a dog runs": "animals", "a car": None, "a [red] ball": "two words", "[] x": None, "[open a box": None,
+    }  # fmt: skip
+
+
+def test_acceptance_is_told_by_class():
+    plan = made_up_plan(12)
+    classes = {prompt: "even" if i % 2 == 0 else "odd" for i, prompt in enumerate(plan.prompts)}
+    rows = made_up_rows(plan)
+    found = by_class(rows, replace(plan, classes=classes), "quality")
+    assert [(of["class"], of["prompts"]) for of in found] == [("even", 6), ("odd", 6)]
+    for of, wanted in zip(found, ("even", "odd"), strict=True):
+        own = [r for r in rows if r["configuration"] == "reward-min@0" and classes[r["prompt"]] == wanted]
+        share = np.mean([np.mean(row["accepted"]) for row in own])
+        assert of["draft_share"]["reward-min@0"]["value"] == pytest.approx(share)
+    assert by_class(rows, plan, "quality") == []
+
+
+def test_a_class_of_few_prompts_gets_no_interval_in_a_study_of_many():
+    """Catches: intervals over the prompts of a class, told by how many the whole study has."""
+    plan = made_up_plan(13)
+    classes = {prompt: "many" if i < 10 else "few" for i, prompt in enumerate(plan.prompts)}
+    many, few = by_class(made_up_rows(plan), replace(plan, classes=classes), "quality")
+    for told in (few["target_gain"], few["draft_share"]["reward-min@0"]):
+        assert told["value"] > 0
+        assert told["low"] is told["high"] is None
+    for told in (many["target_gain"], many["draft_share"]["reward-min@0"]):
+        assert told["low"] < told["value"] < told["high"]
+
+
+# --- the gate
+
+
+def test_the_correlation_of_score_and_gain_is_found():
+    plan = made_up_plan(30)
+    knowing = gate_correlations(made_up_gains(plan, slope=-1.0), plan.prompts)
+    blind = gate_correlations(made_up_gains(plan, slope=0.0), plan.prompts)
+    assert set(knowing) == {f"{s}_{c}" for s in ("worst_score", "mean_score") for c in ("pearson", "spearman")}
+    assert all(found.high < -0.8 for found in knowing.values())
+    assert all(found.low < 0 < found.high for found in blind.values())
+
+
+def test_without_a_judge_there_is_no_correlation():
+    plan = made_up_plan(3)
+    gains = [{**gain, "draft_quality": None} for gain in made_up_gains(plan, slope=1.0)]
+    assert gate_correlations(gains, plan.prompts) == {}
+
+
+# --- calibration
+
+
+def test_calibration_finds_the_quantile_of_the_scores(table):
+    """Scores are standard normal: 5 of 9 blocks are drafts if 5 of the 8 scored ones are kept."""
+    found = calibrate(table, CONFIGURATIONS, "draft share", 5 / 9, COST)
+    truth = NormalDist().inv_cdf(3 / 8)
+    assert found["tau"].low < truth < found["tau"].high
+    assert found["tau"].value == pytest.approx(truth, abs=0.15)
+    assert found["reached"].value == pytest.approx(5 / 9, abs=0.01)
+    assert found["reached"].low < 5 / 9 < found["reached"].high
+    assert 0.02 < found["miss"] < 0.3
+
+
+def test_more_prompts_make_calibration_surer(table):
+    few, many = (calibrate(t, CONFIGURATIONS, "draft share", 0.5, COST)["tau"] for t in (table_of(8), table))
+    assert few.high - few.low > 1.5 * (many.high - many.low)
+
+
+def test_calibration_for_a_speed_up_counts_costs(table):
+    """A block of the target costs about 1, and a video of drafts what its cost says, so 1.5 lies between them."""
+    cost = cost_with(pass_weights(PlanRequest()))
+    found = calibrate(table, CONFIGURATIONS, "speed-up", 1.1, cost)
+    assert found["reached"].value == pytest.approx(1.1, abs=0.02)
+    assert found["tau"].low < found["tau"].value < found["tau"].high
+
+
+def test_calibration_refuses_what_no_threshold_gives(table):
+    with pytest.raises(BadInput, match=r"give a draft share from 0\.1\d* to 0\.7\d*.*but got 0\.95; .*--tau"):
+        calibrate(table, CONFIGURATIONS, "draft share", 0.95, COST)
+    one = [c for c in CONFIGURATIONS if c.name in ("target-only", "reward-min@0")]
+    with pytest.raises(BadInput, match="at least two thresholds"):
+        calibrate(table, one, "draft share", 0.5, COST)
