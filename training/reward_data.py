@@ -20,7 +20,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from research.oracle import BEST
-from research.world import draw_scene, render_with_mask
+from research.world import centre, draw_scene, render_with_mask
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene
 from sdvg_core.scorers.tokenizer import MAX_TOKENS
@@ -267,7 +267,7 @@ def patch_labels(scene: Scene, time: float) -> Tensor:
     found = torch.stack([torch.full(grid, _ground_label(scene)), torch.zeros(grid, dtype=torch.long)])
     axis = (torch.arange(PATCHES) + 0.5) * (SIZE / PATCHES)
     for thing in scene.things:
-        across, down = thing.centre(torch.tensor([time]))
+        across, down = centre(thing, torch.tensor([time]))
         near = torch.maximum((axis - across).abs()[None, :], (axis - down).abs()[:, None]) <= RADII[thing.size]
         kind = 1 + 2 * SHAPES.index(thing.shape) + list(RADII).index(thing.size)
         found[0][near], found[1][near] = list(COLOURS).index(thing.colour), kind

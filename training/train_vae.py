@@ -27,7 +27,7 @@ from diffusers import AutoencoderKLWan
 from diffusers.models.autoencoders.autoencoder_kl_wan import WanResidualBlock
 from torch import Tensor, nn
 
-from research.world import draw_scene, render_with_mask
+from research.world import centre, draw_scene, render_with_mask
 from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.decoders.wan_vae_planes import make_planar
 from sdvg_core.pocket.world import SIZE
@@ -83,7 +83,7 @@ def clips(generator: random.Random, count: int, length: int, crop: int, held_out
         times = start + torch.arange(length, dtype=torch.float32)
         frames, mask = render_with_mask(scene, times)
         thing = generator.choice(scene.things)
-        across, down = (int(axis[length // 2]) for axis in thing.centre(times))
+        across, down = (int(axis[length // 2]) for axis in centre(thing, times))
         left, top = (
             min(max(middle - crop // 2 + generator.randint(-12, 12), 0), SIZE - crop) for middle in (across, down)
         )

@@ -14,35 +14,6 @@ from benchmarks.measure import Bench
 from benchmarks.variants import default_routes
 from sdvg_core.report.run_report import Passes
 
-CASE_KEYS = {
-    *("route", "execution", "script", "repeats", "seconds", "videos", "block_seconds"),
-    *(
-        "first_frame_seconds",
-        "pixel_frames",
-        "frames_per_second",
-        "passes",
-        "peak_bytes",
-        "ratio_to_target_only",
-    ),
-    *("limit", "share_of_limit", "ratio_to_as_published", "ratio_to_ours"),
-}
-CONDITIONS = {
-    *(
-        "versions",
-        "device",
-        "side_device",
-        "side_gpu",
-        "processor",
-        "threads",
-        "gpu",
-        "drafter",
-        "target",
-        "dtype",
-        "target_weights",
-    ),
-    *("vae_dtype", "reward_dtype", "presets", "executions", "kv_dtype"),
-}
-
 
 @pytest.fixture(scope="module")
 def printed() -> dict:
@@ -59,12 +30,7 @@ def test_the_json_line_is_complete(printed):
     usual = [route.name for route in default_routes(3)]
     ours = [(name, "ours") for name in usual]
     assert names == ours + [(name, "as-published") for name in usual if name not in ("bail-out", "first=2+2")]
-    assert set(printed["conditions"]) == CONDITIONS
-    assert set(printed["conditions"]["executions"]["ours"]) == {
-        "schedule", "as_published", "attention", "compile", "overlap", "vae_layers", "vae", "judge",
-    }  # fmt: skip
     for entry in printed["cases"]:
-        assert set(entry) == CASE_KEYS
         assert set(entry["seconds"]) == {"video", "draft", "decode", "score", "target", "context"}
         assert entry["seconds"]["video"] > 0
         assert set(entry["passes"]) == set(Passes.__slots__)
@@ -144,13 +110,3 @@ def test_an_execution_that_fails_takes_the_others_measurements_not_along(capsys,
         ("target-only", "ours"),
         ("r=1", "ours"),
     ]
-
-
-def test_where_nothing_was_measured_a_failure_prints_nothing(capsys, monkeypatch):
-    def fail(self, asked):
-        raise RuntimeError("the device is lost")
-
-    monkeypatch.setattr(Bench, "warm_up", fail)
-    with pytest.raises(RuntimeError, match="the device is lost"):
-        main([*SHORT, "--json"])
-    assert capsys.readouterr().out == ""

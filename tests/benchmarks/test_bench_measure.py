@@ -9,8 +9,8 @@ import torch
 from bench_parts import case, tiny_bench, tiny_models
 from tiny import EchoCodec, make_engine, run
 
-from benchmarks.measure import Bench, metered, one_of_each, rounds
-from benchmarks.variants import AS_PUBLISHED, OURS, cases, default_routes, parse_variant
+from benchmarks.measure import Bench, metered, rounds
+from benchmarks.variants import AS_PUBLISHED, OURS, parse_variant
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.errors import BadInput
@@ -125,43 +125,6 @@ def test_memory_is_read_around_every_part_of_the_work():
     assert set(peaks) == {"draft", "decode", "score", "target"}
     assert gauge.cleared == gauge.read == 8 + 8 + 3 + (8 + 3)
     assert max(peaks.values()) == gauge.read
-
-
-def test_one_warm_up_for_every_execution_with_both_models_where_there_is_one():
-    todo = cases(default_routes(4), (OURS, AS_PUBLISHED))
-    assert [c.variant for c in one_of_each(todo)] == [OURS, AS_PUBLISHED]
-    assert all(c.route.routed for c in one_of_each(todo))
-
-
-class Heap:
-    """A gauge of a device that holds more with every reading, until it is cleared."""
-
-    def __init__(self):
-        self.cleared, self.high = 0, 1000
-
-    def clear(self):
-        self.cleared += 1
-        self.high = 0
-
-    def peak(self):
-        self.high += 1
-        return self.high
-
-
-def test_each_videos_peak_is_its_own():
-    heap = Heap()
-    bench = tiny_bench(OURS, gauge=heap)
-    assert [bench.measure(case("target-only", OURS, 4)).peak for _ in range(3)] == [1, 1, 1]
-    assert heap.cleared == 3
-
-
-def test_warming_up_meets_both_models_with_and_without_context_and_takes_its_own_time():
-    bench = tiny_bench(OURS)
-    made = bench.warm_up(case("r=1", OURS, 4))
-    again = bench.warm_up(case("r=1", OURS, 4))
-    assert made.seconds > 0
-    assert made.seconds == again.seconds  # counted by a clock of its own asking
-    assert made.peaks == {}
 
 
 def test_warming_up_drafts_the_first_block_too(monkeypatch):

@@ -61,9 +61,3 @@ def test_every_execution_is_held_against_its_own_target_only_and_against_ours():
     assert [found["compiled", name]["ratio_to_target_only"] for name in names] == [1, 5]
     assert [found["compiled", name]["ratio_to_ours"] for name in names] == [12 / 10, 4 / 2]
     assert [found["ours", name]["ratio_to_ours"] for name in names] == [None, None]
-
-
-def test_the_median_of_an_uneven_round_is_the_middle_one():
-    (entry,) = summarise_cases({case("target-only"): [sample(1, 2), sample(1, 3), sample(1, 100)]})
-    assert entry["seconds"]["video"] == 3
-    assert entry["first_frame_seconds"] == 1

@@ -93,7 +93,6 @@ def make(made: Models, request: PlanRequest, variant: Variant, route: str) -> tu
     case = Case(route=parse_route(route, BLOCKS), variant=variant)
     found = list(bench.run(case, bench.engine(case)).blocks())
     assert sum(block.latents.shape[2] for block in (one.block for one in found)) == 3 * BLOCKS
-    assert {one.frames.device for one in found} == {CPU}
     return tuple(torch.cat([one.frames for one in found], dim=1).shape)
 
 
