@@ -295,9 +295,14 @@ def test_another_number_of_threads_is_refused_by_name(
 
 
 def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    files: ModelFiles,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Of a large file, the request knows samples alone."""
+    request.addfinalizer(fingerprint._of_contents.cache_clear)  # the models are those of other tests too
     copy = replace(files, target=tmp_path / files.target.name)
     shutil.copy(files.target, copy.target)
     monkeypatch.setattr(fingerprint, "WHOLE", 1000)
