@@ -285,11 +285,16 @@ def test_a_run_that_is_still_going_on_is_not_taken_over(
 
 
 def test_another_number_of_threads_is_refused_by_name(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    files: ModelFiles,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """It changes latents by some 1e-6."""
     stopped(tmp_path / "out", [*five(files), *PROMPT], 1)
     now = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(now))  # a run sets what it believes it found
     monkeypatch.setattr(torch, "get_num_threads", lambda: now + 3)
     assert f"threads (then {now}, now {now + 3})" in not_resumed(tmp_path / "out", [*five(files), *PROMPT], capsys)
 
