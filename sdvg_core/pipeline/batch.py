@@ -144,19 +144,23 @@ def plan_videos(
             return tuple(replace(video, unfinished=left_by(video.folder, video.identity)) for video in videos)
         return _left_of(videos, folder, request.blocks, last, finished=resume)
 
-    with _folder_for(output, look, only=resume or overwrite) as (folder, videos):
+    with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
         planned = Planned(folder=folder, batch=batch, checked=checked, beginning=beginning, videos=videos)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_room(folder, len(planned.to_make) * predict_bytes(request, beginning, checked))
+        sys.stderr.write("".join(f"{note}\n" for note in notes))
         yield planned
 
 
 @contextmanager
 def _folder_for(
     output: Path, look: Callable[[Path], tuple[Video, ...]], *, only: bool
-) -> Iterator[tuple[Path, tuple[Video, ...]]]:
-    """Hold the folder in which something of the videos is left, or else the first that `look` does not refuse."""
+) -> Iterator[tuple[Path, tuple[Video, ...], list[str]]]:
+    """Hold the folder in which something of the videos is left, or else the first that `look` does not refuse.
+
+    Yields it with its videos, and with lines that say why.
+    """
     others = range(2, 0 if only or output.name in ("", "..") else MOST_FOLDERS + 1)
     folders = [output, *(output.with_name(f"{output.name}-{number}") for number in others)]
     refused: list[BadInput] = []
@@ -172,13 +176,13 @@ def _folder_for(
             left = any(video.begun for video in videos)
             if begun and not left:
                 continue
+            notes = []
             if refused and folder != output:
                 fault, *more = str(refused[0]).splitlines()
-                lines = [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
-                sys.stderr.write("".join(f"{line}\n" for line in lines))
+                notes += [f"sdvg: {fault.rpartition('; ')[0]}, so this goes into {folder}", *more]
             if left and not all(video.exists for video in videos):
-                sys.stderr.write(f"sdvg: this goes on with what an earlier call left in {folder}\n")
-            yield folder, videos
+                notes.append(f"sdvg: this goes on with what an earlier call left in {folder}")
+            yield folder, videos, notes
             return
     raise refused[0]
 

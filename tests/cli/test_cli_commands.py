@@ -100,7 +100,7 @@ def test_the_comparison_has_the_same_bytes_every_time_and_goes_where_there_is_no
         assert main(["demo", "--blocks", "2", "--output", str(tmp_path / name)]) == 0
         made.append((tmp_path / name / "comparison.mp4").read_bytes())
     assert made[0] == made[1]
-    alone = ["demo", "--blocks", "1", "--policy", "always-target", "--output", str(tmp_path / "a")]
+    alone = ["demo", "--blocks", "1", "--policy", "always-target", "--output", str(tmp_path / "a"), "--overwrite"]
     assert main(alone) == 0
     assert "comparison.mp4" not in names(tmp_path / "a")
 

@@ -285,19 +285,29 @@ def test_a_run_that_is_still_going_on_is_not_taken_over(
 
 
 def test_another_number_of_threads_is_refused_by_name(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    files: ModelFiles,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """It changes latents by some 1e-6."""
     stopped(tmp_path / "out", [*five(files), *PROMPT], 1)
     now = torch.get_num_threads()
+    request.addfinalizer(lambda: torch.set_num_threads(now))  # a run sets what it believes it found
     monkeypatch.setattr(torch, "get_num_threads", lambda: now + 3)
     assert f"threads (then {now}, now {now + 3})" in not_resumed(tmp_path / "out", [*five(files), *PROMPT], capsys)
 
 
 def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    files: ModelFiles,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     """Of a large file, the request knows samples alone."""
+    request.addfinalizer(fingerprint._of_contents.cache_clear)  # the models are those of other tests too
     copy = replace(files, target=tmp_path / files.target.name)
     shutil.copy(files.target, copy.target)
     monkeypatch.setattr(fingerprint, "WHOLE", 1000)
@@ -558,7 +568,7 @@ def test_another_target_re_uses_what_the_drafter_made(
     more = [*base, "--target", str(others.target), "--blocks", "2"]
     assert reused(made(tmp_path / "out", [*more, "--reuse", str(earlier[0])])) == 0
     more = [*base, "--drafter", str(others.drafter), "--blocks", "2", "--directions", "t."]
-    assert reused(made(tmp_path / "out", [*more, "--reuse", str(earlier[0])])) == 1
+    assert reused(made(tmp_path / "too", [*more, "--reuse", str(earlier[0])])) == 1
 
 
 @pytest.mark.heavy
