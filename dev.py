@@ -117,7 +117,7 @@ def comfyui(options: Sequence[str]) -> int:
     python = environment("comfyui", install, checkout / "requirements.txt")
     os.environ["COMFYUI_PATH"] = str(checkout)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or processes side by side wait for each other's threads
-    # Side by side, a file in one process: each has a ComfyUI of its own, and a server for most of its files.
+    # Side by side, a file in one process: each has a ComfyUI and one server of its own.
     # Files as given: xdist would begin with those of many tests, and end with those of few that take long.
     # Those with a browser wait more than they compute, so there is one process more than two cores need.
     processes = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]

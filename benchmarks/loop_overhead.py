@@ -22,9 +22,8 @@ from torch import Tensor
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
-from sdvg_core.engine.types import Condition, Generated
+from sdvg_core.engine.types import Condition, Generated, plan_spans
 
 BLOCKS = 9
 ROUTES = {"all kept": "raaaaaaaa", "mixed": "rarararar", "all remade": "rrrrrrrrr"}

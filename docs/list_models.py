@@ -24,7 +24,7 @@ everywhere. All counts are latent frames. `docs/list_models.py` writes this page
 ## How they are run
 """
 WHERE = """
-Weights: which dictionary of a training checkpoint is meant, if it holds several (`--drafter-weights`).
+Weights: which dictionary of a training checkpoint is meant, if it holds several (`--drafter-settings weights=raw`).
 
 ## Where they are, and under which licence
 

@@ -10,8 +10,7 @@ import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import GONE, SCORING, Policy, RouterConfig, check_policy
-from ..sdvg_core.engine.router_presets import ROUTER_PRESETS
+from ..sdvg_core.engine.router import GONE, ROUTER_PRESETS, SCORING, Policy, RouterConfig, check_policy
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .folders import CATEGORY as REWARD_FOLDER

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .checkpoints.model_files import ModelFiles
     from .devices.execution import Execution
-    from .engine.router import RouterConfig
-    from .engine.router_presets import router_preset
+    from .engine.router import RouterConfig, router_preset
     from .errors import BadInput
     from .pipeline.options import LoadOptions, ModelOptions
     from .pipeline.request import VideoRequest
@@ -39,7 +38,7 @@ _HOMES = {
     "pocket_judge": "pocket.trained_set",
     "pocket_options": "pocket.trained_set",
     "read_report": "report.run_report",
-    "router_preset": "engine.router_presets",
+    "router_preset": "engine.router",
     "trained_set": "pocket.trained_set",
 }
 __all__ = [

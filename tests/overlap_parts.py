@@ -12,8 +12,8 @@ from sdvg_core.engine.lane import Lane
 from sdvg_core.engine.overlap import speculate_overlapped
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.types import plan_spans
 
 CPU = torch.device("cpu")
 # A window of nine latent frames is full from the third block on: there a wrong guess has overwritten something.

@@ -26,10 +26,9 @@ from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.several import SeveralBlocks
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import Emitted, speculate
 from sdvg_core.engine.timeline import Timeline, replay
-from sdvg_core.engine.types import Block, Condition, DrafterContext
+from sdvg_core.engine.types import Block, Condition, DrafterContext, plan_spans
 
 CONFIG = WanConfig(
     dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4

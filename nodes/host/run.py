@@ -16,14 +16,13 @@ from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, versions_on
 from ...sdvg_core.engine.delivery import InOrder
-from ...sdvg_core.engine.fit import check_route
+from ...sdvg_core.engine.fit import check_given_shape, check_route, check_size
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.route import Route, plan_route
 from ...sdvg_core.engine.run import Run, plan_run
-from ...sdvg_core.engine.size import check_given_shape, check_size
-from ...sdvg_core.engine.spans import blocks_before
 from ...sdvg_core.engine.speculate import Emitted
+from ...sdvg_core.engine.types import blocks_before
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.budget import spend
 from ...sdvg_core.report.assemble import (

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..checkpoints.dictionaries import UNSTATED, Choice
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
-from ..checkpoints.weights import WeightFile, open_weights
+from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .config import WanConfig, detect_config, stated_sizes, wan_shapes
@@ -28,11 +28,11 @@ from .refusals import (
     check_channels,
     check_layers,
     check_no_additions,
-    check_tensors,
     refuse_foreign,
     refuse_several,
 )
 
+GIVE_PUBLISHED = "use the file as its authors published it"
 COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -118,7 +118,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
-    check_tensors(name, weights.info, expected, quantisation.side)
+    check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, beside=quantisation.side)
     return WanCheckpoint(
         weights=weights,
         config=config,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from ..checkpoints.weights import TensorInfo
 from ..errors import BadInput
 from .config import PUBLISHED, WanConfig
 
@@ -112,33 +111,6 @@ def check_layers(file: str, config: WanConfig, stated: bool) -> None:
             raise BadInput(
                 f"a Wan 2.1 of width {config.dim} has {published.num_layers} blocks, but {file} has "
                 f"{config.num_layers}; fetch it again, or state num_layers in its metadata if that is meant"
-            )
-
-
-def check_tensors(
-    file: str,
-    info: Mapping[str, TensorInfo],
-    expected: Mapping[str, tuple[int, ...]],
-    also: Collection[str] = (),
-) -> None:
-    """Refuse missing tensors, wrong shapes, and unknown tensors but those in `also`."""
-    unknown = [name for name in info if name not in expected and name not in also]
-    if unknown:
-        raise BadInput(
-            f"a Wan 2.1 transformer has {len(expected)} tensors, but {file} has {len(unknown)} more "
-            f"({_few(unknown)}), which nothing here would use; use the file as its authors published it"
-        )
-    missing = [name for name in expected if name not in info]
-    if missing:
-        raise BadInput(
-            f"a Wan 2.1 transformer has {len(expected)} tensors, but {file} lacks {len(missing)} "
-            f"of them ({_few(missing)}); fetch it again, or use the file as its authors published it"
-        )
-    for name, shape in expected.items():
-        if info[name].shape != shape:
-            raise BadInput(
-                f"{name} must have the shape {shape}, but in {file} it has {info[name].shape}; "
-                "use the file as its authors published it"
             )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
@@ -294,24 +294,42 @@ def is_layer_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 3
 
 
-def is_shape_of_weight(shape: tuple[int, ...], dims: int) -> bool:
-    """Whether a shape has that many axes, all of plausible size."""
-    return len(shape) == dims and all(0 < size <= LARGEST_SIZE for size in shape)
+def shape_of(file: WeightFile, name: str, dims: int, what: str, advice: str) -> tuple[int, ...]:
+    """Return the shape of a weight, which must be there and have `dims` axes of plausible sizes.
+
+    `what`: the model the file should be, in words; `advice`: where to get the right file. Raises `BadInput`.
+    """
+    if name not in file.info:
+        raise BadInput(f"this must be the whole {what}, but {file.path.name} lacks {name}; {advice}")
+    shape = file.info[name].shape
+    if len(shape) != dims or not all(0 < size <= LARGEST_SIZE for size in shape):
+        raise BadInput(f"this must be the {what}, but {file.path.name} has {name} with the shape {shape}; {advice}")
+    return shape
 
 
-def check_complete(file: WeightFile, wanted: Mapping[str, Tensor], what: str, advice: str) -> None:
+def check_complete(
+    file: WeightFile,
+    wanted: Mapping[str, Tensor | tuple[int, ...]],
+    what: str,
+    advice: str,
+    *,
+    beside: Collection[str] | None = (),
+) -> None:
     """Raise `BadInput` unless the file holds exactly the wanted tensors, floating-point and in their shapes.
 
-    `what`: the model the file should be, in words; `advice`: where to get the right file.
+    `beside`: names of tensors that it may hold too; None for any. `what`, `advice`: as in `shape_of`.
     """
+    info = file.info
+    shapes = {name: tuple(getattr(tensor, "shape", tensor)) for name, tensor in wanted.items()}
+    allowed = info if beside is None else {*shapes, *beside}
     troubles = {
-        "lacks": [name for name in wanted if name not in file],
-        "has the unknown": [name for name in file if name not in wanted],
+        "lacks": [name for name in shapes if name not in info],
+        "has the unknown": [name for name in info if name not in allowed],
         "has another shape for": [
-            name for name in wanted if name in file and file.info[name].shape != tuple(wanted[name].shape)
+            f"{n} ({info[n].shape}, not {s})" for n, s in shapes.items() if n in info and info[n].shape != s
         ],
         "has whole numbers, which is another quantisation, in": [
-            name for name in wanted if name in file and not file.info[name].dtype.is_floating_point
+            name for name in shapes if name in info and not info[name].dtype.is_floating_point
         ],
     }
     for trouble, names in troubles.items():

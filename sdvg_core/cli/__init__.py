@@ -14,7 +14,11 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import BadInput, first_line, printable
-from .arguments import COMMANDS
+from . import demo, doctor, generate, inspect, plan, report
+from .arguments import bench, study
+from .gone import GONE
+
+COMMANDS = (demo, generate, report, study, bench, plan, inspect, doctor)
 
 OUT_OF_MEMORY, INTERRUPTED, NOBODY_READS = 1, 130, 141
 OF_TORCH = "OutOfMemoryError"
@@ -40,6 +44,9 @@ class Parser(argparse.ArgumentParser):
             if not name.startswith("--") or " " in name:
                 continue
             if not any(known.startswith(name) for known in self._option_string_actions):
+                instead = GONE.get(self.prog.rpartition(" ")[2], {}).get(name)
+                if instead:
+                    self.error(f"{name} was taken out; {instead}")
                 near = get_close_matches(name, self._option_string_actions, 1)
                 self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
 

@@ -1,4 +1,8 @@
-"""Carry out `demo`: a short video with the embedded models, and the same by the target alone to compare."""
+"""Make a short video with the embedded models, on any machine, and the same by the target alone to compare.
+
+They are a complete miniature of the real system, with the same classes, file formats and loaders, trained on a
+small world of moving shapes (sdvg_core/pocket).
+"""
 
 from __future__ import annotations
 
@@ -10,28 +14,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..devices.device import device_line, pick_device, settled_threads
-from ..engine.route import plan_route
-from ..engine.router import RouterConfig
-from ..files.outputs import check_writable
-from ..pipeline.batch import Batch
-from ..pipeline.comparison import COMPARISON, compare_videos
-from ..pipeline.loading import EVERYTHING
-from ..pipeline.request import VideoRequest
-from ..pipeline.stopping import Stopping
-from ..pipeline.videos import make_videos
-from ..plan.rates import H100
-from ..plan.request import PlanRequest
-from ..plan.routes import route_seconds
-from ..pocket.grammar import understand
-from ..pocket.trained_set import judge_file, pocket_options, trained_set
-from ..pocket.world import SIZE
-from ..report.run_report import RunReport
-from ..report.summary import count, summarise
-from ..text.prompts import PromptSchedule, one_prompt
-from .generate import exit_code
-from .options import execution, router_config
+from ..devices.execution import AUTO
+from ..pocket import DEFAULT_PROMPT, POCKET
+from .shared import add_router_options, add_video_options, file_path
+
+if TYPE_CHECKING:
+    from ..pipeline.batch import Batch
+    from ..pipeline.request import VideoRequest
+    from ..pipeline.stopping import Stopping
+    from ..report.run_report import RunReport
+    from ..text.prompts import PromptSchedule
 
 TARGET_ONLY = "target-only"
 """The folder, inside that of the video, of what the target alone makes."""
@@ -39,14 +33,54 @@ GPU = "H100"
 TITLES = ("Drafted and routed", "Target only")
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--prompt",
+        default=DEFAULT_PROMPT,
+        help="what to show; of the small world, or the nearest is taken (%(default)r)",
+    )
+    parser.add_argument(
+        "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument(
+        "--judge-vae",
+        type=file_path,
+        metavar="FILE",
+        help=f"a fast decoder that decodes drafts for their scores; {POCKET} for the embedded one (default: none)",
+    )
+    add_video_options(parser, demo=True)
+    add_router_options(parser, demo=True)
+    devices = parser.add_argument_group("devices")
+    devices.add_argument("--device", default=AUTO, help="cpu, cuda ...; auto (default) is the CPU, which is enough")
+
+
 def run(options: argparse.Namespace) -> int:
     """Make one video with the embedded models, and list the files worth looking at."""
+    from ..devices.device import settled_threads
+
     with settled_threads(embedded=True):
         return _run(options)
 
 
 def _run(options: argparse.Namespace) -> int:
-    scene, told = understand(options.prompt, strict=options.strict)
+    from ..devices.device import device_line, pick_device
+    from ..files.outputs import check_writable
+    from ..pipeline.batch import Batch
+    from ..pipeline.comparison import COMPARISON
+    from ..pipeline.request import VideoRequest
+    from ..pipeline.stopping import Stopping
+    from ..pipeline.videos import make_videos
+    from ..pocket.grammar import understand
+    from ..pocket.trained_set import judge_file, pocket_options, trained_set
+    from ..pocket.world import SIZE
+    from ..report.summary import summarise
+    from ..text.prompts import one_prompt
+    from .generate import exit_code
+    from .options import router_config
+
+    scene, told = understand(options.prompt)
     if told:
         print(told, file=sys.stderr)
     request = VideoRequest(
@@ -54,17 +88,13 @@ def _run(options: argparse.Namespace) -> int:
         seed=options.seed,
         width=SIZE,
         height=SIZE,
-        fps=options.fps,
-        drafter_context=options.drafter_context,
         router=router_config(options),
         budget=options.budget,
         directions=options.directions,
         takes=options.takes,
     )
     check_writable(options.output)
-    load = replace(
-        pocket_options(), device=pick_device(options.device, embedded=True), execution=execution(options)
-    )
+    load = replace(pocket_options(), device=pick_device(options.device, embedded=True))
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
     say(outlook(request, scene.text))
@@ -73,9 +103,7 @@ def _run(options: argparse.Namespace) -> int:
         files=replace(trained_set(), judge_vae=judge_file(options.judge_vae)),
         load=load,
         request=request,
-        gate_prompt=options.gate_prompt,
         reuse=options.reuse,
-        prompt_in_report=options.prompt_in_report,
         command=options.words,
     )
     prompts = (one_prompt(scene.text),)
@@ -109,6 +137,10 @@ def _run(options: argparse.Namespace) -> int:
 
 def outlook(request: VideoRequest, text: str) -> str:
     """Return what will be made, and whether drafts are scored on this route. Raises `BadInput` if there is none."""
+    from ..engine.route import plan_route
+    from ..pipeline.loading import EVERYTHING
+    from ..report.summary import count
+
     # Only the number of blocks counts here, not how long they are.
     route = plan_route(
         request.router,
@@ -137,6 +169,10 @@ def _compare(
     overwrite: bool,
 ) -> bool:
     """Make the target-only video and the comparison. Return whether it is there: not if this was stopped."""
+    from ..engine.router import RouterConfig
+    from ..pipeline.comparison import COMPARISON, compare_videos
+    from ..pipeline.videos import make_videos
+
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     batch = replace(batch, request=alone, files=replace(batch.files, judge_vae=None), reuse=None)
     ((other, _),) = make_videos(
@@ -156,6 +192,10 @@ def _compare(
 
 def _with_the_real_pair(report: RunReport) -> str:
     """Return what the seconds of the miniature mean, and what the route would take with the real models."""
+    from ..plan.rates import H100
+    from ..plan.request import PlanRequest
+    from ..plan.routes import route_seconds
+
     routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
     remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""
     return (

@@ -1,4 +1,4 @@
-"""Carry out `doctor`: what is installed, and which model files are there."""
+"""List what is installed, the devices, the model files, and what is missing with where to get it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,13 @@ import platform
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from .. import __version__
-from ..causal_wan.backends import NEEDS, choose_attention, why_not
 from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.known_models import KNOWN_MODELS
 from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files, find_models
-from ..devices.device import package_version, processor
 from ..devices.execution import AUTO
 from ..errors import BadInput
-from ..pipeline.inspection import INDISTINGUISHABLE, inspect_file
-from ..scorers.tokenizer import read_vocabulary
-from .options import folder_said
+from .shared import file_path, folder_said
 
 NEEDED = (
     "torch",
@@ -37,6 +31,14 @@ NEEDED = (
 STANDALONE = ("diffusers", "ftfy", "matplotlib")
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+
+
 def run(options: argparse.Namespace) -> int:
     """Print the findings. Missing files are findings, not errors."""
     findings = examine(options.models)
@@ -46,6 +48,8 @@ def run(options: argparse.Namespace) -> int:
 
 def examine(models: Path) -> dict[str, Any]:
     """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
+    from ..devices.device import package_version
+
     every = (*KNOWN_FILES, *OPTIONAL_FILES)
     found = find_models(models, every)
     return {
@@ -77,6 +81,9 @@ def _known_models(models: Path) -> list[dict[str, Any]]:
 
 
 def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
+    from ..pipeline.inspection import inspect_file
+    from ..scorers.tokenizer import read_vocabulary
+
     if path is None:
         source = f"{known.source}; {known.licence}" if known.licence else known.source
         missing = {"wanted": known.names[0], "folder": known.folder, "source": source, "gigabytes": known.gigabytes}
@@ -102,6 +109,10 @@ def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
 
 
 def _devices() -> list[dict[str, Any]]:
+    import torch
+
+    from ..devices.device import processor
+
     devices: list[dict[str, Any]] = [{"name": "cpu", "what": processor()}]
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         free, total = torch.cuda.mem_get_info(i)
@@ -118,6 +129,10 @@ def _devices() -> list[dict[str, Any]]:
 
 def _attention() -> dict[str, Any]:
     """Return the kernel `auto` takes for the published models, and for each kernel why it would not work, if so."""
+    import torch
+
+    from ..causal_wan.backends import NEEDS, choose_attention, why_not
+
     cuda = torch.cuda.is_available()
     model: dict[str, Any] = {
         "device": torch.device("cuda", 0) if cuda else torch.device("cpu"),
@@ -156,6 +171,8 @@ def _size(gigabytes: float) -> str:
 
 
 def _model_line(model: dict[str, Any]) -> str:
+    from ..pipeline.inspection import INDISTINGUISHABLE
+
     if not model["found"]:
         get = f"get {model['wanted']} ({_size(model['gigabytes'])}) into {model['folder']}/ from {model['source']}"
         return f"not there, and no run needs it: {get}" if model["optional"] else f"MISSING: {get}"

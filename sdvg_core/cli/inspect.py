@@ -1,15 +1,26 @@
-"""Carry out `inspect`: what a checkpoint is."""
+"""Say what a checkpoint is, whether it would load, and why not."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from ..pipeline.inspection import inspect_file
+from .shared import file_path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "file", type=file_path, help="a file of weights, an index of shards, or a folder with either"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--values", action="store_true", help="also read all values, and look for NaN and infinity")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print what the file is. A file that would not load is still a successful inspection."""
+    from ..pipeline.inspection import inspect_file
+
     found = inspect_file(options.file, values=options.values)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
     return 0

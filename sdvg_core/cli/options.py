@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import replace
 from itertools import cycle, islice
-from pathlib import Path
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..devices.device import check_device, pick_device
 from ..devices.execution import AUTO, Execution
 from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
-from ..engine.router import RouterConfig
-from ..engine.router_presets import ROUTER_PRESETS
-from ..engine.spans import MOST_BLOCKS
+from ..engine.router import ROUTER_PRESETS, RouterConfig
+from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
+from .shared import folder_said
 
 ROUTER_OPTIONS = (
-    *("policy", "tau", "aggregation", "quantile", "rate", "seed", "script"),
-    *("forced_blocks", "bail_out", "handover", "whole_blocks"),
+    *("policy", "tau", "aggregation", "rate", "seed", "script"),
+    *("forced_blocks", "bail_out", "handover"),
 )
 SPENT = ("policy", "forced_blocks", "handover")
 """What a budget chooses."""
@@ -47,10 +47,12 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
     """Return the router's settings: the preset's, and those that were given."""
-    if options.policy == "scripted" and options.script is None:
+    if options.policy == "scripted" and getattr(options, "script", None) is None:
         raise BadInput("the policy scripted needs a script, but there is none; add --script raaraaaaa")
-    named = {name: getattr(options, "router_seed" if name == "seed" else name) for name in ROUTER_OPTIONS}
+    named = {name: getattr(options, "router_seed" if name == "seed" else name, None) for name in ROUTER_OPTIONS}
     given = {name: value for name, value in named.items() if value is not None}
+    if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
+        given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
     if options.budget is None:
         return replace(ROUTER_PRESETS[options.preset], **given)
     if options.preset != "paper" or any(name in given for name in SPENT):
@@ -91,23 +93,11 @@ def execution(options: argparse.Namespace) -> Execution:
 
 
 def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
-    return ModelOptions(
-        preset=getattr(options, f"{role}_preset"),
-        policy=getattr(options, f"{role}_policy"),
-        block_frames=getattr(options, f"{role}_block_frames"),
-        context_frames=getattr(options, f"{role}_context_frames"),
-        window=getattr(options, f"{role}_window"),
-        sink=getattr(options, f"{role}_sink"),
-        recache=getattr(options, f"{role}_recache"),
-        schedule=getattr(options, f"{role}_schedule"),
-        first_schedule=getattr(options, f"{role}_first_schedule"),
-        weights=getattr(options, f"{role}_weights"),
-    )
-
-
-def folder_said(folder: Path) -> str:
-    """Return a folder's name, and that it is not there, if so."""
-    return f"{folder}" if folder.is_dir() else f"{folder} (no such folder)"
+    names = {"cache": "policy"}
+    own = {names.get(name, name.replace("-", "_")): value for name, value in getattr(options, f"{role}_settings")}
+    if "recache" in own:
+        own["recache"] = own["recache"] == "yes"
+    return ModelOptions(preset=getattr(options, f"{role}_preset"), **own)
 
 
 def _listed(names: list[str]) -> str:

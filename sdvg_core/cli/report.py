@@ -1,17 +1,31 @@
-"""Carry out `report`: one page of a folder of videos."""
+"""Make one page of a folder of videos that opens from disk without a server."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from ..errors import printable
-from ..report.page import write_page
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument(
+        "--html",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the folder of one video or of numbered videos; index.html is written into it",
+    )
+    parser.add_argument("--json", action="store_true", help="print what is on the page as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the page, and print where it is. A video that cannot be read is named there, and is no failure."""
+    from ..report.page import write_page
+
     path, page = write_page(options.html)
     for name, reason in page.unreadable.items():
         sys.stderr.write(f"sdvg: {printable(name)} is unreadable: {reason}\n")

@@ -147,7 +147,7 @@ def load_taehv(
     """
     file, sizes = open_taehv(path)
     known = known_kind(file, sizes, kind)
-    return _codec(file, sizes, known, torch.device(device), dtype, channels_last, compiler)
+    return _codec(file, sizes, known, device, dtype, channels_last, compiler)
 
 
 def load_taehv_network(path: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Taehv, TaeKind]:
@@ -157,7 +157,7 @@ def load_taehv_network(path: str | Path, dtype: torch.dtype = torch.float32) -> 
     """
     file, sizes = open_taehv(path)
     kind = known_kind(file, sizes, AUTO)
-    return _network(file, sizes, torch.device("cpu"), dtype), kind
+    return _network(file, sizes, "cpu", dtype), kind
 
 
 def taehv_from_weights(
@@ -181,8 +181,7 @@ def taehv_from_weights(
     file, sizes = checked_taehv(file)
     _check_channels(file, sizes, kind)
     first = file["decoder.1.weight"]
-    place = first.device if device is None else torch.device(device)
-    return _codec(file, sizes, kind, place, dtype or first.dtype, channels_last, compiler)
+    return _codec(file, sizes, kind, device or first.device, dtype or first.dtype, channels_last, compiler)
 
 
 def known_kind(file: WeightFile, sizes: TaehvSizes, stated: StatedKind) -> TaeKind:
@@ -204,22 +203,18 @@ def _codec(
     file: WeightFile,
     sizes: TaehvSizes,
     kind: TaeKind,
-    device: torch.device,
+    device: str | torch.device,
     dtype: torch.dtype,
     channels_last: bool,
     compiler: Backend | None,
 ) -> TaehvCodec:
+    net, channels, name = _network(file, sizes, device, dtype), sizes.latent_channels, file.path.name
     return TaehvCodec(
-        _network(file, sizes, device, dtype),
-        latent_channels=sizes.latent_channels,
-        kind=kind,
-        channels_last=channels_last,
-        compiler=compiler,
-        name=file.path.name,
+        net, latent_channels=channels, kind=kind, channels_last=channels_last, compiler=compiler, name=name
     )
 
 
-def _network(file: WeightFile, sizes: TaehvSizes, device: torch.device, dtype: torch.dtype) -> Taehv:
+def _network(file: WeightFile, sizes: TaehvSizes, device: str | torch.device, dtype: torch.dtype) -> Taehv:
     net = sizes.build()
     net.load_state_dict({name: file[name].detach().to(device, dtype) for name in net.state_dict()}, assign=True)
     check_finite_weights(net, file.path.name)

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..checkpoints.weights import TensorInfo, WeightFile, check_complete, is_shape_of_weight, open_weights
+from ..checkpoints.weights import TensorInfo, WeightFile, check_complete, open_weights, shape_of
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from . import TAE_KINDS, StatedKind, TaeKind
@@ -124,12 +124,7 @@ def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
 
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    if name not in file.info:
-        raise BadInput(f"this must be the whole {WHAT}, but {file.path.name} lacks {name}; {ADVICE}")
-    shape = file.info[name].shape
-    if not is_shape_of_weight(shape, 4):
-        raise BadInput(f"this must be a {WHAT}, but {file.path.name} has {name} with the shape {shape}; {ADVICE}")
-    return shape
+    return shape_of(file, name, 4, WHAT, ADVICE)
 
 
 # The two kinds have the same tensors, which tell nothing, nor does the dtype, as anybody may convert a file.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
+from ..checkpoints.weights import WeightFile, is_layer_number, shape_of
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 
@@ -109,14 +109,7 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
 
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    if name not in file.info:
-        raise BadInput(f"the Wan 2.1 VAE must be whole, but {file.path.name} lacks {name}; {ADVICE}")
-    shape = file.info[name].shape
-    if not is_shape_of_weight(shape, 5):
-        raise BadInput(
-            f"this must be the Wan 2.1 VAE, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
-        )
-    return shape
+    return shape_of(file, name, 5, "Wan 2.1 VAE", ADVICE)
 
 
 def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]]:

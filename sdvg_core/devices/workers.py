@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from ..errors import BadInput, first_line
@@ -23,7 +24,7 @@ Stop = Callable[[], bool]
 # For each worker a function that gives it a task; and what a task raises whose worker died.
 Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
 
-POLL_SECONDS, EARLY, AT_ONCE = 0.5, 1, 2
+POLL_SECONDS = 0.5
 
 
 def spread(
@@ -45,14 +46,16 @@ def spread(
     Raises `BadInput` if a worker cannot load its models, or without Ray or its cluster.
     """
     left, under_way = deque(tasks), dict[Future[Any], tuple[Any, Task]]()
-    end, died = multiprocessing.RawValue("i", 0), BadInput("a worker died (killed, or out of memory)")
+    (early, wish), died = multiprocessing.Pipe(duplex=False), BadInput("a worker died (killed, or out of memory)")
     most = min(most or len(left), len(left))
-    with _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, end) as (free, death):
+    pool = _on_ray(ray, open_worker, devices[0], most) if ray else _here(open_worker, devices, early)
+    with pool as (free, death):
         while under_way or (left and free and not stop()):
             while left and free and not stop():
                 worker, task = free.pop(0), left.popleft()
                 under_way[worker(task)] = worker, task
-            end.value = EARLY if stop() else 0
+            if stop():
+                wish.close()
             for future in wait(under_way, POLL_SECONDS, FIRST_COMPLETED).done:
                 worker, task = under_way.pop(future)
                 try:
@@ -85,27 +88,21 @@ class Seat:
 
 
 @contextmanager
-def _here(open_worker: Callable[[str], Any], devices: Sequence[str], end: Any) -> Iterator[Pool]:
+def _here(open_worker: Callable[[str], Any], devices: Sequence[str], early: Connection) -> Iterator[Pool]:
     # A fork would copy the threads' locks of a process that has computed already.
     start = partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"), _take_seat)
+    gone, master = multiprocessing.Pipe(duplex=False)
     with ExitStack() as stack:
-        pools = [stack.enter_context(start((open_worker, device, end))) for device in devices]
-        stack.callback(setattr, end, "value", AT_ONCE)
+        pools = [stack.enter_context(start((open_worker, device, early, gone))) for device in devices]
+        stack.callback(master.close)
         yield [lambda task, to=pool: to.submit(_do, task) for pool in pools], BrokenProcessPool
 
 
-def _take_seat(open_worker: Callable[[str], Any], device: str, end: Any) -> None:
+def _take_seat(open_worker: Callable[[str], Any], device: str, early: Connection, gone: Connection) -> None:
+    """Prepare a process for tasks. `poll` is true once the master has closed its end of a pipe, or was killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
-    threading.Thread(target=_leave_in_time, args=(end,), daemon=True).start()
-    Seat.mine = Seat(open_worker, device, lambda: bool(end.value))
-
-
-def _leave_in_time(end: Any) -> None:
-    """End this process when its master wants it at once, or is gone: a kill leaves no process behind."""
-    master = multiprocessing.parent_process()
-    while master and master.is_alive() and end.value != AT_ONCE:
-        master.join(POLL_SECONDS)
-    os._exit(1)
+    threading.Thread(target=lambda: gone.poll(None) and os._exit(1), daemon=True).start()
+    Seat.mine = Seat(open_worker, device, early.poll)
 
 
 def _do(task: Any) -> tuple[bool, Any]:

@@ -20,10 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .finite import check_finite
 from .lane import Lane
 from .parts import VideoCodec
-from .types import Block, Picture, Span
+from .types import Block, Picture, Span, check_finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)

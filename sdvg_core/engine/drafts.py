@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from .finite import check_finite
 from .parts import BlockGenerator, NoiseSource, VideoCodec
 from .timeline import Timeline
-from .types import Block, Condition, Generated, Span, Work
+from .types import Block, Condition, Generated, Span, Work, check_finite
 
 
 def generate(

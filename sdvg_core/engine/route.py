@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from .directions import direct, read_takes
 from .roles import Roles, check_roles
 from .router import ROUTER_DECIDES, RouterConfig
-from .spans import plan_spans, spans_of_clip
-from .types import Span
+from .types import Span, plan_spans, spans_of_clip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

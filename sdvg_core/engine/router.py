@@ -7,6 +7,7 @@ Source: SDVG (arXiv 2604.17397), Section 3.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, get_args
@@ -184,6 +185,22 @@ def _check_script(script: str) -> None:
             f"a script uses only the letters {', '.join(SCRIPT_LETTERS)}, but this one is {script!r:.60}; write "
             "one per block, such as raaraaaaa"
         )
+
+
+ROUTER_PRESETS: Mapping[str, RouterConfig] = {
+    "paper": RouterConfig(),
+    "fast": RouterConfig(policy="first", forced_blocks=1),
+    "balanced": RouterConfig(policy="first", forced_blocks=2, handover=2),
+    "careful": RouterConfig(policy="first", forced_blocks=4, handover=2),
+}
+"""Routers by name: the paper's, and then from the fastest to the one closest to the target."""
+
+
+def router_preset(name: str) -> RouterConfig:
+    """Return a router by name. Raises `BadInput` if there is none of that name."""
+    if name not in ROUTER_PRESETS:
+        raise BadInput(f"there is no router preset {name!r:.60}; choose one of {', '.join(ROUTER_PRESETS)}")
+    return ROUTER_PRESETS[name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

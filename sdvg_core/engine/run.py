@@ -11,8 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .finite import check_finite
-from .fit import parts_there
+from .fit import check_given, parts_there
 from .noise import KeyedNoise
 from .overlap import speculate_overlapped
 from .parts import Engine
@@ -20,10 +19,9 @@ from .records import BlockRecord
 from .reuse import Recaller, Reuse
 from .route import plan_route
 from .router import Decision, RouterConfig
-from .size import check_given
 from .speculate import Emitted, speculate
 from .timeline import Replayed, Timeline, begin_clip, replay
-from .types import Block, Condition, DrafterContext, Span
+from .types import Block, Condition, DrafterContext, Span, check_finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -16,14 +16,12 @@ from torch import Tensor
 
 from .delivery import Delivered
 from .drafts import OwnDrafts, generate
-from .evidence import look
-from .finite import check_finite
 from .fit import check_parts
-from .parts import Engine, NoiseSource
+from .parts import Engine, NoiseSource, Scorer
 from .records import BlockRecord, Stopwatch, record_block
-from .router import Decision, RouterConfig, decide, foresee
+from .router import Decision, RouterConfig, compares, decide, foresee
 from .timeline import Timeline, begin_clip, earlier
-from .types import Block, Condition, DrafterContext, Generated, Span
+from .types import Block, Condition, DrafterContext, Generated, Span, check_finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,3 +123,26 @@ def speculate(
         works = (draft.work if draft else None, remake.work if remake else None)
         record = record_block(block, winner.frames, decision, *works, len(taken_over), watch)
         yield Emitted(block, winner.frames, delivered, record, committed, draft)
+
+
+def look(
+    scorer: Scorer,
+    router: RouterConfig,
+    span: Span,
+    frames: Tensor,
+    committed: Timeline,
+    condition: Condition,
+    past: tuple[Decision, ...],
+) -> tuple[Tensor, float | None]:
+    """Return the scores of a draft's `frames`, `(f,)`, and that of the last committed frame if the router compares.
+
+    A frame that was scored as part of a draft is not scored again, unless the prompt has changed since.
+    """
+    scores = scorer.score(frames, condition.gate_text)
+    if not compares(router, span.index):
+        return scores, None
+    assert committed.shown is not None, "a timeline that ends with a block shows its last frame"
+    newest = committed.history.blocks[-1].condition
+    if past and past[-1].accepted and past[-1].scored and newest.gate_text == condition.gate_text:
+        return scores, past[-1].frame_scores[-1]
+    return scores, float(scorer.score(committed.shown, condition.gate_text)[-1])

@@ -8,14 +8,12 @@ from pathlib import Path
 from torch import Tensor
 
 from ..engine.directions import check_directions, read_takes
-from ..engine.fit import check_route
+from ..engine.fit import check_given, check_route, check_size
 from ..engine.noise import check_seed
 from ..engine.roles import Roles
 from ..engine.route import Route, plan_route
 from ..engine.router import RouterConfig
-from ..engine.size import check_given, check_size
-from ..engine.spans import blocks_before, check_blocks
-from ..engine.types import DrafterContext
+from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
 from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
@@ -115,7 +113,7 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
     if needed.is_one_file and drafter == target:
         raise BadInput(
             "drafter and target are one file with one schedule, so a remade block would be the draft again; give "
-            "--drafter-schedule fewer steps than --target-schedule, or name two files"
+            "--drafter-settings schedule=... fewer steps than --target-settings, or name two files"
         )
     check_route(
         *needed.shapes,

@@ -11,10 +11,10 @@ from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
 from ..devices.device import DTYPES
 from ..devices.execution import AUTO, Execution, VaeLayers
+from ..engine.fit import check_size
 from ..engine.router import RouterConfig
 from ..engine.several import check_pieces
-from ..engine.size import check_size
-from ..engine.spans import MOST_BLOCKS
+from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
 from .decoders import PUBLISHED_BASE

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
+from ..checkpoints.weights import WeightFile, check_complete, is_layer_number, shape_of
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
@@ -16,6 +16,7 @@ from .blip import HEAD, TEXT, VISION, Shape, used_shapes
 from .config import ImageRewardConfig
 
 HEAD_SIZE = 64
+WHAT, ADVICE = "ImageReward", "fetch it again, or use the checkpoint as published"
 READABLE = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -46,7 +47,7 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
         head=tuple((n, _shape(file, f"{HEAD}{n}.weight", 2)[0]) for n in _numbers(file, HEAD)),
     )
     _require_every_layer(file, config)
-    _require_every_weight(file, config)
+    _check_every_weight(file, config)
     return config
 
 
@@ -73,42 +74,19 @@ def _require_image_reward(file: WeightFile) -> None:
         )
 
 
-def _require_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
+def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     expected = used_shapes(config)
-    _refuse_missing(file, [name for name in expected if name not in file])
-    for name, shape in expected.items():
-        found = file.info[name]
-        if found.shape != shape:
-            raise BadInput(
-                f"expected {name} of shape {shape}, as the other tensors imply, but in {file.path.name} it "
-                f"has {found.shape}; use the checkpoint as published"
-            )
-        if found.dtype not in READABLE:
-            raise BadInput(
-                f"expected float weights, but {name} in {file.path.name} is {dtype_name(found.dtype)}; "
-                "use a copy that is not quantised"
-            )
-
-
-def _refuse_missing(file: WeightFile, missing: list[str]) -> None:
-    if missing:
-        more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    check_complete(file, expected, WHAT, ADVICE, beside=None)
+    coarse = next((name for name in expected if file.info[name].dtype not in READABLE), None)
+    if coarse:
         raise BadInput(
-            f"expected every weight of ImageReward, but {file.path.name} lacks "
-            f"{', '.join(missing[:3])}{more}; fetch it again"
+            f"expected float weights, but {coarse} in {file.path.name} is {dtype_name(file.info[coarse].dtype)}; "
+            "use a copy that is not quantised"
         )
 
 
 def _shape(file: WeightFile, name: str, dims: int) -> Shape:
-    if name not in file:
-        _refuse_missing(file, [name])
-    shape = file.info[name].shape
-    if not is_shape_of_weight(shape, dims):
-        raise BadInput(
-            f"expected {name} with {dims} dimensions, but in {file.path.name} it has the shape {shape}; "
-            "use the checkpoint as published"
-        )
-    return shape
+    return shape_of(file, name, dims, WHAT, ADVICE)
 
 
 def _numbers(file: WeightFile, prefix: str) -> list[int]:

@@ -99,7 +99,7 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
     model = _build_on_meta(sizes)
     wanted = _wanted(model)
     side = find_quantisation(file, wanted, from_original).side
-    check_complete(file.renamed(lambda name: None if name in side else name), wanted, "UMT5 text encoder", ADVICE)
+    check_complete(file, wanted, "UMT5 text encoder", ADVICE, beside=side)
     return stored, sizes, model
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checkpoints.weights import WeightFile, is_layer_number, is_shape_of_weight
+from ..checkpoints.weights import WeightFile, is_layer_number, shape_of
 from ..errors import BadInput
 
 ADVICE = (
@@ -113,14 +113,7 @@ def _count_layers(file: WeightFile) -> int:
 
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
-    if name not in file.info:
-        raise BadInput(f"the UMT5 text encoder is not whole, but lacks {name} in {file.path.name}; {ADVICE}")
-    shape = file.info[name].shape
-    if not is_shape_of_weight(shape, 2):
-        raise BadInput(
-            f"the text encoder must be UMT5, but {file.path.name} has {name} with the shape {shape}; {ADVICE}"
-        )
-    return shape
+    return shape_of(file, name, 2, "UMT5 text encoder", ADVICE)
 
 
 def umt5_to_comfy(weights: Mapping[str, Tensor], spiece: bytes) -> dict[str, Tensor]:

@@ -65,7 +65,7 @@ POCKET = f"generate {POCKET_FILES} --width 64 --height 64 --blocks 4 --prompt '{
 POLICIES = {
     "reward": "",
     "reward, mean": "--aggregation mean --tau 0.7",
-    "reward, quantile": "--aggregation quantile --quantile 0.5 --tau 0.6",
+    "reward, quantile": "--aggregation 0.5 --tau 0.6",
     "random": "--policy random --rate 0.5 --router-seed 3",
     "anchor-only": "--policy anchor-only",
     "always-draft": "--policy always-draft",
@@ -73,9 +73,9 @@ POLICIES = {
     "scripted": "--policy scripted --script raraa",
 }
 CONTEXTS = {
-    "recompute": "--{0}-cache recompute --{0}-context-frames 6 --blocks 7",
-    "incremental": "--{0}-cache incremental --{0}-window 21 --blocks 7",
-    "sliding": "--{0}-cache incremental --{0}-window 9 --{0}-sink 3 --blocks 7",
+    "recompute": "--{0}-settings cache=recompute context-frames=6 --blocks 7",
+    "incremental": "--{0}-settings cache=incremental window=21 --blocks 7",
+    "sliding": "--{0}-settings cache=incremental window=9 sink=3 --blocks 7",
 }
 SLIDING = " ".join(CONTEXTS["sliding"].format(role) for role in ("drafter", "target"))
 FP8 = "--kv-dtype float8_e4m3fn"
@@ -111,13 +111,11 @@ COMMANDS = {
     "vae-layers diffusers": f"{TINY} --vae-layers diffusers",
     "tiles, reward in float16": f"{TINY} --width 64 --crop tiles --reward-dtype float16",
     "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
-    "blocks of two": f"{SCRIPT} --drafter-block-frames 2 --target-block-frames 2",
+    "blocks of two": f"{SCRIPT} --drafter-settings block-frames=2 --target-settings block-frames=2",
     "pocket, other presets": f"{POCKET} --drafter-preset causal-forcing --target-preset longlive-1.0 --blocks 6",
     "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --crop squash --tau -1.47",
     "demo": "demo --blocks 6",
-    "demo, own": "demo --blocks 6 --seed 11 --drafter-context own",
-    "demo, overlap": "demo --blocks 6 --seed 11 --overlap",
-    "demo, repair-step, fp8": f"demo --blocks 6 --handover 2 {FP8} --tau -0.5",
+    "demo, repair-step": "demo --blocks 6 --handover 2 --tau -0.5",
 }
 # These are killed when two blocks are on the disk, and go on.
 RESUMED = {

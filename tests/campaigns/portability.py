@@ -3,10 +3,8 @@
     python3 tests/campaigns/portability.py FOLDER             run every row, and write docs/portability.md
     python3 tests/campaigns/portability.py FOLDER ROW ...     run some; the others keep their last result in FOLDER
 
-Rows are named below; each is a run of its own, so that CI can give each a machine. Environments are made in FOLDER
-and used again. Every row wants one release of torch. One that is neither installed there yet nor in a folder of
-wheels (PIP_FIND_LINKS) is not fetched, because pip's own choice on Linux is a CUDA build of several GB: the table
-then says that it was not run. --any-torch fetches it.
+Rows are named below; each is a run of its own. Environments are made in FOLDER and used again. pip's own choice of
+torch on Linux is a CUDA build of several GB: put wheels of the CPU builds into a folder, named in PIP_FIND_LINKS.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import platform
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -93,87 +91,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="where environments and results are kept")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(row.name for row in ROWS))
-    parser.add_argument("--any-torch", action="store_true", help="also fetch torch from the package index")
     options = parser.parse_args(arguments)
-    unknown = set(options.rows) - {row.name for row in ROWS}
-    if unknown:
-        parser.error(
-            f"expected rows among {', '.join(row.name for row in ROWS)}, but got {', '.join(sorted(unknown))}"
-        )
-    options.folder.mkdir(parents=True, exist_ok=True)
+    if unknown := set(options.rows) - {row.name for row in ROWS}:
+        parser.error(f"there is no row {', '.join(sorted(unknown))}")
+    folder = options.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
     for row in ROWS:
         if not options.rows or row.name in options.rows:
-            result = run_row(row, options.folder.resolve(), any_torch=options.any_torch)
-            kept(options.folder, row).write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
-    results = [read_result(options.folder, row) for row in ROWS]
+            result = json.dumps(asdict(run_row(row, folder)), indent=2)
+            (folder / f"{row.name}.json").write_text(result + "\n", encoding="utf-8")
+    results = [read_result(folder / f"{row.name}.json", row) for row in ROWS]
     TABLE.write_text(table(results), encoding="utf-8")
     return int(any(result.failed for result in results))
 
 
-def run_row(row: Row, folder: Path, *, any_torch: bool) -> Result:
+def run_row(row: Row, folder: Path) -> Result:
     """Make a row's environment, or take the one that is there, and run the default suite in it."""
-    nothing = Result(row=row.name, python=row.python, date=today())
+    today = datetime.date.today().isoformat()
     python = folder / row.name / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not python.is_file():
         made = subprocess.run([f"python{row.python}", "-m", "venv", str(folder / row.name)], check=False)
         if made.returncode:
-            return replace_why(nothing, f"there is no Python {row.python} here")
-    if not has_torch(python, row) and not any_torch and not wheel_is_here(python, row):
-        return replace_why(nothing, f"no CPU build of torch {row.torch} for it here")
-    pip(python, f"torch=={row.torch}")
-    pip(python, f"torch=={row.torch}", *row.others, *TOOLS)
-    pip(python, "--no-deps", "--editable", str(ROOT))
-    return run_suite(row, python, folder / f"{row.name}.xml")
-
-
-def replace_why(result: Result, why: str) -> Result:
-    """Return a result with its reason."""
-    say(f"{result.row}: not run, {why}")
-    return Result(**{**asdict(result), "why": why})
-
-
-def has_torch(python: Path, row: Row) -> bool:
-    """Whether the row's torch is installed."""
-    return versions(python, ("torch",)).get("torch", "").partition("+")[0] == row.torch
-
-
-def wheel_is_here(python: Path, row: Row) -> bool:
-    """Whether pip finds the row's torch in a folder of wheels, without asking an index."""
-    ask = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--dry-run",
-        "--no-index",
-        "--no-deps",
-        f"torch=={row.torch}",
-    ]
-    return subprocess.run(ask, check=False, capture_output=True).returncode == 0
-
-
-def pip(python: Path, *words: str) -> None:
-    """Install, without pip's talk."""
-    subprocess.run(
-        [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *words], check=True
-    )
-
-
-def run_suite(row: Row, python: Path, log: Path) -> Result:
-    """Run the tests that `pytest` runs by default, and count them."""
-    say(f"{row.name}: testing ...")
+            return Result(row=row.name, python=row.python, date=today, why=f"there is no Python {row.python} here")
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for words in (
+        [f"torch=={row.torch}"],
+        [f"torch=={row.torch}", *row.others, *TOOLS],
+        ["--no-deps", "-e", str(ROOT)],
+    ):
+        subprocess.run([*pip, *words], check=True)
+    log = folder / f"{row.name}.xml"
     words = ["-q", "-p", "no:cacheprovider", f"--junitxml={log}"]
     subprocess.run([str(python), "-m", "pytest", *words], cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
     [suite] = ElementTree.parse(log).getroot().iter("testsuite")
     count = {name: int(suite.attrib[name]) for name in ("tests", "failures", "errors", "skipped")}
     failed = count["failures"] + count["errors"]
     first = next((case for case in suite.iter("testcase") if case.find("failure") is not None), None)
+    found = subprocess.run([str(python), "-c", VERSIONS, *SHOWN], check=True, capture_output=True, encoding="utf-8")
+    version, packages = json.loads(found.stdout)
     return Result(
         row=row.name,
-        python=platform_of(python),
-        date=today(),
-        versions=versions(python, SHOWN),
+        python=version,
+        date=today,
+        versions=packages,
         passed=count["tests"] - failed - count["skipped"],
         failed=failed,
         skipped=count["skipped"],
@@ -182,45 +142,15 @@ def run_suite(row: Row, python: Path, log: Path) -> Result:
     )
 
 
-def platform_of(python: Path) -> str:
-    """Return the version of an environment's Python."""
-    return ask(python, "import platform; print(platform.python_version())")
+VERSIONS = """
+import importlib.metadata as m, json, platform, sys
+have = {d.metadata["Name"].lower(): d.version for d in m.distributions()}
+print(json.dumps([platform.python_version(), {n: have[n] for n in sys.argv[1:] if n in have}]))
+"""
 
 
-def versions(python: Path, names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages that an environment has."""
-    program = (
-        "import importlib.metadata as m, json, sys\n"
-        "have = {d.metadata['Name'].lower(): d.version for d in m.distributions()}\n"
-        "print(json.dumps({n: have[n] for n in sys.argv[1:] if n in have}))"
-    )
-    return dict(json.loads(ask(python, program, *names)))
-
-
-def ask(python: Path, program: str, *words: str) -> str:
-    """Return what a program prints."""
-    done = subprocess.run([str(python), "-c", program, *words], check=True, capture_output=True, encoding="utf-8")
-    return done.stdout.strip()
-
-
-def say(line: str) -> None:
-    """Tell how far it is."""
-    sys.stderr.write(line + "\n")
-
-
-def today() -> str:
-    """Return the date as the table shows it."""
-    return datetime.date.today().isoformat()
-
-
-def kept(folder: Path, row: Row) -> Path:
-    """Return where a row's result is kept."""
-    return folder / f"{row.name}.json"
-
-
-def read_result(folder: Path, row: Row) -> Result:
+def read_result(path: Path, row: Row) -> Result:
     """Return a row's last result."""
-    path = kept(folder, row)
     if not path.is_file():
         return Result(row=row.name, python=row.python, why="not tried yet")
     return Result(**json.loads(path.read_text(encoding="utf-8")))

@@ -13,17 +13,17 @@ import pytest
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "faults"))
-from commands import base
 from faulty import REQUEST, footprint, make_loaded, make_video, quick, resident_bytes
 from random_set import write_random_set
+from reuse_folders import five
 from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.cli import main
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.timeline import Timeline
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.files.outputs import LATENTS, VIDEO
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.request import VideoRequest
@@ -90,8 +90,8 @@ def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path: Path) ->
         if number == 3:
             settled, bytes_then = footprint(), resident_bytes()
         more = ["--prompt", f"a red ball {number}", "--width", str(16 * (1 + number % 3)), "--blocks", "2"]
-        more += ["--drafter-cache", ("recompute", "incremental")[number % 2], "--seed", str(number)]
-        assert main([*base(sets[number % 2]), *more, "--output", str(tmp_path / "out")]) == 0
+        more += ["--drafter-settings", ("cache=recompute", "cache=incremental")[number % 2], "--seed", str(number)]
+        assert main([*five(sets[number % 2]), *more, "--output", str(tmp_path / "out")]) == 0
     check_flat(settled, footprint(), resident_bytes() - bytes_then)
     assert footprint()["tensors"] <= settled["tensors"]
 

@@ -26,7 +26,7 @@ from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.cli import main
 from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
-from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.loading import load_models

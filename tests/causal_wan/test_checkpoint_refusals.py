@@ -113,8 +113,7 @@ def test_a_lora_is_refused_alone_and_beside_its_base(tmp_path, name, base):
 def test_missing_tensors_are_counted_and_the_first_are_named(tmp_path):
     state = {n: t for n, t in random_state().items() if ".ffn.2." not in n}
     message = refusal_of(tmp_path, state)
-    assert "lacks 4 of them" in message
-    assert "blocks.0.ffn.2.bias, blocks.0.ffn.2.weight, blocks.1.ffn.2.bias, ..." in message
+    assert "lacks blocks.0.ffn.2.weight, blocks.0.ffn.2.bias, blocks.1.ffn.2.weight and 1 more; use" in message
 
 
 def test_a_missing_block_is_no_shorter_model(tmp_path):
@@ -126,7 +125,7 @@ def test_a_missing_block_is_no_shorter_model(tmp_path):
 @pytest.mark.parametrize("prefix", ["", "model.", "model.diffusion_model."])
 def test_an_unknown_tensor_of_the_model_is_refused(tmp_path, prefix):
     state = prefixed({**random_state(), "blocks.1.self_attn.gate.weight": ONE}, prefix)
-    assert "has 1 more (blocks.1.self_attn.gate.weight)" in refusal_of(tmp_path, state)
+    assert "has the unknown blocks.1.self_attn.gate.weight; use" in refusal_of(tmp_path, state)
 
 
 @pytest.mark.parametrize(("blocks", "whole"), [(29, WAN_1_3B), (39, WAN_14B), (41, WAN_14B)])
@@ -157,8 +156,7 @@ def test_a_wrong_shape_is_named(tmp_path, name):
     state = random_state()
     state[name] = torch.zeros(3, 3)
     message = refusal_of(tmp_path, state)
-    assert name in message
-    assert "(3, 3)" in message
+    assert f"{name} ((3, 3), not (" in message
 
 
 def test_a_width_that_is_no_multiple_of_a_head_asks_for_the_number_of_heads(tmp_path):

@@ -15,8 +15,7 @@ from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.history import History
-from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.types import Block
+from sdvg_core.engine.types import Block, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.loading import load_models

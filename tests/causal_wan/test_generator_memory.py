@@ -9,7 +9,7 @@ import pytest
 from tiny import POLICIES, PROMPT, EchoCodec, make_generator, make_noise
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import plan_spans
 
 
 @pytest.mark.parametrize("policy", POLICIES)

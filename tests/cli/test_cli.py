@@ -143,15 +143,22 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
 @pytest.mark.parametrize(
     "more",
     [
-        ["--drafter-cache", "incremental", "--target-cache", "incremental", "--target-window", "6"],
+        [
+            "--drafter-settings",
+            "cache=incremental",
+            "--target-settings",
+            "cache=incremental",
+            "--target-settings",
+            "window=6",
+        ],
         ["--drafter-context", "own", "--handover", "1"],
         ["--policy", "relative", "--crop", "tiles", "--reward-dtype", "float16"],
         ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
-        ["--target-context-frames", "6", "--schedule", "reference5"],
+        ["--target-settings", "context-frames=6", "--schedule", "reference5"],
         ["--policy", "relative", "--tau", "-0.5"],
         ["--drafter-preset", "causal-forcing-2step", "--overlap"],
-        ["--target-preset", "longlive-1.0", "--target-first-schedule", "reference5"],
+        ["--target-preset", "longlive-1.0", "--target-settings", "first-schedule=reference5"],
     ],
     ids=lambda m: m[0].strip("-"),
 )

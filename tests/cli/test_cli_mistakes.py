@@ -11,9 +11,10 @@ import pytest
 from cli_runs import refused
 
 import sdvg_core
-from sdvg_core.cli import main
+from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.demo import outlook
-from sdvg_core.engine.router_presets import ROUTER_PRESETS
+from sdvg_core.cli.gone import GONE
+from sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_core.pipeline.request import VideoRequest
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
@@ -43,6 +44,42 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
     line = refused_by_the_parser(capsys, arguments)
     assert said in line
     assert line.endswith(f"see python -m sdvg_core {arguments[0]} --help")
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (
+            ["generate", "--target-window", "9"],
+            "--target-window was taken out; give --target-settings window=VALUE;",
+        ),
+        (["generate", "--no-drafter-recache"], "give --drafter-settings recache=no;"),
+        (["generate", "--quantile=0.1"], "--quantile was taken out; give it to --aggregation, such as"),
+        (["generate", "--draft-share", "0.5"], "--draft-share was taken out; give --budget SHARE"),
+        (["demo", "--fps", "8"], "--fps was taken out; generate has it;"),
+        (["plan", "--pcie", "8"], "--pcie was taken out; 20 GB per second is planned;"),
+    ],
+)
+def test_an_option_of_earlier_versions_is_refused_with_what_to_give_instead(capsys, arguments, said):
+    assert said in refused_by_the_parser(capsys, arguments)
+
+
+def test_no_option_is_both_there_and_taken_out():
+    """Catches an option that came back, or a command that has none of that name."""
+    for name, command in make_parser()._subparsers._group_actions[0].choices.items():
+        assert not GONE.get(name, {}).keys() & command._option_string_actions.keys()
+
+
+@pytest.mark.parametrize("text", ["window", "window=", "=9", "windwo=9", "cache=fast", "weights=", "recache=maybe"])
+def test_a_models_setting_that_there_is_not_is_refused_with_those_there_are(capsys, text):
+    line = refused_by_the_parser(capsys, ["generate", "--prompt", "a", "--drafter-settings", text])
+    assert "argument --drafter-settings: " in line
+    assert "give NAME=VALUE of cache, window" in line or "; choose one" in line
+
+
+def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(capsys):
+    line = refused(capsys, ["demo", "--policy", "percentile"])
+    assert "the policy percentile was taken out; choose a budget" in line
 
 
 def test_a_mistyped_option_before_the_command_is_named_too(capsys):

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from sdvg_core.cli.options import _needed
-from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.router_presets import router_preset
+from sdvg_core.engine.router import RouterConfig, router_preset
 from sdvg_core.pipeline.request import VideoRequest
 
 ALWAYS = {"vae", "text_encoder"}

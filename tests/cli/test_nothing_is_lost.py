@@ -10,10 +10,10 @@ from cli_runs import OUTPUTS, SMALL, generate, names, options, report
 from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.cli import demo, main
+from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import hold, unfinished_in
-from sdvg_core.pipeline import videos
+from sdvg_core.pipeline import comparison, videos
 from sdvg_core.pipeline.journal import _command
 from sdvg_core.report.progress import RouteBar
 
@@ -272,7 +272,7 @@ def test_the_demo_replaces_neither_its_own_nor_a_foreign_comparison_and_goes_on_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as planted:
-        planted.setattr(demo, "compare_videos", stop)
+        planted.setattr(comparison, "compare_videos", stop)
         assert main([*DEMO, "--output", str(out)]) == 130
     made = {path: path.stat().st_mtime_ns for path in out.rglob("video.mp4")}
     assert main([*DEMO, "--output", str(out)]) == 0

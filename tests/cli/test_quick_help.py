@@ -12,7 +12,7 @@ import pytest
 import sdvg_core
 from sdvg_core.bench.scales import SCALES
 from sdvg_core.bench.variants import DECODERS, MARKS, USUAL
-from sdvg_core.cli.arguments import COMMANDS
+from sdvg_core.cli import COMMANDS
 from sdvg_core.cli.arguments import bench as words
 
 HEAVY = ("torch", "diffusers", "transformers", "matplotlib", "PIL", "numpy", "av", "safetensors", "einops")

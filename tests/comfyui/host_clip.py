@@ -17,8 +17,7 @@ from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean,
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
 from sdvg_pack.sdvg_core.engine.parts import BlockGenerator
-from sdvg_pack.sdvg_core.engine.spans import plan_spans
-from sdvg_pack.sdvg_core.engine.types import Block, Condition
+from sdvg_pack.sdvg_core.engine.types import Block, Condition, plan_spans
 from torch import Tensor
 
 FRAMES, BLOCKS = 3, 4

@@ -28,21 +28,16 @@ def plan_in(usable: int) -> list[str]:
     return plan_text.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
 
 
-def test_a_plan_says_that_everything_fits() -> None:
-    assert plan_in(41) == [
-        f"cuda:0: 10.0 GB of 41.0 GB needed besides weights. {PARTS}",
-        "cuda:0: drafter weights, 3.0 GB stay there",
-        "cuda:0: target weights, 28.0 GB stay there",
-        "cuda:0: everything fits",
-    ]
+STAYS, RUNS = "cuda:0: drafter weights, 3.0 GB stay there", "cuda:0: it runs, but slower because of the copying"
+PLANS = {
+    41: [STAYS, "cuda:0: target weights, 28.0 GB stay there", "cuda:0: everything fits"],
+    24: [STAYS, "cuda:0: target weights, 11.0 GB stay there, 17.0 GB are copied over in every pass", RUNS],
+}
 
 
-def test_a_plan_says_what_is_copied_over_the_hottest_model_last() -> None:
-    assert plan_in(24)[1:] == [
-        "cuda:0: drafter weights, 3.0 GB stay there",
-        "cuda:0: target weights, 11.0 GB stay there, 17.0 GB are copied over in every pass",
-        "cuda:0: it runs, but slower because of the copying",
-    ]
+@pytest.mark.parametrize("usable", PLANS)
+def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(usable: int) -> None:
+    assert plan_in(usable) == [f"cuda:0: 10.0 GB of {usable}.0 GB needed besides weights. {PARTS}", *PLANS[usable]]
 
 
 def test_a_plan_says_that_it_does_not_fit() -> None:

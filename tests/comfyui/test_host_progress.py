@@ -13,7 +13,7 @@ import pytest
 import torch
 from aiohttp import web
 from PIL import Image
-from sdvg_pack.nodes.host.live import LiveRun, LiveRuns
+from sdvg_pack.nodes.host.live import LiveRun
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
 from sdvg_pack.nodes.routes import register_routes
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
@@ -99,10 +99,7 @@ def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_who
     ]
     events = [data for name, data in ear.events if name == BLOCK_EVENT]
     assert events == output_of(progress.live, RECORDS)["sdvg_route"]
-    assert [(event["number"], event["of"], event["fate"]) for event in events] == [
-        (1, 2, "kept"),
-        (2, 2, "remade"),
-    ]
+    assert [(event["number"], event["of"], event["fate"]) for event in events] == [(1, 2, "kept"), (2, 2, "remade")]
 
 
 def test_a_block_of_very_many_frames_gets_smaller_pictures() -> None:
@@ -112,20 +109,6 @@ def test_a_block_of_very_many_frames_gets_smaller_pictures() -> None:
     picture = Image.open(io.BytesIO(run.sprites[1]))
     assert measures["frames"] == 1021
     assert picture.size == (1021 * measures["width"], measures["height"])
-
-
-def test_a_run_that_begins_while_the_page_asks_for_all_does_no_harm() -> None:
-    """The page's questions are answered on another thread than the runs are made on."""
-    runs = LiveRuns()
-
-    class Slow(LiveRun):
-        def as_dict(self) -> dict[str, Any]:
-            runs.begin(LiveRun("4", "w", {}))
-            return super().as_dict()
-
-    for node in "35":
-        runs.begin(Slow(node, "w", {"node": node}))
-    assert [told["node"] for told in runs.all()] == ["3", "5"]
 
 
 def test_a_second_copy_of_the_pack_is_told(

@@ -15,8 +15,7 @@ from sdvg_pack.nodes.host import residency
 from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
-from sdvg_pack.sdvg_core.engine.spans import plan_spans
-from sdvg_pack.sdvg_core.engine.types import Condition
+from sdvg_pack.sdvg_core.engine.types import Condition, plan_spans
 
 pytestmark = pytest.mark.comfyui
 

@@ -12,10 +12,8 @@ import pytest
 import torch
 from host_run import Parts, held, load_parts, make_job, video_of
 from sdvg_pack.nodes.host.job import Job
-from sdvg_pack.nodes.host.run import joined
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
-from torch.utils._python_dispatch import TorchDispatchMode
 
 pytestmark = pytest.mark.comfyui
 
@@ -104,27 +102,3 @@ def resident_bytes() -> int:
         return 0
     [line] = [line for line in status.read_text(encoding="ascii").splitlines() if line.startswith("VmRSS:")]
     return int(line.split()[1]) * 1024
-
-
-class Made(TorchDispatchMode):
-    """Counts the bytes of all tensors that are made and are no views."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = op(*args, **(kwargs or {}))
-        if isinstance(result, torch.Tensor) and op._schema.returns[0].alias_info is None:
-            self.bytes += result.nbytes
-        return result
-
-
-def test_a_video_is_joined_with_one_copy() -> None:
-    """A minute of 832x480 has 4.6 GB, and the pieces are there as well."""
-    pieces = [torch.rand(1, frames, 3, 16, 32) for frames in (9, 12, 12)]
-    with Made() as made:
-        video = joined(pieces)
-    assert made.bytes == video.nbytes
-    assert video.is_contiguous()
-    assert torch.equal(video, torch.cat(pieces, dim=1)[0].movedim(1, -1))

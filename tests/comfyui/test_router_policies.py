@@ -14,8 +14,7 @@ from comfy_page import browse
 from running_server import ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.router import RouterConfig
-from sdvg_pack.sdvg_core.engine.router_presets import ROUTER_PRESETS
+from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_pack.sdvg_core.plan.budget import spend
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest

@@ -47,11 +47,7 @@ REFUSED_BY_US = [
     ),
     ("width 833", {"sampler__width": 833}, "width must be a multiple of 16, but is 833; use 832 or 848"),
     ("one model twice", {"sampler__target": [POCKET, 0]}, "drafter and target are one model with one schedule"),
-    (
-        "nothing to score with",
-        {"router__scorer": None},
-        "this policy needs a reward model, but none is chosen",
-    ),
+    ("nothing to score with", {"router__scorer": None}, "this policy needs a reward model, but none is chosen"),
     (
         "a script of other letters",
         {"router__policy": "scripted", "router__policy__script": "rax"},

@@ -84,12 +84,7 @@ def test_a_direction_and_a_take_can_be_undone_each_by_itself(page: dict[str, Any
     undone = page["undone"]
     assert (undone["before"]["directions"], undone["before"]["takes"]) == ("..d..d...", "9:2")
     written = [(step["directions"], step["takes"]) for step in undone["steps"]]
-    assert written == [
-        ("..d......", "9:2"),
-        ("..d..d...", "9:2"),
-        ("..d......", "9:2"),
-        ("..d......", "6:2, 9:2"),
-    ]
+    assert written == [("..d......", "9:2"), ("..d..d...", "9:2"), ("..d......", "9:2"), ("..d......", "6:2, 9:2")]
     for step in undone["steps"]:
         assert numbers(step, "letter") == [i for i, letter in enumerate(step["directions"], 1) if letter != "."]
         assert step["focus"] == "6"

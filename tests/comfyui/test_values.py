@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import folder_paths
 import pytest
 import torch
 from sdvg_pack.nodes.host.conditioning import read_conditions
-from sdvg_pack.nodes.known import workflow_id
+from sdvg_pack.nodes.known import numbers, update, workflow_id
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.nodes.prompts import PromptSchedule
 from sdvg_pack.nodes.router import QualityRouter
@@ -27,6 +28,16 @@ NO_ID = ({"workflow": {}}, *({"workflow": {"id": odd}} for odd in (None, 7, "", 
 @pytest.mark.parametrize("extra_pnginfo", [*ODD, *NO_ID], ids=repr)
 def test_odd_metadata_has_no_workflow_and_breaks_nothing(extra_pnginfo: Any) -> None:
     assert workflow_id(extra_pnginfo) is None
+
+
+ODD_WORKFLOWS = (None, [1], {"nodes": [[], 3, {"properties": 1}]})
+
+
+@pytest.mark.parametrize("version", ["\N{SUPERSCRIPT TWO}", "9" * 5000, "", ".."])
+def test_odd_versions_and_workflows_break_no_advice_to_update(version: str) -> None:
+    numbers(version)
+    for workflow in ODD_WORKFLOWS:
+        update(SimpleNamespace(hidden=SimpleNamespace(extra_pnginfo={"workflow": workflow})))
 
 
 @pytest.fixture(autouse=True)

@@ -279,7 +279,10 @@ def test_the_decoder_is_compiled_once_for_all_frames(weights, channels_last, fre
         "aot_eager",
         pytest.param(
             "inductor",
-            marks=pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers"),
+            marks=[
+                pytest.mark.exhaustive,
+                pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers"),
+            ],
         ),
     ],
 )

@@ -44,10 +44,10 @@ def test_any_number_of_decoders_may_be_compiled_in_one_process(fresh_compiler):
         assert counter.frame_count == 3 * made
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive  # over a minute of the compiler's
 @pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
-@pytest.mark.parametrize("layers", ["planes", pytest.param("diffusers", marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("layers", ["planes", "diffusers"])
 def test_compiled_to_machine_code_the_pixels_are_the_same_and_the_state_is_still_a_value(layers, fresh_compiler):
     """Catches state entries that are views into a whole input, as the compiler drops the copy that frees it."""
     vae, clip = random_vae(SMALL), random_latents(5)

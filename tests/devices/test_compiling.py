@@ -107,7 +107,7 @@ def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
 def test_the_command_line_passes_the_choice_on():
     import argparse
 
-    from sdvg_core.cli.arguments.shared import add_device_options, add_model_options
+    from sdvg_core.cli.shared import add_device_options, add_model_options
 
     parser = argparse.ArgumentParser()
     add_model_options(parser)

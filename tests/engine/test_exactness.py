@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from thinned import in_turn
+from thinned import every_pair, in_turn
 from tiny import (
     CONTEXTS,
     POLICIES,
@@ -28,9 +28,8 @@ from torch import Tensor
 from sdvg_core.engine.history import History
 from sdvg_core.engine.parts import BlockGenerator, Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import Emitted
-from sdvg_core.engine.types import Block
+from sdvg_core.engine.types import Block, plan_spans
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
 SAMPLE = [*ALL_PATTERNS[::37], "r" + "a" * 8, "r" * 9, "raaaaaaar", "rraaaaaaa"]
@@ -79,13 +78,18 @@ def test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted(p
 
 
 @pytest.mark.heavy
-@in_turn(
-    "first, policy, drafter_context", ["".join(p) for p in itertools.product("ar", repeat=4)], POLICIES, CONTEXTS
-)
-def test_all_256_patterns_replay(first, policy, drafter_context):
-    """The same over every accept/reject pattern of nine blocks, sixteen to a case."""
-    for rest in itertools.product("ar", repeat=4):
-        check_pattern("r" + first + "".join(rest), policy, drafter_context)
+@in_turn("at, policy, drafter_context", range(8), POLICIES, CONTEXTS)
+def test_every_pattern_replays(at, policy, drafter_context):
+    """The same over the accept/reject patterns of nine blocks, one in four on every submission."""
+    for pattern in ALL_PATTERNS[at::32]:
+        check_pattern(pattern, policy, drafter_context)
+
+
+@pytest.mark.exhaustive
+@every_pair("policy, drafter_context", POLICIES, CONTEXTS)
+def test_all_256_patterns_replay(policy, drafter_context):
+    for pattern in ALL_PATTERNS:
+        check_pattern(pattern, policy, drafter_context)
 
 
 @pytest.mark.parametrize("drafter_context", CONTEXTS)

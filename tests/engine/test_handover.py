@@ -28,7 +28,7 @@ from tiny import (
 from sdvg_core.engine.overlap import speculate_overlapped
 from sdvg_core.engine.roles import Roles, check_roles
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
 
 FOUR = {"schedule": "four-step"}

@@ -23,8 +23,7 @@ from tiny import (
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.engine.history import History
-from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.types import Block, Span
+from sdvg_core.engine.types import Block, Span, plan_spans
 
 PROMPTS = [condition(5), condition(6)]
 NOISE = make_noise()

@@ -80,7 +80,7 @@ def same(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torc
     assert torch.equal(one[1], other[1]), "pixels"
 
 
-@in_turn("pattern, policy", routes(40), POLICIES)
+@in_turn("pattern, policy", routes(16), POLICIES)
 def test_a_judge_changes_no_bit_of_the_video(pattern, policy):
     """One after the other and overlapped, whole and continued. Catches: a picture for a context from the judge."""
     plain = made(planned(make_engine(policy), pattern))

@@ -25,9 +25,8 @@ from tiny import (
 from sdvg_core.causal_wan.schedule import get_schedule, renoise
 from sdvg_core.engine.history import History
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.spans import plan_spans, spans_of_clip
 from sdvg_core.engine.speculate import speculate
-from sdvg_core.engine.types import Block
+from sdvg_core.engine.types import Block, plan_spans, spans_of_clip
 from sdvg_core.errors import BadInput
 
 # --- one block at a time

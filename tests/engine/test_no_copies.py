@@ -12,8 +12,7 @@ from torch.utils._pytree import tree_flatten
 
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.types import Block
+from sdvg_core.engine.types import Block, plan_spans
 
 COPIES = ("copy_", "clone", "cat", "_to_copy", "contiguous", "stack", "repeat", "index_select")
 # Wide enough that keys outweigh latents, as they do in a real model.

@@ -10,7 +10,7 @@ from overlap_parts import CPU, ENGINE, SECONDS, run_ahead
 from tiny import POLICIES, PROMPT, make_engine, make_noise, scripted
 
 from sdvg_core.engine.overlap import speculate_overlapped
-from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
 from sdvg_core.errors import BadInput
 

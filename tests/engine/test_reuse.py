@@ -13,18 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from reuse_runs import (
-    ROUTERS,
-    WAYS,
-    Asked,
-    Made,
-    made,
-    same,
-    works,
-)
-from tiny import (
-    POLICIES,
-)
+from reuse_runs import ROUTERS, WAYS, Asked, Made, made, same, works
+from tiny import POLICIES
 
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.store import Store

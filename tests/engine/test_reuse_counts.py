@@ -6,24 +6,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from reuse_runs import (
-    ROUTERS,
-    WAYS,
-    Asked,
-    identities,
-    made,
-    parts_of,
-    route,
-    same,
-    same_video,
-    works,
-)
+from reuse_runs import ROUTERS, WAYS, Asked, identities, made, parts_of, route, same, same_video, works
 from thinned import every_pair, in_turn
-from tiny import (
-    CONTEXTS,
-    POLICIES,
-    condition,
-)
+from tiny import CONTEXTS, POLICIES, condition
 
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.reuse import Reuse

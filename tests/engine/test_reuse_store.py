@@ -7,15 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from reuse_runs import (
-    ROUTERS,
-    Asked,
-    Parts,
-    ReadingScorer,
-    made,
-    parts_of,
-    same,
-)
+from reuse_runs import ROUTERS, Asked, Parts, ReadingScorer, made, parts_of, same
 from tiny import (
     CONFIG,
     SIZE,

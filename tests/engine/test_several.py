@@ -26,8 +26,7 @@ from sdvg_core.engine import overlap
 from sdvg_core.engine.history import History
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.several import SeveralBlocks, cut
-from sdvg_core.engine.spans import plan_spans, spans_of_clip
-from sdvg_core.engine.types import Block, Span
+from sdvg_core.engine.types import Block, Span, plan_spans, spans_of_clip
 from sdvg_core.errors import BadInput
 
 DRAFTS = RouterConfig(policy="always-draft", forced_blocks=0)

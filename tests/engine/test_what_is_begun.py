@@ -14,7 +14,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.lane import Unwanted
 from sdvg_core.engine.overlap import _StoppableNoise, speculate_overlapped
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
 
 

@@ -13,7 +13,9 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from cli_runs import names as names
 from PIL import Image
+from reuse_folders import FrameLog
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine
 
 from sdvg_core.causal_wan import context, generator
@@ -24,7 +26,6 @@ from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
-from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import journal, rendering
 from sdvg_core.pipeline.journal import Journal, find_unfinished
 from sdvg_core.pipeline.latents import load_latents
@@ -47,21 +48,6 @@ class NotedScorer(BrightScorer):
         return ()
 
 
-class FrameLog(Mp4Writer):
-    """Writes the video, and takes a digest of every frame of the run; how they are cut into calls does not show."""
-
-    newest = ""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._digest = hashlib.sha256()
-
-    def add(self, frames: torch.Tensor) -> None:
-        super().add(frames)
-        self._digest.update(frames.contiguous().numpy().tobytes())
-        FrameLog.newest = self._digest.hexdigest()
-
-
 def make_loaded(
     policy: str = "recompute", before_pass: Callable[[str], None] | None = None, **options: Any
 ) -> Loaded:
@@ -78,13 +64,7 @@ def make_loaded(
         bytes=0,
     )
     parts = PartSettings(
-        drafter=model,
-        target=model,
-        vae={},
-        text_encoder={},
-        device="cpu",
-        side_device="cpu",
-        execution=Execution(),
+        drafter=model, target=model, vae={}, text_encoder={}, device="cpu", side_device="cpu", execution=Execution()
     )
     cpu = torch.device("cpu")
     identities = Identities(drafter="d", target="t", codec="c", scorer="s")
@@ -197,8 +177,3 @@ def footprint() -> dict[str, int]:
 def resident_bytes() -> int:
     """Host memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def names(folder: Path) -> list[str]:
-    """What lies in a folder, but for the lock that some versions of filelock leave there."""
-    return sorted(path.name for path in folder.iterdir() if path.name != ".lock") if folder.is_dir() else []

@@ -10,9 +10,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from commands import base, stopped_after
-from faulty import CONDITIONS, REQUEST, make_loaded, make_video, names, quick
-from random_set import write_random_set
+from faulty import REQUEST, make_loaded, make_video, names, quick
+from reuse_folders import five, stopped_after
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny import PROMPT, BrightScorer, EchoCodec, make_engine, run
@@ -31,11 +30,6 @@ from sdvg_core.text.prompts import Conditions
 BAD = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 BLOCKS = range(9)
 KREA = ModelOptions(preset="krea-14b")
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 def spoiled(values: torch.Tensor, bad: float) -> torch.Tensor:
@@ -184,7 +178,7 @@ def test_a_bad_vae_is_named_before_a_block_is_made(
     files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vae = bad_file(files.vae, tmp_path, "decoder.head.2.bias", math.nan)
-    arguments = [*base(files), "--vae", str(vae), "--prompt", "x", "--output", str(tmp_path / "out")]
+    arguments = [*five(files), "--vae", str(vae), "--prompt", "x", "--output", str(tmp_path / "out")]
     assert main(arguments) == 2
     error = capsys.readouterr().err
     assert f"weights in {vae.name} must be finite, but decoder" in error
@@ -203,7 +197,7 @@ def test_a_bad_text_encoder_is_named_with_the_prompt_before_a_block_is_made(
 def test_a_bad_number_in_a_kept_block_is_refused_when_the_run_goes_on(
     files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]
+    arguments = [*five(files), "--prompt", "x", "--output", str(tmp_path / "out")]
     with stopped_after(2):
         assert main(arguments) == 130
     (work,) = unfinished_in(tmp_path / "out")
@@ -213,14 +207,3 @@ def test_a_bad_number_in_a_kept_block_is_refused_when_the_run_goes_on(
     assert main([*arguments, "--resume"]) == 2
     assert "must be as it was written, but 000001.safetensors" in capsys.readouterr().err
     assert [name[0] for name in names(tmp_path / "out")] == ["."]
-
-
-def test_a_bad_number_late_in_a_run_keeps_the_blocks_before_it(tmp_path: Path) -> None:
-    with quick():
-        loaded = make_loaded()
-        spoil_model(loaded.build(), "target", 4, math.nan)
-        with pytest.raises(BadInput, match="block 5 got NaN or infinity in its target latents"):
-            make_video(loaded, tmp_path, replace(REQUEST, router=RouterConfig(policy="always-target")))
-        assert [len(list((work / "journal").iterdir())) for work in unfinished_in(tmp_path)] == [4]
-        honest = replace(REQUEST, router=RouterConfig(policy="always-target"))
-        assert len(make_video(make_loaded(), tmp_path, honest, resume=True, conditions=CONDITIONS).blocks) == 9

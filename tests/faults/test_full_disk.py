@@ -12,9 +12,8 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from commands import base, made
 from faulty import REQUEST, Trap, make_loaded, make_video, names, quick, result
-from random_set import write_random_set
+from reuse_folders import five, made
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
@@ -29,11 +28,6 @@ from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
 WRITES = ("write video", "write block", "write latents", "write results", "write report", "move")
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
-
-
 def test_too_little_room_is_refused_before_any_model_is_read(
     files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -41,7 +35,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(
         monkeypatch.delattr(videos, reader)
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)
-    assert main([*base(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2
+    assert main([*five(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "the run needs about " in line
     assert "but 0.0 MB are free; free some space or name another folder" in line
@@ -50,7 +44,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(
 
 def test_the_room_of_a_video_is_foreseen_within_reason(files: ModelFiles, tmp_path: Path) -> None:
     """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
-    made(tmp_path / "out", [*base(files), "--prompt", "a red ball", "--width", "64", "--height", "64"])
+    made(tmp_path / "out", [*five(files), "--prompt", "a red ball", "--width", "64", "--height", "64"])
     large = ("video.mp4", "latents.safetensors", "blocks.safetensors")
     written = sum((tmp_path / "out" / name).stat().st_size for name in large)
     krea = ModelOptions(preset="krea-14b")
@@ -112,7 +106,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(
     files: ModelFiles, small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [*base(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
+    arguments = [*five(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
     whole = made(tmp_path / "whole", arguments)
     with patch.object(batch, "check_room", lambda *_: None):
         capsys.readouterr()
@@ -131,7 +125,7 @@ def test_a_real_folder_that_is_read_only_is_refused_before_any_model_is_opened(
     files: ModelFiles, small_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    missing = [*base(files), "--drafter", str(small_disk / "not-there.pt"), "--prompt", "x"]
+    missing = [*five(files), "--drafter", str(small_disk / "not-there.pt"), "--prompt", "x"]
     for folder in (small_disk, small_disk / "new"):
         assert main([*missing, "--output", str(folder)]) == 2
         (line,) = capsys.readouterr().err.splitlines()

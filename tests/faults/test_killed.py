@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import OUTPUTS, base, decisions, made
+from cli_runs import OUTPUTS
 from faulty import FINAL, names
-from random_set import write_random_set
+from reuse_folders import decisions, five, made
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.files.outputs import unfinished_in
@@ -43,14 +43,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def whole(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[bytes, str, dict]]:
     folder = tmp_path_factory.mktemp("whole")
-    return folder, made(folder, [*base(files), "--prompt", "a red ball"])
+    return folder, made(folder, [*five(files), "--prompt", "a red ball"])
 
 
 def kill(arguments: list[str], place: str, name: str, number: int) -> None:
@@ -94,7 +89,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_video(
     number: int,
     kept: int,
 ) -> None:
-    arguments, folder = [*base(files), "--prompt", "a red ball"], tmp_path / "out"
+    arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     kill([*arguments, "--output", str(folder)], place, name, number)
     there = [name for name in names(folder) if name in FINAL]
     assert there == (["video.mp4"] if name == "replace" else [])
@@ -118,7 +113,7 @@ def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(
     files: ModelFiles, whole: tuple[Path, tuple[bytes, str, dict]], tmp_path: Path, number: int
 ) -> None:
     """Five moves into the journal, five of old files out of the way, five of new ones into their places."""
-    arguments, folder = [*base(files), "--prompt", "a red ball"], tmp_path / "out"
+    arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     made(folder, [*arguments, "--seed", "7"])
     old = {name: (folder / name).read_bytes() for name in OUTPUTS}
     kill([*arguments, "--output", str(folder), "--overwrite"], "pathlib:Path", "replace", number)

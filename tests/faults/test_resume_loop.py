@@ -23,9 +23,8 @@ from tiny import (
 
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import Emitted, speculate
-from sdvg_core.engine.types import DrafterContext
+from sdvg_core.engine.types import DrafterContext, plan_spans
 
 ROUTERS = {
     "reward": RouterConfig(tau=0.3),

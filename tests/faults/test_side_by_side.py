@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from commands import OUTPUTS, base, report
+from cli_runs import OUTPUTS, report
 from faulty import CONDITIONS, IDENTITY, REQUEST, make_loaded, names
 from random_set import write_random_set
+from reuse_folders import five
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.router import RouterConfig
@@ -84,7 +85,7 @@ def test_two_processes_that_name_one_folder_take_two(rounds: int, tmp_path: Path
 
 
 def command(files: ModelFiles, folder: Path, seed: int) -> subprocess.Popen[bytes]:
-    arguments = [*base(files), "--prompt", "a red ball", "--seed", str(seed), "--output", str(folder)]
+    arguments = [*five(files), "--prompt", "a red ball", "--seed", str(seed), "--output", str(folder)]
     return subprocess.Popen(
         [sys.executable, "-m", "sdvg_core", *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},

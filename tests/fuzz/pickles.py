@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickletools
 import struct
 import zipfile
 from functools import cache
@@ -25,7 +24,6 @@ WANTED = (
     *("numpy.core.multiarray _reconstruct", "numpy dtype", "argparse Namespace", "torch.nn.modules.linear Linear"),
     *("collections OrderedDict", "torch Size", "torch._utils _rebuild_tensor_v2", "\x1b[2J \0", " ", "a.b.c d.e"),
 )
-LEGACY_PARTS = 5  # magic number, protocol, system, content, keys
 
 
 @cache
@@ -50,72 +48,50 @@ def _saved(content: object, zipped: bool) -> bytes:
 
 def checkpoint(random: Random) -> bytes:
     """Return a pickle that is changed, wants something, or sits in an archive that lies."""
-    deed = random.randrange(10)
-    if deed < 3:
+    if random.random() < 0.3:
         return changed_bytes(random, random.choice(seeds()))
     program = _program(random)
-    if deed == 9:
+    if random.random() < 0.1:
         return program + random.choice((b"", b"rest"))
-    return _legacy(program) if deed == 8 else archive(random, program)
+    return _archive(random, program)
 
 
 def _program(random: Random) -> bytes:
+    """A dict that is filled with what calls and lookups give, or a checkpoint's own program, changed."""
     if random.random() < 0.3:
         with zipfile.ZipFile(io.BytesIO(random.choice(seeds()[::2]))) as file:
             return changed_bytes(random, file.read("archive/data.pkl"))
-    called = b"".join(_call(random) for _ in range(random.randrange(1, 4)))
-    return b"\x80" + bytes([random.choice((2, 2, 2, 0, 4, 5))]) + b"}(" + called + b"u" + b"."
+    values = b"".join(_text(odd_text(random)[:40]) + _value(random) for _ in range(random.randrange(1, 4)))
+    return b"\x80" + bytes([random.choice((2, 2, 2, 0, 4, 5))]) + b"}(" + values + b"u."
 
 
-def _call(random: Random) -> bytes:
-    """A name and the value that calling something gives, for a dict that is being filled."""
-    return _text(random.choice(("a", "generator", odd_text(random)[:40]))) + _value(random, 0)
-
-
-def _value(random: Random, depth: int) -> bytes:
-    deed = random.randrange(9)
+def _value(random: Random, depth: int = 0) -> bytes:
+    deed = random.randrange(8)
     if deed < 4 and depth < 3:
-        return _wanted(random) + _arguments(random, depth) + random.choice((b"R", b"R", b"R", b"\x81", b"b", b""))
+        wanted = b"c" + random.choice(WANTED).replace(" ", "\n", 1).encode() + b"\n"
+        given = b"".join(_value(random, depth + 1) for _ in range(random.randrange(3)))
+        return wanted + b"(" + given + b"t" + random.choice((b"R", b"R", b"R", b"\x81", b"b", b""))
     if deed == 4:
-        return b"\x8c\x02os\x8c\x06system\x93" + _arguments(random, depth) + b"R"
+        return b"\x8c\x02os\x8c\x06system\x93(" + _text("touch ran") + b"tR"
     if deed == 5:
         return b"(" + _text("touch ran") + b"ios\nsystem\n"
     if deed == 6:
-        return _persistent(random)
-    return _number(random)
+        return _tensor(random)
+    return b"J" + struct.pack("<i", random.choice((0, 1, 3, -1, 2**20, 10**9, 2 * 10**9, 2**31 - 1)))
 
 
-def _wanted(random: Random) -> bytes:
-    return b"c" + random.choice(WANTED).replace(" ", "\n", 1).encode() + b"\n"
+def _tensor(random: Random) -> bytes:
+    """A tensor over a storage of the archive, whose number of values, sizes and strides may be lies."""
 
+    def number(*choices: int) -> bytes:
+        return b"J" + struct.pack("<i", random.choice(choices))
 
-def _arguments(random: Random, depth: int) -> bytes:
-    return b"(" + b"".join(_argument(random, depth) for _ in range(random.randrange(3))) + b"t"
-
-
-def _argument(random: Random, depth: int) -> bytes:
-    deed = random.randrange(4)
-    if deed == 0:
-        return _text(random.choice(("touch ran", "open('ran', 'w')", "ran", odd_text(random)[:100])))
-    return _value(random, depth + 1) if deed == 1 else _number(random)
-
-
-def _number(random: Random) -> bytes:
-    number = random.choice((0, 1, 3, -1, 2**20, 10**9, 2 * 10**9, 2**31 - 1))
-    if random.random() < 0.2:
-        return b"\x8a\x09" + random.choice((2**40, 2**62, 2**63, 2**70)).to_bytes(9, "little")
-    return b"J" + struct.pack("<i", number)
-
-
-def _persistent(random: Random) -> bytes:
-    """A tensor over a storage of the archive, whose number of values may be a lie."""
-    count = random.choice((4, 4, 0, 1, 5, 10**9))
     storage = b"(" + _text("storage") + b"ctorch\nFloatStorage\n" + _text("0") + _text("cpu")
-    storage += b"J" + struct.pack("<i", count) + b"tQ"
-    sizes = b"".join(b"J" + struct.pack("<i", random.choice((2, 2, 0, 10**9))) for _ in range(random.randrange(3)))
-    strides = b"".join(b"J" + struct.pack("<i", random.choice((2, 1, 0, -1, 10**9))) for _ in range(2))
-    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + _number(random)
-    return tensor + b"(" + sizes + b"t(" + strides + b"t\x89ccollections\nOrderedDict\n)RtR"
+    storage += number(4, 4, 0, 1, 5, 10**9) + b"tQ"
+    sizes = b"(" + b"".join(number(2, 2, 0, 10**9) for _ in range(random.randrange(3))) + b"t"
+    strides = b"(" + number(2, 1, 0, -1, 10**9) + number(1, 0, 10**9) + b"t"
+    tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(0, 1, -1, 10**9)
+    return tensor + sizes + strides + b"\x89ccollections\nOrderedDict\n)RtR"
 
 
 def _text(text: str) -> bytes:
@@ -123,11 +99,11 @@ def _text(text: str) -> bytes:
     return b"X" + struct.pack("<I", len(data)) + data
 
 
-def archive(random: Random, program: bytes) -> bytes:
-    """Return a zip archive such as PyTorch's around a program."""
-    file, packed = io.BytesIO(), random.random() < 0.1
+def _archive(random: Random, program: bytes) -> bytes:
+    """A zip archive such as PyTorch's around a program."""
+    file, packed = io.BytesIO(), zipfile.ZIP_DEFLATED if random.random() < 0.1 else zipfile.ZIP_STORED
     entries = [("data.pkl", program), ("version", b"3\n"), ("byteorder", b"little"), ("data/0", bytes(16))]
-    deed = random.randrange(12)
+    deed = random.randrange(10)
     if deed == 0:
         entries.append((random.choice(("constants.pkl", "code/x.py", "../ran", "/ran", "data/1")), b"x"))
     elif deed == 1:
@@ -136,23 +112,9 @@ def archive(random: Random, program: bytes) -> bytes:
         entries[2] = ("byteorder", random.choice((b"big", b"", b"x" * 99)))
     elif deed == 3:
         entries.append(("data/bomb", bytes(2_000_000)))
-        packed = True
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED) as zipped:
+        packed = zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(file, "w", packed) as zipped:
         for name, content in entries:
-            zipped.writestr(zipfile.ZipInfo(f"archive/{name}"), content, zipped.compression)
+            zipped.writestr(zipfile.ZipInfo(f"archive/{name}"), content, packed)
     data = file.getvalue()
     return changed_bytes(random, data) if random.random() < 0.1 else data
-
-
-def _legacy(program: bytes) -> bytes:
-    """Return the old format around a program; its other parts are PyTorch's own."""
-    whole = io.BytesIO(seeds()[1])
-    parts = [_pickle_at(whole) for _ in range(LEGACY_PARTS)]
-    return b"".join((*parts[:3], program, *parts[4:])) + whole.read()
-
-
-def _pickle_at(file: io.BytesIO) -> bytes:
-    start = file.tell()
-    for _ in pickletools.genops(file):
-        pass
-    return file.getvalue()[start : file.tell()]

@@ -157,10 +157,6 @@ WORKFLOW: dict[str, dict[str, tuple[Any, ...]]] = {
         "schedule": ("four-step", "reference5", "1000,500"),
         "start": (0, 3),
     },
-    "metadata": {
-        "workflow": ({"nodes": [{"properties": {"cnr_id": "sdvg", "ver": "9.1.2"}}]}, {"nodes": []}, None),
-        "version": ("0.1.0", "1.2.3-beta", "²", "9" * 5000, "", ".."),
-    },
 }
 
 

@@ -24,6 +24,7 @@ from witness import (
 
 from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.context import AnchorEncoder, Prepared, Recompute
+from sdvg_core.causal_wan.schedule import SHIFT, Schedule, Step, get_schedule
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.engine import delivery
 from sdvg_core.engine.parts import Engine
@@ -136,6 +137,22 @@ def test_nine_blocks_have_the_latents_of_the_original(theirs, krea, name, measur
     assert measured(difference(latents, theirs["cases"][name]["latents"])) < AGREES
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_timesteps_computed_in_float64_show(theirs, krea, name, measured):
+    """As they were here before, and as the table is written in papers."""
+    case = CASES[name]
+    latents, _ = video(krea, frames=case["frames"], schedule=in_float64(SCHEDULES[case["steps"]]))
+    assert measured(difference(latents, theirs["cases"][name]["latents"])) > AGREES
+
+
+def in_float64(schedule: str) -> Schedule:
+    """Return a schedule whose timesteps are not rounded."""
+    exact = [SHIFT * (s := 1 - i / 1000) / (1 + (SHIFT - 1) * s) for i in range(1000)]
+    nearest = [min(exact, key=lambda sigma: abs(1000 * sigma - step.timestep)) for step in get_schedule(schedule)]
+    steps = zip(get_schedule(schedule), nearest, strict=True)
+    return tuple(Step(1000 * sigma if step.timestep else 0.0, sigma) for step, sigma in steps)
+
+
 def test_the_pixels_are_the_original_s_but_for_the_three_it_leaves_out(theirs, krea, measured):
     case = theirs["cases"]["3 context frames, 5 steps"]
     made = krea.decode(case["latents"])[0] * 2 - 1
@@ -186,6 +203,11 @@ def test_a_planted_fault_shows(theirs, krea, fault, measured, monkeypatch):
         monkeypatch.setattr(delivery, "last_frames", one_pixel_frame_early)
     latents, _ = video(krea, **options)
     assert measured(difference(latents, theirs["cases"]["3 context frames, 5 steps"]["latents"])) > least
+
+
+def test_a_tau_just_above_a_score_that_was_tau_shows(theirs, krea, measured):
+    latents, _ = video(krea, router=RouterConfig(policy="reward", tau=TAU + 1e-4))
+    assert measured(difference(latents, theirs["cases"]["route"]["latents"])) > 0.1
 
 
 def test_its_decoder_departs_from_the_official_rule_from_the_fourth_latent_frame_on(theirs, official, measured):

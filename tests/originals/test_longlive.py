@@ -43,6 +43,10 @@ def test_nine_blocks_have_the_latents_of_the_original(theirs, measured):
     assert measured(difference(ours(), theirs["one prompt"])) < AGREES
 
 
+def test_no_sink_shows(theirs, measured):
+    assert measured(difference(ours(sink=0), theirs["one prompt"])) > 0.1
+
+
 def prompts_of(switch: str):
     return {"prompts": {SWITCHES[switch]: SECOND}}
 
@@ -59,3 +63,19 @@ def test_a_cache_that_is_kept_shows_from_the_first_block_with_the_new_prompt_on(
     block = SWITCHES[switch]
     assert max(apart[:block]) < AGREES
     assert measured(apart[block]) > 0.1
+
+
+class RenewedInBlocks(Incremental):
+    """When the prompt changes, passes what the cache holds block by block, as it was passed the first time."""
+
+    def prepare(self, model, history, span, condition, size):
+        made = super().prepare(model, history, span, condition, size)
+        if history.blocks and history.blocks[-1].condition is not condition:
+            for block in history.blocks[-3:]:
+                model.write_context(block.latents, condition, made.cache, self._place(block.span))
+        return made
+
+
+def test_a_cache_renewed_block_by_block_shows(theirs, measured):
+    made = ours(policy=RenewedInBlocks, **prompts_of("late"))
+    assert measured(difference(made, theirs["late"])) > 1e-2

@@ -5,17 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import save_file
-from witness import (
-    AGREES,
-    BLOCKS,
-    SPANS,
-    ask,
-    difference,
-    generator_over,
-    request_for,
-    tree_of,
-    video_of,
-)
+from witness import AGREES, BLOCKS, SPANS, ask, difference, generator_over, request_for, tree_of, video_of
 
 from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.incremental import Incremental

@@ -21,8 +21,7 @@ from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import Schedule, get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.types import Block, Condition
+from sdvg_core.engine.types import Block, Condition, plan_spans
 
 HERE = Path(__file__).resolve().parent
 CONFIG = WanConfig(dim=256, ffn_dim=512, num_layers=3, num_heads=2, text_dim=16, text_len=8)

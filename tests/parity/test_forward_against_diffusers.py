@@ -21,8 +21,7 @@ from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History
-from sdvg_core.engine.spans import plan_spans
-from sdvg_core.engine.types import Block, Span
+from sdvg_core.engine.types import Block, Span, plan_spans
 
 PROMPT = condition()
 SIZES = [

@@ -13,11 +13,6 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="session")
 def others(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
     return write_random_set(tmp_path_factory.mktemp("others"), seed=1)
 

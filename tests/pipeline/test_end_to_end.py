@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 import torch
-from random_set import write_random_set
 from thinned import every_pair, in_turn
 
 from sdvg_core.engine.history import History
@@ -14,8 +13,8 @@ from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.overlap import speculate_overlapped
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
+from sdvg_core.engine.types import plan_spans
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.loading import encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
@@ -33,11 +32,6 @@ def load(files, policy: str) -> Engine:
     }
     options = LoadOptions(**models, text_dtype="float32", schedule="1000,625")
     return load_models(files, options, check_models(files, options)).build()
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

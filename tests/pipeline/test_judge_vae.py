@@ -10,7 +10,6 @@ import pytest
 import torch
 from cli_runs import generate, latents, refused, report
 from cli_runs import options as files_of
-from random_set import write_random_set
 from safetensors.torch import save_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
@@ -32,11 +31,6 @@ def write_tae(path: Path, channels: int = 16, *, encoder: bool = True) -> Path:
     weights["decoder.22.bias"] += 0.5
     save_file(weights, path)
     return path
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +156,7 @@ def test_a_start_image_needs_an_encoder(files, tmp_path, capsys):
     from PIL import Image
 
     Image.new("RGB", (32, 32), "red").save(tmp_path / "start.png")
-    window = [part for role in ("drafter", "target") for part in (f"--{role}-cache", "incremental")]
+    window = [part for role in ("drafter", "target") for part in (f"--{role}-settings", "cache=incremental")]
     window += ["--blocks", "2", "--schedule", "1000,625"]
     base = [*options(used), "--width", "32", "--height", "32", *window, "--output", str(tmp_path / "video")]
     assert "decoder alone" in refused(capsys, [*base, "--start-image", str(tmp_path / "start.png")])

@@ -177,20 +177,6 @@ def test_closing_from_another_thread_ends_the_block_before_its_next_pass(streame
     assert len(list(streamer.stream(REQUEST, PROMPT))) == 3
 
 
-def test_a_signal_handler_may_close_the_stream_whose_block_its_own_thread_makes(streamer, monkeypatch):
-    """Catches a thread that waits for itself."""
-    begun = streamer.stream(REQUEST, PROMPT)
-    whole = generator.denoise_pass
-
-    def interrupted(*given: object) -> torch.Tensor:
-        begun.close()
-        return whole(*given)
-
-    monkeypatch.setattr(generator, "denoise_pass", interrupted)
-    assert list(begun) == []
-    assert begun.ended
-
-
 def test_every_block_may_be_made_in_another_thread(streamer):
     """As web servers call iterators."""
     expected = frames_of(streamer.stream(REQUEST, PROMPT))
@@ -236,19 +222,6 @@ def test_what_a_video_needed_is_freed_with_it(streamer, monkeypatch):
     begun.close()
     assert engines[0]() is None
     assert block.frames.shape[0] == 9
-
-
-def test_prompts_are_encoded_once_and_the_encoder_need_not_stay(streamer, monkeypatch):
-    expected = frames_of(streamer.stream(REQUEST, PROMPT))
-    sparing, loads = Streamer(trained_set(), OPTIONS, keep_text_encoder=False), []
-    whole = stream.load_encoder
-    monkeypatch.setattr(stream, "load_encoder", lambda *given: loads.append(1) or whole(*given))
-    for _ in range(2):
-        assert frames_of(sparing.stream(REQUEST, PROMPT)).equal(expected)
-    assert len(loads) == 1
-    monkeypatch.setattr(stream, "MOST_PROMPTS", 1)
-    next(sparing.stream(REQUEST, OTHER))
-    assert list(sparing._embeddings) == [OTHER]
 
 
 def test_a_judge_judges_and_the_vae_delivers(monkeypatch, tmp_path):

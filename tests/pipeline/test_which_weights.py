@@ -50,17 +50,20 @@ def test_the_weights_asked_for_are_run_and_named_in_the_report(
 ) -> None:
     made = {}
     for weights, taken in TAKEN.items():
-        assert main([*base, *DRAFTED, "--drafter-weights", weights, "--output", str(tmp_path / weights)]) == 0
+        assert (
+            main([*base, *DRAFTED, "--drafter-settings", f"weights={weights}", "--output", str(tmp_path / weights)])
+            == 0
+        )
         there = report(tmp_path / weights)
         assert there["settings"]["drafter"]["dictionary"] == taken
         assert not any("sets of weights" in note for note in there["notes"])
         made[weights] = latents(tmp_path / weights)
     assert not torch.equal(made["ema"], made["raw"])
-    again = [*base, *DRAFTED, "--drafter-weights", "raw", "--reuse", str(tmp_path / "raw")]
+    again = [*base, *DRAFTED, "--drafter-settings", "weights=raw", "--reuse", str(tmp_path / "raw")]
     assert main([*again, "--output", str(tmp_path / "again")]) == 0
     assert [block["reused"] for block in report(tmp_path / "again")["blocks"]] == [True]
     capsys.readouterr()
-    other = [*base, *DRAFTED, "--drafter-weights", "raw", "--reuse", str(tmp_path / "ema")]
+    other = [*base, *DRAFTED, "--drafter-settings", "weights=raw", "--reuse", str(tmp_path / "ema")]
     assert "its drafter or their settings are not those" in refused(
         capsys, [*other, "--output", str(tmp_path / "x")]
     )
@@ -89,7 +92,9 @@ def test_weights_that_a_file_does_not_have_are_refused_before_anything_is_loaded
     base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: str
 ) -> None:
     with patch.object(loading, "load_wan", None):
-        line = refused(capsys, [*base, "--target-weights", weights, "--output", str(tmp_path / "out")])
+        line = refused(
+            capsys, [*base, "--target-settings", f"weights={weights}", "--output", str(tmp_path / "out")]
+        )
     assert "tiny_krea.safetensors holds one set of weights without a name; choose auto" in line
     assert not (tmp_path / "out").exists()
 
@@ -111,13 +116,13 @@ def test_the_two_dictionaries_of_one_file_are_two_models(
 ) -> None:
     """Catches one set of weights in both roles, under both names."""
     pair = [*base, "--target", str(files.drafter), "--target-preset", "self-forcing-1.3b"]
-    chosen = ["--drafter-weights", "ema", "--target-weights", "raw", "--directions", "r"]
+    chosen = ["--drafter-settings", "weights=ema", "--target-settings", "weights=raw", "--directions", "r"]
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
         assert main([*pair, *chosen, "--output", str(tmp_path / "pair")]) == 0
     assert [call.kwargs["choice"].weights for call in load.call_args_list] == ["ema", "raw"]
     settings = report(tmp_path / "pair")["settings"]
     assert [settings[role]["dictionary"] for role in ("drafter", "target")] == list(TAKEN.values())
-    alone = [*base, *DRAFTED, "--drafter-weights", "raw", "--output", str(tmp_path / "raw")]
+    alone = [*base, *DRAFTED, "--drafter-settings", "weights=raw", "--output", str(tmp_path / "raw")]
     assert main(alone) == 0
     assert torch.equal(latents(tmp_path / "pair"), latents(tmp_path / "raw")), (
         "the target's block is the raw model's"

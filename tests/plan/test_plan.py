@@ -10,6 +10,7 @@ import torch
 
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
 from sdvg_core.plan import work
 from sdvg_core.plan.choose import plan
 from sdvg_core.plan.rates import BLOCK_DRAFT, BLOCK_TARGET, H100, PAPER_DECODE, PAPER_DRAFT, PAPER_TARGET
@@ -169,9 +170,6 @@ def test_keys_and_values_in_fp8_make_room(capsys):
         (["--width", "830"], "use 816 or 832"),
         (["--height", "-16"], "height"),
         (["--blocks", "0"], "blocks must be at least 1"),
-        (["--steps", "0"], "steps must be at least 1"),
-        (["--rejected", "1.5"], "rejected must be from 0 to 1"),
-        (["--pcie", "0"], "pcie must be above 0"),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
@@ -179,3 +177,16 @@ def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert part in lines[0]
+
+
+@pytest.mark.parametrize(
+    "values, part",
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"rejected": 1.5}, "rejected must be from 0 to 1"),
+        ({"pcie": 0.0}, "pcie must be above 0"),
+    ],
+)
+def test_bad_values_of_a_request_are_refused(values, part):
+    with pytest.raises(BadInput, match=part):
+        PlanRequest(**values)

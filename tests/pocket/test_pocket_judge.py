@@ -27,7 +27,7 @@ CLOSE, FIRST, THINGS = 28.0, 22.0, 21.0
 """Decibels to the VAE's own picture: of whole clips, of their first frames, and where there are things."""
 
 PROMPTS = held_out_prompts(4, seed=22)
-SCRIPT = ["--blocks", "4", "--policy", "scripted", "--script", "tard"]
+SCRIPT = ["--blocks", "4", "--directions", "tard"]
 
 
 @pytest.fixture(scope="module")

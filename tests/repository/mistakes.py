@@ -218,7 +218,7 @@ MISTAKES = [
         "pipeline/journal.py",
         "newest = max(stopped",
         "newest = min(stopped",
-        "faults/test_resume_command.py::test_of_several_unfinished_videos_the_newest_is_the_one_compared_with",
+        "pipeline/test_resume.py::test_of_several_unfinished_videos_the_newest_is_the_one_compared_with",
     ),
     Mistake(
         "the last of equal frames is the worst",
@@ -370,9 +370,9 @@ MISTAKES = [
     ),
     Mistake(
         "the parser takes a word from a room that imports torch",
-        "cli/arguments/shared.py",
-        "from ...checkpoints.model_files import KNOWN_FILES",
-        "from ...checkpoints.model_files import KNOWN_FILES\nfrom ...engine.run import Run as Run",
+        "cli/shared.py",
+        "from ..checkpoints.model_files import KNOWN_FILES",
+        "from ..checkpoints.model_files import KNOWN_FILES\nfrom ..engine.run import Run as Run",
         "cli/test_quick_help.py::test_help_version_and_bad_usage_import_nothing_heavy[--version]",
     ),
     Mistake(
@@ -380,7 +380,7 @@ MISTAKES = [
         "devices/device.py",
         "1 if embedded else min(before, cpu_quota())",
         "min(before, cpu_quota())",
-        "devices/test_picking.py::test_the_embedded_models_get_one_thread_and_others_what_the_container_allows",
+        "devices/test_device.py::test_the_embedded_models_get_one_thread_and_others_what_the_container_allows",
     ),
     Mistake(
         "two prompts are given an interval",
@@ -405,14 +405,14 @@ MISTAKES = [
     ),
     Mistake(
         "the relative gate scores a kept draft's last frame again",
-        "engine/evidence.py",
+        "engine/speculate.py",
         "if past and past[-1].accepted and past[-1].scored and",
         "if False and",
         HANDOVER + "test_the_relative_gate_scores_one_frame_more_for_each_block_the_target_made",
     ),
     Mistake(
         "the relative gate compares with the last frame under the prompt before",
-        "engine/evidence.py",
+        "engine/speculate.py",
         " and newest.gate_text == condition.gate_text:",
         ":",
         HANDOVER + "test_after_a_change_of_prompt_the_last_frame_is_scored_under_the_new_one",
@@ -422,7 +422,7 @@ MISTAKES = [
         "pipeline/results.py",
         "if isinstance(keys, list) and KEY in file and",
         "if False and",
-        "pipeline/test_stopped_runs.py::test_a_run_that_was_killed_can_be_re_used",
+        "pipeline/test_resume.py::test_a_run_that_was_killed_can_be_re_used",
     ),
     Mistake(
         "the tiny decoder drops the leading frames of every block",

@@ -12,9 +12,8 @@ from tiny import BrightScorer, make_engine, make_noise
 
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.spans import plan_spans
 from sdvg_core.engine.speculate import speculate
-from sdvg_core.engine.types import Condition
+from sdvg_core.engine.types import Condition, plan_spans
 from sdvg_core.study.equipment import Equipment, configured
 from sdvg_core.study.memo import Ledger, Memo, Sharing
 from sdvg_core.study.protocol import protocol

@@ -37,7 +37,7 @@ SPOILED = {
         "blocks.0.self_attn.q.weight": torch.ones(2, 2)
     },
     "is a T5, with only one": lambda w: {n: t for n, t in w.items() if n != BIAS.format(1)},
-    "lacks encoder.block.0.layer.1.DenseReluDense.wi_0.weight in sample": lambda w: {
+    "sample.safetensors lacks encoder.block.0.layer.1.DenseReluDense.wi_0.weight": lambda w: {
         n.replace("wi_0", "wi"): t for n, t in w.items()
     },
     f"lacks {WO}.weight;": lambda w: {n: t for n, t in w.items() if n != f"{WO}.weight"},

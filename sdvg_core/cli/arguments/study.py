@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from .shared import (
+from ..shared import (
     add_device_options,
     add_model_options,
     file_path,

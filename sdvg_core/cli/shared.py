@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import get_args
 
-from ...causal_wan.presets import POLICIES, PRESETS
-from ...causal_wan.schedule import SCHEDULES
-from ...checkpoints.dictionaries import Weights
-from ...checkpoints.model_files import KNOWN_FILES
-from ...decoders import StatedKind
-from ...devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
-from ...engine.router import Aggregation, Policy
-from ...engine.router_presets import ROUTER_PRESETS
-from ...engine.types import DrafterContext
-from ...scorers import Crop
+from ..causal_wan.presets import POLICIES, PRESETS
+from ..causal_wan.schedule import SCHEDULES
+from ..checkpoints.dictionaries import Weights
+from ..checkpoints.model_files import KNOWN_FILES
+from ..decoders import StatedKind
+from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
+from ..engine.router import ROUTER_PRESETS, Policy
+from ..engine.types import DrafterContext
+from ..scorers import Crop
 
 LONGEST_PART, LONGEST_PATH = 255, 4095
 """Bytes of a name and of a path, as on most systems."""
@@ -42,6 +42,38 @@ def share(text: str) -> float:
         raise argparse.ArgumentTypeError(f"a share is a number such as 0.5, but got {text!r}; write that") from None
 
 
+SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
+    "cache": POLICIES,
+    "window": int,
+    "sink": int,
+    "context-frames": int,
+    "block-frames": int,
+    "schedule": str,
+    "first-schedule": str,
+    "weights": get_args(Weights),
+    "recache": ("yes", "no"),
+}
+"""What of a model's own can be set, and to what."""
+
+
+def setting(text: str) -> tuple[str, object]:
+    """Return a model's setting, by name and value. Argparse prints the error if there is no such one."""
+    name, _, value = text.partition("=")
+    kind = SETTINGS.get(name)
+    if kind is None or not value:
+        raise argparse.ArgumentTypeError(f"{text!r:.60} sets nothing; give NAME=VALUE of {', '.join(SETTINGS)}")
+    if not isinstance(kind, tuple):
+        return name, kind(value)
+    if value not in kind:
+        raise argparse.ArgumentTypeError(f"{name} is one of {', '.join(kind)}, but got {value!r:.60}; choose one")
+    return name, value
+
+
+def folder_said(folder: Path) -> str:
+    """Return a folder's name, and that it is not there, if so."""
+    return f"{folder}" if folder.is_dir() else f"{folder} (no such folder)"
+
+
 def vae_layers(text: str) -> str:
     """Return a name of VAE layers. Argparse prints the error for one that is gone."""
     if text == "channels-last":
@@ -49,26 +81,32 @@ def vae_layers(text: str) -> str:
     return text
 
 
-def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> None:
-    """Declare the options that describe the video."""
+def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
+    """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
-    if size:
+    if not demo:
         group.add_argument("--width", type=int, help="pixels, a multiple of 16 (default 832)")
         group.add_argument("--height", type=int, help="pixels, a multiple of 16 (default 480)")
     group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames to make (default 9)")
     group.add_argument("--seed", type=int, default=42, help="default 42")
-    group.add_argument("--fps", type=float, default=16.0, help="pixel frames per second of the mp4 (default 16)")
-    group.add_argument(
-        "--drafter-context",
-        choices=get_args(DrafterContext),
-        default="committed",
-        help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
-    )
-    group.add_argument(
-        "--overlap",
-        action="store_true",
-        help="start generating the next block while the newest is decoded; same video, more memory",
-    )
+    if not demo:
+        group.add_argument("--fps", type=float, default=16.0, help="pixel frames a second of the mp4 (default 16)")
+        group.add_argument(
+            "--drafter-context",
+            choices=get_args(DrafterContext),
+            default="committed",
+            help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
+        )
+        group.add_argument(
+            "--overlap",
+            action="store_true",
+            help="start generating the next block while the newest is decoded; same video, more memory",
+        )
+        group.add_argument(
+            "--prompt-in-report",
+            action="store_true",
+            help="write the prompts into report.json and route.png; otherwise report.json has only a hash of each",
+        )
     group.add_argument(
         "--directions",
         default="",
@@ -95,15 +133,10 @@ def add_video_options(parser: argparse.ArgumentParser, *, size: bool = True) -> 
     group.add_argument(
         "--overwrite", action="store_true", help="replace what is in --output (default: take the next free name)"
     )
-    group.add_argument(
-        "--prompt-in-report",
-        action="store_true",
-        help="write the prompts into report.json and route.png; otherwise report.json has only a hash of each",
-    )
 
 
-def add_router_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the router's options. Those that are not given are the preset's."""
+def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
+    """Declare the router's options; those that are not given are the preset's. `demo`: those that it has too."""
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
@@ -125,8 +158,25 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
         help="keep a draft that scores at least this (paper: -0.7); for --policy relative, at least this more than "
         "the last committed frame",
     )
-    group.add_argument("--aggregation", choices=get_args(Aggregation))
-    group.add_argument("--quantile", type=float, help="for --aggregation quantile")
+    group.add_argument(
+        "--forced-blocks",
+        type=int,
+        metavar="M",
+        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
+    )
+    group.add_argument(
+        "--handover",
+        type=int,
+        metavar="K",
+        help="of a block that the target makes, the drafter makes the first K denoising steps (0: none)",
+    )
+    if demo:
+        return
+    group.add_argument(
+        "--aggregation",
+        metavar="HOW",
+        help="the frames' scores as one: min (the worst frame), mean, or a quantile as a number, such as 0.1",
+    )
     group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
     group.add_argument("--router-seed", type=int, help="seed of --policy random")
     group.add_argument(
@@ -134,25 +184,7 @@ def add_router_options(parser: argparse.ArgumentParser) -> None:
         help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "
         "then keep or reject it; d keeps it without scoring; t lets the target make the block",
     )
-    group.add_argument(
-        "--forced-blocks",
-        type=int,
-        metavar="M",
-        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
-    )
     group.add_argument("--bail-out", type=int, help="target-only after this many rejections in a row (0: never)")
-    group.add_argument(
-        "--handover",
-        type=int,
-        metavar="K",
-        help="of a block that the target makes, the drafter makes the first K denoising steps (0: none)",
-    )
-    group.add_argument(
-        "--whole-blocks",
-        type=int,
-        metavar="N",
-        help="the clip's first N blocks are never handed over (default 1)",
-    )
     group.add_argument(
         "--gate-prompt", help="text the scorer reads instead of the prompt; it sees only the first 35 tokens"
     )
@@ -186,31 +218,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         names = ", ".join((AUTO, *PRESETS))
         group.add_argument(f"--{role}-preset", default=AUTO, metavar="PRESET", help=f"one of {names}")
         group.add_argument(
-            f"--{role}-weights",
-            choices=get_args(Weights),
-            default=AUTO,
-            help="which weights of a training checkpoint: averaged (ema) or raw; auto (default) takes those that "
-            "the preset states, otherwise ema first",
-        )
-        group.add_argument(f"--{role}-cache", choices=POLICIES, help="context policy", dest=f"{role}_policy")
-        group.add_argument(f"--{role}-schedule", metavar="NAME", help=f"like --schedule, for the {role} alone")
-        group.add_argument(
-            f"--{role}-first-schedule", metavar="NAME", help="denoising steps of the clip's first block"
-        )
-        group.add_argument(
-            f"--{role}-block-frames", type=int, metavar="N", help=f"latent frames of the {role}'s blocks"
-        )
-        group.add_argument(
-            f"--{role}-context-frames", type=int, metavar="N", help="latent frames of context (recompute)"
-        )
-        group.add_argument(f"--{role}-window", type=int, metavar="N", help="latent frames kept (incremental)")
-        group.add_argument(
-            f"--{role}-sink", type=int, metavar="N", help="first latent frames that never leave (incremental)"
-        )
-        group.add_argument(
-            f"--{role}-recache",
-            action=argparse.BooleanOptionalAction,
-            help="under a new prompt, pass the whole window again (incremental)",
+            f"--{role}-settings",
+            type=setting,
+            nargs="+",
+            action="extend",
+            default=[],
+            metavar="NAME=VALUE",
+            help="other than the preset's, such as cache=incremental window=9 sink=3 (latent frames), "
+            "context-frames=6, block-frames=1, schedule=1000,625, first-schedule=1000, weights=raw, recache=yes",
         )
     group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
     group.add_argument("--crop", choices=get_args(Crop), default="center", help="part of a frame the scorer sees")

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cli_runs import report
+from cli_runs import options, report
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.files.outputs import BLOCKS
 from sdvg_core.files.video import Mp4Writer
@@ -24,7 +25,6 @@ from sdvg_core.pipeline import rendering
 from sdvg_core.pipeline.seal import DIGEST, UNSEALED, seal
 from sdvg_core.report.progress import RouteBar
 
-OUTPUTS = ["blocks.safetensors", "latents.safetensors", "report.json", "route.png", "video.mp4"]
 SMALL = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
 PROMPT = ["--prompt", "a red ball"]
 ROUTE = ["target", "target", "drafter"]
@@ -53,15 +53,15 @@ def made(folder: Path, arguments: list[str], code: int = 0) -> Made:
     return (folder / "latents.safetensors").read_bytes(), FrameLog.newest, report(folder)
 
 
-def decisions(one: Made) -> list[tuple[Any, ...]]:
+def decisions(found: dict[str, Any]) -> list[tuple[Any, ...]]:
     keys = ("index", "author", "reason", "score", "threshold", "frame_scores", "pixel_frames", "prompt")
-    return [tuple(str(block[key]) for key in keys) for block in one[2]["blocks"]]
+    return [tuple(str(block[key]) for key in keys) for block in found["blocks"]]
 
 
 def same(one: Made, other: Made) -> None:
     assert one[0] == other[0], "the latents, with their metadata"
     assert one[1] == other[1], "the frames"
-    assert decisions(one) == decisions(other)
+    assert decisions(one[2]) == decisions(other[2])
 
 
 def reused(one: Made) -> int:
@@ -96,6 +96,20 @@ def after_block(number: int, do: Callable[[], None]) -> Iterator[None]:
 
     with patch.object(RouteBar, "block", block):
         yield
+
+
+def five(files: ModelFiles) -> list[str]:
+    """Return what asks for five blocks of a set of models, but for the prompt."""
+    return [*options(files), *SMALL, "--blocks", "5"]
+
+
+def stopped_after(number: int, error: BaseException | None = None) -> contextlib.AbstractContextManager[None]:
+    """Stop the run, by Ctrl-C unless told otherwise, when so many blocks have been shown."""
+
+    def fail() -> None:
+        raise error or KeyboardInterrupt
+
+    return after_block(number, fail)
 
 
 def killed() -> None:

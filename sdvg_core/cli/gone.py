@@ -1,0 +1,43 @@
+"""Options of earlier versions, by command, and what to give instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ROLES, GENERATE = ("drafter", "target"), "generate has it"
+OWN = ("cache", "window", "sink", "context-frames", "block-frames", "schedule", "first-schedule", "weights")
+
+MODELS = {
+    **{f"--{role}-{name}": f"give --{role}-settings {name}=VALUE" for role in ROLES for name in OWN},
+    **{f"--{role}-recache": f"give --{role}-settings recache=yes" for role in ROLES},
+    **{f"--no-{role}-recache": f"give --{role}-settings recache=no" for role in ROLES},
+}
+GONE: Mapping[str, Mapping[str, str]] = {
+    "generate": {
+        **MODELS,
+        "--draft-share": "give --budget SHARE, or --policy random --rate SHARE",
+        "--quantile": "give it to --aggregation, such as --aggregation 0.1",
+        "--whole-blocks": "the clip's first block is never handed over, and all others may be",
+    },
+    "study": MODELS,
+    "demo": {
+        **dict.fromkeys(
+            ("--fps", "--drafter-context", "--overlap", "--prompt-in-report", "--aggregation"), GENERATE
+        ),
+        **dict.fromkeys(("--rate", "--router-seed", "--bail-out", "--gate-prompt", "--attention"), GENERATE),
+        **dict.fromkeys(("--kv-dtype", "--compile"), GENERATE),
+        "--draft-share": "give --budget SHARE",
+        "--quantile": "generate has --aggregation",
+        "--script": "give --directions, which has the same letters",
+        "--strict": "a prompt outside the small world is said",
+        "--whole-blocks": "the clip's first block is never handed over, and all others may be",
+    },
+    "plan": {
+        **dict.fromkeys(("--forced-blocks", "--handover"), "give a --preset or a --budget"),
+        **dict.fromkeys(("--drafter-size", "--target-size"), "the preset says the size"),
+        **dict.fromkeys(("--vae-dtype", "--reward-dtype", "--vae-layers", "--compile"), "the usual one is planned"),
+        "--steps": "the presets' steps are planned",
+        "--rejected": "the paper's share is planned",
+        "--pcie": "20 GB per second is planned",
+    },
+}

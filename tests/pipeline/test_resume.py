@@ -1,0 +1,723 @@
+"""Runs of `generate` that are stopped, by Ctrl-C or worse, gone on with, or re-used: the same video, bit for bit.
+
+On real files of a tiny model set. What is made from earlier blocks is compared with what is made from nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import torch
+from cli_runs import OUTPUTS, names, options, refused, report
+from PIL import Image
+from random_set import write_random_set
+from reuse_folders import (
+    PROMPT,
+    ROUTE,
+    SMALL,
+    Made,
+    after_block,
+    contents,
+    counted_passes,
+    ctrl_c,
+    decisions,
+    five,
+    made,
+    reused,
+    same,
+    stopped,
+    stopped_after,
+    tampered,
+    twice,
+)
+from safetensors import safe_open
+from safetensors.torch import save
+from thinned import in_turn
+from torch import Tensor
+
+from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.checkpoints.weights import weight_digest
+from sdvg_core.cli import main
+from sdvg_core.errors import BadInput
+from sdvg_core.files.outputs import BLOCKS, lock_of, unfinished_in
+from sdvg_core.pipeline import fingerprint, identity, loading, videos
+from sdvg_core.pipeline.identity import identify
+from sdvg_core.pipeline.latents import load_latents, save_latents
+from sdvg_core.pipeline.options import LoadOptions
+from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.scorers.image_reward import ImageRewardScorer
+from sdvg_core.text.prompts import one_prompt
+
+INCREMENTAL = ["--drafter-settings", "cache=incremental", "--target-settings", "cache=incremental"]
+
+
+def check(tmp_path: Path, arguments: list[str], cuts: tuple[int, ...]) -> None:
+    whole = made(tmp_path / "whole", arguments)
+    for cut in cuts:
+        folder = tmp_path / f"cut{cut}"
+        stopped(folder, arguments, cut)
+        rest = made(folder, [*arguments, "--resume"])
+        assert rest[:2] == whole[:2], f"stopped after block {cut}"
+        assert decisions(rest[2]) == decisions(whole[2])
+        assert f"Blocks 1 to {cut} of this run were made before" in rest[2]["notes"][-1]
+        assert rest[2]["settings"] == whole[2]["settings"]
+        assert names(folder) == OUTPUTS
+
+
+# --- it goes on
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_video(files: ModelFiles, tmp_path: Path) -> None:
+    check(tmp_path, [*five(files), *PROMPT], (2,))
+
+
+def test_a_run_can_be_stopped_again_and_again(files: ModelFiles, tmp_path: Path) -> None:
+    arguments = [*five(files), *PROMPT, *INCREMENTAL, "--drafter-context", "own"]
+    whole = made(tmp_path / "whole", arguments)
+    stopped(tmp_path / "cut", arguments, 1)
+    for _ in range(3):
+        stopped(tmp_path / "cut", [*arguments, "--resume"], 1)
+    assert made(tmp_path / "cut", [*arguments, "--resume"])[:2] == whole[:2]
+    assert "Blocks 1 to 4 of this run" in report(tmp_path / "cut")["notes"][-1]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "more",
+    [
+        INCREMENTAL,
+        ["--drafter-context", "own"],
+        ["--policy", "relative", "--tau", "-0.5"],
+        ["--policy", "scripted", "--script", "raarr", "--bail-out", "1"],
+        ["--policy", "random", "--rate", "0.5", "--forced-blocks", "0"],
+        ["--policy", "scripted", "--script", "rarar", "--handover", "1", "--schedule", "1000,625"],
+        ["--dtype", "bfloat16", "--crop", "tiles"],
+        ["--gate-prompt", "ball", "--aggregation", "quantile"],
+    ],
+    ids=lambda more: more[0].strip("-") + "-" + more[1],
+)
+def test_every_option_can_be_stopped_after_any_block(files: ModelFiles, tmp_path: Path, more: list[str]) -> None:
+    check(tmp_path, [*five(files), *PROMPT, *more], (1, 2, 3, 4))
+
+
+@pytest.mark.heavy
+def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped(
+    files: ModelFiles, tmp_path: Path
+) -> None:
+    made(tmp_path / "clip", [*five(files), *PROMPT, "--blocks", "2"])
+    Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
+    (tmp_path / "prompts.txt").write_text("1: a red ball\n4: a blue cube\n", encoding="utf-8")
+    clip = ["--continue-from", str(tmp_path / "clip" / "latents.safetensors")]
+    for number, (more, cut) in enumerate(
+        (
+            ([*PROMPT, *clip], 1),
+            ([*PROMPT, *clip, "--drafter-context", "own"], 4),
+            ([*PROMPT, "--start-image", str(tmp_path / "red.png")], 1),
+            (["--prompt-schedule", str(tmp_path / "prompts.txt")], 4),
+        )
+    ):
+        check(tmp_path / str(number), [*five(files), *more], (cut,))
+
+
+def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
+    arguments = [*five(files), "--blocks", "2", "--prompt-file", str(tmp_path / "prompts.txt")]
+    assert main([*arguments, "--output", str(tmp_path / "whole")]) == 0
+    stopped(tmp_path / "cut", arguments, 3)
+    kept = f"kept 1 of 3 videos and 1 of 2 blocks of {tmp_path / 'cut' / '0002'};"
+    assert kept in capsys.readouterr().err
+    first = tmp_path / "cut" / "0001" / "latents.safetensors"
+    before = first.stat().st_mtime_ns
+    folders = sorted(path for path in (tmp_path / "cut").iterdir() if path.is_dir())
+    assert [names(folder) == OUTPUTS for folder in folders] == [True, False]
+    assert main([*arguments, "--output", str(tmp_path / "cut"), "--resume"]) == 0
+    assert first.stat().st_mtime_ns == before
+    for number in ("0001", "0002", "0003"):
+        one, other = (tmp_path / which / number for which in ("whole", "cut"))
+        assert names(other) == OUTPUTS
+        assert (one / "latents.safetensors").read_bytes() == (other / "latents.safetensors").read_bytes()
+        assert decisions(report(one)) == decisions(report(other))
+    assert [bool(report(tmp_path / "cut" / n)["notes"]) for n in ("0001", "0002", "0003")] == [False, True, False]
+
+
+def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(
+    files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*five(files), *PROMPT, "--blocks", "1", "--output", str(tmp_path / "out")]
+    assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
+    first = capsys.readouterr().out
+    monkeypatch.delattr(videos, "load_models")
+    assert main([*arguments, "--resume"]) == 0
+    again = capsys.readouterr().out
+    assert again == "".join(line for line in first.splitlines(True) if not line.startswith("loading "))
+
+
+# --- what it says, and what it leaves
+
+
+def test_an_interruption_says_how_to_go_on(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped(tmp_path / "out", [*five(files), *PROMPT], 2)
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
+    assert lines == [
+        f"sdvg: kept 2 of 5 blocks of {tmp_path / 'out'}; the same command continues from there",
+        "sdvg: interrupted; no half-written file is left",
+    ]
+    assert len(unfinished_in(tmp_path / "out")) == 1
+
+
+def test_memory_that_runs_out_is_one_sentence_and_the_blocks_are_kept(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*five(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out")]
+    with stopped_after(1, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")):
+        assert main(arguments) == 1
+    error = capsys.readouterr().err
+    assert "sdvg: out of memory (CUDA out of memory. Tried to allocate 1 GiB); choose a smaller size" in error
+    assert "sdvg: kept 1 of 2 blocks of " in error
+    assert "Traceback" not in error
+
+
+def test_two_requests_stopped_in_one_folder_both_go_on(files: ModelFiles, tmp_path: Path) -> None:
+    arguments = [*five(files), *PROMPT, "--blocks", "2"]
+    stopped(tmp_path / "out", arguments, 1)
+    stopped(tmp_path / "out", [*arguments, "--seed", "7", "--overwrite"], 1)
+    assert len(unfinished_in(tmp_path / "out")) == 2
+    assert "Blocks 1 to 1" in made(tmp_path / "out", arguments)[2]["notes"][-1]
+    assert len(unfinished_in(tmp_path / "out")) == 1, "what the other seed left can still go on"
+    assert "Blocks 1 to 1" in made(tmp_path / "out", [*arguments, "--seed", "7", "--overwrite"])[2]["notes"][-1]
+    assert names(tmp_path / "out") == OUTPUTS
+
+
+# --- what it refuses
+
+
+def not_resumed(folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    assert main([*arguments, "--output", str(folder), "--resume"]) == 2
+    return first_line(capsys)
+
+
+def first_line(capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the sentence; the command that goes on with the run there may follow it."""
+    line, *more = capsys.readouterr().err.splitlines()
+    assert [one.startswith("To finish that one: python -m sdvg_core generate ") for one in more] in ([], [True])
+    return line
+
+
+def test_another_request_is_refused_by_the_name_of_what_differs(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = write_random_set(tmp_path / "models", seed=1)
+    arguments = [*five(files), *PROMPT]
+    stopped(tmp_path / "out", arguments, 1)
+    monkeypatch.delattr(videos, "encode_prompts")
+    for more, part in (
+        (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
+        ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
+        ([*PROMPT, "--width", "32"], "width (then 16, now 32)"),
+        ([*PROMPT, "--tau", "-1"], "router tau (then 0.1, now -1.0)"),
+        ([*PROMPT, "--blocks", "6"], "blocks (then 5, now 6)"),
+        ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
+        ([*PROMPT, "--target", str(other.target)], f"target (then {files.target.name} "),
+    ):
+        line = not_resumed(tmp_path / "out", [*five(files), *more], capsys)
+        assert part in line
+        assert line.count(" (then ") == 1, line
+        assert line.endswith("; repeat its command or name another folder")
+
+
+def test_the_arithmetic_of_either_device_belongs_to_the_request(
+    files: ModelFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
+    monkeypatch.setattr(identity, "arithmetic_on", lambda device: {"threads": f"of {device}"})
+    one = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    monkeypatch.setattr(LoadOptions, "side", torch.device("meta"))
+    two = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
+    assert (one["threads"], one.get("side threads")) == ("of cpu", None)
+    assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
+
+
+def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for age, seed in ((50, "7"), (0, "8"), (100, "9")):
+        before = set(unfinished_in(tmp_path / "out")) if (tmp_path / "out").exists() else set()
+        stopped(tmp_path / "out", [*five(files), *PROMPT, "--seed", seed, "--overwrite"], 1)
+        (work,) = set(unfinished_in(tmp_path / "out")) - before
+        os.utime(work, (10**9 - age, 10**9 - age))
+    line = not_resumed(tmp_path / "out", [*five(files), *PROMPT, "--seed", "5"], capsys)
+    assert "seed (then 8, now 5)" in line
+
+
+def test_a_whole_video_of_another_request_is_not_replaced(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "out", [*five(files), *PROMPT, "--blocks", "1"])
+    line = not_resumed(tmp_path / "out", [*five(files), *PROMPT, "--blocks", "1", "--seed", "7"], capsys)
+    assert "has a video.mp4 of another request" in line
+
+
+def test_a_run_that_is_still_going_on_is_not_taken_over(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped(tmp_path / "out", [*five(files), *PROMPT], 1)
+    (work,) = unfinished_in(tmp_path / "out")
+    with lock_of(work / "lock"):
+        assert "is still running; wait for it" in not_resumed(tmp_path / "out", [*five(files), *PROMPT], capsys)
+        assert names(work) == ["journal", "lock"]
+
+
+def test_another_number_of_threads_is_refused_by_name(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It changes latents by some 1e-6."""
+    stopped(tmp_path / "out", [*five(files), *PROMPT], 1)
+    now = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now + 3)
+    assert f"threads (then {now}, now {now + 3})" in not_resumed(tmp_path / "out", [*five(files), *PROMPT], capsys)
+
+
+def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a large file, the request knows samples alone."""
+    copy = replace(files, target=tmp_path / files.target.name)
+    shutil.copy(files.target, copy.target)
+    monkeypatch.setattr(fingerprint, "WHOLE", 1000)
+    monkeypatch.setattr(fingerprint, "PIECE_BYTES", 8)
+    fingerprint._of_contents.cache_clear()
+    stopped(tmp_path / "out", [*five(copy), *PROMPT], 2)
+    one = fingerprint.fingerprint(copy.target)
+    with safe_open(copy.target, "pt") as file:
+        weights, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+    name = max(weights, key=lambda name: weights[name].numel())
+    weights[name].view(-1)[1::2] *= 0.9
+    data = save(weights, notes)
+    whole = bytearray(copy.target.read_bytes())
+    kept = {place for start in range(0, len(whole), len(whole) // 64) for place in range(start, start + 8)}
+    copy.target.write_bytes(
+        bytes(old if place in kept else new for place, (old, new) in enumerate(zip(whole, data, strict=True)))
+    )
+    assert fingerprint.fingerprint(copy.target) == one, "or the request itself would tell"
+    capsys.readouterr()
+    assert main([*five(copy), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
+    assert "the same weights, but those of target are others by now; put" in capsys.readouterr().err
+
+
+DAMAGE = {
+    "latents moved by 0.01": lambda saved: (saved.latents + 0.01, saved.metadata),
+    "latents of 1e30": lambda saved: (saved.latents.clone().fill_(1e30), saved.metadata),
+    "latents in bfloat16": lambda saved: (saved.latents.bfloat16(), saved.metadata),
+    "latents of another size": lambda saved: (saved.latents[..., :-1], saved.metadata),
+    "a flipped decision": lambda saved: (saved.latents, changed(saved.metadata, "accepted", True)),
+    "1e14 frames": lambda saved: (saved.latents, changed(saved.metadata, "pixel_frames", 10**14)),
+    "a number for a word": lambda saved: (saved.latents, changed(saved.metadata, "prompt", 5)),
+    "a request of numbers": lambda saved: (saved.latents, {**saved.metadata, "request": {"seed": 5}}),
+    "no digest": lambda saved: (saved.latents, {k: v for k, v in saved.metadata.items() if k != "digest"}),
+    "a number for a digest": lambda saved: (saved.latents, {**saved.metadata, "digest": 5}),
+    "no metadata": lambda saved: (saved.latents, {}),
+}
+
+
+def changed(metadata: Mapping[str, Any], name: str, value: object) -> dict[str, Any]:
+    return {**metadata, "record": {**metadata["record"], name: value}}
+
+
+@pytest.fixture(scope="module")
+def stopped_run(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run that was stopped after two blocks."""
+    folder = tmp_path_factory.mktemp("stopped") / "out"
+    stopped(folder, [*five(files), *PROMPT], 2)
+    return folder
+
+
+@in_turn("name, number", [*DAMAGE, "cut short", "empty", "a folder", "a pipe", "a link to nowhere"], [0, 1])
+def test_a_block_that_is_not_as_it_was_written_is_refused(
+    files: ModelFiles, stopped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, number: int
+) -> None:
+    shutil.copytree(stopped_run, tmp_path / "out")
+    (work,) = unfinished_in(tmp_path / "out")
+    block = work / "journal" / f"{number:06d}.safetensors"
+    saved, content = load_latents(block), block.read_bytes()
+    block.unlink()
+    if name in DAMAGE:
+        latents, metadata = DAMAGE[name](saved)
+        save_latents(block, latents, metadata)
+    elif name == "a folder":
+        block.mkdir()
+    elif name == "a pipe":
+        os.mkfifo(block)
+    elif name == "a link to nowhere":
+        block.symlink_to(tmp_path / "nowhere")
+    else:
+        block.write_bytes(content[:-100] if name == "cut short" else b"")
+    capsys.readouterr()
+    assert main([*five(files), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "unfinished" in line
+    assert "start over" in line
+    assert "continues" not in line
+
+
+def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(
+    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with stopped_after(2, BadInput("latents must be finite, but block 3 has NaN; use another dtype")):
+        assert main([*five(files), *PROMPT, "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert f"kept 2 of 5 blocks of {tmp_path / 'out'}; the same command would stop there again" in error
+    assert "continues" not in error
+
+
+# --- stopped
+
+
+@pytest.mark.parametrize(
+    "more", [pytest.param([], marks=pytest.mark.heavy), ["--tau", "9"]], ids=["the same request", "another tau"]
+)
+def test_a_run_that_was_killed_can_be_re_used(base: list[str], tmp_path: Path, more: list[str]) -> None:
+    stopped(tmp_path / "killed", base, 3)
+    again = made(tmp_path / "again", [*base, *more, "--reuse", str(tmp_path / "killed")])
+    same(again, made(tmp_path / "nothing", [*base, *more]))
+    assert reused(again) == (2 if more else 3)
+    assert len(unfinished_in(tmp_path / "killed")) == 1, "it can still be resumed"
+
+
+@pytest.mark.parametrize("more", [[], pytest.param(["--overlap"], marks=pytest.mark.heavy)], ids=["", "overlap"])
+def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    base = [*base, *more]
+    usual = signal.getsignal(signal.SIGINT)
+    folder = tmp_path / "out"
+    stopped(folder, base, 2, ctrl_c)
+    assert signal.getsignal(signal.SIGINT) is usual
+    lines = [line for line in capsys.readouterr().err.splitlines() if line and not line.startswith("block ")]
+    assert lines == [
+        "sdvg: stops after this block and keeps the video; Ctrl-C again stops at once",
+        "sdvg: stopped as asked; the same command makes the rest",
+    ]
+    short = report(folder)
+    assert short["notes"][0] == "Stopped after block 2 of 3, as asked."
+    assert [block["author"] for block in short["blocks"]] == ROUTE[:2]
+    assert (names(folder), unfinished_in(folder)) == (OUTPUTS, ())
+    with counted_passes() as passes:
+        rest = made(folder, base)
+    assert f"sdvg: this goes on with what an earlier call left in {folder}\n" in capsys.readouterr().err
+    same(rest, earlier[1])
+    assert reused(rest) == 2
+    assert passes or more, "with overlap, block 3 had been begun ahead"
+    assert not any("Stopped" in note for note in rest[2]["notes"])
+    assert names(folder) == OUTPUTS
+
+
+def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "out"
+    stopped(folder, base, 2, twice)
+    error = capsys.readouterr().err
+    assert f"kept 2 of 3 blocks of {folder}; the same command continues from there" in error
+    assert "sdvg: interrupted; no half-written file is left" in error
+    assert len(unfinished_in(folder)) == 1
+    assert not (folder / "video.mp4").exists()
+    rest = made(folder, base)
+    same(rest, earlier[1])
+    assert (names(folder), reused(rest)) == (OUTPUTS, 0)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
+def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, times: int
+) -> None:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, "-m", "sdvg_core", *base, "--blocks", "400", "--output", str(tmp_path / "out")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if line.startswith("block 2/"):
+                process.send_signal(signal.SIGINT)
+            if "stops after this block" in line and times == 2:
+                process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    made_blocks = len(report(tmp_path / "out")["blocks"]) if times == 1 else 0
+    assert ((tmp_path / "out" / "video.mp4").exists(), 2 <= made_blocks < 400) == (times == 1, times == 1)
+    assert len(unfinished_in(tmp_path / "out")) == times - 1
+
+
+@pytest.mark.heavy
+def test_a_list_of_prompts_that_was_stopped_goes_on_as_it_was_told(files: ModelFiles, tmp_path: Path) -> None:
+    (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
+    folder = tmp_path / "out"
+    prompts = ["--prompt-file", str(tmp_path / "prompts.txt"), "--output", str(folder)]
+    arguments = [*options(files), *SMALL, "--blocks", "2", *prompts]
+    with after_block(3, ctrl_c):
+        assert main(arguments) == 130
+    assert names(folder) == ["0001", "0002", "videos.csv", "videos.jsonl"]
+    assert main(arguments) == 0
+    assert [len(report(folder / number)["blocks"]) for number in ("0001", "0002", "0003")] == [2, 2, 2]
+
+
+@pytest.mark.heavy
+def test_a_repaired_run_on_an_earlier_one_without_repair_can_be_resumed(base: list[str], tmp_path: Path) -> None:
+    two = [*base, "--schedule", "1000,625"]
+    repaired = [*two, "--handover", "1"]
+    made(tmp_path / "plain", two)
+    stopped(tmp_path / "out", [*repaired, "--reuse", str(tmp_path / "plain")], 3)
+    assert main([*repaired, "--output", str(tmp_path / "out"), "--resume"]) == 0
+
+
+@pytest.mark.heavy
+def test_a_run_with_a_score_that_is_no_number_can_be_resumed(base: list[str], tmp_path: Path) -> None:
+    honest, calls = ImageRewardScorer.score, 0
+
+    def score(self: ImageRewardScorer, frames: Tensor, prompt: str) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return honest(self, frames, prompt) * (float("nan") if calls == 1 else 1.0)
+
+    with patch.object(ImageRewardScorer, "score", score):
+        stopped(tmp_path / "out", base, 3)
+        assert report_of_block(tmp_path / "out", 1)["reason"] == "not_finite"
+        calls = 0
+        assert main([*base, "--output", str(tmp_path / "out"), "--resume"]) == 0
+
+
+def report_of_block(folder: Path, number: int) -> dict[str, Any]:
+    (work,) = unfinished_in(folder)
+    with safe_open(work / "journal" / f"{number:06d}.safetensors", "pt") as file:
+        found: dict[str, Any] = json.loads(file.metadata()["sdvg"])["record"]
+    return found
+
+
+# --- re-used
+
+
+def test_a_finished_video_is_made_again_without_a_single_pass(
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path
+) -> None:
+    folder, whole = earlier
+    with counted_passes() as passes:
+        again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
+    same(again, whole)
+    assert (passes, reused(again)) == ([], 3)
+    assert names(tmp_path / "out") == OUTPUTS
+    assert again[2]["notes"][0].startswith("Blocks 1 to 3 were made by an earlier run and")
+    assert all(set(block["seconds"].values()) == {0.0} for block in again[2]["blocks"])
+    # What was re-used can be re-used again.
+    assert (tmp_path / "out" / BLOCKS).read_bytes() == (folder / BLOCKS).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("more", "count"),
+    [
+        (["--tau", "9"], 2),
+        pytest.param(["--takes", "3:2"], 2, marks=pytest.mark.heavy),
+        pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
+        pytest.param(["--overlap", "--tau", "9"], 2, marks=pytest.mark.heavy),
+        pytest.param(["--gate-prompt", "ball", "--tau", "9"], 1, marks=pytest.mark.heavy),
+        pytest.param(["--seed", "7"], 0, marks=pytest.mark.exhaustive),
+        pytest.param(["--drafter-context", "own"], 1, marks=pytest.mark.exhaustive),
+        pytest.param(["--reward-dtype", "float16"], 1, marks=pytest.mark.exhaustive),
+        pytest.param(["--vae-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_a_changed_request_re_uses_the_beginning_and_makes_the_same_video(
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, more: list[str], count: int
+) -> None:
+    nothing = made(tmp_path / "nothing", [*base, *more])
+    again = made(tmp_path / "again", [*base, *more, "--reuse", str(earlier[0])])
+    same(again, nothing)
+    assert reused(again) == count
+
+
+@pytest.mark.heavy
+def test_another_target_re_uses_what_the_drafter_made(
+    base: list[str], others: ModelFiles, earlier: tuple[Path, Made], tmp_path: Path
+) -> None:
+    more = [*base, "--target", str(others.target), "--blocks", "2"]
+    assert reused(made(tmp_path / "out", [*more, "--reuse", str(earlier[0])])) == 0
+    more = [*base, "--drafter", str(others.drafter), "--blocks", "2", "--directions", "t."]
+    assert reused(made(tmp_path / "out", [*more, "--reuse", str(earlier[0])])) == 1
+
+
+@pytest.mark.heavy
+def test_prompts_are_re_used_video_by_video(base: list[str], files: ModelFiles, tmp_path: Path) -> None:
+    arguments = [*options(files), *SMALL, "--blocks", "2"]
+    for name, text in (
+        ("then", "a ball\na cube\n"),
+        ("now", "a ball\na star\n"),
+        ("more", "a ball\na cube\na star\n"),
+    ):
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
+    first = [*arguments, "--prompt-file", str(tmp_path / "then.txt"), "--output", str(tmp_path / "a")]
+    assert main(first) == 0
+    reuse = ["--reuse", str(tmp_path / "a")]
+    now = [*arguments, "--prompt-file", str(tmp_path / "now.txt")]
+    assert main([*now, *reuse, "--output", str(tmp_path / "b")]) == 0
+    counts = [[block["reused"] for block in report(tmp_path / "b" / n)["blocks"]] for n in ("0001", "0002")]
+    assert counts == [[True, True], [False, False]]
+    latents = [(tmp_path / where / "0001" / "latents.safetensors").read_bytes() for where in "ab"]
+    assert latents[0] == latents[1]
+    more = [*arguments, "--prompt-file", str(tmp_path / "more.txt"), "--output", str(tmp_path / "c")]
+    assert main([*more, *reuse]) == 0
+    assert [report(tmp_path / "c" / n)["blocks"][0]["reused"] for n in ("0001", "0002", "0003")] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_no_prompt_no_name_and_no_path_is_in_the_file_of_blocks(files: ModelFiles, tmp_path: Path) -> None:
+    """Its bytes are searched, and its keys and metadata are hashes."""
+    secret = ["--prompt", "a zebra with a secret", "--gate-prompt", "quagga mystery", "--prompt-in-report"]
+    made(tmp_path / "folder of mine", [*options(files), *SMALL, *secret, "--blocks", "2"])
+    written = (tmp_path / "folder of mine" / BLOCKS).read_bytes()
+    names_of_files = [path.name for path in (files.drafter, files.target, files.vae, files.reward) if path]
+    words = ["zebra", "secret", "quagga", "mystery", "folder of mine", str(tmp_path), *names_of_files]
+    assert b"zebra" in (tmp_path / "folder of mine" / "report.json").read_bytes(), "the search would find it"
+    for word in words:
+        assert word.encode() not in written
+    with safe_open(tmp_path / "folder of mine" / BLOCKS, "pt") as file:
+        keys, metadata = list(file.keys()), file.metadata()
+    made_by = json.loads(metadata.pop("sdvg"))
+    assert (metadata, set(made_by)) == ({}, {"digest", "drafter", "target"})
+    for text in (*keys, *made_by.values()):
+        assert len(text) == 64
+        assert set(text) <= set("0123456789abcdef")
+
+
+def test_a_change_of_any_weight_is_another_model(files: ModelFiles) -> None:
+    """Catches a hash of pieces of the file, or of sums that a change elsewhere makes up for in one place only."""
+    tree = load_wan(files.target).tree
+    whole = weight_digest(tree)
+    assert weight_digest(load_wan(files.target).tree) == whole
+    weights = dict(tree.named_parameters())
+    with torch.no_grad():
+        for name in (next(iter(weights)), list(weights)[-1], max(weights, key=lambda n: weights[n].numel())):
+            for place in (0, weights[name].numel() // 2, weights[name].numel() - 1):
+                flat = weights[name].view(-1)
+                before = float(flat[place])
+                flat[place] = before * (1 + 2**-20) + 1e-30
+                assert weight_digest(tree) != whole, (name, place)
+                flat[place] = before
+        assert weight_digest(tree) == whole
+        largest = weights[max(weights, key=lambda n: weights[n].numel())].view(-1)
+        largest[[0, 1]] = largest[[1, 0]].clone()
+        assert weight_digest(tree) != whole, "two weights have changed places"
+
+
+# --- what cannot be re-used
+
+
+@pytest.mark.parametrize("empty", ["nowhere", "empty", "file"])
+def test_a_folder_without_a_video_is_refused_before_anything_is_read(
+    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], empty: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("{}")
+    with patch.object(loading, "load_wan", None):
+        line = refused(capsys, [*base, "--output", str(tmp_path / "out"), "--reuse", str(tmp_path / empty)])
+    assert f"there is nothing to re-use in {tmp_path / empty}, for it has no {BLOCKS}; give the folder of" in line
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_video_of_other_models_is_refused_and_left_as_it_is(
+    base: list[str],
+    others: ModelFiles,
+    earlier: tuple[Path, Made],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = contents(earlier[0])
+    both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
+    line = refused(capsys, [*base, *both, "--output", str(tmp_path / "out")])
+    assert f"nothing in {earlier[0]} can be re-used, for its drafter and target or their settings are not" in line
+    line = refused(capsys, [*base, "--schedule", "1000,500", *both[4:], "--output", str(earlier[0])])
+    assert "give the same files and settings, or leave --reuse out" in line
+    assert not (tmp_path / "out").exists()
+    assert contents(earlier[0]) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda whole: whole[:-100],
+        lambda whole: whole[:50],
+        lambda whole: b"",
+        lambda whole: b"x" * 500,
+        lambda whole: whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:],
+    ],
+    ids=["cut short", "header cut short", "empty", "something else", "one bit"],
+)
+def test_a_damaged_file_is_one_sentence_and_nothing_is_made(
+    base: list[str],
+    earlier: tuple[Path, Made],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[bytes], bytes],
+) -> None:
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / BLOCKS).write_bytes(damage((earlier[0] / BLOCKS).read_bytes()))
+    arguments = [*base, "--reuse", str(tmp_path / "damaged"), "--output", str(tmp_path / "out")]
+    assert BLOCKS in refused(capsys, arguments)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.heavy
+def test_results_that_are_not_finite_are_made_again(
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path
+) -> None:
+    folder = tampered(earlier[0], tmp_path / "nan", lambda tensor: tensor * float("nan"))
+    again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
+    same(again, earlier[1])
+    assert reused(again) == 0
+
+
+def of_latents(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: change(tensor) if tensor.dim() == 6 else tensor
+
+
+def of_scores(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda tensor: change(tensor) if tensor.dim() == 2 else tensor
+
+
+WRONG = {
+    "fewer channels": of_latents(lambda tensor: tensor[:, :, :8]),
+    "whole numbers": of_latents(lambda tensor: (tensor * 10).to(torch.int64)),
+    "no block": of_latents(lambda tensor: torch.zeros(1, 9)),
+    "fewer scores": of_scores(lambda tensor: tensor[:, :3]),
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("wrong", WRONG)
+def test_results_of_a_wrong_shape_are_refused_or_made_again(
+    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, wrong: str
+) -> None:
+    folder = tampered(earlier[0], tmp_path / "wrong", WRONG[wrong])
+    arguments = [*base, "--reuse", str(folder), "--output", str(tmp_path / "out")]
+    if main(arguments) == 0:
+        same(made(tmp_path / "out", arguments), earlier[1])
+    else:
+        assert not (tmp_path / "out").exists()
