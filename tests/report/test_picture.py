@@ -21,6 +21,7 @@ from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.report.picture import (
     FAINT,
     INK,
+    PART_COLOURS,
     Panel,
     draw_scores,
     drawable,
@@ -192,6 +193,18 @@ def test_any_prompt_can_be_shown(prompt: str) -> None:
 def test_many_prompts_take_three_lines() -> None:
     blocks = tuple(record(decision, i, f"prompt {i}") for i, decision in enumerate(of_every_reason()))
     assert route_picture(report((), blocks=blocks)).height == route_picture(report(of_every_reason())).height + 48
+
+
+def test_a_blocks_bar_is_as_long_as_its_seconds_and_each_part_in_proportion() -> None:
+    blocks = tuple(record(decision, i) for i, decision in enumerate(of_every_reason()[:2]))
+    blocks = (blocks[0], replace(blocks[1], seconds=Seconds(draft=2.0, target=6.0)))
+    picture = np.asarray(route_picture(report((), blocks=blocks)))
+    middle = 75 + 600 // 5 * 3 // 2  # of the second of at least five columns
+    column = [tuple(pixel) for pixel in picture[-212:-60, middle].tolist()]
+    drawn = {part: column.count(ImageColor.getrgb(colour)) for part, colour in PART_COLOURS.items()}
+    assert drawn["target"] == pytest.approx(3 * drawn["draft"], abs=3)
+    assert drawn["draft"] > 20
+    assert drawn["decode"] == drawn["score"] == drawn["context"] == 0
 
 
 def test_a_run_that_took_no_time_can_be_shown() -> None:
