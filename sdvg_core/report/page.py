@@ -22,6 +22,15 @@ MARK = b'<meta name="generator" content="sdvg'
 MOST_SQUARES = 400
 
 
+def _text(value: object) -> object:
+    return printable(value) if isinstance(value, str) else "" if value is None else value
+
+
+# Text is escaped twice: what a terminal must not see, and what a browser would take for markup.
+JINJA = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_text)
+TEMPLATE = JINJA.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """A page, and what is on it. `unreadable`: why, by the names of the folders."""
@@ -48,17 +57,10 @@ def make_page(folder: Path) -> Page:
     cards = [_card(path, number, folder) for number, path in enumerate(_find_videos(folder), 1)]
     cards.sort(key=lambda card: card["rank"])
     unreadable = {card["name"]: card["reason"] for card in cards if "reason" in card}
-    # Text is escaped twice: what a terminal must not see, and what a browser would take for markup.
-    jinja = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_text)
-    template = jinja.from_string(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     fates = [(fate.name, COLOURS[fate], INKS[fate], LETTERS[fate], fate.value) for fate in Fate]
     given = {"title": folder.resolve().name, "cards": cards, "unreadable": len(unreadable), "fates": fates}
-    html = template.render(given, version=__version__)
+    html = TEMPLATE.render(given, version=__version__)
     return Page(html=html + "\n", videos=len(cards) - len(unreadable), unreadable=unreadable)
-
-
-def _text(value: object) -> object:
-    return printable(value) if isinstance(value, str) else "" if value is None else value
 
 
 def _find_videos(folder: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Decision, Reason
-from ..engine.types import Span
+from ..engine.types import Span, Work
 from ..errors import BadInput
 
 SECONDS = ("draft", "decode", "score", "target", "context")
@@ -28,6 +28,8 @@ LATER = ("take", "handover", "reference", "reused", "delivery_seconds")
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
 type_hints = cache(get_type_hints)
+for _kind in (Span, Work, Seconds, Decision, BlockRecord):
+    type_hints(_kind)  # Python evaluates annotations for it, which it must not do while a stranger's file is read
 
 
 def from_values(kind: type[T], data: Any, where: str, **given: Any) -> T:

@@ -20,7 +20,16 @@ from ..engine.records import BlockRecord, Seconds
 from ..engine.router import Reason
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
-from .record_json import SECONDS, from_values, plain, record_from_dict, record_to_dict, seconds_to_dict, take
+from .record_json import (
+    SECONDS,
+    from_values,
+    plain,
+    record_from_dict,
+    record_to_dict,
+    seconds_to_dict,
+    take,
+    type_hints,
+)
 
 SCHEMA_VERSION = 1
 WHERE = "the run report"
@@ -215,6 +224,9 @@ def hide_prompt(text: str) -> str:
 def is_hidden(prompt: str) -> bool:
     """Whether this is the stand-in for a hidden prompt."""
     return re.fullmatch(f"{HASH}[0-9a-f]{{{DIGITS}}}", prompt) is not None
+
+
+type_hints(RunReport)
 
 
 def predict_target_only(blocks: Iterable[BlockRecord]) -> tuple[float, str] | None:

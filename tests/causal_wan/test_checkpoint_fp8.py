@@ -10,7 +10,7 @@ from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.errors import BadInput
 
-FP8 = torch.float8_e4m3fn
+FP8, ONE = torch.float8_e4m3fn, torch.tensor(0.5)
 LINEARS = [n for n, t in random_state().items() if t.ndim == 2 and n.startswith("blocks.")]
 LAYERS = [n.removesuffix(".weight") for n in LINEARS]
 
@@ -141,64 +141,43 @@ def test_a_layer_gives_the_same_twice_even_after_it_was_cast_to_its_inputs_dtype
     assert torch.equal(layer(x), layer(x))
 
 
-def refusal(tmp_path, state, metadata=None) -> str:
+def without_a_scale():
+    return {n: t for n, t in new_form().items() if n != f"{LAYERS[0]}.weight_scale"}
+
+
+def marked(text: bytes):
+    return {**new_form(), f"{LAYERS[0]}.comfy_quant": torch.tensor(list(text), dtype=torch.uint8)}
+
+
+def stored_as(dtype, share: int = 1):
+    rows, columns = random_state()[LINEARS[0]].shape
+    return {**random_state(), LINEARS[0]: torch.zeros(rows, columns // share, dtype=dtype)}
+
+
+@pytest.mark.parametrize(
+    "state, metadata, words",
+    [
+        *(
+            (new_form({"format": form}), None, f"is {form};")
+            for form in ("nvfp4", "mxfp8", "int8_tensorwise", None, 7)
+        ),
+        (metadata_form()[0], {"layers": {LAYERS[0]: {"format": "nvfp4"}}}, "is nvfp4;"),
+        # Even though their shape is right: cast to float they would be noise.
+        (stored_as(torch.int8), None, f"{LINEARS[0]} is stored as int8"),
+        (stored_as(torch.uint8), None, f"{LINEARS[0]} is stored as uint8"),
+        (stored_as(torch.uint8, share=2), None, "stored as uint8"),
+        ({**fp8_state(), f"{LAYERS[0]}.weight_scale": torch.ones(128, 4)}, None, "block-wise"),
+        # Dropping it would give another model; so would multiplying a weight that was scaled already.
+        ({**random_state(dtype=torch.bfloat16), f"{LAYERS[0]}.scale_weight": ONE}, None, "stored as bfloat16"),
+        (without_a_scale(), None, f"expected a scale for the quantised {LAYERS[0]}"),
+        *((marked(text), None, "comfy_quant") for text in (b"{", b"[1]", b"\xff\xff")),
+    ],
+)
+def test_a_quantisation_that_is_not_read_is_refused_by_what_it_is(tmp_path, state, metadata, words):
+    stated = metadata and {"_quantization_metadata": json.dumps(metadata)}
     with pytest.raises(BadInput) as caught:
-        load_wan(save(tmp_path / "q.safetensors", state, metadata))
-    return str(caught.value)
-
-
-@pytest.mark.parametrize("form", ["nvfp4", "mxfp8", "int8_tensorwise", None, 7])
-def test_an_unknown_format_is_refused_by_its_name(tmp_path, form):
-    assert f"is {form};" in refusal(tmp_path, new_form({"format": form}))
-
-
-def test_an_unknown_format_in_the_metadata_is_refused_by_its_name(tmp_path):
-    state, _ = metadata_form()
-    stated = {"_quantization_metadata": json.dumps({"layers": {LAYERS[0]: {"format": "nvfp4"}}})}
-    assert "nvfp4" in refusal(tmp_path, state, stated)
-
-
-@pytest.mark.parametrize("stored", [torch.int8, torch.uint8])
-def test_integers_as_weights_are_refused_by_their_dtype(tmp_path, stored):
-    """Even though their shape is right: cast to float they would be noise."""
-    state = random_state()
-    state[LINEARS[0]] = torch.zeros(state[LINEARS[0]].shape, dtype=stored)
-    message = refusal(tmp_path, state)
-    assert str(stored).removeprefix("torch.") in message
-    assert LINEARS[0] in message
-
-
-def test_a_packed_weight_is_refused_by_its_dtype_and_not_by_its_shape(tmp_path):
-    state = random_state()
-    rows, columns = state[LINEARS[0]].shape
-    state[LINEARS[0]] = torch.zeros(rows, columns // 2, dtype=torch.uint8)
-    assert "uint8" in refusal(tmp_path, state)
-
-
-def test_scales_per_block_are_refused(tmp_path):
-    state = fp8_state()
-    state[f"{LAYERS[0]}.weight_scale"] = torch.ones(128, 4)
-    assert "block-wise" in refusal(tmp_path, state)
-
-
-def test_a_scale_for_a_weight_that_is_not_fp8_is_refused(tmp_path):
-    """Dropping it would give another model; so would multiplying a weight that was scaled already."""
-    state = random_state(dtype=torch.bfloat16)
-    state[f"{LAYERS[0]}.scale_weight"] = torch.tensor(0.5)
-    assert "stored as bfloat16" in refusal(tmp_path, state)
-
-
-def test_a_quantised_layer_without_its_scale_is_refused(tmp_path):
-    state = new_form()
-    del state[f"{LAYERS[0]}.weight_scale"]
-    assert f"expected a scale for the quantised {LAYERS[0]}" in refusal(tmp_path, state)
-
-
-@pytest.mark.parametrize("text", [b"{", b"[1]", b"\xff\xff"])
-def test_a_damaged_format_note_is_refused(tmp_path, text):
-    state = new_form()
-    state[f"{LAYERS[0]}.comfy_quant"] = torch.tensor(list(text), dtype=torch.uint8)
-    assert "comfy_quant" in refusal(tmp_path, state)
+        load_wan(save(tmp_path / "q.safetensors", state, stated))
+    assert words in str(caught.value)
 
 
 def test_tiny_has_the_layers_these_tests_speak_of():

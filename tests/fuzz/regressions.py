@@ -183,7 +183,7 @@ def reports() -> Iterator[tuple[str, Case]]:
         ("seconds of 400 digits", {"target_only_seconds": -(10**400)}, "finite"),
         ("a score of 400 digits", {"blocks": [{**judged, "frame_scores": [10**400]}]}, "finite"),
         ("a block never decoded", {"blocks": [{**block, "decodes": 0}]}, "must be 1 or more"),
-        ("settings without a floor", {"settings": {"x": "\x01deep\x01"}}, "cannot be read"),
+        ("settings without a floor", {"settings": {"x": "\x01deep\x01"}}, "nested more than 32 times"),
     ):
         yield name, Case("report", {"report.json": to_json({**seed, **changed})}, words)
 

@@ -380,7 +380,7 @@ MISTAKES = [
         "devices/device.py",
         "1 if embedded else min(before, cpu_quota())",
         "min(before, cpu_quota())",
-        "devices/test_picking.py::test_the_embedded_models_get_one_thread_and_others_what_the_container_allows",
+        "devices/test_device.py::test_the_embedded_models_get_one_thread_and_others_what_the_container_allows",
     ),
     Mistake(
         "two prompts are given an interval",

@@ -1,19 +1,33 @@
-"""What a command runs on without being told."""
+"""Devices, dtypes and clocks: what a command runs on without being told, and what it says of it."""
 
 from __future__ import annotations
+
+import time
 
 import pytest
 import torch
 from cli_runs import generate, options, report
 from random_set import write_random_set
 
-from sdvg_core.devices import device as picking
-from sdvg_core.devices.device import cpu_quota, device_line, pick_device, settled_threads
+from sdvg_core.devices import device
+from sdvg_core.devices.device import (
+    DTYPES,
+    cpu_quota,
+    device_clock,
+    device_line,
+    dtype_name,
+    parse_dtype,
+    pick_device,
+    settled_threads,
+)
+from sdvg_core.errors import BadInput
+
+FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
 def unstated(monkeypatch):
-    for name in picking.STATED:
+    for name in device.STATED:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -36,8 +50,8 @@ def test_the_embedded_models_get_one_thread_and_others_what_the_container_allows
     set_to: list[int] = []
     monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
     monkeypatch.setattr(torch, "set_num_threads", set_to.append)
-    monkeypatch.setattr(picking, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr(picking.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(device, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(device.os, "cpu_count", lambda: 64)
     (tmp_path / "cpu.max").write_text("250000 100000\n")
     for embedded in (True, False):
         with settled_threads(embedded=embedded):
@@ -50,8 +64,8 @@ def test_the_embedded_models_get_one_thread_and_others_what_the_container_allows
 
 @pytest.mark.parametrize("text", ["max 100000", "", "a b c", "few 100000", None])
 def test_without_a_limit_a_process_may_use_every_cpu(monkeypatch, tmp_path, text):
-    monkeypatch.setattr(picking, "QUOTA", tmp_path / "cpu.max")
-    monkeypatch.setattr(picking.os, "cpu_count", lambda: 6)
+    monkeypatch.setattr(device, "QUOTA", tmp_path / "cpu.max")
+    monkeypatch.setattr(device.os, "cpu_count", lambda: 6)
     if text is not None:
         (tmp_path / "cpu.max").write_text(text)
     assert cpu_quota() == 6
@@ -73,3 +87,43 @@ def test_a_video_made_on_auto_records_the_device_and_resumes_as_one_made_on_it(t
     again = ("--prompt", "a dog", "--blocks", "1", "--resume", "--device", "cpu")
     assert generate(base, tmp_path / "out", *again) == 0
     assert (tmp_path / "out" / "video.mp4").stat().st_mtime_ns == made
+
+
+@pytest.fixture
+def waited_for(monkeypatch) -> list[torch.device]:
+    """The devices whose streams were waited for, in order."""
+    found = []
+
+    class Stream:
+        def __init__(self, device):
+            self.synchronize = lambda: found.append(device)
+
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    return found
+
+
+def test_it_waits_for_every_device_once_before_it_looks(waited_for):
+    """Catches decoding on a device of its own that is booked as scoring, which waits for it."""
+    clock = device_clock(FIRST, SECOND, FIRST, CPU)
+    assert waited_for == []
+    began = time.perf_counter()
+    assert began <= clock() <= time.perf_counter()
+    assert waited_for == [FIRST, SECOND]
+
+
+def test_on_a_cpu_there_is_nothing_to_wait_for(waited_for):
+    assert device_clock(CPU, CPU) is time.perf_counter
+    device_clock(CPU)()
+    assert waited_for == []
+
+
+def test_a_name_and_its_dtype_belong_together():
+    assert {dtype_name(dtype): dtype for dtype in DTYPES.values()} == DTYPES
+    assert dtype_name(torch.float8_e4m3fn) == "float8_e4m3fn"
+    assert parse_dtype("bfloat16") is torch.bfloat16
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "half", ""])
+def test_what_no_model_runs_in_is_refused_with_what_there_is(name):
+    with pytest.raises(BadInput, match=f"among float32, float16, bfloat16, but got '{name}'; choose"):
+        parse_dtype(name)
