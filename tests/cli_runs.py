@@ -55,7 +55,8 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     captured = capsys.readouterr()
     assert code == 2, captured.err
     assert "Traceback" not in captured.err
-    (line,) = [line for line in captured.err.splitlines() if not line.startswith("block ")]
+    beside = ("block ", "To finish that one: ")
+    (line,) = [line for line in captured.err.splitlines() if not line.startswith(beside)]
     assert line.startswith("sdvg: ")
     assert "; " in line, line
     return line

@@ -558,7 +558,7 @@ def test_another_target_re_uses_what_the_drafter_made(
     more = [*base, "--target", str(others.target), "--blocks", "2"]
     assert reused(made(tmp_path / "out", [*more, "--reuse", str(earlier[0])])) == 0
     more = [*base, "--drafter", str(others.drafter), "--blocks", "2", "--directions", "t."]
-    assert reused(made(tmp_path / "out", [*more, "--reuse", str(earlier[0])])) == 1
+    assert reused(made(tmp_path / "other", [*more, "--reuse", str(earlier[0])])) == 1
 
 
 @pytest.mark.heavy
