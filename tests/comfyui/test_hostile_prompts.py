@@ -8,6 +8,7 @@ import re
 import sys
 import urllib.error
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,6 +31,13 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("outside") / "secret.safetensors"
     file.write_bytes(b"secret")
     return file
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forgotten(server: Server) -> Iterator[None]:
+    """A page that is opened later need not read hundreds of broken prompts."""
+    yield
+    server.ask("/history", {"clear": True})
 
 
 @pytest.fixture(scope="module")

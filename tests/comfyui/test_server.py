@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -221,5 +222,6 @@ def test_the_pack_asks_for_nothing_that_comfyui_does_not_install() -> None:
     assert config.tool_comfy.publisher_id
     assert config.project.supported_comfyui_version == ">=0.17.0"
     comfyui = (CHECKOUT / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    installed = {Requirement(line).name.lower() for line in comfyui if line.strip() and not line.startswith("#")}
+    lines = [*(line for line in comfyui if line.strip() and not line.startswith("#")), *requires("torch")]
+    installed = {Requirement(line).name.lower() for line in lines}
     assert {Requirement(line).name.lower() for line in config.project.dependencies} <= installed

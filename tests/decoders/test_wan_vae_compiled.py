@@ -33,7 +33,7 @@ def test_the_decoder_is_compiled_for_the_first_frame_the_second_and_all_later_on
     assert counter.frame_count == 3
 
 
-@pytest.mark.heavy
+@pytest.mark.exhaustive
 def test_any_number_of_decoders_may_be_compiled_in_one_process(fresh_compiler):
     """Catches the compiler giving the decoder up for having been compiled eight times, whatever it was for."""
     counter = CompileCounterWithBackend("eager")

@@ -65,7 +65,7 @@ POINTS = [
         "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.exhaustive
     ),
     pytest.param(
-        "sdvg_core.pipeline.journal", "save_latents", 3, 2, id="half a block written", marks=pytest.mark.heavy
+        "sdvg_core.pipeline.journal", "save_latents", 3, 2, id="half a block written", marks=pytest.mark.exhaustive
     ),
     pytest.param(
         "sdvg_core.pipeline.rendering",
@@ -75,10 +75,11 @@ POINTS = [
         id="half the latents written",
         marks=pytest.mark.exhaustive,
     ),
-    pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved", marks=pytest.mark.heavy),
+    pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved"),
 ]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("place, name, number, kept", POINTS)
 def test_a_run_that_was_killed_goes_on_to_the_same_video(
     files: ModelFiles,

@@ -17,10 +17,10 @@ import pytest
 import torch
 from cli_runs import OUTPUTS, report
 from faulty import CONDITIONS, IDENTITY, REQUEST, make_loaded, names
-from random_set import write_random_set
 from reuse_folders import five
 
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.cli import main
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, check_writable, staged_outputs
 from sdvg_core.pipeline.journal import Journal
@@ -69,11 +69,11 @@ def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path: Path, poli
         assert report(folder)["settings"]["seed"] == REQUESTS[winner].seed
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.exhaustive)])
-def test_two_processes_that_name_one_folder_take_two(rounds: int, tmp_path: Path) -> None:
-    files = write_random_set(tmp_path / "models")
-    alone = {seed: command(files, tmp_path / f"alone{seed}", seed) for seed in (1, 2)}
-    assert [process.wait() for process in alone.values()] == [0, 0]
+def test_two_processes_that_name_one_folder_take_two(files: ModelFiles, rounds: int, tmp_path: Path) -> None:
+    for seed in (1, 2):
+        assert main(asked(files, tmp_path / f"alone{seed}", seed)) == 0
     for round_ in range(rounds):
         folder = tmp_path / f"both{round_}"
         assert [process.wait() for process in [command(files, folder, seed) for seed in (1, 2)]] == [0, 0]
@@ -84,10 +84,13 @@ def test_two_processes_that_name_one_folder_take_two(rounds: int, tmp_path: Path
             assert (path / LATENTS).read_bytes() == (tmp_path / f"alone{seed}" / LATENTS).read_bytes()
 
 
+def asked(files: ModelFiles, folder: Path, seed: int) -> list[str]:
+    return [*five(files), "--prompt", "a red ball", "--seed", str(seed), "--output", str(folder)]
+
+
 def command(files: ModelFiles, folder: Path, seed: int) -> subprocess.Popen[bytes]:
-    arguments = [*five(files), "--prompt", "a red ball", "--seed", str(seed), "--output", str(folder)]
     return subprocess.Popen(
-        [sys.executable, "-m", "sdvg_core", *arguments],
+        [sys.executable, "-m", "sdvg_core", *asked(files, folder, seed)],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -663,7 +663,8 @@ def test_a_video_of_other_models_is_refused_and_left_as_it_is(
     both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
     line = refused(capsys, [*base, *both, "--output", str(tmp_path / "out")])
     assert f"nothing in {earlier[0]} can be re-used, for its drafter and target or their settings are not" in line
-    line = refused(capsys, [*base, "--schedule", "1000,500", *both[4:], "--output", str(earlier[0])])
+    over = ["--schedule", "1000,500", *both[4:], "--output", str(earlier[0]), "--overwrite"]
+    line = refused(capsys, [*base, *over])
     assert "give the same files and settings, or leave --reuse out" in line
     assert not (tmp_path / "out").exists()
     assert contents(earlier[0]) == before

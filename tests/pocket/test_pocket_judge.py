@@ -103,6 +103,7 @@ def test_a_damaged_judge_is_refused_only_where_it_is_asked_for(tmp_path, monkeyp
     assert "the embedded judge_vae must be the released file" in capsys.readouterr().err
 
 
+@pytest.mark.heavy
 def test_the_demo_makes_the_same_latents_with_the_judge_and_names_it(tmp_path, capsys):
     made, said = {}, {}
     for name, more in {"plain": [], "judged": ["--judge-vae", "pocket"]}.items():
