@@ -78,7 +78,6 @@ def raise_unspoken(path: Path) -> None:
         (lambda path: bytearray(300_000_000), "MB beyond its files"),
         (Path.read_bytes, ""),
     ],
-    ids=str,
 )
 def test_the_guard_sees_what_a_reader_must_not_do(read, words, place):
     if "MB" in words and not Path("/proc/self/clear_refs").exists():
