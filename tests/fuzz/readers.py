@@ -10,7 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from research.folder import claim_folder, read_records
+from research.folder import read_records
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
@@ -131,9 +131,8 @@ def read_run_report(path: Path) -> None:
 
 
 def read_study(path: Path) -> None:
-    """Read a study's rows and settings."""
+    """Read a study's rows."""
     read_records(path)
-    claim_folder(path.parent, {"blocks": 9}, {})
 
 
 def read_words(path: Path) -> None:
