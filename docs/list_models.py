@@ -17,14 +17,14 @@ PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
 
 Checkpoints that SDVG knows, and how it runs each. A file named as below, with its folder where two share a name,
-gets its preset by itself (`auto`). `--drafter-preset`, `--target-preset` and the loaders' `preset` go before the
-name. Any other file of these sizes runs like Self-Forcing or Krea Realtime. `docs/list_models.py` writes this page.
+gets its preset by itself (`auto`). `--drafter-preset`, `--target-preset` and the loaders' `preset` go before it.
+Any other 1.3B file runs like Self-Forcing, any other of 14B like Krea Realtime. `docs/list_models.py` writes this.
 
 ## How they are run
 """
 COLUMNS = (
-    "Block and context: in latent frames. Weights: which dictionary of a training checkpoint is meant "
-    "(`--drafter-settings weights=raw`)."
+    f"Weights: {' or '.join(f'{name} (`{key}`)' for name, key in DICTIONARIES.items())} of a training checkpoint.\n"
+    "Block and context: in latent frames."
 )
 WHERE = f"""
 ## Where they are, and under which licence
@@ -50,7 +50,7 @@ def page() -> str:
         by_card.setdefault((model.repository, _licence(model)), []).append(model)
     places = ["| from | files | licence |", "|---|---|---|", *starmap(_place, by_card.items())]
     notes = [f"- {m.name}: {text}." for m in KNOWN_MODELS for text in (m.note, m.warning) if text]
-    digests = [f"- {m.name}: SHA-256 `{m.sha256}`, by {m.digest_source}." for m in KNOWN_MODELS if m.sha256]
+    digests = [f"- {m.name}: SHA-256 `{m.sha256}`, stated by others." for m in KNOWN_MODELS if m.sha256]
     others = [f"- {name}: {why}." for name, why in OTHERS.items()]
     told = ["", f"Steps: {steps}; shift {SHIFT:g}.", COLUMNS]
     parts = [TOP, *runs, *told, WHERE, *places, "", *notes, *digests, OTHER, *others]
@@ -61,7 +61,7 @@ def _run(model: KnownModel) -> str:
     preset = get_preset(model.preset)
     cells = [
         model.name,
-        f"{model.role}, {model.size}",
+        model.role,
         f"`{preset.name}`",
         str(preset.block_frames),
         "; first block ".join(_schedules(preset)),
@@ -76,11 +76,7 @@ def _schedules(preset: Preset) -> tuple[str, ...]:
 
 
 def _weights(model: KnownModel, preset: Preset) -> str:
-    if not model.files[0].endswith(".pt"):
-        return "the only set"
-    return (
-        f"`{DICTIONARIES[preset.weights]}` ({preset.weights})" if preset.weights in DICTIONARIES else "not stated"
-    )
+    return preset.weights if model.files[0].endswith(".pt") and preset.weights in DICTIONARIES else "-"
 
 
 def _place(card: tuple[str, str], models: list[KnownModel]) -> str:
