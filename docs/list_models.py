@@ -5,30 +5,31 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from pathlib import Path
 
 from sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_core.causal_wan.schedule import SHIFT, Schedule, get_schedule
 from sdvg_core.checkpoints.dictionaries import DICTIONARIES
-from sdvg_core.checkpoints.known_models import HUB, KNOWN_MODELS, OTHERS, KnownModel
+from sdvg_core.checkpoints.known_models import HUB, KNOWN_MODELS, OTHERS, READ, KnownModel
 
 PAGE = Path(__file__).resolve().parent / "models.md"
-TOP = f"""# Models
+TOP = """# Models
 
-Checkpoints that SDVG knows by name, and how it runs each. A file with one of these names gets its preset by itself
-(`auto`); `--drafter-preset`, `--target-preset` and the loaders' `preset` go before the name. Every other file of
-these sizes runs like Self-Forcing (1.3B) or Krea Realtime (14B) unless a preset is stated. Shift is {SHIFT:g}
-everywhere. All counts are latent frames. `docs/list_models.py` writes this page from
-`sdvg_core/checkpoints/known_models.py` and `sdvg_core/causal_wan/presets.py`.
+Checkpoints that SDVG knows, and how it runs each. A file named as below, with its folder where two share a name,
+gets its preset by itself (`auto`). `--drafter-preset`, `--target-preset` and the loaders' `preset` go before it.
+Any other 1.3B file runs like Self-Forcing, any other of 14B like Krea Realtime. `docs/list_models.py` writes this.
 
 ## How they are run
 """
-WHERE = """
-Weights: which dictionary of a training checkpoint is meant, if it holds several (`--drafter-settings weights=raw`).
-
+COLUMNS = (
+    f"Weights: {' or '.join(f'{name} (`{key}`)' for name, key in DICTIONARIES.items())} of a training checkpoint.\n"
+    "Block and context: in latent frames."
+)
+WHERE = f"""
 ## Where they are, and under which licence
 
-Licences are what the card or a file said on the day it was read, not advice.
+Licences are what the card or a file said on {READ}, not advice.
 """
 OTHER = """
 ## Known, and not in the table
@@ -38,15 +39,21 @@ OTHER = """
 def page() -> str:
     """Return the whole page."""
     runs = [
-        "| model | role | size | preset | block | steps | first block | context | weights | names of tensors |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| model | role | preset | block | steps | context | weights |",
+        "|---|---|---|---|---|---|---|",
         *map(_run, KNOWN_MODELS),
     ]
-    places = ["| file | from | licence | read |", "|---|---|---|---|", *map(_place, KNOWN_MODELS)]
+    used = dict.fromkeys(name for m in KNOWN_MODELS for name in _schedules(get_preset(m.preset)))
+    steps = ", ".join(f"{name} is {_steps(get_schedule(name))}" for name in used)
+    by_card: dict[tuple[str, str], list[KnownModel]] = {}
+    for model in KNOWN_MODELS:
+        by_card.setdefault((model.repository, _licence(model)), []).append(model)
+    places = ["| from | files | licence |", "|---|---|---|", *starmap(_place, by_card.items())]
     notes = [f"- {m.name}: {text}." for m in KNOWN_MODELS for text in (m.note, m.warning) if text]
-    digests = [f"- {m.name}: SHA-256 `{m.sha256}`, by {m.digest_source}." for m in KNOWN_MODELS if m.sha256]
+    digests = [f"- {m.name}: SHA-256 `{m.sha256}`, stated by others." for m in KNOWN_MODELS if m.sha256]
     others = [f"- {name}: {why}." for name, why in OTHERS.items()]
-    parts = [TOP, *runs, WHERE, *places, "", *notes, *digests, OTHER, *others]
+    told = ["", f"Steps: {steps}; shift {SHIFT:g}.", COLUMNS]
+    parts = [TOP, *runs, *told, WHERE, *places, "", *notes, *digests, OTHER, *others]
     return "\n".join(parts) + "\n"
 
 
@@ -55,30 +62,32 @@ def _run(model: KnownModel) -> str:
     cells = [
         model.name,
         model.role,
-        model.size,
         f"`{preset.name}`",
         str(preset.block_frames),
-        _steps(get_schedule(preset.schedule)),
-        _first_block(preset),
+        "; first block ".join(_schedules(preset)),
         _context(preset),
         _weights(model, preset),
-        model.keys,
     ]
     return _row(cells)
 
 
+def _schedules(preset: Preset) -> tuple[str, ...]:
+    return (preset.schedule, *filter(None, [preset.first_schedule]))
+
+
 def _weights(model: KnownModel, preset: Preset) -> str:
-    if not model.files[0].endswith(".pt"):
-        return "the one set in the file"
-    return (
-        f"`{DICTIONARIES[preset.weights]}` ({preset.weights})" if preset.weights in DICTIONARIES else "not stated"
-    )
+    return preset.weights if model.files[0].endswith(".pt") and preset.weights in DICTIONARIES else "-"
 
 
-def _place(model: KnownModel) -> str:
-    size = f", {model.gigabytes:g} GB" if model.gigabytes else ""
-    where = f"[{model.repository}]({HUB}/{model.repository}), `{model.path}`"
-    return _row([f"`{model.files[0]}`{size}", where, model.licence, model.read])
+def _place(card: tuple[str, str], models: list[KnownModel]) -> str:
+    repository, licence = card
+    sizes = {model.path: f" ({model.gigabytes:g} GB)" if model.gigabytes else "" for model in models}
+    files = ", ".join(f"`{path}`{size}" for path, size in sizes.items())
+    return _row([f"[{repository}]({HUB}/{repository})", files, licence])
+
+
+def _licence(model: KnownModel) -> str:
+    return model.licence if model.read == READ else f"{model.licence} ({model.read})"
 
 
 def _row(cells: list[str]) -> str:
@@ -89,14 +98,11 @@ def _steps(schedule: Schedule) -> str:
     return ", ".join(f"{step.timestep:.2f}".rstrip("0").rstrip(".") for step in schedule)
 
 
-def _first_block(preset: Preset) -> str:
-    return _steps(preset.first_steps) if preset.first_schedule else "as all"
-
-
 def _context(preset: Preset) -> str:
     if preset.policy == "recompute":
         return f"recompute {preset.context_frames}"
-    return f"incremental, window {preset.window}, sink {preset.sink}"
+    sink = f", sink {preset.sink}" if preset.sink else ""
+    return f"incremental, window {preset.window}{sink}"
 
 
 if __name__ == "__main__":
