@@ -42,7 +42,20 @@ from sdvg_core.decoders.taehv import LEADING, taehv_from_weights
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.pocket.oracle import judge
 from sdvg_core.pocket.trained_set import pocket_judge, trained_set
-from sdvg_core.pocket.world import Scene, draw_scene, render
+from sdvg_core.pocket.world import (
+    COLOURS,
+    DIRECTIONS,
+    GROUNDS,
+    PACES,
+    PLACES,
+    RADII,
+    SHAPES,
+    SIZE,
+    Scene,
+    _bounce,
+    _distance,
+    draw_scene,
+)  # fmt: skip
 
 from . import restore, train_judge
 from .causal import BLOCK, SCHEDULE, Prompted, build
@@ -104,10 +117,44 @@ class Kit:
             found.append((hidden * real[..., None], real))
         return torch.cat([hidden for hidden, _ in found]), torch.cat([real for _, real in found])
 
-    def show(self, scene: Scene, times: Tensor) -> Tensor:
-        """Render frames on the device."""
+    def show(self, scenes: Sequence[Scene], times: Tensor) -> Tensor:
+        """Render the frames of scenes side by side, `n f c h w`, at times for all, `f`, or for each, `n f`."""
         with self.device:
-            return render(scene, times)
+            return render_many(scenes, times.float().expand(len(scenes), -1))
+
+
+def render_many(scenes: Sequence[Scene], times: Tensor) -> Tensor:
+    """Return what `render` does, for many scenes at once: `n f c h w` at `times`, `n f`."""
+    rows = (torch.arange(SIZE, dtype=torch.float32) + 0.5) / SIZE
+    grounds = torch.tensor([GROUNDS[scene.ground] for scene in scenes])[:, :, None, :, None, None]
+    frames = grounds[:, 0] + (grounds[:, 1] - grounds[:, 0]) * rows.view(1, 1, 1, SIZE, 1)
+    for layer in range(2):
+        here = [n for n, scene in enumerate(scenes) if len(scene.things) > layer]
+        things = [scenes[n].things[layer] for n in here]
+        if not things:
+            continue
+        radius = torch.tensor([RADII[thing.size] for thing in things]).view(-1, 1)
+        room = SIZE - 2 * radius
+        starts = torch.tensor([PLACES[thing.place] for thing in things])
+        ways = torch.tensor([DIRECTIONS[thing.direction] if thing.pace else (0, 0) for thing in things])
+        steps = torch.tensor([PACES[thing.pace] if thing.pace else 0.0 for thing in things])[:, None] * ways
+        at = torch.tensor(here)
+        across, down = (
+            radius + _bounce(starts[:, n : n + 1] * room + steps[:, n : n + 1] * times[at], room) for n in range(2)
+        )
+        axis = torch.arange(SIZE, dtype=torch.float32) + 0.5
+        x, y = axis.view(1, 1, 1, SIZE) - across[..., None, None], axis.view(1, 1, SIZE, 1) - down[..., None, None]
+        radius = radius.view(-1, 1, 1, 1)
+        cover = torch.zeros(len(here), times.shape[1], SIZE, SIZE)
+        for shape in SHAPES:
+            of = torch.tensor([n for n, thing in enumerate(things) if thing.shape == shape], dtype=torch.long)
+            cover[of] = (0.5 - _distance(shape, x[of], y[of], radius[of])).clamp(0, 1)
+        shade = (1 - 0.2 * ((x + y) / radius).clamp(-1, 1))[:, :, None]
+        colours = torch.tensor([COLOURS[thing.colour] for thing in things]).view(-1, 1, 3, 1, 1)
+        below = frames[at].expand(-1, times.shape[1], -1, -1, SIZE)
+        frames = frames.expand(-1, times.shape[1], -1, -1, SIZE).clone()
+        frames[at] = below + (colours * shade - below) * cover[:, :, None]
+    return frames.clamp(0, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +224,7 @@ def scenes_of(generator: random.Random, count: int, held_out: bool = False) -> l
 @torch.no_grad()
 def true_clips(kit: Kit, scenes: list[Scene]) -> Clips:
     """Encode what the prompts say."""
-    frames = torch.stack([kit.show(scene, torch.arange(FRAMES, device=kit.device)) for scene in scenes])
+    frames = kit.show(scenes, torch.arange(FRAMES, device=kit.device))
     latents, stills = kit.vae.encode(frames).half(), encode_stills(kit.vae, anchor_frames(frames)).half()
     blocks = [block.clone() for block in latents.split(BLOCK, dim=2)]
     contexts = [block.clone() for block in blocks[:-1]]
@@ -199,7 +246,7 @@ def first_blocks(kit: Kit, scenes: list[Scene], drafter: WanTree | None) -> Pool
     """Return first blocks: the true ones, or every step of the shipped drafter's."""
     heard, whose = kit.hear(scenes), torch.arange(len(scenes), device=kit.device)
     if drafter is None:
-        frames = torch.stack([kit.show(scene, torch.arange(FIRST, device=kit.device)) for scene in scenes])
+        frames = kit.show(scenes, torch.arange(FIRST, device=kit.device))
         return Pool(heard, whose, None, torch.cat([kit.vae.encode(part) for part in frames.split(512)]).half())
     prompted = Prompted(drafter, *heard)
     x, noisy, made = torch.randn(len(scenes), 16, BLOCK, 8, 8, device=kit.device), [], []
@@ -224,7 +271,7 @@ def own_contexts(
 
     What comes next is the truth from the moment that the context shows.
     """
-    whose, contexts, truths, heards = [], [], [], []
+    whose, contexts, truths, shown, heards = [], [], [], [], []
     for place in generator.sample(range(BLOCKS - 2), 3):
         source = generator.choice(clips)
         rows = generator.sample(range(len(source.scenes)), min(count, len(source.scenes)))
@@ -246,14 +293,18 @@ def own_contexts(
                     if (presence(newest, scene, times.clamp(min=0)) == 0).any():
                         break
                     lead = ahead - (due - 11)
-                    truths.append(render(scene, (torch.arange(due - 16, due + 9) + lead).clamp(min=0)))
+                    truths.append((torch.arange(due - 16, due + 9) + lead).clamp(min=0))
+                shown.append(scene)
                 contexts.append(seen[made][row].half())
                 whose.append(len(heards) * count + row)
         short = count - len(rows)
         heards.append(tuple(F.pad(of, (0, 0) * (of.ndim - 1) + (0, short)) for of in heard))
     if not contexts:
         return None
-    labels = [kit.vae.encode(torch.stack(truths[n : n + 256]))[:, :, -BLOCK:] for n in range(0, len(truths), 256)]
+    labels = []
+    for n in range(0, len(truths), 256):
+        frames = kit.show(shown[n : n + 256], torch.stack(truths[n : n + 256]))
+        labels.append(kit.vae.encode(frames)[:, :, -BLOCK:])
     embedding, real = (torch.cat([heard[n] for heard in heards]) for n in range(2))
     return Pool(
         (embedding, real), torch.tensor(whose, device=kit.device), torch.stack(contexts), torch.cat(labels).half()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import render
 from training.causal import SCHEDULE, Prompted, build
 from training.joint import TOKENS, Muon, Trainer
+from training.on_gpu import render_many, scenes_of
 from training.presence import presence
 
 SIZES = WanConfig(dim=192, ffn_dim=256, num_layers=3, num_heads=3, text_dim=16)
@@ -81,3 +84,12 @@ def test_a_thing_is_there_in_its_own_colour_alone():
     assert (presence(bare, scene, times) == 0).all()
     blue = render(parse(CALLED.replace("red", "green")), times)
     assert presence(blue, scene, times).mean(dim=0).tolist() == [0, 1]
+
+
+def test_scenes_rendered_side_by_side_are_those_of_the_world():
+    scenes = scenes_of(random.Random(3), 24)
+    times = torch.rand(24, 5) * 90
+    shown = render_many(scenes, times)
+    for scene, at, frames in zip(scenes, times, shown, strict=True):
+        torch.testing.assert_close(frames, render(scene, at), atol=1e-5, rtol=0)
+    assert [bool(scene.relation) for scene in scenes] == [False, True] * 12
