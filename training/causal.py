@@ -140,7 +140,7 @@ def build(config: WanConfig) -> WanTree:
             if w.shape[1] == 6:
                 w.data[:, [2, 5]] += 0.5
     _keep_noise_apart(tree)
-    for (layer, head), step, half in LOOKS[config.num_heads]:
+    for (layer, head), step, half in LOOKS[min(config.num_heads, 2)]:
         _look_at(tree.blocks[layer].self_attn, head, step, half)
     torch.nn.init.zeros_(tree.head.head.weight)
     torch.nn.init.zeros_(tree.time_projection[1].weight)

@@ -1,9 +1,10 @@
 """Put the trained set into the package: 16-bit safetensors in the published layouts, and a manifest.
 
-    python -m training.export [--judge]
+    python -m training.export [--judge] [--put drafter=FILE ...]
 
 The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
-`--judge`: only the judge is put in, with what was measured of it; all other entries stay.
+`--judge`: only the judge is put in, with what was measured of it; all other entries stay. `--put`: only finished
+files of training/on_gpu.py are, a transformer of two parts as `target=FILE,FILE`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sdvg_core.pocket.trained_set import FOLDER, JUDGE, JUDGE_NAME, NAMES, manif
 from sdvg_core.text.umt5_weights import umt5_to_comfy
 
 from .common import WORK
+from .on_gpu import join
 from .train_text import WIDTH
 from .train_transformer import MODELS
 
@@ -33,7 +35,17 @@ def main() -> None:
     """Write the set and its manifest."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--judge", action="store_true", help="only the judge")
-    if options.parse_args().judge:
+    options.add_argument("--put", action="append", default=[], help="role=FILE, a file to take as it is")
+    args = options.parse_args()
+    if args.put:
+        found = manifest()
+        for role, parts in (entry.split("=", 1) for entry in args.put):
+            name = JUDGE_NAME if role == JUDGE else NAMES[role]
+            join([Path(part) for part in parts.split(",")], FOLDER / name)
+            found["files"][role] = _described(FOLDER / name)
+        _write_manifest(found | {"commit": _commit()})
+        return
+    if args.judge:
         found = manifest()
         _write_judge()
         found["files"][JUDGE] = _described(FOLDER / JUDGE_NAME)

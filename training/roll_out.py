@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -61,10 +62,17 @@ def roll_out(
     *,
     schedule: Schedule = SCHEDULE,
     count: int = BLOCKS,
+    begun: Sequence[Tensor] = (),
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
-    """Return the contexts of blocks 1 to 8, the blocks, and the pixel frames of clips a model made on its own."""
-    contexts, blocks, shown, state = [], [], [], None
-    for number in range(count):
+    """Return the contexts of the blocks a model made on its own, all blocks, and the pixel frames of these.
+
+    `begun`: the first of the `count` blocks, `b c 3 h w`, made by somebody else.
+    """
+    contexts, blocks, shown, state = [], list(begun), [], None
+    for block in begun:
+        frames, state = vae.decode(block, state)
+        shown.append(frames)
+    for number in range(len(begun), count):
         prompted = Prompted(tree, embedding, real)
         if number:
             context = blocks[-1].clone()
@@ -73,7 +81,7 @@ def roll_out(
                 context[:, :, 0] = encode_stills(vae, still)[:, 0]
             contexts.append(context)
             prompted.see(context)
-        noises = [torch.randn(len(real), 16, BLOCK, 8, 8) for _ in SCHEDULE]
+        noises = [torch.randn(len(real), 16, BLOCK, 8, 8, device=real.device) for _ in SCHEDULE]
         blocks.append(prompted.sample(noises[: len(schedule)], schedule))
         frames, state = vae.decode(blocks[-1], state)
         shown.append(frames)
@@ -85,12 +93,10 @@ def moment(scene: Scene, seen: Tensor, due: int) -> int | None:
     count = len(seen)
     first = max(due - REACH, 0)
     truth, mask = render_with_mask(scene, torch.arange(first, due + count + REACH))
-    found = []
-    for start in range(len(truth) - count + 1):
-        moments = slice(start, start + count)
-        error = weighted_error(seen, truth[moments], mask[moments]).mean().item()
-        found.append((error, abs(first + start - due), first + start - due))
-    error, _, ahead = min(found)
+    truths, masks = (of.unfold(0, count, 1).movedim(-1, 1).flatten(0, 1) for of in (truth, mask))
+    starts = len(truth) - count + 1
+    errors = weighted_error(seen.repeat(starts, 1, 1, 1), truths, masks).view(starts, count).mean(dim=1).tolist()
+    error, _, ahead = min((error, abs(first + n - due), first + n - due) for n, error in enumerate(errors))
     return ahead if error < RECOGNISED else None
 
 

@@ -65,16 +65,16 @@ def read_clips(folder: Path, kind: str) -> list[Clip]:
 class Lanes:
     """Clips that run side by side. `blocks`: which block each of them shows next."""
 
-    def __init__(self, true: list[Clip], made: list[Clip]) -> None:
-        self._pools = (true, made)
+    def __init__(self, true: list[Clip], made: list[Clip], lanes: int = LANES) -> None:
+        self._pools, self._lanes = (true, made), lanes
         self._clips: list[Clip] = []
         self.blocks: list[int] = []
 
     def next(self, generator: random.Random) -> tuple[Tensor, Tensor, Tensor]:
         """Return latents `(t b) c h w`, frames `(t b) c h w` in [0, 1], and which lanes begin, `b`."""
         if not self._clips:
-            self._clips = [self._draw(generator) for _ in range(LANES)]
-            self.blocks = [lane * BLOCKS // LANES for lane in range(LANES)]
+            self._clips = [self._draw(generator) for _ in range(self._lanes)]
+            self.blocks = [lane * BLOCKS // self._lanes for lane in range(self._lanes)]
         for lane, block in enumerate(self.blocks):
             if block == BLOCKS:
                 self.blocks[lane], self._clips[lane] = 0, self._draw(generator)
@@ -118,6 +118,26 @@ def psnr(net: Taehv, clips: list[Clip]) -> float:
     return float(torch.stack(found).mean())
 
 
+def loss_of(
+    net: Taehv, z: Tensor, frames: Tensor, begins: Tensor, memory: Memory | None, exact: bool
+) -> tuple[Memory, Tensor]:
+    """Return the memory after a step and its loss; arguments as of `Lanes.next`, the latents `limited`.
+
+    `exact`: in float32, not bfloat16.
+    """
+    lanes = len(begins)
+    if memory is None:
+        memory = blank_memory(net.decoder, z, lanes)
+    memory = tuple(entry.masked_fill(begins.view(-1, 1, 1, 1), 0) for entry in memory)
+    with torch.autocast(z.device.type, torch.bfloat16, enabled=not exact):
+        shown, memory = run_half(net.decoder, z, memory, lanes)
+    error = shown.float() - frames
+    weights = weights_of(frames).unflatten(0, (-1, lanes))
+    weights[:LEADING] *= ~begins.view(-1, 1, 1, 1)
+    loss = (weights.flatten(0, 1) * (error.abs() + error.square())).mean()
+    return tuple(entry.detach() for entry in memory), loss
+
+
 def main() -> None:
     """Train, with a checkpoint to go on from every 500 steps."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,19 +163,9 @@ def main() -> None:
     memory: Memory | None = None
     for step in range(first, args.steps):
         z, frames, begins = lanes.next(seeded(args.seed, "judge", step))
-        z = limited(z)
-        if memory is None:
-            memory = blank_memory(net.decoder, z, LANES)
-        memory = tuple(entry.masked_fill(begins.view(-1, 1, 1, 1), 0) for entry in memory)
         set_rate(optimiser, falling_rate(step, args.steps, args.rate))
         exact = step >= (1 - args.exact) * args.steps
-        with torch.autocast("cpu", torch.bfloat16, enabled=not exact):
-            shown, memory = run_half(net.decoder, z, memory, LANES)
-        memory = tuple(entry.detach() for entry in memory)
-        error = shown.float() - frames
-        weights = weights_of(frames).unflatten(0, (-1, LANES))
-        weights[:LEADING] *= ~begins.view(-1, 1, 1, 1)
-        loss = (weights.flatten(0, 1) * (error.abs() + error.square())).mean()
+        memory, loss = loss_of(net, limited(z), frames, begins, memory, exact)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
