@@ -642,6 +642,8 @@ def main() -> None:
         if parts:
             args.target_file = args.target_file or args.out / "target.safetensors"
             join(parts, args.out / "target.safetensors")
+        if not (args.drafter_file or args.target_file):
+            return
         drafter = kit.load(args.drafter_file) if args.drafter_file else drafter
         target = kit.load(args.target_file) if args.target_file else target
         figures.add("new draft", drafter, drafter)
