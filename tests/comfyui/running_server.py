@@ -132,7 +132,7 @@ class Server:
             history = self.ask(f"/history/{prompt_id}")
             if prompt_id in history:
                 return Finished(history[prompt_id])
-            time.sleep(0.05)
+            time.sleep(0.01)
         raise TimeoutError(f"prompt {prompt_id} was not done after {seconds} s")
 
     def run(self, prompt: dict[str, Any]) -> Finished:
@@ -154,60 +154,20 @@ class Server:
 @contextmanager
 def running_server(folder: Path, *, pack: Path = ROOT, seconds: float = 600) -> Iterator[Server]:
     """Start a server on the CPU with its base in `folder` and the pack that lies in `pack`, and end it."""
-    with restartable_server(folder, pack=pack, seconds=seconds) as started:
-        yield started.server
-
-
-class Restartable:
-    """A server that can be killed and started again at the same port. `server`: while it runs."""
-
-    def __init__(self, folder: Path, seconds: float) -> None:
-        self.server, self._seconds = Server(_free_port(), folder), seconds
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def port(self) -> int:
-        return self.server.port
-
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        folder = self.server.folder
-        with (folder / "log").open("ab") as log:
-            command = _command(self.server)
-            self._process = subprocess.Popen(command, cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
-        _await_start(self.server, self._process, self._seconds)
-
-    def is_running_one(self) -> bool:
-        """Whether it is at a prompt."""
-        return bool(self.server.ask("/queue")["queue_running"])
-
-    def kill(self) -> None:
-        """End it in the middle of whatever it does."""
-        if self._process:
-            self._process.kill()
-            self._process.wait()
-
-    def end(self) -> None:
-        """End it as one does."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.kill()
-
-
-@contextmanager
-def restartable_server(folder: Path, *, pack: Path = ROOT, seconds: float = 600) -> Iterator[Restartable]:
-    """Start a server as `running_server` does, that can be killed and started again."""
     _furnish(folder, pack)
-    server = Restartable(folder, seconds)
+    server = Server(_free_port(), folder)
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(_command(server), cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
     try:
-        server.start()
+        _await_start(server, process, seconds)
         yield server
     finally:
-        server.end()
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def needs_device_nodes(workflow: Path) -> None:

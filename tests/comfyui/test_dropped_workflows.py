@@ -11,7 +11,7 @@ import safetensors.torch
 import torch
 from comfy_page import browse
 from running_server import ROOT, Server, needs_device_nodes
-from test_workflows import names, with_tiny_models
+from test_workflows import count_frames, with_tiny_models
 
 pytestmark = pytest.mark.comfyui
 
@@ -21,7 +21,6 @@ POCKET_DEMO = ROOT / "workflows" / "sdvg_1_pocket_demo.json"
 API_DEMO = ROOT / "workflows" / "api" / "sdvg_pocket_demo.json"
 PAPER_GATE = ROOT / "workflows" / "sdvg_6_paper_gate.json"
 TEXT_TO_VIDEO = ROOT / "workflows" / "sdvg_3_text_to_video.json"
-FOR_REAL_MODELS = [path for path in WORKFLOWS if not path.stem.endswith(("_pocket_demo", "_app"))]
 
 
 RENDERERS = pytest.mark.parametrize(
@@ -31,8 +30,8 @@ RENDERERS = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What was seen of all workflows, dropped on one page; the pocket demo was run as it is."""
-    files, runs = [str(path) for path in WORKFLOWS], WORKFLOWS.index(POCKET_DEMO)
+    """What was seen of all workflows, dropped on one page, and of one in API form; the pocket demo was run."""
+    files, runs = [str(path) for path in (*WORKFLOWS, API_DEMO)], WORKFLOWS.index(POCKET_DEMO)
     return browse(server, tmp_path_factory.mktemp("page"), "drop.js", files=files, runs=runs)
 
 
@@ -45,13 +44,13 @@ def dropped_in_nodes_2(server: Server, tmp_path_factory: pytest.TempPathFactory)
     sampler["widgets_values"] = [43 if value == 42 else value for value in sampler["widgets_values"]]
     demo = folder / POCKET_DEMO.name
     demo.write_text(json.dumps(workflow), encoding="utf-8")
-    return browse(server, folder, "drop.js", vue=True, files=[str(demo), str(PAPER_GATE)], runs=0)
+    return browse(server, folder, "drop.js", vue=True, files=[str(demo), str(PAPER_GATE), str(API_DEMO)], runs=0)
 
 
 @RENDERERS
 def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.FixtureRequest) -> None:
     """Below a scale of 0.571 the classic canvas draws no text. Markdown of the page is 10 pixels high and up."""
-    for page in request.getfixturevalue(renderer)["dropped"]:
+    for page in request.getfixturevalue(renderer)["dropped"][:-1]:
         assert 0.8 <= page["scale"] <= 1
         assert page["notes"]
         assert [note for note in page["notes"] if note["contrast"] < 4.5 or note["pixels"] < 10] == []
@@ -61,8 +60,42 @@ def test_words_of_an_opened_workflow_can_be_read(renderer: str, request: pytest.
 @RENDERERS
 def test_nodes_stay_in_their_groups_also_after_a_run(renderer: str, request: pytest.FixtureRequest) -> None:
     seen = request.getfixturevalue(renderer)
-    assert [page["astray"] for page in seen["dropped"]] == [[]] * len(seen["dropped"])
+    assert [page["astray"] for page in seen["dropped"][:-1]] == [[]] * (len(seen["dropped"]) - 1)
     assert seen["ran"]["astray"] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
+def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
+    path: Path, dropped: dict[str, Any], server: Server
+) -> None:
+    """Catches a change to a workflow's settings that its other form did not get."""
+    needs_device_nodes(path)
+    prompt = dropped["dropped"][WORKFLOWS.index(path)]["prompt"]
+    api = API_DEMO.parent / f"sdvg_{path.stem.split('_', 2)[2]}.json"
+    if api.is_file():  # which test_workflows.py runs
+        expected = json.loads(api.read_text(encoding="utf-8"))
+        assert {key: sent(node) for key, node in prompt.items()} == {key: sent(n) for key, n in expected.items()}
+        return
+    done = server.run(with_tiny_models(prompt))
+    assert done.status == "success", done.message("execution_error")
+    [video] = [output["images"][0] for output in done.outputs.values() if "mp4" in str(output)]
+    # A block shows 12 pixel frames, a clip's first 9; a start image shows one and leaves 12 for every block.
+    assert count_frames(server.view(video)) == (1 + 4 * 12 if "continue" in path.stem else 9 + 12)
+
+
+def sent(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a node's type and inputs; a ComfyUI node's without the widget a later version puts them under."""
+    kind, inputs = node["class_type"], node["inputs"]
+    return kind, inputs if kind.startswith("SDVG") else {n.rpartition(".")[2]: v for n, v in inputs.items()}
+
+
+@RENDERERS
+def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(
+    renderer: str, request: pytest.FixtureRequest
+) -> None:
+    """A workflow in API form has no word for it, so the page takes that of a new node."""
+    page = request.getfixturevalue(renderer)["dropped"][-1]
+    assert (page["newSeed"], page["seeds"]) == ("fixed", ["fixed"])
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=[path.stem for path in WORKFLOWS])
@@ -80,61 +113,35 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, d
         assert dropped["ran"]["seconds"] == pytest.approx(105 / 16, abs=0.1)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("vue", [False, True], ids=["canvas", "nodes 2.0"])
-@pytest.mark.parametrize("path", FOR_REAL_MODELS, ids=[path.stem for path in FOR_REAL_MODELS])
-def test_graphs_for_the_real_models_keep_their_groups_too(
-    path: Path, vue: bool, server: Server, tmp_path: Path
-) -> None:
-    """With tiny models and frames of the real shape. Pocket Models itself is too large here."""
-    needs_device_nodes(path)
-    workflow = with_tiny_models(json.loads(path.read_text(encoding="utf-8")))
-    for node in workflow["nodes"]:
-        if node["type"] == "SDVGSpeculativeSampler":
-            # From the cache it shows no preview.
-            changes = {"seed": 1000 + vue, "width": 112, "height": 64}
-            node["widgets_values"] = [
-                changes.get(n, v) for n, v in zip(names(node), node["widgets_values"], strict=True)
-            ]
-    file = tmp_path / path.name
-    file.write_text(json.dumps(workflow), encoding="utf-8")
-    seen = browse(server, tmp_path, "drop.js", vue=vue, files=[str(file)], runs=0)
-    assert [node for node in seen["ran"]["astray"] if node[0] != "SDVGPocketModels"] == []
-
-
-@pytest.mark.parametrize("vue", [False, True], ids=["canvas", "nodes 2.0"])
-def test_the_seed_stays_in_a_new_sampler_and_in_one_from_an_api_file(
-    vue: bool, server: Server, tmp_path: Path
-) -> None:
-    """A workflow in API form has no word for it, so the page takes that of a new node."""
-    [page] = browse(server, tmp_path, "drop.js", vue=vue, files=[str(API_DEMO)])["dropped"]
-    assert (page["newSeed"], page["seeds"]) == ("fixed", ["fixed"])
-
-
 # --- saved by older versions
-
-
-def test_a_workflow_saved_before_there_were_weights_takes_auto(server: Server, tmp_path: Path) -> None:
-    """Catches a new input of the loaders that is not the last: values are saved by their place alone."""
-    now = json.loads(TEXT_TO_VIDEO.read_text(encoding="utf-8"))
-    before = json.loads(json.dumps(now))
-    for node in before["nodes"]:
-        if node["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader"):
-            node["inputs"] = [slot for slot in node["inputs"] if slot["name"] != "weights"]
-            assert node["widgets_values"].pop() == "auto"
-    one, other = browse(server, tmp_path, "convert.js", workflows=[before, now])["prompts"]
-    assert one == other
-    assert json.dumps(one).count('"weights": "auto"') == 2
 
 
 @pytest.fixture(scope="module")
 def converted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The prompts of saved workflows, opened in the page: each as it was, then as it is now."""
+    """The prompts of saved workflows, opened in the page: each as it was, and as it is now."""
     pairs = ("before_directions", POCKET_DEMO), ("before_sdvg_prompt", TEXT_TO_VIDEO)
     paths = [path for saved, now in pairs for path in (HERE / "saved" / f"{saved}.json", now)]
     workflows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    workflows[2:] = map(with_tiny_models, workflows[2:])
-    return browse(server, tmp_path_factory.mktemp("page"), "convert.js", workflows=workflows)["prompts"]
+    workflows += [without_weights(workflows[-1]), workflows[-1]]
+    prompts = browse(server, tmp_path_factory.mktemp("page"), "convert.js", workflows=workflows)["prompts"]
+    return [*prompts[:2], *map(with_tiny_models, prompts[2:4]), *prompts[4:]]
+
+
+def without_weights(workflow: dict[str, Any]) -> dict[str, Any]:
+    """Return a workflow as it was saved before the loaders had that input."""
+    before = json.loads(json.dumps(workflow))
+    for node in before["nodes"]:
+        if node["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader"):
+            node["inputs"] = [slot for slot in node["inputs"] if slot["name"] != "weights"]
+            assert node["widgets_values"].pop() == "auto"
+    return before
+
+
+def test_a_workflow_saved_before_there_were_weights_takes_auto(converted: list[dict[str, Any]]) -> None:
+    """Catches a new input of the loaders that is not the last: values are saved by their place alone."""
+    before, now = converted[-2:]
+    assert before == now
+    assert json.dumps(before).count('"weights": "auto"') == 2
 
 
 def latents_of(server: Server, prompt: dict[str, Any]) -> torch.Tensor:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -26,6 +27,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 pytestmark = pytest.mark.comfyui
 exhaustive = pytest.mark.exhaustive
+
+
+a_job = partial(make_job, script="raarar")
 
 
 class OldInterrupt(Exception):
@@ -86,7 +90,7 @@ def break_off(parts: Parts, place: str, at: int, error: Callable[[str], BaseExce
     """Run with one fault; return what came out in words, so that nothing of the run is held on to."""
     with set_in(place, parts, Trap(at, error)):
         try:
-            video_of(make_job(parts, **changes))
+            video_of(a_job(parts, **changes))
         except (RuntimeError, OldInterrupt, Interrupt, BadInput) as raised:
             return f"{type(raised).__name__}: {raised}"
     return "nothing"
@@ -108,7 +112,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
 @pytest.fixture(scope="module")
 def unbroken(parts: Parts) -> Video:
     """The video of a fresh run. After it ComfyUI has loaded and patched what it will."""
-    return video_of(make_job(parts))
+    return video_of(a_job(parts))
 
 
 @pytest.fixture(scope="module")
@@ -117,13 +121,13 @@ def calls(parts: Parts, unbroken: Video) -> dict[str, int]:
     traps = {place: Trap() for place in PLACES}
     for place, trap in traps.items():
         with set_in(place, parts, trap):
-            video_of(make_job(parts))
+            video_of(a_job(parts))
     return {place: trap.calls for place, trap in traps.items()}
 
 
 def test_a_run_comes_by_every_place_that_faults_are_set_at(calls: dict[str, int]) -> None:
     """Without it, a trap where nothing goes by would prove nothing."""
-    assert all(calls[place] >= 5 for place in PLACES), calls
+    assert all(calls[place] >= 4 for place in PLACES), calls
 
 
 class Fresh:
@@ -139,7 +143,7 @@ class Fresh:
         assert break_off(self._parts, place, at, raised, **changes).startswith(expected), (at, error)
         assert changed(self._state, state_of(self._parts)) == [], (at, error)
         assert held() == self._held, (at, error)
-        assert same_video(video_of(make_job(self._parts)), self._unbroken), (at, error)
+        assert same_video(video_of(a_job(self._parts)), self._unbroken), (at, error)
 
 
 @in_turn("place, others", PLACES, (0, 1), ids=str)
@@ -191,7 +195,7 @@ def test_what_is_changed_on_a_model_is_seen(parts: Parts, unbroken: Video) -> No
 def test_the_refusal_of_a_run_out_of_memory_holds_nothing_of_the_run(parts: Parts, unbroken: Video) -> None:
     """ComfyUI keeps the error for a while. Catches one that is raised while the first is still being handled."""
     with set_in("decode", parts, Trap(5, torch.OutOfMemoryError)), pytest.raises(BadInput) as raised:
-        video_of(make_job(parts))
+        video_of(a_job(parts))
     assert raised.value.__context__ is None
     assert raised.value.__cause__ is None
 
@@ -200,10 +204,10 @@ def test_memory_is_given_back_when_the_broken_run_holds_it_no_longer(
     parts: Parts, unbroken: Video, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catches emptying the device's cache while the error, or the engine with its keys and values, is there."""
-    job, seen = make_job(parts), []
+    job, seen = a_job(parts), []
     before = held().tensor_bytes
     monkeypatch.setattr(memory.mm, "soft_empty_cache", lambda: seen.append(held(collect=False).tensor_bytes))
-    with set_in("decode", parts, Trap(15, torch.OutOfMemoryError)), pytest.raises(BadInput):
+    with set_in("decode", parts, Trap(10, torch.OutOfMemoryError)), pytest.raises(BadInput):
         video_of(job)
     assert seen[-1] - before < 10_000  # ours is the last; before 0.18 ComfyUI empties it when it loads, too
 
@@ -220,9 +224,9 @@ def test_two_runs_at_once_make_what_each_makes_alone(
 
     monkeypatch.setattr(memory, "load_together", in_turn)
     jobs = [
-        make_job(parts, seed=2, prompt=1),
-        make_job(parts, seed=3, size=(48, 32), script="rraraaaar"),
-        make_job(others, seed=2, drafter_context="own"),
+        a_job(parts, seed=2, prompt=1),
+        a_job(parts, seed=3, size=(48, 32), script="rraraa"),
+        a_job(others, seed=2, drafter_context="own"),
     ]
     alone = [video_of(job) for job in jobs]
     with ThreadPoolExecutor(len(jobs)) as pool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
-import comfy.model_management as management
 import comfy.sd
 import pytest
 import torch
@@ -15,16 +15,24 @@ from comfy.taesd.taehv import TAEHV
 from host_run import Parts, make_job
 from host_tiny import generator_of
 from PIL import Image
+from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import small
-from sdvg_pack.nodes.host.progress import NodeProgress
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.vae import check_decoders, codec_of
+from sdvg_pack.nodes.pocket import PocketModels
+from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
+from sdvg_pack.sdvg_core.decoders.taehv import load_taehv
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
+from sdvg_pack.sdvg_core.pocket.trained_set import pocket_judge
 from torchvision.transforms.functional import pil_to_tensor
+
+import nodes
 
 pytestmark = pytest.mark.comfyui
 
-ROUTE = "rardtarar"
+ROUTE = "rardta"
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +55,14 @@ def made(parts: Parts, **changes: Any) -> tuple[torch.Tensor, torch.Tensor, Any]
     return frames, latent["samples"], report
 
 
+@pytest.fixture(scope="module")
+def plain(parts: Parts) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    return made(parts)
+
+
 @pytest.mark.parametrize("overlap", [False, True], ids=["in turn", "overlap"])
-def test_a_judge_changes_no_pixel_of_a_route(parts: Parts, tae: comfy.sd.VAE, overlap: bool) -> None:
-    frames, latents, before = made(parts)
+def test_a_judge_changes_no_pixel_of_a_route(parts: Parts, tae: comfy.sd.VAE, plain: Any, overlap: bool) -> None:
+    frames, latents, before = plain
     judged, same, report = made(parts, judge_vae=tae, tae_kind="taew2_1", overlap=overlap)
     assert torch.equal(same, latents)
     assert torch.equal(judged, frames)
@@ -65,7 +78,7 @@ def test_a_judge_changes_no_pixel_of_a_route(parts: Parts, tae: comfy.sd.VAE, ov
 
 def test_a_taehv_alone_decodes_everything_and_the_report_says_so(parts: Parts, tae: comfy.sd.VAE) -> None:
     frames, _, report = made(replace(parts, vae=tae), tae_kind="taew2_1")
-    assert frames.shape == (105, 32, 32, 3)
+    assert frames.shape == (69, 32, 32, 3)
     assert float(frames.min()) >= 0
     assert report.settings["vae"]["tae_kind"] == "taew2_1"
     assert any("fast decoder (TAEHV)" in note for note in report.notes)
@@ -112,38 +125,67 @@ def test_another_judge_scores_again_and_the_models_blocks_are_taken_up(parts: Pa
     assert first.blocks[1].decision.frame_scores != judged.blocks[1].decision.frame_scores
 
 
-def test_the_strip_shows_what_the_judge_saw(parts: Parts, tae: comfy.sd.VAE) -> None:
+def test_the_strip_shows_what_the_judge_saw(parts: Parts, tae: comfy.sd.VAE, plain: Any) -> None:
     _, _, _, live = run_job(make_job(parts, script=ROUTE, judge_vae=tae, tae_kind="taew2_1", node_id="7"))
-    frames, latents, _ = made(parts)
+    frames, latents, _ = plain
     seen, _ = codec_of(tae, "taew2_1").decode(Wan21().process_in(latents)[:, :, :3])
     shown = pil_to_tensor(Image.open(io.BytesIO(live.sprites[1]))).float() / 255
     by_judge, by_vae = (torch.cat(tuple(small(of)), dim=2) for of in (seen[0], frames[:9].movedim(-1, 1)))
     assert float((shown - by_judge).abs().mean()) < 0.1 * float((shown - by_vae).abs().mean())
 
 
-def test_an_interrupt_while_the_video_is_decoded_loses_no_block(
-    parts: Parts, tae: comfy.sd.VAE, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {"judge_vae": tae, "tae_kind": "taew2_1", "reuse_bytes": 1 << 30, "seed": 77}
-    honest = NodeProgress.delivering
-
-    def interrupted(self: NodeProgress, blocks_left: int) -> None:
-        management.interrupt_current_processing(True)
-        honest(self, blocks_left)
-
-    monkeypatch.setattr(NodeProgress, "delivering", interrupted)
-    with pytest.raises(management.InterruptProcessingException):
-        made(parts, **asked)
-    monkeypatch.undo()
-    frames, _, report = made(parts, **asked)
-    assert all(block.reused for block in report.blocks)
-    assert torch.equal(frames, made(parts, seed=77)[0])
+# --- the pocket node's judge
 
 
-def test_saved_workflows_without_the_new_inputs_still_run() -> None:
-    from sdvg_pack.nodes.sampler import SpeculativeSampler
+POCKET_ROUTE = "tard"
 
-    inputs = {one.id: one for one in SpeculativeSampler.define_schema().inputs}
-    assert inputs["judge_vae"].optional
-    assert inputs["tae_kind"].optional
-    assert list(inputs)[-2:] == ["judge_vae", "tae_kind"], "new widgets go last, for saved widget values"
+
+@pytest.fixture(scope="module")
+def pocket() -> Any:
+    """What the node puts out, by name."""
+    names = [output.display_name for output in PocketModels.define_schema().outputs]
+    assert names[-1] == "judge_vae", "new outputs go last, for saved links"
+    return SimpleNamespace(**dict(zip(names, PocketModels.execute(prompt=DEFAULT_PROMPT).args, strict=True)))
+
+
+def made_by_pocket(pocket: Any, **changes: Any) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    settings: dict[str, Any] = {
+        "drafter": pocket.drafter,
+        "target": pocket.target,
+        "vae": pocket.vae,
+        "router": RouterValue(RouterConfig(policy="scripted", script=POCKET_ROUTE), pocket.scorer),
+        "prompts": (PromptEntry(0, pocket.conditioning, pocket.prompt),),
+        "width": 64,
+        "height": 64,
+        "blocks": len(POCKET_ROUTE),
+        "seed": 1,
+        **changes,
+    }
+    frames, latent, report, _ = run_job(Job(**settings))
+    return frames, latent["samples"], report
+
+
+def test_the_sampler_takes_it_and_changes_no_pixel(pocket: Any) -> None:
+    """With `tae_kind` at auto: the wire carries the kind."""
+    frames, latents, before = made_by_pocket(pocket)
+    judged, same, report = made_by_pocket(pocket, judge_vae=pocket.judge_vae)
+    assert torch.equal(same, latents)
+    assert torch.equal(judged, frames)
+    assert before.settings["judge"] is None
+    assert report.settings["judge"]["tae_kind"] == "taew2_1"
+    scores = [
+        [min(block.decision.frame_scores) for block in one.blocks if block.decision.scored]
+        for one in (before, report)
+    ]
+    assert scores[0] != scores[1], "the judge's frames are scored"
+    assert abs(scores[0][0] - scores[1][0]) < 1, "and look much alike"
+
+
+def test_vae_decode_shows_what_the_codec_shows(pocket: Any) -> None:
+    latents = torch.randn(1, 16, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    (shown,) = nodes.VAEDecode().decode(pocket.judge_vae, {"samples": Wan21().process_out(latents)})
+    expected, _ = load_taehv(pocket_judge()).decode(latents)
+    assert shown.shape == (9, 64, 64, 3)
+    assert torch.allclose(shown, expected[0].movedim(1, -1), atol=1e-4)
+    (tiled,) = nodes.VAEDecodeTiled().decode(pocket.judge_vae, {"samples": Wan21().process_out(latents)}, 512)
+    assert torch.equal(tiled, shown)

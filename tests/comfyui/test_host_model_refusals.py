@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,17 @@ import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_clip import text, with_lora
+from host_run import Parts, make_job, same_video, video_of
 from host_tiny import CONFIG, generator_of, load_model, random_weights
 from sdvg_pack.nodes.host.checks import check_model, check_pair
 from sdvg_pack.nodes.host.conditioning import read_embedding
+from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.sockets import RouterValue
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 from torch import Tensor
 
-pytestmark = pytest.mark.comfyui
-
-
-def test_an_embedding_is_read_as_it_is() -> None:
-    assert torch.equal(read_embedding([[text(), {}]], CONFIG.text_dim), text())
+pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
 
 
 @pytest.mark.parametrize(
@@ -118,3 +119,52 @@ def test_patches_without_effect_are_named(tmp_path: Path) -> None:
     assert all(note.startswith("the target carries ") for note in notes)
     for what in ("a replacement of its blocks", "a guidance function", "a wrapper around", "a sampling shift"):
         assert any(what in note for note in notes)
+
+
+# --- one model alone
+
+
+def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> None:
+    both = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy="always-target"), None))
+    assert same_video(video_of(both), video_of(replace(both, drafter=None)))
+    drafts = RouterValue(RouterConfig(policy="always-draft", forced_blocks=0), None)
+    both = make_job(parts, script="aaa", router=drafts)
+    only = video_of(replace(both, target=None))
+    assert same_video(video_of(both), only)
+    assert only[2].settings["target"] is None
+    forced = replace(both, target=None, router=RouterValue(RouterConfig(policy="always-draft"), None))
+    said = video_of(forced)
+    assert same_video(said, only)
+    assert "There is no target, so the first block was not forced." in said[2].notes
+
+
+@pytest.mark.parametrize(
+    "missing, policy, sentence",
+    [
+        ("drafter", "reward", "the policy reward needs a drafter, but there is none"),
+        ("target", "reward", "the policy reward needs a target, but there is none"),
+        ("target", "anchor-only", "the policy anchor-only needs a target, but there is none"),
+        ("drafter", "anchor-only", "the policy anchor-only needs a drafter, but there is none"),
+    ],
+)
+def test_a_missing_model_is_one_sentence(parts: Parts, missing: str, policy: str, sentence: str) -> None:
+    job = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy=policy), parts.scorer))
+    with pytest.raises(BadInput, match=sentence):
+        run_job(replace(job, **{missing: None}))
+    with pytest.raises(BadInput, match="neither is wired in"):
+        run_job(replace(job, drafter=None, target=None))
+
+
+def test_one_model_with_two_schedules_is_a_pair(parts: Parts) -> None:
+    script = RouterValue(RouterConfig(policy="scripted", script="tdr"), parts.scorer)
+    job = make_job(parts, script="aaa", router=script)
+    one = replace(job, drafter=job.target, schedules={"drafter": "1000,625"})
+    report = video_of(one)[2]
+    assert [block.author for block in report.blocks] == ["target", "drafter", "target"]
+    assert [report.settings[role]["schedule"] for role in ("drafter", "target")] == [
+        [1000.0, 625.0],
+        pytest.approx([1000.0, 937.5, 833.33, 625.0], abs=0.01),
+    ]
+    assert [block.draft.denoising_passes for block in report.blocks[1:]] == [2, 2]
+    with pytest.raises(BadInput, match="one model with one schedule"):
+        run_job(replace(one, schedules={}))

@@ -14,12 +14,10 @@ from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
 from host_tiny import load_vae
-from sdvg_pack.nodes.host import plan_text
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import ComfyOps
 from sdvg_pack.nodes.host.needs import Needs, needs_of, plan_request
 from sdvg_pack.nodes.host.presets import preset_of
-from sdvg_pack.nodes.host.residency import Room, Weights
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
@@ -119,16 +117,6 @@ def test_the_real_pair_needs_beside_weights_what_the_core_plans(real_pair: Any) 
     assert needs[GPU].total == planned.peak - sum(planned.sizes.weights.values())
 
 
-@pytest.mark.parametrize("config", [WAN_1_3B, WAN_14B], ids=["1.3B", "14B"])
-def test_comfyui_counts_the_weights_that_the_core_counts(config: WanConfig) -> None:
-    """But for the patch embedding, which it keeps in float32."""
-    patcher = empty_model(config)
-    embedding = patcher.model.diffusion_model.patch_embedding
-    more = sum(t.numel() * (t.element_size() - 2) for t in embedding.parameters())
-    assert 0 < more < 1e-3 * patcher.model_size()
-    assert patcher.model_size() - more == sizes.wan_bytes(config, 2)
-
-
 def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
     """Transformers on one, VAE and scorer on the other. Catches what is needed for a while on the wrong one."""
     request = real_request(real_pair)
@@ -141,20 +129,6 @@ def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
     assert needs[GPU].step == "target"
     assert needs[GPU].parts["working"] == working["target"]
     assert "vae state" not in needs[GPU].parts
-
-
-def test_keys_and_values_in_fp8_take_what_the_core_counts_less(real_pair: Any) -> None:
-    """In the request to ComfyUI, in the plan before loading, and in the sentence when memory runs out."""
-    whole, near = real_request(real_pair), real_request(real_pair, execution=Execution(kv_dtype=FP8))
-    assert near == PlanRequest(execution=Execution(kv_dtype=FP8))
-    devices = {"scorer": GPU, "vae": GPU, "target": GPU, "drafter": SECOND}
-    before, after = (needs_of(request, devices, fp8=False) for request in (whole, near))
-    for device, role in ((GPU, "target"), (SECOND, "drafter")):
-        held = [sizes.state_bytes(request)[f"{role} keys and values"] for request in (whole, near)]
-        assert before[device].total - after[device].total == held[0] - held[1] > 0.45 * held[0]
-    for said in (plan_text.describe_plan, plan_text.out_of_memory):
-        models, room = [Weights(name="target", bytes=28 * GB, device=GPU)], Room(total=80 * GB, usable=70 * GB)
-        assert "target keys and values 3.9 GB" in str(said(models, after[GPU], room, GPU))
 
 
 def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:

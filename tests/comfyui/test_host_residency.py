@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import comfy.model_management
+import comfy.utils
 import pytest
 import torch
-from host_clip import over
-from host_tiny import CONFIG, SIZE, load_model, load_vae
-from sdvg_pack.nodes.host import residency
-from sdvg_pack.nodes.host.progress import NodeProgress
-from sdvg_pack.sdvg_core.engine.history import History
-from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
-from sdvg_pack.sdvg_core.engine.types import Condition, plan_spans
+from aiohttp import web
+from sdvg_pack.nodes.host import plan_text, residency
+from sdvg_pack.nodes.host.needs import Needs
+from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
+from sdvg_pack.nodes.host.residency import Room, Weights
+from sdvg_pack.nodes.routes import register_routes
+from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
+from sdvg_pack.sdvg_core.engine.router import Decision, Reason
+from sdvg_pack.sdvg_core.engine.types import Span
+from server import PromptServer
 
 pytestmark = pytest.mark.comfyui
 
@@ -47,21 +51,6 @@ def test_each_device_is_asked_once_for_its_models_in_order_and_for_its_needs(
     ]
 
 
-def test_models_loaded_together_are_all_loaded(tmp_path: Path) -> None:
-    drafter, target, vae = load_model(tmp_path), load_model(tmp_path), load_vae()
-    patchers = [vae.patcher, target, drafter]
-    residency.load_together(patchers, {CPU: 1000})
-    loaded = comfy.model_management.loaded_models()
-    assert all(any(p is known for known in loaded) for p in patchers)
-
-
-def test_patchers_are_told_that_a_run_is_over_however_it_ends() -> None:
-    patchers = [Patcher(CPU), Patcher(CPU)]
-    with pytest.raises(KeyboardInterrupt), residency.in_use(patchers):
-        raise KeyboardInterrupt
-    assert [p.told for p in patchers] == [["pre_run", "cleanup"]] * 2
-
-
 @pytest.mark.parametrize("call", ["pre_run", "cleanup"])
 def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told(
     call: str, monkeypatch: pytest.MonkeyPatch
@@ -79,38 +68,141 @@ def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told
     assert patchers[2].told == (["pre_run", "cleanup"] if call == "cleanup" else [])
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [(torch.OutOfMemoryError("CUDA"), True), (RuntimeError("shape"), False), (KeyboardInterrupt(), False)],
+# --- the plan in words
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+GB = 10**9
+NEEDS = Needs(step="target", parts={"target keys and values": 4 * GB, "vae state": 2 * GB, "working": 4 * GB})
+MODELS = [
+    Weights(name="target", bytes=28 * GB, device=GPU),
+    Weights(name="drafter", bytes=3 * GB, device=GPU),
+    Weights(name="scorer", bytes=2 * GB, device=CPU),
+]
+PARTS = (
+    "Peak while generating with the target: "
+    "target keys and values 4.0 GB, temporary buffers 4.0 GB, VAE state 2.0 GB"
 )
-def test_out_of_memory_is_told_from_other_errors(error: BaseException, *, expected: bool) -> None:
-    assert residency.is_out_of_memory(error) is expected
 
 
-def test_stop_is_heard_before_a_pass_and_leaves_a_usable_generator(tmp_path: Path) -> None:
-    """Catches a run that leaves stopping to ComfyUI's progress bar, which only denoising steps move."""
-    passes: list[str] = []
+def plan_in(usable: int) -> list[str]:
+    return plan_text.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
 
-    def press_stop_at_the_third(kind: str) -> None:
-        passes.append(kind)
-        comfy.model_management.interrupt_current_processing(len(passes) == 3)
 
-    def make(then: Callable[[str], None]) -> Any:
-        progress = NodeProgress(None, blocks=1, steps=4)
+STAYS, RUNS = "cuda:0: drafter weights, 3.0 GB stay there", "cuda:0: it runs, but slower because of the copying"
+PLANS = {
+    41: [STAYS, "cuda:0: target weights, 28.0 GB stay there", "cuda:0: everything fits"],
+    24: [STAYS, "cuda:0: target weights, 11.0 GB stay there, 17.0 GB are copied over in every pass", RUNS],
+}
 
-        def before_pass(kind: str) -> None:
-            progress.before_pass(kind)
-            then(kind)
 
-        return over(patcher, before_pass=before_pass)
+@pytest.mark.parametrize("usable", PLANS)
+def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(usable: int) -> None:
+    assert plan_in(usable) == [f"cuda:0: 10.0 GB of {usable}.0 GB needed besides weights. {PARTS}", *PLANS[usable]]
 
-    patcher = load_model(tmp_path)
-    residency.load_together([patcher], {})
-    noise = KeyedNoise(seed=1, channels=CONFIG.in_dim, height=SIZE[0], width=SIZE[1])
-    block = (History(), plan_spans(1, 3, 0)[0], noise, Condition(torch.zeros(1, 512, CONFIG.text_dim), "a", "a"))
-    generator = make(press_stop_at_the_third)
+
+def test_out_of_memory_names_the_numbers_of_the_plan_and_three_settings() -> None:
+    message = str(plan_text.out_of_memory(MODELS, NEEDS, Room(total=24 * GB, usable=22 * GB), GPU))
+    for part in (
+        "10.0 GB",
+        "31.0 GB of weights",
+        "24.0 GB",
+        "22.0 GB",
+        PARTS,
+        "width and height",
+        "fp8_e4m3fn",
+        "window",
+    ):
+        assert part in message
+
+
+# --- what a run says
+
+
+def judged(index: int, score: float) -> BlockRecord:
+    """A drafted block whose worst frame had a score, held against -0.7."""
+    kept = score >= -0.7
+    reason = Reason.REACHED if kept else Reason.FELL_SHORT
+    return BlockRecord(
+        span=Span(index, 3 * index, 3),
+        pixel_frames=12,
+        prompt="a",
+        decision=Decision(
+            accepted=kept, reason=reason, score=score, threshold=-0.7, frame_scores=(score, score + 1)
+        ),
+        draft=None,
+        target=None,
+        decodes=1,
+        seconds=Seconds(draft=0.5),
+    )
+
+
+RECORDS = [judged(1, -0.5), judged(2, -1.21)]
+
+
+class Ear:
+    """Stands in for the server: keeps what is sent."""
+
+    client_id = "me"
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.events: list[Any] = []
+
+    def send_progress_text(self, text: str, node_id: str, sid: str | None = None) -> None:
+        assert sid == self.client_id, "other pages may have another node of that id"
+        self.lines.append(text)
+
+    def send_sync(self, event: str, data: Any, client_id: str) -> None:
+        self.events.append((event, data))
+
+
+@pytest.mark.parametrize("kind", ["denoise", "context", "target"])
+def test_a_run_stops_before_a_pass_of_any_kind(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own check: ComfyUI's progress bar, which would stop a denoising step as well, is not connected here."""
+    monkeypatch.setattr(comfy.utils, "PROGRESS_BAR_HOOK", None)
+    progress = NodeProgress(None, blocks=1, steps=4)
+    comfy.model_management.interrupt_current_processing(True)
     with pytest.raises(comfy.model_management.InterruptProcessingException):
-        generator.generate(*block)
-    assert passes == ["denoise"] * 3
-    again = generator.generate(*block).latents
-    assert torch.equal(again, make(lambda _: None).generate(*block).latents)
+        progress.before_pass(kind)
+    progress.before_pass(kind)
+
+
+def test_the_preview_has_the_size_of_the_video(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Catches a largest side, to which ComfyUI would also blow up a small video."""
+    previews: list[Any] = []
+    monkeypatch.setattr(
+        comfy.utils, "PROGRESS_BAR_HOOK", lambda value, total, preview, **more: previews.append(preview)
+    )
+    NodeProgress("3", blocks=1, steps=4).block(RECORDS[0], torch.zeros(1, 9, 3, 48, 832))
+    [(kind, picture, largest_side)] = [preview for preview in previews if preview]
+    assert (kind, picture.size, largest_side) == ("JPEG", (832, 48), None)
+
+
+def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_whole_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A node is narrow: `worst frame -1.21 <` on one line and `-0.70` on the next was hard to read."""
+    ear = Ear()
+    monkeypatch.setattr(PromptServer, "instance", ear, raising=False)
+    progress = NodeProgress("3", blocks=2, steps=4, workflow_id="w")
+    for record in RECORDS:
+        progress.block(record, torch.zeros(1, 9, 3, 8, 8))
+    assert [re.split(r" (?=worst)", line)[-1] for line in ear.lines] == [
+        "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-0.50\N{NO-BREAK SPACE}>=\N{NO-BREAK SPACE}-0.70",
+        "worst\N{NO-BREAK SPACE}frame\N{NO-BREAK SPACE}-1.21\N{NO-BREAK SPACE}<\N{NO-BREAK SPACE}-0.70",
+    ]
+    events = [data for name, data in ear.events if name == BLOCK_EVENT]
+    assert events == output_of(progress.live, RECORDS)["sdvg_route"]
+    assert [(event["number"], event["of"], event["fate"]) for event in events] == [(1, 2, "kept"), (2, 2, "remade")]
+
+
+def test_a_second_copy_of_the_pack_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page asks the first copy, and the nodes are the last one's: squares and Stop fail."""
+    monkeypatch.setattr(PromptServer, "instance", SimpleNamespace(routes=web.RouteTableDef()), raising=False)
+    register_routes()
+    assert caplog.text == ""
+    register_routes()
+    assert "SDVG is installed twice" in caplog.text

@@ -53,13 +53,6 @@ def test_unspoiled_they_all_run(server: Server, prompts: dict[str, hostile.Promp
         assert done.status == "success", done.message("execution_error")
 
 
-def test_what_is_opened_and_where_it_is_refused_are_seen(server: Server, tmp_path: Path) -> None:
-    """Without it, a watch that sees nothing would prove nothing."""
-    model = next((server.folder / "models" / "diffusion_models").iterdir())
-    assert str(model) in opened(server)
-    assert outside_of(server, [str(tmp_path / "secret")]) == [str(tmp_path / "secret")]
-
-
 def test_spoiled_prompts_are_refused_in_a_sentence_and_open_no_other_files(
     server: Server, prompts: dict[str, hostile.Prompt], outside: Path
 ) -> None:

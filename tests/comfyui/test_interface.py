@@ -38,13 +38,6 @@ def test_the_sampler_says_how_long_the_video_will_be(page: dict[str, Any]) -> No
     assert {shown for _, shown in page["lengths"]} <= {None, True}
 
 
-def test_a_run_fills_one_square_per_block_with_its_fate(page: dict[str, Any]) -> None:
-    assert [square["fate"] for square in page["loaded"]["squares"]] == [None] * 9
-    assert page["loaded"]["visible"]
-    assert [square["fate"] for square in page["done"]["squares"]] == ROUTE
-    assert page["done"]["visible"]
-
-
 def test_squares_have_their_numbers_and_the_colours_of_the_report(page: dict[str, Any]) -> None:
     assert [square["text"] for square in page["done"]["squares"]] == [str(i) for i in range(1, 10)]
     for square in page["done"]["squares"]:
@@ -87,19 +80,15 @@ def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict
     assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
 
 
-def test_news_of_nodes_that_are_not_here_changes_nothing(page: dict[str, Any]) -> None:
-    """Unknown ids, ids inside a node that is no subgraph, another node's id, and another workflow's sampler."""
-    assert page["strayed"] == ROUTE
-    assert page["errors"] == []
-
-
 def test_the_strip_comes_back_when_its_workflow_does(page: dict[str, Any]) -> None:
     """After a step undone or a visit to another tab, both of which make all nodes anew."""
     assert page["reopened"] == ROUTE
     assert page["elsewhere"] == ["kept", *[None] * 8]
 
 
-def test_the_page_asks_no_other_host(page: dict[str, Any]) -> None:
+def test_the_page_asks_no_other_host_and_nothing_goes_wrong(page: dict[str, Any]) -> None:
+    """With news of unknown ids, ids inside a node that is no subgraph, and another workflow's sampler."""
+    assert (page["strayed"], page["errors"]) == (ROUTE, [])
     assert page["hosts"] == []
 
 
@@ -120,6 +109,7 @@ def test_python_warns_of_nothing_that_we_use_on_the_server(page: dict[str, Any],
     assert [line for line in told if any(place in line for place in ours)] == []
 
 
+@pytest.mark.exhaustive
 def test_without_our_javascript_the_run_works_and_the_line_of_text_shows(server: Server, tmp_path: Path) -> None:
     page = browse(server, tmp_path, vue=False, seed=3, withoutOurs=True)
     assert page["done"]["squares"] == []
@@ -140,16 +130,6 @@ def test_the_report_shows_its_picture_and_its_record(page: dict[str, Any]) -> No
     ]
 
 
-def test_the_picture_has_the_room_and_the_record_is_folded(page: dict[str, Any]) -> None:
-    """Catches: a record that takes the picture's room, and the empty record of a node that is no more."""
-    seen = page["unfolded"]
-    assert [seen[when]["record"] > 50 for when in ("before", "open", "after")] == [False, True, False]
-    if seen["before"]["node"] is not None:  # Nodes 2.0; the canvas draws the picture itself
-        assert seen["before"]["picture"] > seen["before"]["node"] / 2
-    assert seen["undone"]["record"] > 50
-    assert seen["undone"]["text"] == page["done"]["record"]["text"]
-
-
 @pytest.mark.parametrize("palette", ["dark", "light"])
 def test_our_own_text_can_be_read_in_both_palettes(palette: str, page: dict[str, Any]) -> None:
     """Strip, menu and record. Catches: a colour that the palette does not give, and letters below ten pixels."""
@@ -164,7 +144,7 @@ def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) 
     assert page["done"]["record"]["sent"] == ["prompt_in_report", "report"]
 
 
-@pytest.mark.parametrize("how", ["reloaded", "cached", "copied"])
+@pytest.mark.parametrize("how", ["reloaded", "copied"])
 def test_strip_picture_and_record_come_back(how: str, page: dict[str, Any]) -> None:
     """After the page was loaded anew, from the server's history; and from its cache, when nothing had to be run."""
     if how != "reloaded" and VERSION < (0, 18, 1):
@@ -176,8 +156,7 @@ def test_strip_picture_and_record_come_back(how: str, page: dict[str, Any]) -> N
 
 def test_what_nobody_remembers_is_not_shown(page: dict[str, Any]) -> None:
     """Else the test above would see in the cached run what was there before it."""
-    assert page["forgotten"]["record"]["text"] == page["opened"]["record"]["text"] == ""
-    assert [square["fate"] for square in page["forgotten"]["squares"]] == ROUTE
+    assert page["opened"]["record"]["text"] == ""
     assert [square["fate"] for square in page["opened"]["squares"]] == [None] * 9
 
 

@@ -9,13 +9,11 @@ import pytest
 import torch
 from comfy.sd import CLIP
 from running_server import Server
-from sdvg_pack.nodes.host import progress
 from sdvg_pack.nodes.host.conditioning import settle_texts, text_of, with_text
 from sdvg_pack.nodes.pocket import NEAREST_NOTE
-from sdvg_pack.nodes.prompts import Prompt, PromptSchedule
+from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.errors import BadInput
-from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from sdvg_pack.sdvg_core.pocket.grammar import nearest
 from server_prompts import POCKET, REPORT, pocket
 
@@ -50,12 +48,6 @@ def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encode
     assert embedding.unique().tolist() == [len(SHOWN)]
     assert extras.pop("sdvg_embedding") is embedding
     assert extras == {"pooled_output": None, "sdvg_text": SHOWN}
-
-
-@pytest.mark.parametrize("text, says", [("a\x00b", "control character"), ("a " * 15_000, "at most 20000")])
-def test_sdvg_prompt_refuses_what_is_no_text(text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
-        Prompt.execute(clip=Reader(), text=text)
 
 
 def test_a_checkpoint_without_a_text_encoder_is_refused_by_name() -> None:
@@ -107,12 +99,6 @@ def test_of_a_conditioning_that_was_changed_since_the_typed_text_counts(change: 
     assert [note for note in told if "From block 4 on" in note and "was changed" in note]
 
 
-def test_a_schedule_needs_no_text_where_the_conditioning_carries_it() -> None:
-    [schedule] = PromptSchedule.execute(from_block=2, conditioning=encoded(SHOWN), text="").args
-    [entry], _ = settle_texts(schedule)
-    assert (entry.index, entry.text) == (1, SHOWN)
-
-
 def test_a_stale_text_on_the_sampler_changes_no_score_and_is_noted(server: Server) -> None:
     """A second copy of the prompt used to be scored against, in silence."""
     records = []
@@ -147,18 +133,3 @@ def test_a_strict_pocket_world_refuses_with_its_grammar(server: Server) -> None:
     assert refused
     assert "outside the grammar" in refused["exception_message"]
     assert "DIRECTION =" in refused["exception_message"]
-
-
-def test_a_nodes_sentence_goes_when_there_is_nothing_to_tell_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(progress, "say_on", lambda node, text: said.append(text))
-    for sentence in ("", "far", "far", "", ""):
-        progress.tell("7", sentence)
-    assert said == ["far", "far", ""]
-
-
-def test_a_prompt_saved_before_sdvg_prompt_still_has_its_text(server: Server) -> None:
-    """It came over a wire of its own, or was typed."""
-    for prompt in ([POCKET, 5], DEFAULT_PROMPT):
-        done = server.run(pocket(blocks=2, sampler__prompt=prompt))
-        assert done.status == "success", done.message("execution_error")

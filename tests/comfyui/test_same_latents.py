@@ -168,16 +168,6 @@ def shared(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_keys_and_values_in_fp8_make_other_latents_in_blocks_of_either_model(tmp_path: Path) -> None:
-    """Near those of whole ones. Catches: a widget that is silently off, or that only one of the models hears of."""
-    files = write_random_set(tmp_path / "models")
-    for policy in ("always-draft", "always-target"):
-        router = {"policy": policy, "forced_blocks": 0}
-        whole, near = (by_nodes(files, router, kv_dtype=kept)[0] for kept in ("auto", FP8))
-        assert torch.equal(whole, by_nodes(files, router)[0])
-        assert 1e-4 < (near - whole).norm() / whole.norm() < 0.3
-
-
 @pytest.mark.parametrize(
     "tau",
     [

@@ -74,11 +74,6 @@ def test_keys_do_all_that_the_mouse_does(page: dict[str, Any]) -> None:
     assert (keys["first"]["takes"], keys["first"]["focus"]) == ("9:2", "6")
 
 
-def test_one_square_is_reached_with_tab(page: dict[str, Any]) -> None:
-    for seen in (page["before"], page["menu"]["taken"], *page["keys"].values(), page["first"]):
-        assert len(numbers(seen, "reached")) == 1
-
-
 def test_a_direction_and_a_take_can_be_undone_each_by_itself(page: dict[str, Any]) -> None:
     """And the focus stays on the square, though all nodes are made anew."""
     undone = page["undone"]

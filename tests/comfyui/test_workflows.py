@@ -1,28 +1,22 @@
 """The shared workflows: as files, as the frontend and other programs read them, and run with tiny models.
 
 A tiny UMT5 cannot go through Load CLIP (ComfyUI knows the encoder by its 24 layers and full width). So before a
-run every SDVG Prompt becomes an SDVG Pocket Models node, whose conditioning stands in, with a prompt of its
-world, and Load CLIP is taken out; all else stays as in the file. Files saved before there was SDVG Prompt have a
-CLIP Text Encode, and its text over a wire.
+run every text encoder becomes an SDVG Pocket Models node, whose conditioning stands in, with a prompt of its world.
 """
 
 from __future__ import annotations
 
-import copy
 import io
 import itertools
 import json
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
 from PIL import Image
-from running_server import CNR, ROOT, VERSION, Server, needs_device_nodes
+from running_server import CNR, ROOT, VERSION, Server
 from sdvg_pack.sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_pack.sdvg_core.checkpoints.model_files import KNOWN_FILES
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
@@ -41,17 +35,9 @@ TINY = {
 }
 # A tiny drafter costs almost what its target does: less would buy no video.
 SMALL = {"width": 64, "height": 64, "blocks": 2, "policy.budget": 0.98}
-SMALLER = ("SDVGSpeculativeSampler", "SDVGQualityRouter")
-# Pixel frames: a block shows 12, a clip's first 9; a start image shows one and leaves 12 for every block.
-FRAMES = {"sdvg_7_continue_and_image": 1 + 4 * 12}
 TEXT, TEXT_NODES = "PrimitiveStringMultiline", ("CLIPLoader", "SelectCLIPDevice")
 ENCODERS = ("SDVGPrompt", "CLIPTextEncode")
-# ComfyUI's device nodes pass over a device that a machine lacks, but comfy-cli refuses to send its name.
-DEVICES = {"gpu:0": "default", "gpu:1": "default"}
 POCKET_CONDITIONING = 2
-
-COMFY = shutil.which("comfy") or str(Path.home() / "comfy" / "cli" / "bin" / "comfy")
-needs_cli = pytest.mark.skipif(not Path(COMFY).is_file(), reason="comfy-cli is neither on PATH nor in ~/comfy/cli")
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -69,60 +55,23 @@ def names(node: dict[str, Any]) -> list[str]:
     return [n for name in found for n in ((name, "after") if name == "seed" else (name,))]
 
 
-def with_tiny_models(workflow: dict[str, Any], renamed: dict[str, str] = TINY) -> dict[str, Any]:
-    """Return a workflow (UI form) with the tiny set's file names, small sizes, and the pocket's text encoder."""
-    workflow = copy.deepcopy(workflow)
-    gone = {node["id"] for node in workflow["nodes"] if node["type"] in TEXT_NODES}
-    workflow["nodes"] = [node for node in workflow["nodes"] if node["id"] not in gone]
-    workflow["links"] = [link for link in workflow["links"] if link[1] not in gone and link[3] not in gone]
-    for node in workflow["nodes"]:
-        if node["type"] in ENCODERS:
-            become_pocket(node, workflow["links"])
-        values = node.get("widgets_values") or []
-        node["widgets_values"] = [renamed.get(v, v) if isinstance(v, str) else v for v in values]
-        if node["type"] == TEXT:
-            node["widgets_values"] = [DEFAULT_PROMPT]
-        if node["type"] in SMALLER:
-            node["widgets_values"] = [
-                SMALL.get(n, v) for n, v in zip(names(node), node["widgets_values"], strict=True)
-            ]
-    return workflow
-
-
-def become_pocket(node: dict[str, Any], links: list[list[Any]]) -> None:
-    """Turn a text encoder's node into Pocket Models; its text and whatever took its conditioning stay wired."""
-    [text] = [slot for slot in node["inputs"] if slot["name"] == "text"]
-    [conditioning] = node["outputs"]
-    node["widgets_values"] = [DEFAULT_PROMPT]
-    for link in links:
-        if link[0] == text["link"]:
-            link[4] = 0
-        if link[1] == node["id"]:
-            link[2] = POCKET_CONDITIONING
-    slots = ("drafter", "MODEL"), ("target", "MODEL"), ("conditioning", "CONDITIONING")
-    rest = ("vae", "VAE"), ("scorer", "SDVG_SCORER"), ("prompt", "STRING"), ("judge_vae", "VAE")
-    node["type"] = node["properties"]["Node name for S&R"] = "SDVGPocketModels"
-    node["inputs"] = [{**text, "name": "prompt", "widget": {"name": "prompt"}}]
-    node["outputs"] = [{"name": name, "type": kind, "links": []} for name, kind in (*slots, *rest)]
-    node["outputs"][POCKET_CONDITIONING]["links"] = conditioning["links"]
-
-
-def api_with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
-    """Do the same to a workflow in API form."""
+def with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
+    """Return a prompt (API form) with the tiny set's file names, small sizes, and the pocket's text encoder."""
     small = {}
+    encoders = [key for key, node in prompt.items() if node["class_type"] in ENCODERS]
     for key, node in prompt.items():
         inputs, kind = dict(node["inputs"]), node["class_type"]
         if kind in TEXT_NODES:
             continue
-        if kind == "SDVGPrompt":
+        if kind in ENCODERS:
             kind, inputs = "SDVGPocketModels", {"prompt": DEFAULT_PROMPT}
-        if kind == "SDVGSpeculativeSampler":
-            source = prompt[inputs["positive"][0]]["class_type"]
-            slot = POCKET_CONDITIONING if source == "SDVGPrompt" else inputs["positive"][1]
-            inputs |= {"positive": [inputs["positive"][0], slot]}
-        if kind in SMALLER:
-            inputs |= {name: value for name, value in SMALL.items() if name in inputs}
-        inputs = {name: TINY.get(v, v) if isinstance(v, str) else v for name, v in inputs.items()}
+        for name, value in inputs.items():
+            if isinstance(value, list) and value[0] in encoders:
+                inputs[name] = [value[0], POCKET_CONDITIONING]
+            elif isinstance(value, str):
+                inputs[name] = DEFAULT_PROMPT if kind == TEXT else TINY.get(value, value)
+            elif kind in ("SDVGSpeculativeSampler", "SDVGQualityRouter"):
+                inputs[name] = SMALL.get(name, value)
         small[key] = {"class_type": kind, "inputs": inputs}
     return small
 
@@ -130,14 +79,6 @@ def api_with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
 def count_frames(video: bytes) -> int:
     with av.open(io.BytesIO(video)) as container:
         return sum(1 for _ in container.decode(video=0))
-
-
-def comfy_run(server: Server, path: Path, *options: str, home: Path) -> subprocess.CompletedProcess[str]:
-    """Run `comfy run`, with its settings in a folder of the test's own."""
-    where = ["--host", "127.0.0.1", "--port", str(server.port)]
-    command = [COMFY, "--skip-prompt", "run", "--workflow", str(path), *where, *options]
-    environment = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "DO_NOT_TRACK": "1"}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
 
 
 def each(paths: list[Path]) -> pytest.MarkDecorator:
@@ -148,24 +89,9 @@ def each(paths: list[Path]) -> pytest.MarkDecorator:
 needs_nodes_of_now = pytest.mark.skipif(VERSION < (0, 25, 1), reason="the workflows were saved by a newer ComfyUI")
 
 
-@needs_cli
-@each(FILES)
-def test_a_workflow_as_it_is_shared_runs_through_comfy_cli(path: Path, server: Server, tmp_path: Path) -> None:
-    needs_device_nodes(path)
-    tiny = tmp_path / path.name
-    tiny.write_text(json.dumps(with_tiny_models(load(path), {**TINY, **DEVICES})), encoding="utf-8")
-    ran = comfy_run(server, tiny, "--wait", home=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    answer = json.loads(ran.stdout)
-    assert answer["ok"]
-    [video] = [url for url in answer["data"]["outputs"] if ".mp4" in url]
-    _, _, query = video.partition("/view")
-    assert count_frames(server.raw("/view" + query)) == FRAMES.get(path.stem, 9 + 12)
-
-
 @each(API_FILES)
 def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path: Path, server: Server) -> None:
-    prompt = api_with_tiny_models(load(path))
+    prompt = with_tiny_models(load(path))
     done = server.run(prompt)
     assert done.status == "success", done.message("execution_error")
     by_type = {prompt[key]["class_type"]: output for key, output in done.outputs.items()}
@@ -177,31 +103,13 @@ def test_a_workflow_in_api_form_runs_and_leaves_its_record_in_the_history(path: 
 
 @pytest.mark.skipif(VERSION < (0, 23, 0), reason="ComfyUI has its Select ... Device nodes from 0.23 on")
 def test_a_second_gpu_that_is_not_there_does_not_stop_a_workflow_that_names_it(server: Server) -> None:
-    prompt = api_with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
+    prompt = with_tiny_models(load(FOLDER / "api" / "sdvg_text_to_video.json"))
     [sampler] = [node for node in prompt.values() if node["class_type"] == "SDVGSpeculativeSampler"]
     for role, kind in (("drafter", "Model"), ("target", "Model"), ("vae", "VAE")):
         moved = {kind.lower(): sampler["inputs"][role], "device": "gpu:1"}
         prompt[f"on {role}"] = {"class_type": f"Select{kind}Device", "inputs": moved}
         sampler["inputs"][role] = [f"on {role}", 0]
     assert server.run(prompt).status == "success"
-
-
-@needs_cli
-@needs_nodes_of_now
-@each(API_FILES)
-def test_the_api_form_is_the_ui_form_converted(path: Path, server: Server, tmp_path: Path) -> None:
-    """Catches a change to a workflow's settings that its other form did not get."""
-    [shared] = FOLDER.glob(f"sdvg_?_{path.stem.removeprefix('sdvg_')}.json")
-    converted = comfy_run(server, shared, "--print-prompt", home=tmp_path)
-    assert converted.returncode == 0, converted.stdout + converted.stderr
-    ui, api = json.loads(converted.stdout)["data"]["prompt"], load(path)
-    assert {k: sent(n) for k, n in ui.items()} == {k: sent(n) for k, n in api.items()}
-
-
-def sent(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a node's type and inputs; a ComfyUI node's without the widget a later version puts them under."""
-    kind, inputs = node["class_type"], node["inputs"]
-    return kind, inputs if kind.startswith("SDVG") else {n.rpartition(".")[2]: v for n, v in inputs.items()}
 
 
 @needs_nodes_of_now

@@ -7,12 +7,31 @@ from typing import Any
 
 import pytest
 import torch
-from directed_runs import directed, reasons, records
-from tiny import CONTEXTS, POLICIES, SIZE, BrightScorer, generator_of, latents_of, make_engine, run, scripted
+from tiny import (
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    SIZE,
+    BrightScorer,
+    EchoCodec,
+    generator_of,
+    latents_of,
+    make_engine,
+    make_noise,
+    run,
+    scripted,
+)
 from torch import Tensor
 
-from sdvg_core.engine.directions import direct
-from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.directions import LETTERS, MOST_TAKES, check_directions, direct, read_takes
+from sdvg_core.engine.noise import key
+from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.records import BlockRecord
+from sdvg_core.engine.router import SCRIPT_LETTERS, Reason, RouterConfig
+from sdvg_core.engine.run import plan_run
+from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.types import Span
+from sdvg_core.errors import BadInput
 
 # --- what a letter means
 
@@ -99,24 +118,6 @@ def test_a_draft_that_a_direction_keeps_is_still_rejected_if_its_score_is_no_num
 # --- bail-out, and the parts that are asked for
 
 
-def test_a_bail_out_goes_on_after_directions_in_between() -> None:
-    """Catches: rejections in a row counted over the newest blocks alone, although one of them had a direction."""
-    router = RouterConfig(tau=1e9, bail_out=2)
-    made = directed("....d.a.t.", router, blocks=10)
-    assert reasons(made) == [
-        Reason.FORCED,
-        Reason.FELL_SHORT,
-        Reason.FELL_SHORT,
-        Reason.BAILED_OUT,
-        Reason.DIRECTED_DRAFT,
-        Reason.BAILED_OUT,
-        Reason.DIRECTED_KEPT,
-        Reason.BAILED_OUT,
-        Reason.DIRECTED_TARGET,
-        Reason.BAILED_OUT,
-    ]
-
-
 @pytest.mark.parametrize("letter", "dta")
 def test_rejections_are_in_a_row_across_a_direction(letter: str) -> None:
     """A direction is the user's word, and says nothing of the drafts."""
@@ -154,6 +155,159 @@ def test_directions_and_takes_count_the_blocks_of_the_run_and_not_those_of_the_c
     assert all(reason in (Reason.REACHED, Reason.FELL_SHORT) for reason in found[1::2])
 
 
-def test_letters_beyond_the_run_or_before_it_direct_nothing() -> None:
-    router = direct(RouterConfig(), "td", 2, 3)
-    assert [router.direction(index) for index in range(7)] == [".", ".", ".", "t", "d", ".", "."]
+# --- takes
+
+
+def test_take_1_is_the_noise_there_always_was() -> None:
+    noise, span = make_noise(), Span(5, 15, 3)
+    assert key(42, 5, 0) == 9157259954139429846
+    plain = torch.Generator().manual_seed(key(42, 5, 0))
+    assert torch.equal(noise.draw(span, 0), torch.randn(1, 4, 3, *SIZE, generator=plain))
+    assert torch.equal(noise.draw(replace(span, take=1), 0), noise.draw(span, 0))
+    assert torch.equal(
+        latents_of(directed(takes="2:1, 5:1")), latents_of(run(make_engine(), RouterConfig(tau=0.3), blocks=6))
+    )
+
+
+def test_every_take_slot_and_block_has_noise_of_its_own() -> None:
+    """Catches: a take that is the noise of another block, slot or seed."""
+    drawn = {
+        noise.draw(Span(index, 3 * index, 3, take), slot).numpy().tobytes()
+        for noise in (make_noise(4), make_noise(42))
+        for index in range(4)
+        for slot in range(4)
+        for take in range(1, 6)
+    }
+    assert len(drawn) == 2 * 4 * 4 * 5
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_take_changes_the_video_from_its_block_on_and_nothing_before(policy: str, context: Any) -> None:
+    options: dict[str, Any] = {"drafter_context": context}
+    plain = directed(engine=make_engine(policy), **options)
+    taken = directed(engine=make_engine(policy), takes="4:2", **options)
+    assert torch.equal(latents_of(taken[:3]), latents_of(plain[:3]))
+    for number in (3, 4, 5):
+        assert not torch.equal(taken[number].block.latents, plain[number].block.latents)
+    assert [one.block.span.take for one in taken] == [1, 1, 1, 2, 1, 1]
+    third = directed(engine=make_engine(policy), takes="4:3", **options)
+    assert not torch.equal(third[3].block.latents, taken[3].block.latents)
+
+
+# --- as they are written
+
+
+def refusal(function: Any, *arguments: Any) -> str:
+    """Return the one sentence, which says what is wrong and, after a semicolon or a way out, what to do."""
+    with pytest.raises(BadInput) as caught:
+        function(*arguments)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert "; " in sentence
+    return sentence
+
+
+def test_the_letters_are_those_of_a_script_and_a_dot() -> None:
+    assert set(LETTERS) == {".", *SCRIPT_LETTERS} == set(".ardt")
+    for letters in ("", "......", "ardt..", "tttttt"):
+        check_directions(letters, 6)
+
+
+@pytest.mark.parametrize(
+    "letters", ["x.....", "A.....", ". ....", "t,d,..", "\n", "\uff41.....", 6, None, ["t"] * 6, b"t....."]
+)
+def test_anything_but_letters_is_refused_and_the_letters_are_named(letters: Any) -> None:
+    sentence = refusal(check_directions, letters, 6)
+    assert "directions use only the letters . a r d t" in sentence
+    assert "t: the target makes the block" in sentence
+
+
+@pytest.mark.parametrize(("letters", "count"), [(".", 1), ("t....", 5), ("t......", 7)])
+def test_there_is_one_letter_for_each_block_or_none(letters: str, count: int) -> None:
+    sentence = refusal(check_directions, letters, 6)
+    assert f"one letter for each of the 6 blocks, but {letters!r} has {count};" in sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "takes"),
+    [
+        ("", {}),
+        ("  \n ", {}),
+        ("6:2", {5: 2}),
+        ("6:2,8:3", {5: 2, 7: 3}),
+        (" 8:3;  6:2 ", {5: 2, 7: 3}),
+        ("6:2\n8:3", {5: 2, 7: 3}),
+        ("1:1, 9:1000000", {8: MOST_TAKES}),
+        ("006:02", {5: 2}),
+    ],
+)
+def test_takes_are_read_by_the_blocks_place(text: str, takes: dict[int, int]) -> None:
+    assert dict(read_takes(text, 9)) == takes
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("6", "a take is written as 6:2 (block 6, take 2), but got '6'"),
+        ("6:2:1", "but got '6:2:1'"),
+        ("six:two", "but got 'six:two'"),
+        ("6:-2", "but got '6:-2'"),
+        ("٦:٢", "but got '٦:٢'"),
+        ("6:99999999", "but got '6:99999999'"),
+        ("0:2", "the take 0:2 is of block 0, but the run has blocks 1 to 9"),
+        ("10:2", "the take 10:2 is of block 10, but the run has blocks 1 to 9"),
+        ("6:0", "takes are numbered from 1 to 1000000, but got 6:0"),
+        ("6:1000001", "but got 6:1000001"),
+        ("6:2, 6:3", "block 6 is given two takes, 2 and 3"),
+        (None, "takes must be text such as 6:2"),
+        ("6:2," * 300_000, "takes must be text such as 6:2"),
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+def test_a_wrong_take_is_one_sentence(text: Any, says: str) -> None:
+    assert says in refusal(read_takes, text, 9)
+
+
+def test_a_run_refuses_wrong_directions_and_takes_before_anything_is_made() -> None:
+    engine = make_engine()
+    for options in ({"letters": "t"}, {"letters": "......x"}, {"takes": "7:2"}, {"takes": "x"}):
+        with pytest.raises(BadInput):
+            directed(**options, engine=engine)
+    assert (engine.drafter.calls, engine.target.calls) == ((), ())
+
+
+# --- runs that are directed
+
+
+def directed(
+    letters: str = "",
+    router: RouterConfig | None = None,
+    *,
+    takes: str = "",
+    blocks: int = 6,
+    engine: Engine | None = None,
+    **options: Any,
+) -> list[Emitted]:
+    """Run as all surfaces do, on the tiny models."""
+    planned = plan_run(
+        engine or make_engine(),
+        router or RouterConfig(tau=0.3),
+        lambda _: PROMPT,
+        blocks=blocks,
+        seed=42,
+        width=SIZE[1] * EchoCodec.spatial_stride,
+        height=SIZE[0] * EchoCodec.spatial_stride,
+        directions=letters,
+        takes=takes,
+        **options,
+    )
+    return list(planned.blocks())
+
+
+def records(emitted: list[Emitted]) -> list[BlockRecord]:
+    return [one.record for one in emitted]
+
+
+def reasons(emitted: list[Emitted]) -> list[Reason]:
+    return [one.record.decision.reason for one in emitted]

@@ -26,7 +26,7 @@ from tiny import (
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.parts import BlockGenerator, Engine
+from sdvg_core.engine.parts import BlockGenerator
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import Emitted
 from sdvg_core.engine.types import Block, plan_spans
@@ -117,16 +117,6 @@ def test_accepting_all_is_draft_only_but_for_block_0(policy):
     assert torch.equal(latents_of(committed[:1]), latents_of(target_only))
     unforced = run(make_engine(policy), scripted("a" * 9, forced_blocks=0))
     assert torch.equal(latents_of(unforced), latents_of(draft_only))
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_one_model_as_drafter_and_target_makes_one_video_whatever_the_route(policy):
-    """Catches: any state that a route leaves in a model, a cache or the decoder."""
-    engine = make_engine(policy)
-    twins = Engine(drafter=engine.target, target=engine.target, codec=engine.codec, scorer=engine.scorer)
-    alone = latents_of(run(make_engine(policy), RouterConfig(policy="always-target")))
-    for pattern in SAMPLE[:4]:
-        assert torch.equal(latents_of(run(twins, scripted(pattern))), alone)
 
 
 @pytest.mark.parametrize("drafter_context", CONTEXTS)

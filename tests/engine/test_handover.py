@@ -10,29 +10,26 @@ from itertools import pairwise
 
 import pytest
 import torch
+from overlap_parts import run_ahead, same
 from thinned import every_pair
 from tiny import (
     CONTEXTS,
     POLICIES,
-    PROMPT,
     BrightScorer,
     condition,
     frames_of,
     latents_of,
     make_engine,
-    make_noise,
     run,
     scripted,
 )
 
-from sdvg_core.engine.overlap import speculate_overlapped
 from sdvg_core.engine.roles import Roles, check_roles
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
 
 FOUR = {"schedule": "four-step"}
-CPU = torch.device("cpu")
 
 
 def first(m: int, **options: object) -> RouterConfig:
@@ -68,12 +65,6 @@ def test_first_m_makes_one_draft_for_each_other_block_and_no_score(m):
     assert calls_of(engine.target) == list(range(m))
     assert calls_of(engine.drafter) == list(range(m, 9))
     assert engine.codec.decodes == 9
-
-
-def test_first_1_is_anchor_only_and_first_0_is_draft_only():
-    anchor, drafts = RouterConfig(policy="anchor-only"), RouterConfig(policy="always-draft", forced_blocks=0)
-    for m, other in ((1, anchor), (0, drafts)):
-        assert torch.equal(latents_of(run(make_engine(), first(m))), latents_of(run(make_engine(), other)))
 
 
 def test_forced_blocks_hold_for_every_policy():
@@ -148,20 +139,8 @@ def test_with_overlap_a_handover_is_the_same_bit_for_bit(way, router):
     """Catches: a block begun ahead with another number of steps than it is asked for."""
     policy, context = way
     plain = run(make_engine(policy, undo=1, **FOUR), router, drafter_context=context)
-    spans = plan_spans(9, 3)
-    made = list(
-        speculate_overlapped(
-            make_engine(policy, undo=1, **FOUR),
-            router,
-            spans,
-            make_noise(),
-            lambda _: PROMPT,
-            device=CPU,
-            drafter_context=context,
-        )
-    )
-    assert torch.equal(latents_of(made), latents_of(plain))
-    assert [e.record.decision for e in made] == [e.record.decision for e in plain]
+    made = run_ahead(make_engine(policy, undo=1, **FOUR), router, drafter_context=context)
+    same(made, plain)
     assert [e.record.handover for e in made] == [e.record.handover for e in plain]
     if router.policy in ("first", "always-target", "random"):  # nothing is a guess, so nothing is begun in vain
         assert passes(made, "draft") == passes(plain, "draft")

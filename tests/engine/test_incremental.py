@@ -6,24 +6,19 @@ import random
 
 import pytest
 import torch
-from overlap_parts import ENGINE
 from tiny import (
     CONFIG,
-    PROMPT,
     SIZE,
     EchoCodec,
     condition,
     generator_of,
-    make_engine,
     make_generator,
     make_noise,
-    run,
-    scripted,
 )
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.engine.history import History
-from sdvg_core.engine.types import Block, Span, plan_spans
+from sdvg_core.engine.types import Block, Span
 
 PROMPTS = [condition(5), condition(6)]
 NOISE = make_noise()
@@ -129,30 +124,6 @@ class BreakingOps(TorchOps):
         if self.left == 0:
             raise Stop
         return super().attention(q, k, v)
-
-
-def emitted_history(blocks: int) -> History:
-    return run(make_engine(**ENGINE), scripted("r" * blocks), blocks=blocks)[-1].timeline.history
-
-
-def test_a_context_pass_that_broke_off_is_not_taken_for_one_that_can_be_undone():
-    """Catches: a copy from before the pass that is still there after it."""
-    ops = BreakingOps(torch.float32)
-    drafter = make_engine(**ENGINE, undo=1, ops=ops).drafter
-    target, history = make_engine(**ENGINE).target, emitted_history(4)
-    spans, noise = plan_spans(8, 3), make_noise()
-    drafter.generate(history, spans[4], noise, PROMPT)
-    longer = history
-    for span in spans[4:6]:
-        longer = longer.commit(Block(span, target.generate(longer, span, noise, PROMPT).latents, PROMPT))
-    # Block 4's context takes both attentions of its layers but the last one's; block 5's breaks in its first layer.
-    ops.left = 4
-    with pytest.raises(Stop):
-        drafter.generate(longer, spans[6], noise, PROMPT)
-    other = history.commit(Block(spans[4], drafter.generate(history, spans[4], noise, PROMPT).latents, PROMPT))
-    made = drafter.generate(other, spans[5], noise, PROMPT)
-    fresh = make_engine(**ENGINE).drafter.generate(other, spans[5], noise, PROMPT)
-    assert torch.equal(made.latents, fresh.latents)
 
 
 def test_a_pass_over_the_window_that_broke_off_leaves_no_half_of_it():

@@ -24,14 +24,13 @@ from tiny import (
     scripted,
 )
 
-from sdvg_core.engine.delivery import Delivery, InOrder
+from sdvg_core.engine.delivery import InOrder
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.store import Store
-from sdvg_core.engine.types import Block, Span
 from sdvg_core.errors import BadInput
 
 
@@ -164,16 +163,6 @@ def test_a_rejected_draft_never_meets_the_full_decoder(policy):
     assert engine.codec.decodes == 27, "every committed latent frame, once"
 
 
-def test_models_that_need_no_picture_leave_all_decoding_to_the_reader():
-    engine = judged(make_engine("incremental"))
-    emitted = run(engine, scripted("rarararaa"))
-    assert engine.codec.decodes == 0
-    assert not any(one.delivered.ready for one in emitted)
-    emitted[3].frames  # noqa: B018  reading a block's frames decodes as far as that block
-    assert [one.delivered.ready for one in emitted] == [True] * 4 + [False] * 5
-    assert engine.codec.decodes == 12
-
-
 def test_ahead_the_blocks_are_decoded_while_the_next_ones_are_made():
     """Every block but the newest few is there when the loop ends; the reader waits only for the rest."""
     engine = judged(make_engine("incremental", undo=1))
@@ -224,24 +213,6 @@ def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them(ahead):
         made(planned(engine, "raaaaaaaa", ahead=ahead))
 
 
-def test_an_error_while_a_picture_is_copied_reaches_whoever_waits_for_it():
-    """Catches: frames given before their picture, whose reader then waits for ever or hears of another error."""
-
-    class Uncopied(torch.Tensor):
-        def clone(self, **_):
-            raise MemoryError("no more room")
-
-    class Codec(EchoCodec):
-        def decode(self, latents, state=None):
-            frames, state = super().decode(latents, state)
-            return frames.as_subclass(Uncopied), state
-
-    delivered = Delivery(Codec()).add(Block(Span(0, 0, 3), torch.randn(1, 4, 3, 4, 4), PROMPT))
-    for wanted in (delivered.anchors[0], delivered.frames):
-        with pytest.raises(MemoryError, match="no more room"):
-            wanted()
-
-
 def test_a_run_that_is_left_early_leaves_no_thread_and_its_blocks_can_still_be_read():
     before = threading.active_count()
     stream = planned(judged(make_engine("incremental", undo=1)), "raaaaaaaa", ahead=CPU).blocks()
@@ -249,22 +220,6 @@ def test_a_run_that_is_left_early_leaves_no_thread_and_its_blocks_can_still_be_r
     stream.close()
     assert threading.active_count() == before
     assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), "ra", blocks=2))[1])
-
-
-def test_a_whole_video_is_handed_on_in_order_though_a_later_block_is_there_first():
-    codec, used = EchoCodec(), []
-    delivery = Delivery(codec)
-    blocks = [Block(Span(i, 3 * i, 3), torch.randn(1, 4, 3, 4, 4), PROMPT) for i in range(3)]
-    waiting = [delivery.add(block) for block in blocks]
-    pixels = InOrder(lambda frames: used.append(frames.shape[1]))
-    pixels.add(waiting[0])
-    waiting[1].frames()
-    pixels.add(waiting[1])
-    assert used == [9, 12], "both are there by now"
-    pixels.add(waiting[2])
-    assert used == [9, 12]
-    assert list(pixels.finish()) == [1]
-    assert used == [9, 12, 12]
 
 
 @pytest.mark.parametrize("drafter_context", CONTEXTS)

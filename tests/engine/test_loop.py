@@ -9,7 +9,6 @@ import torch
 from tiny import (
     POLICIES,
     PROMPT,
-    BrightScorer,
     condition,
     frames_of,
     generator_of,
@@ -51,23 +50,6 @@ def test_each_block_is_yielded_as_soon_as_it_is_decided():
         assert len(engine.target.calls) + len(engine.drafter.calls) == made
 
 
-def test_the_loop_routes_by_the_scores_of_the_draft_and_of_nothing_else():
-    """Every decision follows from scoring the draft that the drafter makes there."""
-    engine = make_engine()
-    emitted = run(engine, RouterConfig(tau=0.3))
-    fresh = make_engine()
-    assert {e.record.decision.reason for e in emitted} >= {Reason.REACHED, Reason.FELL_SHORT, Reason.FORCED}
-    timeline = None
-    for one in emitted:
-        if timeline is not None:
-            draft = fresh.drafter.generate(timeline.history, one.block.span, make_noise(), PROMPT).latents
-            frames, _ = fresh.codec.decode(draft, timeline.decode_state)
-            scores = BrightScorer().score(frames, "")
-            assert one.record.decision.frame_scores == tuple(scores.tolist())
-            assert one.record.decision.accepted == (float(scores.min()) >= 0.3)
-        timeline = one.timeline
-
-
 def test_the_scorer_reads_the_gate_prompt_of_the_block():
     engine = make_engine()
     early = replace(condition(1), text="a long prompt", gate_text="ball")
@@ -99,15 +81,6 @@ def test_repair_goes_on_from_the_drafts_own_trajectory(policy, step):
     assert torch.equal(again.latents, emitted[2].block.latents)
     plain = run(make_engine(policy, schedule="four-step"), scripted("rar"), blocks=3)
     assert not torch.equal(plain[2].block.latents, emitted[2].block.latents)
-
-
-def test_repairing_with_the_drafters_own_weights_changes_nothing():
-    """The trajectory is exact: a model that takes over its own draft ends where the draft ended."""
-    engine = make_engine(schedule="four-step")
-    twins = replace(engine, target=engine.drafter)
-    repaired = latents_of(run(twins, scripted("rrrrr", handover=2), blocks=5))
-    kept = latents_of(run(twins, scripted("raaaa"), blocks=5))
-    assert torch.equal(repaired, kept)
 
 
 # --- a prompt belongs to a block
@@ -173,9 +146,6 @@ def test_a_start_image_is_the_clips_first_frame_and_block_0_is_still_forced(poli
     assert not torch.equal(latents_of(without), latents_of(emitted))
 
 
-# --- long clips
-
-
 # --- refusals
 
 
@@ -184,11 +154,5 @@ def test_models_that_do_not_fit_one_another_are_refused():
     engine.drafter.block_frames = 1
     with pytest.raises(BadInput, match="1 and 3 latent frames"):
         run(engine, RouterConfig())
-    engine = make_engine()
-    other = replace(engine, drafter=make_generator(1, engine.codec, schedule="1000,500"))
-    with pytest.raises(BadInput, match="a handover needs one schedule"):
-        run(other, RouterConfig(handover=1))
-    with pytest.raises(BadInput, match="handover must be below the 2"):
-        run(engine, RouterConfig(handover=2))
     with pytest.raises(BadInput, match="room in the window for the sink and one block"):
         run(make_engine("incremental", window=5, sink=3), RouterConfig())

@@ -7,22 +7,24 @@ names the mistake that was planted in a copy of the code to see the test fail.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from reuse_runs import ROUTERS, WAYS, Asked, Made, made, same, works
-from tiny import POLICIES
+from reuse_runs import ROUTERS, WAYS, Asked, Made, identities, made, parts_of, route, same, same_video, works
+from thinned import every_pair, in_turn
+from tiny import CONTEXTS, POLICIES, condition
 
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.records import Seconds
+from sdvg_core.engine.reuse import Reuse
+from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.store import Store
-from sdvg_core.engine.types import DrafterContext
+from sdvg_core.engine.types import Condition, DrafterContext, Work
 
 # --- forty pairs of runs, and many more in the exhaustive tier
 
-Kind = Callable[[Asked, random.Random], tuple[Asked, Asked]]
 LONGEST = 12  # the clip's blocks and the run's
 
 
@@ -39,99 +41,71 @@ def other_letter(text: str, choice: str, rng: random.Random) -> str:
     return text[:at] + another(tuple(choice), text[at], rng) + text[at + 1 :]
 
 
-def change_policy(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    policies = ("reward", "first", "relative", "random", "always-draft", "always-target", "scripted")
-    script = letters("ardt", LONGEST, rng)
-    return asked, asked.with_router(policy=another(policies, asked.router.policy, rng), script=script)
-
-
-def change_script(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    script = letters("ardt", LONGEST, rng)
-    # A letter of the run itself, not of the clip or behind its end.
-    at = rng.randrange(1, 4) + (asked.clip[1] // 3 if asked.clip else 0)
-    other = script[:at] + other_letter(script[at], "ardt", rng) + script[at + 1 :]
-    scripted = asked.with_router(policy="scripted", script=script)
-    return scripted, scripted.with_router(script=other)
-
-
-def change_directions(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    before = letters("ardt....", asked.blocks, rng)
-    return replace(asked, directions=before), replace(asked, directions=other_letter(before, "ardt.", rng))
-
-
-def change_blocks(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    blocks = another((3, 4, 5, 6, 7, 8), asked.blocks, rng)
-    more = asked.directions and asked.directions.ljust(blocks, ".")[:blocks]
-    return replace(asked, takes=""), replace(asked, blocks=blocks, directions=more, takes="")
-
-
-def change_prompt(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
+def change(kind: str, asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
+    """Return a request, and one in which something of that kind is another."""
     first, seed, text = asked.prompts[0]
-    later = rng.randrange(1, asked.blocks + 2)
-    return asked, replace(asked, prompts=((first, seed, text), (later, seed + 1, text)))
+    if kind in VALUES:
+        return asked, replace(asked, **{kind: another(VALUES[kind], getattr(asked, kind), rng)})
+    if kind in ROUTER_VALUES:
+        return asked, asked.with_router(**{kind: another(ROUTER_VALUES[kind], getattr(asked.router, kind), rng)})
+    match kind:
+        case "policy":
+            script = letters("ardt", LONGEST, rng)
+            return asked, asked.with_router(policy=another(POLICY_NAMES, asked.router.policy, rng), script=script)
+        case "script":
+            script = letters("ardt", LONGEST, rng)
+            # A letter of the run itself, not of the clip or behind its end.
+            at = rng.randrange(1, 4) + (asked.clip[1] // 3 if asked.clip else 0)
+            other = script[:at] + other_letter(script[at], "ardt", rng) + script[at + 1 :]
+            asked = asked.with_router(policy="scripted", script=script)
+            return asked, asked.with_router(script=other)
+        case "directions":
+            before = letters("ardt....", asked.blocks, rng)
+            return replace(asked, directions=before), replace(asked, directions=other_letter(before, "ardt.", rng))
+        case "blocks":
+            blocks = another((3, 4, 5, 6, 7, 8), asked.blocks, rng)
+            more = asked.directions and asked.directions.ljust(blocks, ".")[:blocks]
+            return replace(asked, takes=""), replace(asked, blocks=blocks, directions=more, takes="")
+        case "prompt":
+            later = rng.randrange(1, asked.blocks + 2)
+            return asked, replace(asked, prompts=((first, seed, text), (later, seed + 1, text)))
+        case "gate text":
+            prompts = ((first, seed, text + " " * rng.randrange(1, 6)), *asked.prompts[1:])
+            return asked, replace(asked, prompts=prompts)
+        case "drafter context":
+            alone = replace(asked, ahead=asked.ahead and asked.policy != "recompute")
+            return replace(alone, context="committed"), replace(alone, context="own")
+        case "bail-out":
+            strict = asked.with_router(policy="reward", tau=0.9, bail_out=rng.choice((0, 1)))
+            return strict, strict.with_router(bail_out=another((0, 1, 2, 3), strict.router.bail_out, rng))
+        case "aggregation":
+            scored = asked.with_router(policy="reward")
+            other = another(("min", "mean", "quantile"), "min", rng)
+            return scored, scored.with_router(aggregation=other, quantile=0.6)
+    asked = asked.with_router(policy="relative")
+    return asked, asked.with_router(tau=another((-0.5, 0.0), asked.router.tau, rng))
 
 
-def change_gate_text(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    first, seed, text = asked.prompts[0]
-    return asked, replace(asked, prompts=((first, seed, text + " " * rng.randrange(1, 6)), *asked.prompts[1:]))
-
-
-def change_clip(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    clips = (None, *((seed, frames) for seed in (71, 72) for frames in (1, 3, 4, 6)))
-    return asked, replace(asked, clip=another(clips, asked.clip, rng))
-
-
-def change_context(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    alone = replace(asked, ahead=asked.ahead and asked.policy != "recompute")
-    return replace(alone, context="committed"), replace(alone, context="own")
-
-
-def change_bail_out(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    strict = asked.with_router(policy="reward", tau=0.9, bail_out=rng.choice((0, 1)))
-    return strict, strict.with_router(bail_out=another((0, 1, 2, 3), strict.router.bail_out, rng))
-
-
-def change_aggregation(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-    scored = asked.with_router(policy="reward")
-    return scored, scored.with_router(aggregation=another(("min", "mean", "quantile"), "min", rng), quantile=0.6)
-
-
-def change_router(name: str, *values: Any) -> Kind:
-    def change(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-        return asked, asked.with_router(**{name: another(values, getattr(asked.router, name), rng)})
-
-    return change
-
-
-def change(name: str, *values: Any) -> Kind:
-    def changed(asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
-        return asked, replace(asked, **{name: another(values, getattr(asked, name), rng)})
-
-    return changed
-
-
-KINDS: dict[str, Kind] = {
-    "tau": change_router("tau", -1.0, -0.3, 0.0, 0.3, 0.8),
-    "policy": change_policy,
-    "script": change_script,
-    "directions": change_directions,
-    "takes": change("takes", "", "1:2", "3:2", "2:3, 4:2", "4:3"),
-    "blocks": change_blocks,
-    "prompt": change_prompt,
-    "gate text": change_gate_text,
-    "drafter": change("drafter", 1, 2, 3),
-    "target": change("target", 1, 2, 3),
-    "schedule": change("schedule", "1000,625", "1000,500"),
-    "handover": change_router("handover", 0, 1),
-    "forced blocks": change_router("forced_blocks", 0, 1, 2, 4),
-    "bail-out": change_bail_out,
-    "drafter context": change_context,
-    "seed": change("seed", 42, 43),
-    "clip": change_clip,
-    "aggregation": change_aggregation,
-    "difference": lambda asked, rng: change_router("tau", -0.5, 0.0)(asked.with_router(policy="relative"), rng),
-    "codec": change("codec", "echo", "pale"),
+POLICY_NAMES = ("reward", "first", "relative", "random", "always-draft", "always-target", "scripted")
+ROUTER_VALUES: dict[str, tuple[Any, ...]] = {
+    "tau": (-1.0, -0.3, 0.0, 0.3, 0.8),
+    "handover": (0, 1),
+    "forced_blocks": (0, 1, 2, 4),
 }
+VALUES: dict[str, tuple[Any, ...]] = {
+    "takes": ("", "1:2", "3:2", "2:3, 4:2", "4:3"),
+    "drafter": (1, 2, 3),
+    "target": (1, 2, 3),
+    "schedule": ("1000,625", "1000,500"),
+    "seed": (42, 43),
+    "clip": (None, *((seed, frames) for seed in (71, 72) for frames in (1, 3, 4, 6))),
+    "codec": ("echo", "pale"),
+}
+KINDS = (
+    *("tau", "policy", "script", "directions", "takes", "blocks", "prompt", "gate text", "drafter", "target"),
+    *("schedule", "handover", "forced_blocks", "bail-out", "drafter context", "seed", "clip", "aggregation"),
+    *("difference", "codec"),
+)
 PAIRS = [pytest.param(n, marks=() if n < 2 * len(KINDS) else pytest.mark.exhaustive) for n in range(400)]
 
 
@@ -141,7 +115,7 @@ def pair(number: int) -> tuple[str, Asked, Asked]:
     Every kind of change meets both policies, and in turn both contexts, with and without overlap.
     """
     rng = random.Random(f"pair {number}")
-    kind, round_ = list(KINDS)[number % len(KINDS)], number // len(KINDS)
+    kind, round_ = KINDS[number % len(KINDS)], number // len(KINDS)
     policy, context, ahead = rng.choice([way for way in WAYS if way[0] == POLICIES[(round_ + number) % 2]])
     blocks = rng.randrange(4, 7)
     base = Asked(
@@ -161,10 +135,10 @@ def pair(number: int) -> tuple[str, Asked, Asked]:
         clip=rng.choice((None, None, (71, 4), (71, 3))),
         own_frames=1 if number % 3 == 2 else 3,
     )
-    earlier, changed = KINDS[kind](base, rng)
+    earlier, changed = change(kind, base, rng)
     if round_ >= 2 and rng.random() < 0.5:  # two changes at once
         second = rng.choice([name for name in KINDS if name not in (kind, "script", "blocks", "drafter context")])
-        changed = KINDS[second](changed, rng)[1]
+        changed = change(second, changed, rng)[1]
     if changed.context == "own" and changed.policy == "recompute":
         earlier, changed = replace(earlier, ahead=False), replace(changed, ahead=False)
     if changed.directions and len(changed.directions) != changed.blocks:
@@ -223,3 +197,193 @@ def test_a_run_with_an_empty_store_is_the_run_without(way: tuple[str, DrafterCon
     if not ahead:  # a wrong guess is stopped sooner or later
         assert one.calls == other.calls
         assert [works(record) for record in one.records] == [works(record) for record in other.records]
+
+
+# --- what a change makes anew, in counted calls
+
+
+# --- what is made, and what is not, in counts
+
+BASE, STRICT, MILD = Asked(), Asked(router=RouterConfig(tau=0.3)), Asked(router=RouterConfig(tau=0.1))
+LAX = Asked(router=RouterConfig(tau=-9), blocks=6)
+CLIP = Asked(clip=(71, 3), blocks=3)
+BALL, CUBE, LATER = (0, 5, "a red ball"), (1, 6, "a blue cube"), (5, 6, "a blue cube")
+NEW_PROMPT = Asked(clip=(71, 3), blocks=2, prompts=(BALL, CUBE))
+# The earlier request, the changed one, and of the latter: blocks re-used, those asked of each model, and scores.
+CHANGES = {
+    "a tau that keeps the last draft": (STRICT, MILD, 9, [], [], 0),
+    "a tau that rejects the last draft": (MILD, STRICT, 8, [], [8], None),
+    "more blocks": (replace(BASE, blocks=6), BASE, 6, None, None, None),
+    "another prompt from block 6 on": (
+        BASE,
+        replace(BASE, prompts=(BALL, LATER)),
+        5,
+        None,
+        None,
+        None,
+    ),
+    "a take of block 6": (BASE, replace(BASE, takes="6:2"), 5, None, None, None),
+    "another target": (BASE, replace(BASE, target=3), 0, None, None, None),
+    "another drafter": (BASE, replace(BASE, drafter=3), 1, list(range(1, 9)), None, None),
+    "another clip": (CLIP, replace(CLIP, clip=(72, 3)), 0, None, None, None),
+    "a longer clip": (CLIP, replace(CLIP, clip=(71, 6)), 0, None, None, None),
+    "no clip": (CLIP, replace(CLIP, clip=None), 0, None, None, None),
+    "another prompt over the clip": (
+        NEW_PROMPT,
+        replace(NEW_PROMPT, prompts=((0, 7, "a red ball"), CUBE)),
+        0,
+        None,
+        None,
+        None,
+    ),
+    "another gate text": (LAX, replace(LAX, prompts=((0, 5, "a red ball!"),)), 1, [], [], 5),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_change_makes_anew(policy: str, change: str) -> None:
+    """Catches: a key without the take, the model, the clip's content or an earlier prompt; scores without text."""
+    before, after, reused, drafted, by_target, scored = CHANGES[change]
+    before, after, store = replace(before, policy=policy), replace(after, policy=policy), Store()
+    first, again = made(before, store), made(after, store)
+    same(again, made(after))
+    assert again.reused == reused
+    assert all(index >= reused for _, index in again.calls)
+    assert drafted is None or again.asked_of("drafter") == drafted
+    assert by_target is None or again.asked_of("target") == by_target
+    assert scored is None or again.parts.scorer.calls == scored
+    if "tau" not in change and change not in ("more blocks", "another gate text", "another prompt over the clip"):
+        assert not torch.equal(again.latents[:, :, 3 * reused :], first.latents[:, :, 3 * reused :])
+
+
+def test_a_prompt_in_other_words_with_the_same_embedding_and_gate_text_is_told_by_its_new_words() -> None:
+    asked, store = Asked(blocks=3), Store()
+    made(asked, store)
+    parts = parts_of(asked)
+    words = Condition(condition(5).embedding, "ein roter Ball", "a red ball")
+    run = plan_run(
+        parts.engine,
+        asked.router,
+        lambda _: words,
+        blocks=3,
+        seed=42,
+        width=8,
+        height=8,
+        reuse=Reuse(store=store, identities=identities(asked)),
+    )
+    assert [record.prompt for record in run.reused] == ["ein roter Ball"] * 3
+    assert all(block.condition is words for block in run.reused_blocks)
+
+
+@every_pair("policy, context", POLICIES, CONTEXTS)
+def test_a_draft_that_was_kept_without_its_first_estimates_is_made_again_for_a_repair(
+    policy: str, context: DrafterContext
+) -> None:
+    """Catches: the block itself handed over to the target as if it were the first estimate."""
+    asked, store = Asked(policy=policy, context=context), Store()
+    made(asked, store)
+    repaired = asked.with_router(handover=1)
+    again = made(repaired, store)
+    same(again, made(repaired))
+    rejected = [n for n, record in enumerate(again.records) if record.decision.reason is Reason.FELL_SHORT]
+    assert set(rejected[:1]) <= set(again.asked_of("drafter"))
+    assert made(repaired, store).calls == [], "now the first estimates are kept too"
+    plain = made(asked, store)
+    assert plain.calls == [], "the longer results serve a run without repair as well"
+    same(plain, made(asked))
+
+
+@every_pair("policy, context", POLICIES, CONTEXTS)
+def test_a_block_given_to_the_target_takes_over_the_steps_of_its_rejected_draft(
+    policy: str, context: DrafterContext
+) -> None:
+    """Catches: steps of a draft that have another name when they were made as part of a whole one."""
+    asked, store = Asked(policy=policy, context=context, router=ROUTERS["repair"]), Store()
+    before = made(asked, store)
+    fates = "".join("d" if record.decision.accepted else "t" for record in before.records)
+    directed = replace(asked, directions=fates)
+    again = made(directed, store)
+    same_video(again, before)
+    assert again.calls == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_another_tau_of_the_relative_gate_scores_nothing_twice(policy: str) -> None:
+    """Catches: a last frame's score that is kept under a draft's key, or not at all."""
+    asked, store = Asked(policy=policy, router=ROUTERS["relative"]), Store()
+    before = made(asked, store)
+    assert {"a", "r"} == set(route(before)[1:])
+    again = made(asked.with_router(tau=-2.5), store)
+    assert (again.reused, again.calls, again.parts.scorer.calls) == (9, [], 0)
+    same_video(again, before)
+    changed = asked.with_router(tau=-100.0)
+    same(made(changed, store), made(changed))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_blocks_that_are_re_used_cost_no_seconds_and_no_passes(policy: str) -> None:
+    """Catches: the seconds of looking into the store in the records of re-used blocks."""
+    asked, store = Asked(policy=policy), Store()
+    first, again = made(asked, store), made(asked, store)
+    assert sum(record.seconds.total for record in first.records) > 0
+    for before, record in zip(first.records, again.records, strict=True):
+        assert record.seconds == Seconds()
+        assert works(record) in ([None, None], [Work(), None], [None, Work()], [Work(), Work()])
+        assert [work is None for work in works(record)] == [work is None for work in works(before)]
+        assert (record.decodes, record.reused, before.reused) == (1, True, False)
+
+
+def test_a_block_of_an_earlier_run_that_comes_up_in_the_middle_is_not_made_again() -> None:
+    """After a block that is made, the loop may meet one that is known: then it costs no passes either."""
+    store = Store()
+    made(Asked(directions="tttttt", blocks=6), store)
+    made(Asked(directions="ttdddd", blocks=6), store)
+    # The draft of block 3 is known, but not its scores; the target's block 3 and what follows it are known.
+    again = made(Asked(directions="ttrttt", blocks=6), store)
+    assert (again.reused, again.calls, again.parts.scorer.calls) == (2, [], 1)
+    assert [works(record)[1] for record in again.records] == [Work()] * 6
+    assert [record.reused for record in again.records] == [True] * 2 + [False] * 4
+    same(again, made(Asked(directions="ttrttt", blocks=6)))
+
+
+# --- runs that were stopped
+
+
+class Stop(Exception):
+    """What a test interrupts a run with."""
+
+
+def passes_of(asked: Asked) -> int:
+    passes: list[str] = []
+    made(asked, parts=parts_of(asked, passes.append))
+    return len(passes)
+
+
+@in_turn("way, router", WAYS, ["reward", "repair", "relative", "handover"], ids=str)
+def test_a_run_stopped_at_any_pass_makes_no_finished_block_again(
+    way: tuple[str, DrafterContext, bool], router: str
+) -> None:
+    policy, context, ahead = way
+    asked = Asked(policy=policy, context=context, ahead=ahead, router=ROUTERS[router], blocks=3)
+    alone = replace(asked, ahead=False)
+    whole, passes = made(alone), passes_of(alone)
+    if router in ("reward", "repair"):
+        assert {"a", "r"} == set(route(whole)[1:])
+    for number in range(1, passes + 1):
+        count, store = 0, Store()
+
+        def before_pass(kind: str, number: int = number) -> None:
+            nonlocal count
+            count += 1
+            if count == number:
+                raise Stop
+
+        parts = parts_of(asked, before_pass)
+        with pytest.raises(Stop):
+            made(asked, store, parts)
+        again = made(asked, store)
+        same(again, whole)
+        assert not set(again.calls) & set(parts.done), f"stopped at pass {number}"
+        if not ahead:
+            assert sorted(parts.done + again.calls) == sorted(whole.calls)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 import torch
-from reuse_runs import ROUTERS, Asked, Parts, ReadingScorer, made, parts_of, same
+from reuse_runs import ROUTERS, Asked, made, same
 from tiny import (
     CONFIG,
     SIZE,
@@ -20,16 +19,14 @@ from tiny import (
     make_noise,
     run,
 )
-from torch import Tensor
 
 from sdvg_core.engine.history import History
 from sdvg_core.engine.keys import Identities, Keys
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.router import Reason, RouterConfig
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import Emitted
 from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import Block, Condition, Span
-from sdvg_core.engine.wrapping import WrappedGenerator
 
 # --- the store
 
@@ -104,48 +101,6 @@ def test_blocks_that_are_not_finite_are_neither_kept_nor_taken() -> None:
         again = made(asked, broken)
         assert again.reused == 0
         assert torch.equal(again.latents, whole.latents)
-
-
-class BlindScorer(ReadingScorer):
-    """Sees nothing in the draft it is shown second."""
-
-    blind: Tensor | None = None
-
-    def score(self, frames: Tensor, prompt: str) -> Tensor:
-        scores = super().score(frames, prompt)
-        if self.blind is None and self.calls == 2:
-            type(self).blind = frames
-        return scores * float("nan") if self.blind is not None and torch.equal(frames, self.blind) else scores
-
-
-def test_a_score_that_is_not_finite_is_kept_as_it_is_and_rejects_the_draft_again() -> None:
-    asked, store = Asked(blocks=5), Store()
-
-    def blind() -> Parts:
-        parts = parts_of(asked)
-        scorer = BlindScorer()
-        parts.engine = replace(parts.engine, scorer=scorer)
-        parts.scorer = scorer
-        return parts
-
-    first, again = made(asked, store, blind()), made(asked, store, blind())
-    assert first.decisions[2].reason is again.decisions[2].reason is Reason.NOT_FINITE
-    assert torch.equal(first.latents, again.latents)
-    assert (again.reused, again.calls) == (5, []), "nothing is made or scored again"
-
-
-def test_a_result_that_is_not_finite_ends_a_second_run_with_the_same_sentence() -> None:
-    class Broken(WrappedGenerator):
-        def generate(self, history: History, span: Span, *arguments: Any) -> Any:
-            result = self.inner.generate(history, span, *arguments)
-            return replace(result, predictions=(*result.predictions[:-1], result.latents * float("nan")))
-
-    asked, store = Asked(blocks=3), Store()
-    for _ in range(2):
-        parts = parts_of(asked)
-        parts.engine = replace(parts.engine, drafter=Broken(parts.engine.drafter))
-        with pytest.raises(Exception, match="block 2 got NaN or infinity in its drafter latents"):
-            made(asked, store, parts)
 
 
 # --- keys

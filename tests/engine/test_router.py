@@ -49,19 +49,6 @@ def test_a_score_that_is_no_number_rejects_with_its_own_reason(bad, policy, aggr
     assert decision.frame_scores[0] == 1.0
 
 
-def test_the_first_block_is_the_targets_whatever_the_policy():
-    """Catches: forced block ignored."""
-    for policy in ("reward", "relative", "random", "anchor-only", "always-draft", "scripted"):
-        config = RouterConfig(policy=policy, rate=1.0, script="a")
-        assert foresee(config, 0, ()) == Decision(accepted=False, reason=Reason.FORCED)
-
-
-def test_without_forced_blocks_the_policy_decides_on_block_0():
-    assert foresee(RouterConfig(forced_blocks=0), 0, ()) is None
-    assert foresee(RouterConfig(policy="always-draft", forced_blocks=0), 0, ()).accepted
-    assert not foresee(RouterConfig(policy="anchor-only", forced_blocks=0), 0, ()).accepted
-
-
 def test_random_keeps_its_rate_and_depends_on_seed_and_block_alone():
     config = RouterConfig(policy="random", rate=0.7, seed=3)
     kept = [foresee(config, i, ()).accepted for i in range(1, 4001)]
@@ -72,12 +59,6 @@ def test_random_keeps_its_rate_and_depends_on_seed_and_block_alone():
     assert kept[:50] != [foresee(other, i, ()).accepted for i in range(1, 51)]
     assert all(foresee(RouterConfig(policy="random", rate=1.0), i, ()).accepted for i in range(1, 99))
     assert not any(foresee(RouterConfig(policy="random", rate=0.0), i, ()).accepted for i in range(1, 99))
-
-
-def test_the_script_is_read_by_block_number():
-    config = RouterConfig(policy="scripted", script="rara", tau=100.0)
-    reasons = [decide(config, i, scores(-5.0)).reason for i in range(4)]
-    assert reasons == [Reason.SCRIPT_REMADE, Reason.SCRIPT_KEPT] * 2
 
 
 def rejection() -> Decision:
@@ -97,9 +78,6 @@ def test_bail_out_counts_rejections_in_a_row_and_then_stays():
     assert out == Decision(accepted=False, reason=Reason.BAILED_OUT)
     assert foresee(config, 4, (forced, rejection(), rejection(), out)) == out
     assert foresee(RouterConfig(), 4, (rejection(),) * 4) is None, "off by default"
-
-
-FORCED = Decision(accepted=False, reason=Reason.FORCED)
 
 
 def test_of_equal_frames_the_first_is_the_worst():

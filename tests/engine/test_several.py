@@ -25,8 +25,8 @@ from tiny import (
 from sdvg_core.engine import overlap
 from sdvg_core.engine.history import History
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.several import SeveralBlocks, cut
-from sdvg_core.engine.types import Block, Span, plan_spans, spans_of_clip
+from sdvg_core.engine.several import SeveralBlocks
+from sdvg_core.engine.types import Block, Span, plan_spans
 from sdvg_core.errors import BadInput
 
 DRAFTS = RouterConfig(policy="always-draft", forced_blocks=0)
@@ -63,17 +63,6 @@ def test_in_spans_of_three_it_makes_what_it_makes_alone_block_by_block(policy, s
     made = run(make_framewise(policy, **steps), DRAFTS, blocks=4)
     own = alone(policy, 4, **steps)
     assert torch.equal(latents_of(made), torch.cat([block.latents for block in own], dim=2))
-
-
-@pytest.mark.parametrize("policy", POLICIES)
-def test_it_costs_as_many_passes_as_alone(policy):
-    """Catches: a committed draft whose pieces are passed again."""
-    made = run(make_framewise(policy, window=9), DRAFTS, blocks=4)
-    works = [e.record.draft for e in made]
-    assert [work.denoising_passes for work in works] == [6] * 4
-    context = {"incremental": [2, 3, 3, 3], "recompute": [3, 9, 9, 9]}
-    assert [work.context_passes for work in works] == context[policy]
-    assert [work.encodes for work in works] == ([0, 2, 3, 3] if policy == "recompute" else [0] * 4)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -174,9 +163,3 @@ def test_blocks_that_do_not_divide_are_refused_in_one_sentence():
     small = replace(engine, drafter=make_generator(1, engine.codec, block_frames=1))
     with pytest.raises(BadInput, match="1 and 3 latent frames; wrap"):
         run(small, RouterConfig(), blocks=2)
-
-
-@pytest.mark.parametrize("frames", range(1, 12))
-def test_the_blocks_of_a_clip_are_cut_as_the_clip_is(frames):
-    pieces = [piece for span in spans_of_clip(frames, 6) for piece in cut(span, 2)]
-    assert [(p.start, p.frames) for p in pieces] == [(p.start, p.frames) for p in spans_of_clip(frames, 2)]

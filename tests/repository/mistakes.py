@@ -15,7 +15,7 @@ class Mistake:
 
 
 REPLAY = "engine/test_exactness.py::test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted"
-REUSE = "engine/test_reuse_counts.py::"
+REUSE = "engine/test_reuse.py::"
 DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
 JUDGE = "engine/test_judge.py::"
@@ -92,7 +92,7 @@ MISTAKES = [
         "engine/overlap.py",
         "if self._begun and not (self._begun.maker is maker and self._begun.call.same_as(call)):",
         "if False:",
-        "engine/test_same_video.py",
+        "engine/test_what_is_begun.py::test_a_draft_for_another_prompt_than_the_one_asked_for_is_not_taken",
     ),
     Mistake(
         "the draft goes on from the drafter's own blocks in committed context",
@@ -183,7 +183,7 @@ MISTAKES = [
         "causal_wan/context.py",
         "model.write_context(clean[:, :, first:last], condition, cache, place)",
         "model.write_context(clean[:, :, first:last], history.blocks[-1].condition, cache, place)",
-        "engine/test_context_conditions.py::test_a_recomputed_window_is_passed_under_the_condition_of_the_block_to_be_made",
+        "engine/test_counts.py::test_a_recomputed_window_is_passed_under_the_condition_of_the_block_to_be_made",
     ),
     Mistake(
         "the history keeps what the drafter asks for alone",
@@ -204,7 +204,7 @@ MISTAKES = [
         "engine/lane.py",
         "tensor.record_stream(here)",
         "pass",
-        "engine/test_lane.py::test_what_a_lane_made_stays_the_callers_until_the_callers_stream_has_read_it",
+        "engine/test_what_is_begun.py::test_what_a_lane_made_stays_the_callers_until_the_callers_stream_has_read_it",
     ),
     Mistake(
         "a block that will be handed over is begun whole",
@@ -275,14 +275,14 @@ MISTAKES = [
         "engine/keys.py",
         "noise = (*self._noise, span.index, span.take)",
         "noise = (*self._noise, span.index)",
-        REUSE + "test_a_take_of_block_6_re_uses_the_first_five",
+        REUSE + "test_what_a_change_makes_anew[a take of block 6-recompute]",
     ),
     Mistake(
         "a key forgets the conditions of earlier blocks",
         "engine/keys.py",
         "self.tensor(b.latents), self._condition(b.condition))",
         "self.tensor(b.latents))",
-        REUSE + "test_another_prompt_over_the_clip_to_continue_is_another_context",
+        REUSE + "test_what_a_change_makes_anew[another prompt over the clip-incremental]",
     ),
     Mistake(
         "a key forgets the prompt of its block",
@@ -296,21 +296,21 @@ MISTAKES = [
         "engine/reuse.py",
         "identity: str = getattr(self._identities, role)",
         'identity: str = "target" if role == "target" else self._identities.drafter',
-        REUSE + "test_another_target_re_uses_nothing_where_it_makes_block_1",
+        REUSE + "test_what_a_change_makes_anew[another target-recompute]",
     ),
     Mistake(
         "a clip to continue goes by its shape alone",
         "engine/keys.py",
         "key = hash_tensor(tensor)\n",
         "key = str(tuple(tensor.shape))\n",
-        REUSE + "test_another_clip_to_continue_re_uses_nothing",
+        REUSE + "test_what_a_change_makes_anew[another clip-recompute]",
     ),
     Mistake(
         "scores are kept without the text they are of",
         "engine/keys.py",
         "list(committed), draft, text)",
         "list(committed), draft)",
-        REUSE + "test_another_gate_text_scores_the_same_drafts_anew",
+        REUSE + "test_what_a_change_makes_anew[another gate text-recompute]",
     ),
     Mistake(
         "a draft kept without its first estimates is taken for a handover",
@@ -345,7 +345,7 @@ MISTAKES = [
         "engine/noise.py",
         "take = (span.take,) if span.take > 1 else ()",
         "take = (span.take,)",
-        "engine/test_takes.py::test_take_1_is_the_noise_there_always_was",
+        "engine/test_directions.py::test_take_1_is_the_noise_there_always_was",
     ),
     Mistake(
         "the clip's first block is handed over",
@@ -527,6 +527,6 @@ MISTAKES = [
         "causal_wan/incremental.py",
         "model.write_context(block.latents, block.condition, cache, self._place(block.span))",
         "model.write_context(block.latents, condition, cache, self._place(block.span))",
-        "engine/test_context_conditions.py::test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each",
+        "engine/test_counts.py::test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each",
     ),
 ]

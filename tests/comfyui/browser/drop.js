@@ -18,7 +18,7 @@ main(async (page, options) => {
     await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
     await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SDVGSpeculativeSampler"), null, { timeout: 30000 });
     await page.waitForTimeout(1000);
-    dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray) });
+    dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
   }
   return { dropped, ran };
@@ -40,6 +40,10 @@ function drop({ name, text }) {
   dataTransfer.items.add(new File([text], name, { type: "application/json" }));
   const where = { clientX: x + width / 2, clientY: y + height / 2, bubbles: true, cancelable: true };
   for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
+}
+
+async function sent() {
+  return (await window.app.graphToPrompt()).output;
 }
 
 function opened() {

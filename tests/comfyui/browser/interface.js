@@ -13,15 +13,13 @@ main(async (page, options) => {
   await pictured(page);
   const done = await page.evaluate(look);
   if (options.withoutOurs) return { loaded, done };
-  const unfolded = await unfold(page);
   const readable = await inPalettes(page);
   const pestered = await page.evaluate(pester);
-  return { loaded, lengths, done, unfolded, readable, ...pestered, ...(await comeBack(page, done.workflow)) };
+  return { loaded, lengths, done, readable, ...pestered, ...(await comeBack(page, done.workflow)) };
 });
 
 /**
- * Load the page anew; then also without the server's memory of the run, and take the run from its cache; once more for
- * the workflow saved under another id.
+ * Load the page anew; then open the workflow as if saved under another id, and take its run from the server's cache.
  */
 async function comeBack(page, workflow) {
   await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
@@ -29,12 +27,6 @@ async function comeBack(page, workflow) {
   await reload(page);
   await pictured(page);
   const reloaded = await page.evaluate(look);
-  await page.evaluate(() => fetch("/api/history", { method: "POST", body: JSON.stringify({ clear: true }) }));
-  await reload(page);
-  const forgotten = await page.evaluate(look);
-  await run(page);
-  await pictured(page);
-  const cached = await page.evaluate(look);
   const copied = { ...workflow, id: "22222222-3333-4444-8555-666666666666" };
   await page.evaluate((saved) => window.app.loadGraphData(saved), copied);
   await page.waitForTimeout(1000);
@@ -43,7 +35,7 @@ async function comeBack(page, workflow) {
   await pictured(page);
   const known = () => [...document.querySelectorAll(".sdvg-squares button")].every((square) => square.dataset.fate);
   await page.waitForFunction(known, null, { timeout: 20000 }).catch(() => {}); // the picture may be there before
-  return { reloaded, forgotten, cached, opened, copied: await page.evaluate(look) };
+  return { reloaded, opened, copied: await page.evaluate(look) };
 }
 
 /** Wait until the report's picture is loaded; if it never is, the picture's count says so. */
@@ -116,32 +108,6 @@ function contrasts() {
   const own = (element) => [...element.childNodes].filter((node) => node.nodeType === Node.TEXT_NODE).map((node) => node.textContent).join("").trim();
   const seen = texts.filter((element) => (own(element) || element.value) && element.checkVisibility({ checkOpacity: true }) && !element.matches(".sdvg-said"));
   return seen.map((element) => measure(element, own(element) || "record"));
-}
-
-/** The report unfolded and folded again, and what it shows after a step undone: how much of the node is the picture, how much the record. */
-async function unfold(page) {
-  const heights = () => page.evaluate(() => {
-    const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
-    const [element, image] = ["", " img"].map((of) => document.querySelector(`[data-node-id="${report.id}"]${of}`));
-    const height = (one) => one?.getBoundingClientRect().height ?? null;
-    const record = document.querySelector(".sdvg-json textarea");
-    return { node: height(element), picture: height(image), record: record.checkVisibility() ? height(record) : 0, text: record.value };
-  });
-  const fold = page.locator(".sdvg-json summary");
-  const before = await heights();
-  await fold.dispatchEvent("click");
-  await page.waitForTimeout(500);
-  const open = await heights();
-  await fold.dispatchEvent("click");
-  await page.waitForTimeout(500);
-  const after = await heights();
-  await page.locator('.sdvg-squares [data-number="3"]').focus();
-  for (const key of ["d", "Control+z"]) {
-    await page.keyboard.press(key);
-    await page.waitForTimeout(1200);
-  }
-  await fold.dispatchEvent("click"); // the element of the node that is there now
-  return { before, open, after, undone: await heights() };
 }
 
 /** What the sampler calls its length with other numbers of blocks, and what of it the page shows; ends as it began. */

@@ -137,10 +137,10 @@ async function settled(page) {
   await page.waitForTimeout(500);
 }
 
-/** The frames shown during some time, as "block:frame", and whether there is anything to see in them. */
-async function frames(page, times = 12) {
+/** The frames shown during some time, or until they are of so many blocks, as "block:frame". */
+async function frames(page, times = 12, blocks = Infinity) {
   const shown = new Set();
-  for (let i = 0; i < times; i += 1) {
+  for (let i = 0; i < times && new Set([...shown].map((one) => one?.split(":")[0])).size < blocks; i += 1) {
     shown.add(await page.evaluate(() => document.querySelector(".sdvg-film").dataset.shown ?? null));
     await page.waitForTimeout(130);
   }
@@ -148,7 +148,7 @@ async function frames(page, times = 12) {
 }
 
 async function watchFilm(page) {
-  const all = await frames(page, 40);
+  const all = await frames(page, 40, 4);
   await square(page, 2).hover();
   await page.waitForTimeout(300);
   const alone = { frames: await frames(page), detail: (await look(page)).detail };
