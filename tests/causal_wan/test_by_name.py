@@ -26,6 +26,7 @@ MODELS = Path("models") / "diffusion_models"
         ("my_self_forcing_dmd.pt", None),
         ("SELF_FORCING_DMD.PT", None),
         ("model.safetensors", None),
+        ("longlive_base.pt", "longlive-1.0"),
     ],
 )
 def test_a_known_file_leads_to_its_preset(name, preset):
