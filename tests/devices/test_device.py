@@ -11,11 +11,9 @@ from random_set import write_random_set
 
 from sdvg_core.devices import device
 from sdvg_core.devices.device import (
-    DTYPES,
     cpu_quota,
     device_clock,
     device_line,
-    dtype_name,
     parse_dtype,
     pick_device,
     settled_threads,
@@ -115,12 +113,6 @@ def test_on_a_cpu_there_is_nothing_to_wait_for(waited_for):
     assert device_clock(CPU, CPU) is time.perf_counter
     device_clock(CPU)()
     assert waited_for == []
-
-
-def test_a_name_and_its_dtype_belong_together():
-    assert {dtype_name(dtype): dtype for dtype in DTYPES.values()} == DTYPES
-    assert dtype_name(torch.float8_e4m3fn) == "float8_e4m3fn"
-    assert parse_dtype("bfloat16") is torch.bfloat16
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "half", ""])
