@@ -86,13 +86,6 @@ def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     assert not frames.isinf().any()
 
 
-def test_overflow_in_half_precision_becomes_nan():
-    weights = random_tae(dtype=torch.float16)
-    weights["decoder.22.bias"] += 60_000
-    weights["decoder.22.weight"] *= 30_000
-    frames, _ = codec_of(weights).decode(random_latents(1))
-    assert frames.isnan().any()
-    assert not frames.isinf().any()
 
 
 def test_a_batch_is_decoded_and_encoded_clip_by_clip(codec):
@@ -152,15 +145,6 @@ def test_without_an_encoder_it_decodes_and_refuses_to_encode(weights):
 # --- ways to run it
 
 
-def test_channels_are_last_in_the_weights_the_state_and_what_the_decoder_is_given(weights):
-    codec, given = codec_of(weights, channels_last=True), []
-    codec._net.decoder[1].register_forward_pre_hook(lambda _, arguments: given.extend(arguments))
-    _, state = codec.decode(random_latents(3))
-    stored = [p for p in codec._net.parameters() if p.ndim == 4]
-    assert len(given) == 3
-    for tensor in (*given, *state, *stored):
-        assert tensor.is_contiguous(memory_format=torch.channels_last)
-    assert all(tensor.is_contiguous() for tensor in weights.values()), "those in memory stay as they are"
 
 
 def test_weights_in_memory_are_shared_where_they_need_no_change(weights):

@@ -56,14 +56,6 @@ def test_the_length_of_a_pixel_in_half_precision_is_taken_in_a_wider_one(scale):
     assert PlanarNorm(theirs)(torch.zeros_like(x)).abs().max() == 0
 
 
-def test_a_planes_convolution_reads_its_weights_where_they_lie_with_channels_last():
-    codec = codec_of(random_vae(RELEASED), layers="planes")
-    planar = [m for m in codec._vae.modules() if isinstance(m, PlanarConv)]
-    assert len(planar) == sum(isinstance(m, torch.nn.Conv3d) for m in codec._vae.modules()) - STRIDED
-    for conv in planar:
-        plane = conv.weight.transpose(1, 2).flatten(1, 2)
-        assert plane.data_ptr() == conv.weight.data_ptr()
-        assert plane.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])

@@ -65,7 +65,6 @@ def read_weights(path: Path) -> None:
 
 
 def read_model(load: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Return a reader that loads a file, and says now and then what it is."""
 
     def read(path: Path) -> None:
         if path.stat().st_size % SPARED == 0:
@@ -93,7 +92,6 @@ def outside_file() -> bytes:
 
 
 def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
-    """Return a reader of a prompt file, whose texts then go where prompts go."""
 
     def read_and_clean(path: Path) -> None:
         found = read(path)
@@ -105,7 +103,6 @@ def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 
 def read_script(path: Path) -> None:
-    """Read a text as a router script, as directions and takes, and as a schedule."""
     try:
         text = path.read_bytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -120,7 +117,6 @@ def read_script(path: Path) -> None:
 
 
 def read_run_report(path: Path) -> None:
-    """Read a report and show it in every way there is."""
     report = read_report(path)
     report.to_json()
     summarise(report)
@@ -131,12 +127,10 @@ def read_run_report(path: Path) -> None:
 
 
 def read_study(path: Path) -> None:
-    """Read a study's rows."""
     read_records(path)
 
 
 def read_words(path: Path) -> None:
-    """Load a tokenizer and split a prompt."""
     load_tokenizer(path).ids(PROMPT, 512)
 
 
@@ -149,14 +143,12 @@ def read_vocabulary(path: Path) -> None:
 
 
 def read_earlier(path: Path) -> None:
-    """Read what an earlier run made into a store, as a run that uses it again does."""
     store = Store()
     for key, result in read_results(path):
         store.put(key, result)
 
 
 def read_values(path: Path) -> None:
-    """Build what a node builds from its values."""
     try:
         given = json.loads(path.read_bytes())
         build, values = BUILDERS[given["build"]], given["values"]
@@ -166,7 +158,6 @@ def read_values(path: Path) -> None:
 
 
 def one_file(name: str, make: Callable[[Random], bytes]) -> Callable[[Random], Files]:
-    """Return a maker of files from one of bytes."""
     return lambda random: {name: make(random)}
 
 
@@ -198,5 +189,4 @@ READERS: Mapping[str, Reader] = {
 
 
 def case_of(reader: Reader, seed: int, number: int) -> Files:
-    """Return the files of case `number` of a seed."""
     return reader.make(Random(f"{seed}/{reader.name}/{number}"))

@@ -25,7 +25,6 @@ class Case:
 
 
 def cases() -> dict[str, Case]:
-    """Return every case by its name."""
     found: dict[str, Case] = {}
     for family in FAMILIES:
         for name, case in family():
@@ -238,7 +237,6 @@ FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
 
 
 def _map_field(charmap: bytes) -> bytes:
-    """Return a normaliser with a character map, as the field of a SentencePiece model."""
     inner = b"\x12" + _length(charmap) + charmap
     return b"\x1a" + _length(inner) + inner
 

@@ -18,7 +18,6 @@ Values = Mapping[str, Any]
 
 
 def build_router(values: Values) -> None:
-    """Build a router as its node does, and have it decide on two blocks."""
     settings = dict(values)
     config = RouterConfig(**settings)
     config.check_blocks(1)
@@ -28,13 +27,11 @@ def build_router(values: Values) -> None:
 
 
 def build_preset(values: Values) -> None:
-    """Build a preset as the loaders do."""
     settings = dict(values)
     get_preset(settings.pop("preset", "custom")).replace(**settings)
 
 
 def build_sampler(values: Values) -> None:
-    """Build what the sampler makes of its plain values."""
     one_prompt(values.get("prompt", "a ball"))
     get_schedule(values.get("schedule", "four-step"))
     plan_spans(values.get("blocks", 9), 3, 0)

@@ -52,7 +52,6 @@ def results(module: Any) -> dict[str, Array]:
 
 
 def main() -> None:
-    """Write the golden file."""
     from comfyui_version import __version__ as comfyui
 
     made = results(build())

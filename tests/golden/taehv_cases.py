@@ -21,7 +21,6 @@ LATENTS, FRAMES = (1, 16, 5, 4, 6), (1, 9, 3, 32, 48)
 
 
 def draw(name: str, shape: tuple[int, ...]) -> Array:
-    """Draw standard normal numbers from a stream of the name's own."""
     stream = np.random.Generator(np.random.PCG64([SEED, zlib.crc32(name.encode())]))
     return stream.standard_normal(shape, dtype=np.float32)
 
@@ -37,17 +36,14 @@ def random_weight(name: str, shape: tuple[int, ...]) -> Array:
 
 
 def latents() -> Array:
-    """Return the normalised latents `b c t h w` to decode."""
     return draw("latents", LATENTS)
 
 
 def frames() -> Array:
-    """Return the pixel frames `b f c h w` to encode."""
     return np.float32(0.5) + np.float32(0.2) * draw("frames", FRAMES).clip(-2, 2)
 
 
 def kept(result: Array) -> list[float]:
-    """Return the numbers of a result that the golden keeps."""
     flat = result.ravel()
     places = np.linspace(0, flat.size - 1, KEPT).astype(np.int64)
     return [round(float(x), 7) for x in (result.mean(), result.std(), *flat[places])]

@@ -52,7 +52,6 @@ def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def settings_without_checks() -> ModuleType:
-    """Return a module in the place of pydantic, whose models take any values."""
 
     class Values:
         def __init__(self, **values: Any) -> None:
@@ -143,7 +142,6 @@ class Session:
         state.noise = noise[:1].clone()
 
     def generate(self) -> Tensor:
-        """Make the next block and return its pixels as they are shown."""
         first = self.state.current_start_frame
         draws = Draws(renoise(self._noise[:, first : first + 3], steps=len(self.state.denoising_step_list)))
         given: Any = torch
@@ -156,7 +154,6 @@ class Session:
         return shown
 
     def fade_to(self, prompt: str) -> None:
-        """Begin to fade to another prompt."""
         self.state.interpolate_prompt_embeds(self._models, prompt, FADE)
 
     def follow(self, other: Session) -> None:

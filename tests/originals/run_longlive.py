@@ -27,7 +27,6 @@ ABSENT = ("wan.modules.tokenizers", "wan.modules.t5", "wan.modules.causal_model_
 
 
 def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the latents of every case, `b c t h w`."""
     without_cuda()
     use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
     make = pipelines(request)

@@ -89,7 +89,6 @@ def build(request: Mapping[str, Any], *, window: int, sink: int) -> Any:
 
 
 def once(owner: Any, method: str, numbers: Mapping[int, int]) -> None:
-    """Replace numbers in a function unless that has been done for another case."""
     if (owner, method) not in DONE:
         replace_numbers(owner, method, numbers)
         DONE.add((owner, method))

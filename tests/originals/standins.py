@@ -114,7 +114,6 @@ def renoise(noise: Tensor, steps: int, block_frames: int = 3) -> Iterator[Tensor
 
 
 def load(module: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
-    """Load weights, all of them, and return the module, ready for inference."""
     module.load_state_dict(weights, strict=True)
     return module.eval().requires_grad_(False)
 
@@ -138,7 +137,6 @@ class Prompts:
         self._embeddings = embeddings
 
     def __call__(self, text_prompts: list[str]) -> dict[str, Tensor]:
-        """Return what the originals' encoders return."""
         return {"prompt_embeds": self._embeddings[text_prompts[0]].clone()}
 
 
@@ -146,7 +144,6 @@ class NoPixels:
     """In the place of a VAE whose pixels nobody looks at."""
 
     def decode_to_pixel(self, latents: Tensor, **options: Any) -> Tensor:
-        """Return something to clamp."""
         return torch.zeros(1)
 
 

@@ -96,12 +96,6 @@ def test_a_frame_with_a_pixel_that_is_not_finite_scores_nan_and_no_other_does(
     assert torch.equal(scores[[0, 2]], good[[0, 2]])
 
 
-@pytest.mark.parametrize("shape", [(3, 3, 8, 8), (2, 3, 3, 8, 8), (1, 3, 8, 8, 3)])
-def test_frames_of_another_layout_are_refused(shape: tuple[int, ...], scorer: ImageRewardScorer) -> None:
-    with pytest.raises(ValueError, match=r"\(1, f, 3, h, w\)"):
-        scorer.score(torch.zeros(shape), PROMPT)
-
-
 def test_with_tiles_a_frame_scores_as_its_worst_tile(weights: Path, scorer: ImageRewardScorer) -> None:
     frames = clip(3, 60, 120)
     tiles = [scorer.score(frames[..., x : x + 60], PROMPT) for x in (0, 30, 60)]
@@ -144,10 +138,6 @@ def test_only_a_prompt_that_is_cut_has_a_note(scorer: ImageRewardScorer) -> None
 
 
 # --- the files it accepts
-
-
-def test_heads_that_are_not_64_wide_are_read_from_the_metadata(tmp_path: Path) -> None:
-    assert load_image_reward(write_case(tmp_path, "narrow")).config == case_config("narrow")
 
 
 def test_what_the_score_does_not_need_may_be_missing_or_there(tmp_path: Path, scorer: ImageRewardScorer) -> None:

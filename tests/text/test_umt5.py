@@ -158,10 +158,6 @@ def test_a_prompt_of_too_many_tokens_is_cut_but_still_ends(words, released, capl
     assert load_umt5(released).encode(LONG)[0, 511].any()
 
 
-def test_the_text_length_is_a_parameter(model, words, released):
-    embedding = load_umt5(released, dtype=torch.float32, text_len=16).encode("a red boat")
-    assert embedding.shape == (1, 16, 24)
-    assert torch.allclose(embedding, reference_embedding(model, words, "a red boat")[:, :16], atol=1e-6)
 
 
 def test_an_empty_prompt_is_refused(released):
