@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from standins import (
     FULL_FRAME,
-    Draws,
     Prompts,
     answer,
+    drawing,
     float32_only,
     load,
     random_weights,
-    renoise,
     replace_numbers,
     use_checkout,
     use_eager_attention,
@@ -143,14 +142,8 @@ class Session:
 
     def generate(self) -> Tensor:
         first = self.state.current_start_frame
-        draws = Draws(renoise(self._noise[:, first : first + 3], steps=len(self.state.denoising_step_list)))
-        given: Any = torch
-        given.randn, drawn = draws, torch.randn
-        try:
+        with drawing("randn", self._noise[:, first : first + 3], len(self.state.denoising_step_list)):
             shown: Tensor = self.state.generate_block(self._models)
-        finally:
-            given.randn = drawn
-        draws.check_all_used()
         return shown
 
     def fade_to(self, prompt: str) -> None:

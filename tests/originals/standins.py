@@ -87,6 +87,18 @@ def replace_numbers(owner: Any, method: str, numbers: Mapping[int, int]) -> None
     function.__code__ = code.replace(co_consts=constants)
 
 
+@contextlib.contextmanager
+def drawing(name: str, noise: Tensor, steps: int) -> Iterator[None]:
+    """Have `torch.randn` or `torch.randn_like` hand out the renoising of `noise`, all of it."""
+    draws, drawn = Draws(renoise(noise, steps)), getattr(torch, name)
+    setattr(torch, name, draws)
+    try:
+        yield
+    finally:
+        setattr(torch, name, drawn)
+    draws.check_all_used()
+
+
 class Draws:
     """In the place of a random draw: hands out given tensors in order, and says if they do not fit."""
 
