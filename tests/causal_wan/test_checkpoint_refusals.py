@@ -63,22 +63,6 @@ def test_models_that_take_more_than_text_are_refused_by_kind(tmp_path, name, wor
     assert "given.safetensors" in message
 
 
-def test_an_image_to_video_model_in_diffusers_names_is_refused(tmp_path):
-    diffusers = pytest.importorskip("diffusers")
-    torch.manual_seed(0)
-    diffusers.WanTransformer3DModel(
-        num_attention_heads=2,
-        attention_head_dim=12,
-        text_dim=8,
-        freq_dim=16,
-        ffn_dim=32,
-        num_layers=1,
-        image_dim=8,
-        added_kv_proj_dim=24,
-    ).save_pretrained(tmp_path)
-    assert "image-to-video" in refusal(tmp_path)
-
-
 @pytest.mark.parametrize(
     "names, words",
     [
@@ -93,15 +77,11 @@ def test_a_file_that_is_no_wan_transformer_is_refused_by_what_it_is(tmp_path, na
     assert words in refusal_of(tmp_path, {name: ONE for name in names})
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "diffusion_model.blocks.0.self_attn.q.lora_A.weight",
-        "lora_unet_blocks_0_ffn_0.lora_down.weight",
-        "transformer.blocks.0.attn1.to_q.lora.up.weight",
-        "blocks.0.self_attn.q.lora_B.default.weight",
-    ],
-)
+LORAS = ("diffusion_model.blocks.0.self_attn.q.lora_A.weight", "lora_unet_blocks_0_ffn_0.lora_down.weight")
+LORAS += ("transformer.blocks.0.attn1.to_q.lora.up.weight", "blocks.0.self_attn.q.lora_B.default.weight")
+
+
+@pytest.mark.parametrize("name", LORAS)
 @pytest.mark.parametrize("base", [{}, random_state()], ids=["alone", "beside its base"])
 def test_a_lora_is_refused_alone_and_beside_its_base(tmp_path, name, base):
     """Beside its base it would be passed over as unused, and the base alone loaded without a word."""
@@ -164,23 +144,18 @@ def test_a_smaller_model_that_says_so_is_one(tmp_path):
     assert open_wan(path).config.num_layers == 29
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        "{",
-        "[]",
-        '{"transformer": 3}',
-        json.dumps({"transformer": {"num_heads": 0}}),
-        json.dumps({"transformer": {"num_heads": "4"}}),
-        json.dumps({"transformer": {"num_heads": 7}}),
-        json.dumps({"transformer": {"num_heads": True}}),
-        json.dumps({"transformer": {"dim": 256}}),
-        json.dumps({"transformer": {"patch_size": 2}}),
-        json.dumps({"transformer": {"patch_size": [1, 2]}}),
-        json.dumps({"transformer": {"eps": "small"}}),
-        json.dumps({"transformer": {"eps": -1.0}}),
-    ],
+SIZES = (
+    {"num_heads": 0},
+    {"num_heads": "4"},
+    {"num_heads": 7},
+    {"num_heads": True},
+    {"dim": 256},
+    {"patch_size": 2},
 )
+SIZES += ({"patch_size": [1, 2]}, {"eps": "small"}, {"eps": -1.0})
+
+
+@pytest.mark.parametrize("config", ["{", "[]", *(json.dumps({"transformer": size}) for size in (3, *SIZES))])
 def test_metadata_that_cannot_be_is_refused(tmp_path, config):
     refusal_of(tmp_path, random_state(), {"config": config})
 

@@ -10,6 +10,8 @@ from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
 from sdvg_core.pipeline.inspection import inspect_file
 
 ONE = torch.ones(1)
+WAN_2_2 = ["decoder.upsamples.0.upsamples.0.residual.0.gamma", "decoder.middle.0.residual.0.gamma"]
+UMT5 = ["token_embedding.weight", "blocks.0.attn.q.weight", "blocks.1.pos_embedding.embedding.weight"]
 
 
 def test_a_transformer_is_described_and_would_load(tmp_path):
@@ -60,14 +62,8 @@ def test_a_published_size_is_recognised_and_its_preset_suggested(tmp_path):
     "names, kind",
     [
         (["decoder.middle.0.residual.0.gamma"], "Wan 2.1 VAE"),
-        (
-            ["decoder.upsamples.0.upsamples.0.residual.0.gamma", "decoder.middle.0.residual.0.gamma"],
-            "Wan 2.2 VAE",
-        ),
-        (
-            ["token_embedding.weight", "blocks.0.attn.q.weight", "blocks.1.pos_embedding.embedding.weight"],
-            "UMT5 text encoder",
-        ),
+        (WAN_2_2, "Wan 2.2 VAE"),
+        (UMT5, "UMT5 text encoder"),
         (["encoder.block.0.layer.0.SelfAttention.q.weight"], "T5 text encoder"),
         (["blip.visual_encoder.cls_token", "mlp.layers.0.weight"], "ImageReward"),
         (["blocks.0.self_attn.q.lora_A.weight"], "LoRA"),

@@ -10,7 +10,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from vae_parts import MEAN, STD, assert_still_a_value, decode_pieces, random_frames, random_latents
 
-from sdvg_core.decoders.taehv_net import Grow, Join, MemoryBlock, run_half
+from sdvg_core.decoders.taehv_net import Grow, MemoryBlock, run_half
 from sdvg_core.errors import BadInput
 
 ROUNDING = 5e-6
@@ -28,13 +28,6 @@ def codec(weights):
 
 
 # --- decode
-
-
-def test_the_pixel_frames_of_one_latent_frame_follow_from_it_and_from_earlier_ones_alone(codec):
-    clip, other = random_latents(4), random_latents(4, seed=5)
-    changed = torch.cat([clip[:, :, :2], other[:, :, 2:]], dim=2)
-    same = (codec.decode(clip)[0] == codec.decode(changed)[0]).flatten(2).all(dim=2)[0]
-    assert same.tolist() == [True] * 5 + [False] * 8
 
 
 def test_a_clip_is_what_the_layers_make_of_it_whole_with_nine_frames_as_its_state(codec, weights):
@@ -68,13 +61,6 @@ def test_channels_that_grow_become_frames_one_after_the_other():
     ]
 
 
-def test_frames_that_are_joined_lie_one_after_the_other_in_the_channels():
-    join = Join(1, 2).requires_grad_(False)
-    join.conv.weight.copy_(torch.tensor([[1.0, 10.0]])[:, :, None, None])
-    x = torch.arange(8.0).view(8, 1, 1, 1)  # four time steps of two clips
-    assert join(x, 2).flatten().tolist() == [20, 31, 64, 75]
-
-
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     """The limit would turn an infinite latent into an ordinary one."""
@@ -84,8 +70,6 @@ def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     assert frames[:, 0].isfinite().all()
     assert frames[:, 1:].isnan().any()
     assert not frames.isinf().any()
-
-
 
 
 def test_a_batch_is_decoded_and_encoded_clip_by_clip(codec):
@@ -143,8 +127,6 @@ def test_without_an_encoder_it_decodes_and_refuses_to_encode(weights):
 
 
 # --- ways to run it
-
-
 
 
 def test_weights_in_memory_are_shared_where_they_need_no_change(weights):

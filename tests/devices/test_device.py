@@ -69,10 +69,6 @@ def test_without_a_limit_a_process_may_use_every_cpu(monkeypatch, tmp_path, text
     assert cpu_quota() == 6
 
 
-def test_the_line_names_the_device_the_dtype_and_the_threads():
-    assert device_line("cpu", "float32", 1).startswith("device: cpu (")
-    assert device_line("cpu", "float32", 1).endswith("), float32, 1 thread")
-    assert device_line("cpu", None, 4).endswith("), dtype as stored, 4 threads")
 
 
 def test_a_video_made_on_auto_records_the_device_and_resumes_as_one_made_on_it(tmp_path, capsys):

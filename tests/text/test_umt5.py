@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
-from sdvg_core.errors import BadInput
 from sdvg_core.text import load_umt5, umt5_to_comfy
 from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
@@ -158,13 +157,6 @@ def test_a_prompt_of_too_many_tokens_is_cut_but_still_ends(words, released, capl
     assert load_umt5(released).encode(LONG)[0, 511].any()
 
 
-
-
-def test_an_empty_prompt_is_refused(released):
-    with pytest.raises(BadInput, match="describe what the video should show"):
-        load_umt5(released).encode(" &nbsp; ")
-
-
 # --- weights as published
 
 
@@ -242,17 +234,14 @@ def quantise(weights, scale_name):
     return stored, meant
 
 
+Q = "encoder.block.0.layer.0.SelfAttention.q"
+
+
 @pytest.mark.parametrize(
     "scale_name, extras",
     [
         ("scale_weight", {"scaled_fp8": torch.zeros(2, dtype=torch.float8_e4m3fn)}),
-        (
-            "weight_scale",
-            {
-                "encoder.block.0.layer.0.SelfAttention.q.input_scale": torch.ones(()),
-                "encoder.block.0.layer.0.SelfAttention.q.comfy_quant": MARK,
-            },
-        ),
+        ("weight_scale", {f"{Q}.input_scale": torch.ones(()), f"{Q}.comfy_quant": MARK}),
     ],
 )
 def test_scaled_fp8_is_brought_back_to_its_values(model, words, tmp_path, scale_name, extras):
