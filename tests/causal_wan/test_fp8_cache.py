@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from random_set import write_random_set
 from tiny import CONFIG, POLICIES, PROMPT, EchoCodec, make_generator, make_noise, random_tree
 
 from benchmarks.models import SCALES
 from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, to_fp8
-from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.history import History
@@ -68,7 +66,7 @@ def test_what_is_read_is_what_was_written_in_those_slots_rounded_once():
             assert torch.equal(ours, theirs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_what_is_read_has_the_dtype_of_the_activations_and_is_nobody_elses(dtype):
     kept = cache(dtype=dtype)
     k = rows(3).clamp(-100, 100).to(dtype)
@@ -99,18 +97,17 @@ def test_the_largest_number_of_a_row_never_overflows(largest):
 
 def test_a_copy_of_some_slots_is_put_back_whole():
     """Catches: values put back and not their scales."""
-    kept = cache()
-    kept.write(0, tuple(range(6)), rows(6, 1), rows(6, 2))
-    kept.write(1, tuple(range(6)), rows(6, 3), rows(6, 4))
+    kept, everywhere = cache(), tuple(range(6))
+    for layer in (0, 1):
+        kept.write(layer, everywhere, rows(6, 2 * layer), rows(6, 2 * layer + 1))
     before = [[part.clone() for part in kept.read(layer, 6)] for layer in (0, 1)]
     copied = kept.copy((4, 5, 0))
-    kept.write(0, (4, 5, 0), rows(3, 5), rows(3, 6))
-    kept.write(1, (4, 5, 0), rows(3, 7), rows(3, 8))
+    for layer in (0, 1):
+        kept.write(layer, (4, 5, 0), rows(3, 5), rows(3, 6))
     assert not torch.equal(kept.read(0, 6)[0], before[0][0])
     kept.restore(copied)
     for layer in (0, 1):
-        for now, then in zip(kept.read(layer, 6), before[layer], strict=True):
-            assert torch.equal(now, then)
+        assert all(torch.equal(now, then) for now, then in zip(kept.read(layer, 6), before[layer], strict=True))
 
 
 # --- bytes
@@ -120,17 +117,7 @@ def held(found: KVCache) -> int:
     return sum(buffer.nbytes for buffer in found._buffers())
 
 
-def test_heads_of_128_channels_take_half_of_bfloat16_within_two_percent():
-    config = WanConfig(dim=256, ffn_dim=64, num_layers=2, num_heads=2)
-    with torch.device("meta"):
-        tree = WanTree(config)
-    meta = torch.device("meta")
-    fp8, whole = (held(kind(tree, 6, 1560, torch.bfloat16, meta)) for kind in (Fp8KVCache, KVCache))
-    assert 0.5 <= fp8 / whole < 0.5 * 1.02
-
-
-@pytest.mark.parametrize("kv_dtype", ["auto", "float8_e4m3fn"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("kv_dtype, dtype", [("auto", "float32"), ("float8_e4m3fn", "bfloat16")])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_generators_keys_and_values_take_the_bytes_that_are_planned(kv_dtype, dtype, policy):
     base = SCALES["tiny"]
@@ -185,11 +172,6 @@ def test_the_same_call_makes_the_same_block_whatever_was_made_before(policy):
     assert all(torch.equal(a, b) for a, b in zip(make_blocks(used), once, strict=True))
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_random_set(tmp_path_factory.mktemp("models"))
-
-
 def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
     for kv_dtype, kept in (("auto", "bfloat16"), ("float8_e4m3fn", "float8_e4m3fn")):
         load = LoadOptions(**PRESETS, dtype="bfloat16", execution=Execution(kv_dtype=kv_dtype))
@@ -204,6 +186,9 @@ def test_it_is_off_unless_asked_for_and_in_the_report_when_on(files):
             assert isinstance(made, Fp8KVCache) == (kv_dtype != "auto")
 
 
-def test_another_dtype_is_refused():
-    with pytest.raises(BadInput, match="kv_dtype must be one of auto, float8_e4m3fn, but is 'int4'"):
-        Execution(kv_dtype="int4")
+@pytest.mark.parametrize(
+    "option, words", [("kv_dtype", "auto, float8_e4m3fn"), ("attention", "auto, sdpa, cudnn, flash, sage")]
+)
+def test_another_word_for_a_way_to_run_is_refused(option, words):
+    with pytest.raises(BadInput, match=f"{words}, but is 'int4'"):
+        Execution(**{option: "int4"})

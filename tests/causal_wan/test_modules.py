@@ -15,49 +15,20 @@ def test_the_tree_has_exactly_the_tensors_of_a_checkpoint(config):
     assert {name: tuple(t.shape) for name, t in tree.state_dict().items()} == wan_shapes(config)
 
 
-def test_the_tree_states_its_sizes_under_the_names_that_the_forward_reads():
-    tree = WanTree(NARROW)
-    stated = {"dim": 24, "num_heads": 2, "head_dim": 12, "num_layers": 2, "freq_dim": 16, "text_dim": 8}
-    stated |= {
-        "text_len": 512,
-        "patch_size": (1, 2, 2),
-        "in_dim": 16,
-        "out_dim": 16,
-        "eps": 1e-6,
-        "ffn_dim": 32,
-    }
-    assert {name: getattr(tree, name) for name in stated} == stated
-
-
-def test_the_patch_embedding_takes_any_dtype_and_answers_in_its_own():
-    embed = WanTree(NARROW).to(torch.bfloat16).patch_embedding
-    x = torch.randn(1, 16, 2, 4, 4, generator=torch.Generator().manual_seed(0))
-    assert embed(x).dtype == torch.bfloat16
-    assert torch.equal(embed(x), embed(x.bfloat16()))
-
-
-def test_the_rms_norm_has_float32_statistics_and_is_rounded_before_it_is_weighed():
+def test_the_layers_work_in_bfloat16_with_float32_statistics():
+    """The root mean square is rounded before it is weighed; the patch embedding takes any dtype."""
     g = torch.Generator().manual_seed(0)
     norm = RMSNorm(64, 1e-6)
     torch.nn.init.normal_(norm.weight, generator=g)
-    norm = norm.to(torch.bfloat16)
-    x = torch.randn(5, 64, generator=g).bfloat16()
+    norm, x = norm.to(torch.bfloat16), torch.randn(5, 64, generator=g).bfloat16()
     assert torch.equal(norm(x), F.rms_norm(x.float(), (64,), eps=1e-6).bfloat16() * norm.weight)
-
-
-def test_the_layer_norms_work_in_bfloat16():
-    block = WanTree(NARROW).to(torch.bfloat16).blocks[0]
-    x = torch.randn(1, 3, 24, generator=torch.Generator().manual_seed(0)).bfloat16()
-    for norm in (block.norm1, block.norm2, block.norm3):
-        wanted = F.layer_norm(x, (24,), norm.weight, norm.bias, 1e-6)
-        assert torch.equal(norm(x), wanted)
-        assert norm(x).dtype == torch.bfloat16
-    assert (block.norm1.weight, block.norm2.weight) == (None, None)
-
-
-def test_gelu_is_the_tanh_one():
-    tree = WanTree(NARROW)
-    assert [tree.text_embedding[1].approximate, tree.blocks[0].ffn[1].approximate] == ["tanh", "tanh"]
+    tree, x = WanTree(NARROW).to(torch.bfloat16), torch.randn(1, 3, 24, generator=g).bfloat16()
+    for norm in (tree.blocks[0].norm1, tree.blocks[0].norm2, tree.blocks[0].norm3):
+        assert torch.equal(norm(x), F.layer_norm(x, (24,), norm.weight, norm.bias, 1e-6))
+    frames = torch.randn(1, 16, 2, 4, 4, generator=g)
+    embedded = tree.patch_embedding(frames)
+    assert embedded.dtype == torch.bfloat16
+    assert torch.equal(embedded, tree.patch_embedding(frames.bfloat16()))
 
 
 @pytest.mark.parametrize(

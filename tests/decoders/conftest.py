@@ -1,21 +1,14 @@
-"""A VAE, the file that it would be released as, and the codec that is loaded from that.
-
-Lets the tests import what they share with the scripts in `tests/golden`, too.
-"""
+"""A VAE, the file that it would be released as, and the codec that is loaded from that."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+import torch
 from safetensors.torch import save_file
 from vae_parts import make_vae
 
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
 
 
 @pytest.fixture(scope="module")
@@ -33,3 +26,10 @@ def original_file(vae, tmp_path_factory):
 @pytest.fixture(scope="module")
 def codec(original_file):
     return load_wan_vae(original_file)
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

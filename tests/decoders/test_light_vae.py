@@ -33,17 +33,13 @@ def light_file(vae, tmp_path_factory):
 def test_the_size_is_that_of_the_published_file(vae, light_file):
     assert sum(p.nbytes for p in vae.parameters()) == PUBLISHED_BYTES - HEADER
     assert abs(light_file.stat().st_size - PUBLISHED_BYTES) < 100
-
-
-def test_it_opens_as_a_wan_vae_of_a_quarter_of_the_width(light_file):
     header = open_vae(light_file)
     assert (header.latent_channels, header.decoder_base, header.is_tae) == (16, BASE, False)
 
 
-@pytest.mark.parametrize("cut", [[5], [1, 4], [3, 2], [1] * 5], ids=str)
-def test_it_streams_in_any_cut_to_the_bit(vae, light_file, cut):
-    latents = random_latents(5)
-    pieces, _ = decode_pieces(load_wan_vae(light_file), latents, cut)
+def test_it_streams_to_the_bit(vae, light_file):
+    latents = random_latents(3)
+    pieces, _ = decode_pieces(load_wan_vae(light_file), latents, [1, 2])
     assert torch.equal(pieces, decode_whole(vae, latents))
     assert pieces.std() > 0.01
 

@@ -8,9 +8,9 @@ from tae_parts import codec_of, random_tae, tae_shapes, wan_scaled, whole_decode
 from tiny import can_compile
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
-from vae_parts import MEAN, STD, decode_pieces, random_frames, random_latents
+from vae_parts import MEAN, STD, assert_still_a_value, decode_pieces, random_frames, random_latents
 
-from sdvg_core.decoders.taehv_net import Grow, Join, MemoryBlock, run_half
+from sdvg_core.decoders.taehv_net import Grow, MemoryBlock, run_half
 from sdvg_core.errors import BadInput
 
 ROUNDING = 5e-6
@@ -30,65 +30,14 @@ def codec(weights):
 # --- decode
 
 
-@pytest.mark.parametrize("cut", [[9], [3, 3, 3], [1] * 9, [2, 5, 2], [1, 8]], ids=str)
-def test_decoding_in_any_pieces_is_the_same_to_the_bit(codec, weights, cut):
-    """And it is what the layers make of the whole clip at once, to rounding."""
+def test_a_clip_is_what_the_layers_make_of_it_whole_with_nine_frames_as_its_state(codec, weights):
     latents = random_latents(9)
-    pieces, _ = decode_pieces(codec, latents, cut)
-    assert torch.equal(pieces, codec.decode(latents)[0])
     expected = whole_decode(weights, latents)
     assert expected.std() > 0.1
-    assert (pieces - expected).abs().max() < ROUNDING
-
-
-def test_the_first_latent_frame_of_a_clip_is_one_pixel_frame_and_each_later_one_is_four(codec):
-    """Catches the leading frames dropped of every block in place of every clip."""
-    first, state = codec.decode(random_latents(1))
-    later, _ = codec.decode(random_latents(3), state)
-    assert first.shape == (1, 1, 3, 32, 48)
-    assert later.shape == (1, 12, 3, 32, 48)
-    assert codec.decode(random_latents(3))[0].shape == (1, 9, 3, 32, 48)
-
-
-def test_the_pixel_frames_of_one_latent_frame_follow_from_it_and_from_earlier_ones_alone(codec):
-    clip, other = random_latents(4), random_latents(4, seed=5)
-    changed = torch.cat([clip[:, :, :2], other[:, :, 2:]], dim=2)
-    same = (codec.decode(clip)[0] == codec.decode(changed)[0]).flatten(2).all(dim=2)[0]
-    assert same.tolist() == [True] * 5 + [False] * 8
-
-
-def test_a_rejected_candidate_leaves_the_given_state_bit_identical(codec):
-    latents = random_latents(6)
-    _, state = codec.decode(latents[:, :, :3])
-    entries, values = list(state), [entry.clone() for entry in state]
-    alone, _ = codec.decode(latents[:, :, 3:], state)
-
-    for seed in (7, 8):
-        codec.decode(random_latents(3, seed=seed), state)
-
-    assert all(now is before for now, before in zip(state, entries, strict=True))
-    assert all(torch.equal(now, before) for now, before in zip(state, values, strict=True))
-    assert torch.equal(codec.decode(latents[:, :, 3:], state)[0], alone)
-
-
-@pytest.mark.parametrize("frames", [1, 2])
-def test_the_state_is_nine_tensors_of_one_frame_each_that_pin_no_larger_storage(codec, frames):
-    _, state = codec.decode(random_latents(frames))
-    assert isinstance(state, tuple)
-    assert [entry.shape for entry in state] == [
-        *[(1, 14, 4, 6)] * 3,
-        *[(1, 12, 8, 12)] * 3,
-        *[(1, 10, 16, 24)] * 3,
-    ]
-    assert all(entry.untyped_storage().nbytes() == entry.nbytes for entry in state)
-
-
-def test_the_latents_and_the_frames_that_are_given_are_not_written_to(codec):
-    latents, frames = random_latents(2), random_frames(5)
-    codec.decode(latents)
-    codec.encode(frames)
-    assert torch.equal(latents, random_latents(2))
-    assert torch.equal(frames, random_frames(5))
+    made, state = decode_pieces(codec, latents, [2, 7])
+    assert (made - expected).abs().max() < ROUNDING
+    sizes = [(1, 14, 4, 6), (1, 12, 8, 12), (1, 10, 16, 24)]
+    assert [entry.shape for entry in state] == [size for size in sizes for _ in range(3)]
 
 
 def test_what_a_block_remembers_is_its_input_one_time_step_earlier():
@@ -112,20 +61,7 @@ def test_channels_that_grow_become_frames_one_after_the_other():
     ]
 
 
-def test_frames_that_are_joined_lie_one_after_the_other_in_the_channels():
-    join = Join(1, 2).requires_grad_(False)
-    join.conv.weight.copy_(torch.tensor([[1.0, 10.0]])[:, :, None, None])
-    x = torch.arange(8.0).view(8, 1, 1, 1)  # four time steps of two clips
-    assert join(x, 2).flatten().tolist() == [20, 31, 64, 75]
-
-
-def test_latents_are_bent_towards_three_and_not_cut(codec):
-    bent, _ = codec.decode(torch.full((1, 16, 1, 4, 6), 1e4))
-    assert torch.equal(bent, codec.decode(torch.full((1, 16, 1, 4, 6), 1e6))[0])
-    assert (bent - codec.decode(torch.full((1, 16, 1, 4, 6), 3.0))[0]).abs().max() > 0.01
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     """The limit would turn an infinite latent into an ordinary one."""
     latents = random_latents(2)
@@ -133,15 +69,6 @@ def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     frames, _ = codec.decode(latents)
     assert frames[:, 0].isfinite().all()
     assert frames[:, 1:].isnan().any()
-    assert not frames.isinf().any()
-
-
-def test_overflow_in_half_precision_becomes_nan():
-    weights = random_tae(dtype=torch.float16)
-    weights["decoder.22.bias"] += 60_000
-    weights["decoder.22.weight"] *= 30_000
-    frames, _ = codec_of(weights).decode(random_latents(1))
-    assert frames.isnan().any()
     assert not frames.isinf().any()
 
 
@@ -181,18 +108,12 @@ def test_half_precision_gives_the_same_picture_and_streams_to_the_bit(weights, d
 # --- encode
 
 
-@pytest.mark.parametrize("count", [1, 5, 13])
+@pytest.mark.parametrize("count", [1, 13])
 def test_encoding_is_what_the_layers_make_of_the_clip_and_three_last_frames_more(codec, weights, count):
     frames = random_frames(count)
     latents = codec.encode(frames)
     assert latents.shape == (1, 16, 1 + (count - 1) // 4, 4, 6)
     assert (latents - whole_encode(weights, frames)).abs().max() < ROUNDING
-
-
-def test_every_encode_starts_afresh(codec):
-    alone = codec.encode(random_frames(1))
-    codec.encode(random_frames(9))
-    assert torch.equal(codec.encode(random_frames(1)), alone)
 
 
 def test_without_an_encoder_it_decodes_and_refuses_to_encode(weights):
@@ -205,47 +126,7 @@ def test_without_an_encoder_it_decodes_and_refuses_to_encode(weights):
         codec.encode(random_frames(1))
 
 
-@pytest.mark.parametrize(
-    "shape, words",
-    [
-        ((1, 4, 3, 16, 24), "1 \\+ 4 \\* k RGB pixel frames"),
-        ((1, 0, 3, 16, 24), "1 \\+ 4 \\* k RGB pixel frames"),
-        ((1, 5, 4, 16, 24), "RGB"),
-        ((1, 5, 3, 16, 20), "multiples of 8, but got 16 x 20"),
-    ],
-)
-def test_frames_of_another_size_are_refused(codec, shape, words):
-    with pytest.raises(BadInput, match=words):
-        codec.encode(torch.zeros(shape))
-
-
-@pytest.mark.parametrize("shape", [(1, 48, 3, 2, 3), (1, 16, 0, 2, 3), (16, 3, 2, 3)])
-def test_latents_of_another_model_are_refused(codec, shape):
-    with pytest.raises(BadInput, match="16 channels"):
-        codec.decode(torch.zeros(shape))
-
-
 # --- ways to run it
-
-
-def test_channels_last_makes_the_same_pixels_and_latents_to_rounding(weights):
-    """In double precision: what is left is the rounding of the float32 results."""
-    plain, fast = (codec_of(weights, dtype=torch.float64, channels_last=way) for way in (False, True))
-    expected, _ = plain.decode(random_latents(5))
-    made, _ = decode_pieces(fast, random_latents(5), [2, 3])
-    assert (made - expected).abs().max() < 5e-7
-    assert (fast.encode(expected) - plain.encode(expected)).abs().max() < 5e-7
-
-
-def test_channels_are_last_in_the_weights_the_state_and_what_the_decoder_is_given(weights):
-    codec, given = codec_of(weights, channels_last=True), []
-    codec._net.decoder[1].register_forward_pre_hook(lambda _, arguments: given.extend(arguments))
-    _, state = codec.decode(random_latents(3))
-    stored = [p for p in codec._net.parameters() if p.ndim == 4]
-    assert len(given) == 3
-    for tensor in (*given, *state, *stored):
-        assert tensor.is_contiguous(memory_format=torch.channels_last)
-    assert all(tensor.is_contiguous() for tensor in weights.values()), "those in memory stay as they are"
 
 
 def test_weights_in_memory_are_shared_where_they_need_no_change(weights):
@@ -255,46 +136,24 @@ def test_weights_in_memory_are_shared_where_they_need_no_change(weights):
     assert codec_of(random_tae(dtype=torch.float16)).dtype == torch.float16
 
 
-@pytest.fixture
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 @pytest.mark.heavy
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_the_decoder_is_compiled_once_for_all_frames(weights, channels_last, fresh_compiler):
+def test_the_decoder_is_compiled_once_for_all_frames(weights, fresh_compiler):
     counter, clip = CompileCounterWithBackend("eager"), random_latents(4)
-    codec = codec_of(weights, channels_last=channels_last, compiler=counter)
-    made, _ = decode_pieces(codec, clip, [1, 1, 2])
+    made, _ = decode_pieces(codec_of(weights, channels_last=True, compiler=counter), clip, [1, 1, 2])
     assert counter.frame_count == 1
-    assert torch.equal(made, codec_of(weights, channels_last=channels_last).decode(clip)[0])
+    assert torch.equal(made, codec_of(weights, channels_last=True).decode(clip)[0])
+
+
+MACHINE_CODE = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers"),
+]
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "aot_eager",
-        pytest.param(
-            "inductor",
-            marks=[
-                pytest.mark.exhaustive,
-                pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers"),
-            ],
-        ),
-    ],
-)
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=MACHINE_CODE)])
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
 def test_compiled_the_pixels_are_the_same_and_the_state_is_still_a_value(weights, backend, fresh_compiler):
     clip = random_latents(4)
     codec = codec_of(weights, dtype=torch.float64, compiler=backend)
-    made, state = decode_pieces(codec, clip, [1, 1, 2])
-    assert (made - codec_of(weights, dtype=torch.float64).decode(clip)[0]).abs().max() < 5e-7
-    assert all(entry.untyped_storage().nbytes() == entry.nbytes for entry in state)
-    before = [entry.clone() for entry in state]
-    alone, _ = codec.decode(random_latents(2, seed=3), state)
-    again, _ = codec.decode(random_latents(2, seed=3), state)
-    assert torch.equal(alone, again)
-    assert all(torch.equal(now, then) for now, then in zip(state, before, strict=True))
+    assert_still_a_value(codec, clip, codec_of(weights, dtype=torch.float64).decode(clip)[0])

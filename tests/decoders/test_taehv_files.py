@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from safetensors.torch import save_file
 from tae_parts import DECODER, PUBLISHED, codec_of, random_tae, tae_shapes
 from vae_parts import random_frames, random_latents
 
-from sdvg_core.checkpoints.model_files import ModelFiles, find_models
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
@@ -43,8 +41,7 @@ def saved(weights, folder: Path, name=NAME) -> Path:
 # --- what loads
 
 
-@pytest.mark.parametrize("name", [NAME, "taew2_1.pth"])
-@pytest.mark.parametrize("prefix", ["", "first_stage_model."])
+@pytest.mark.parametrize("name, prefix", [(NAME, ""), ("taew2_1.pth", "first_stage_model.")])
 def test_every_layout_holds_the_same_codec(weights, tmp_path, name, prefix):
     codec = load_taehv(saved({prefix + key: tensor for key, tensor in weights.items()}, tmp_path, name))
     expected = codec_of(weights)
@@ -67,12 +64,6 @@ def test_the_published_sizes_are_read_off_the_shapes():
     assert (sizes.latent_channels, sizes.decoder, sizes.encoder) == (16, *PUBLISHED.values())
     assert len(file) == 128
     assert sum(t.numel() for t in sizes.build().state_dict().values()) == 11_315_539
-
-
-def test_a_file_of_the_decoder_alone_is_a_decoder(tmp_path):
-    path = saved(random_tae(tae_shapes(encoder=None)), tmp_path)
-    assert not load_taehv(path).encodes
-    assert not open_vae(path).encodes
 
 
 @pytest.mark.parametrize("layer, rows", [(7, 2 * DECODER[0]), (13, 3 * DECODER[1]), (19, 2 * DECODER[2] + 1)])
@@ -103,29 +94,15 @@ def test_the_files_name_tells_the_kind(name, kind):
     assert kind_of(Path(name), kind) == kind
 
 
-@pytest.mark.parametrize("name", ["taehv.pth", "tae.safetensors", "taew2_2.pth", "taew2_10.pth", "not_a_taew2.pth"])
+@pytest.mark.parametrize("name", ["taehv.pth", "tae.safetensors", "taew2_2.pth", "taew2_1_lighttaew2_1.pth"])
 def test_a_kind_that_nobody_says_is_asked_for(name):
     with pytest.raises(
         BadInput, match=r"state it: --tae-kind taew2_1 or lighttaew2_1, in a node the widget tae_kind"
     ):
         kind_of(Path(name))
     assert kind_of(Path(name), "lighttaew2_1") == "lighttaew2_1"
-
-
-def test_a_name_with_both_kinds_tells_neither():
-    with pytest.raises(BadInput, match="must be known"):
-        kind_of(Path("taew2_1_from_lighttaew2_1.pth"))
-
-
-@pytest.mark.parametrize("stated, name", [("taew2_1", "lighttaew2_1.pth"), ("lighttaew2_1", "taew2_1.pth")])
-def test_a_stated_kind_that_the_name_contradicts_is_refused(stated, name):
-    with pytest.raises(BadInput, match=f"stated kind {stated}, but is .* by its name; state"):
-        kind_of(Path(name), stated)
-
-
-def test_a_word_that_is_no_kind_is_refused():
     with pytest.raises(BadInput, match=r"must be one of auto, taew2_1, lighttaew2_1, but is 'taehv'"):
-        kind_of(Path(NAME), "taehv")
+        kind_of(Path(name), "taehv")
 
 
 def test_a_known_digest_outweighs_any_name(tmp_path, monkeypatch):
@@ -139,14 +116,6 @@ def test_a_known_digest_outweighs_any_name(tmp_path, monkeypatch):
         kind_of(path, "taew2_1")
     path.write_bytes(b"same size")
     assert kind_of(path) == "taew2_1", "length alone is no proof"
-
-
-def test_the_published_digests_are_whole():
-    assert {kind: length for kind, (length, _) in PUBLISHED_FILES.items()} == {
-        "lighttaew2_1": 45_274_004,
-        "taew2_1": 22_642_902,
-    }
-    assert all(len(bytes.fromhex(digest)) == 32 for _, digest in PUBLISHED_FILES.values())
 
 
 def test_a_file_loads_as_the_kind_that_is_stated_or_named(weights, tmp_path):
@@ -205,18 +174,12 @@ def without(*names):
 
 SPOILED = {
     "16 latent channels, but .* has 48, as the one for Wan 2.2 5B": reshaped("decoder.1.weight", 14, 48, 3, 3),
-    "16 latent channels, but .* has 32, as the one for HunyuanVideo 1.5": reshaped(
-        "decoder.1.weight", 14, 32, 3, 3
-    ),
-    "16 latent channels, but .* has 128, as the one for LTX-2": reshaped("decoder.1.weight", 14, 128, 3, 3),
     "makes 3 colours, but .* makes 12 channels": reshaped("decoder.22.weight", 12, 6, 3, 3),
     "holds no TAEHV": lambda w: {"decoder.layers.3.conv.0.weight": torch.zeros(4, 4, 3, 3)},
     "lacks decoder.1.weight": without("decoder.1.weight"),
-    "lacks decoder.20.weight": without("decoder.20.weight"),
     "lacks decoder.16.conv.2.bias;": without("decoder.16.conv.2.bias"),
     "lacks decoder.13.conv.weight": without("decoder.13.conv.weight"),
     "lacks encoder.3.weight": without("encoder.3.weight"),
-    "lacks encoder.17.bias;": without("encoder.17.bias"),
     "has the unknown decoder.3.skip.weight": reshaped("decoder.3.skip.weight", 14, 14, 1, 1),
     "has another shape for decoder.4.conv.0.weight": reshaped("decoder.4.conv.0.weight", 14, 14, 3, 3),
     "decoder.13.conv.weight must have 24 rows to make 2 frames of one, but has 12": reshaped(
@@ -269,12 +232,6 @@ def test_inspect_says_which_kind_a_file_is_taken_for(weights, tmp_path, name, wo
     assert words in str(found)
 
 
-def test_inspect_says_why_a_file_of_other_latents_would_not_load(weights, tmp_path):
-    found = inspect_file(saved({**weights, "decoder.1.weight": torch.zeros(14, 48, 3, 3)}, tmp_path))
-    assert (found.kind, found.would_load) == ("tiny autoencoder (TAEHV)", False)
-    assert "Wan 2.2 5B" in found.reason
-
-
 @pytest.mark.parametrize("folder", ["vae_approx", "vae", ""])
 def test_doctor_finds_a_judge_where_previews_look_and_asks_nobody_to_get_one(weights, tmp_path, folder, capsys):
     assert main(["doctor", "--models", str(tmp_path)]) == 0
@@ -286,9 +243,3 @@ def test_doctor_finds_a_judge_where_previews_look_and_asks_nobody_to_get_one(wei
     path = saved(weights, tmp_path / folder, "lighttaew2_1.safetensors")
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     assert f"found {path} (It is taken for lighttaew2_1 by its name)" in capsys.readouterr().out
-
-
-def test_what_a_run_is_given_has_no_role_that_its_files_do_not_know(tmp_path):
-    """`ModelFiles(**find_models(...))` is documented."""
-    (tmp_path / "taew2_1.pth").write_bytes(b"")
-    assert set(find_models(tmp_path)) <= {field.name for field in fields(ModelFiles)}

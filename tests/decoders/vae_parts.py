@@ -81,3 +81,15 @@ def decode_pieces(codec: WanCodec, latents, cut):
 
 def tensors(state):
     return [entry for entry in state if torch.is_tensor(entry)]
+
+
+def assert_still_a_value(codec, clip, expected):
+    """Decoded in pieces it is as expected, to rounding, and the state afterwards is read alone, and lies alone."""
+    made, state = decode_pieces(codec, clip, [1, 1, clip.shape[2] - 2])
+    assert (made - expected).abs().max() < 5e-7
+    assert isinstance(state, tuple)
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in tensors(state))
+    before = [t.clone() for t in tensors(state)]
+    alone, again = (codec.decode(random_latents(2, seed=3), state)[0] for _ in range(2))
+    assert torch.equal(alone, again)
+    assert all(torch.equal(now, then) for now, then in zip(tensors(state), before, strict=True))

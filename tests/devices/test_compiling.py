@@ -6,13 +6,11 @@ import subprocess
 
 import pytest
 import torch
-from random_set import write_random_set
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.cli import main
-from sdvg_core.cli.options import load_options
 from sdvg_core.devices import execution
-from sdvg_core.devices.execution import Execution, check_compile, compiler_of
+from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
 from sdvg_core.pipeline.identity import identify
@@ -25,46 +23,35 @@ from sdvg_core.text.prompts import one_prompt
 CPU = torch.device("cpu")
 
 
-def failing(work, backend=None):
-    def run(*arguments):
-        raise RuntimeError("no C++ compiler found\nand a long trace")
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write_random_set(tmp_path_factory.mktemp("models"))
-
-
 def options(**changes) -> LoadOptions:
     preset = ModelOptions(preset="krea-14b")
     return LoadOptions(drafter=preset, target=preset, execution=Execution(**changes))
 
 
-def test_off_asks_for_nothing(monkeypatch):
-    monkeypatch.setattr(execution, "compiled", failing)
-    check_compile("off", CPU)
-    assert compiler_of("off") is None
-    assert compiler_of("default") == "inductor"
+NO_HEADERS = subprocess.CalledProcessError(1, ["gcc"])  # of Python, needed when a kernel is first used
 
 
-def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monkeypatch):
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (
+            RuntimeError("no C++ compiler found\nand a long trace"),
+            r"no C\+\+ compiler found\); install a C\+\+ compiler",
+        ),
+        (NO_HEADERS, r"Command '\['gcc'\]' returned non-zero exit status 1"),
+    ],
+)
+def test_where_compiling_fails_it_is_said_before_any_weight_is_read(files, monkeypatch, error, words):
     """Catches a run that goes on uncompiled."""
+
+    def failing(work, backend=None):
+        raise error
+
     monkeypatch.setattr(execution, "compiled", failing)
-    with pytest.raises(BadInput, match=r"compiling failed \(no C\+\+ compiler found\); install a C\+\+ compiler"):
+    with pytest.raises(BadInput, match=r"compiling failed \(" + words):
         check_models(files, options(compile="default"))
-
-
-def test_a_compiler_that_ends_with_an_error_of_its_own_is_told_of_in_the_same_sentence(monkeypatch):
-    """As it does without Python's headers, which a kernel's starter is compiled with when it is first used."""
-
-    def failing(work):
-        raise subprocess.CalledProcessError(1, ["gcc"])
-
-    monkeypatch.setattr(execution, "compiled", failing)
-    with pytest.raises(BadInput, match=r"compiling failed \(Command '\['gcc'\]' returned non-zero exit status 1"):
-        check_compile("default", CPU)
+    loaded = load_models(files, options(), check_models(files, options()))
+    assert loaded.parts.execution.compile == "off"
 
 
 def test_a_loaded_run_uses_and_reports_what_was_chosen(files, monkeypatch):
@@ -97,26 +84,7 @@ def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(file
         assert one == same != other
 
 
-def test_by_default_a_loaded_run_compiles_nothing(files, monkeypatch):
-    for owner in (execution, forward):
-        monkeypatch.setattr(owner, "compiled", failing)
-    loaded = load_models(files, options(), check_models(files, options()))
-    assert loaded.parts.execution.compile == "off"
-
-
-def test_the_command_line_passes_the_choice_on():
-    import argparse
-
-    from sdvg_core.cli.shared import add_device_options, add_model_options
-
-    parser = argparse.ArgumentParser()
-    add_model_options(parser)
-    add_device_options(parser)
-    found = load_options(parser.parse_args(["--compile", "default", "--vae-layers", "diffusers"]))
-    assert (found.execution.compile, found.execution.vae_layers) == ("default", "diffusers")
-
-
-def test_layers_that_are_gone_are_refused_with_what_replaces_them(capsys):
+def test_the_command_line_refuses_layers_that_are_gone_with_what_replaces_them(capsys):
     with pytest.raises(SystemExit):
         main(["generate", "a ball", "--vae-layers", "channels-last"])
     assert "channels-last is gone; take planes" in capsys.readouterr().err

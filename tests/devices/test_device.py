@@ -11,11 +11,9 @@ from random_set import write_random_set
 
 from sdvg_core.devices import device
 from sdvg_core.devices.device import (
-    DTYPES,
     cpu_quota,
     device_clock,
     device_line,
-    dtype_name,
     parse_dtype,
     pick_device,
     settled_threads,
@@ -71,10 +69,6 @@ def test_without_a_limit_a_process_may_use_every_cpu(monkeypatch, tmp_path, text
     assert cpu_quota() == 6
 
 
-def test_the_line_names_the_device_the_dtype_and_the_threads():
-    assert device_line("cpu", "float32", 1).startswith("device: cpu (")
-    assert device_line("cpu", "float32", 1).endswith("), float32, 1 thread")
-    assert device_line("cpu", None, 4).endswith("), dtype as stored, 4 threads")
 
 
 def test_a_video_made_on_auto_records_the_device_and_resumes_as_one_made_on_it(tmp_path, capsys):
@@ -115,12 +109,6 @@ def test_on_a_cpu_there_is_nothing_to_wait_for(waited_for):
     assert device_clock(CPU, CPU) is time.perf_counter
     device_clock(CPU)()
     assert waited_for == []
-
-
-def test_a_name_and_its_dtype_belong_together():
-    assert {dtype_name(dtype): dtype for dtype in DTYPES.values()} == DTYPES
-    assert dtype_name(torch.float8_e4m3fn) == "float8_e4m3fn"
-    assert parse_dtype("bfloat16") is torch.bfloat16
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "half", ""])

@@ -110,12 +110,10 @@ heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
     "name, route, beside",
     [
         ("compiled+planes", "r=1", OTHER_GPU),
-        pytest.param("ours", "r=1", GPU, marks=exhaustive),
-        pytest.param("ours", "r=1", OTHER_GPU, marks=heavy),
         pytest.param("diffusers", "anchor-only", GPU, marks=heavy),
+        pytest.param("ours", "r=1", OTHER_GPU, marks=exhaustive),
         pytest.param("planes", "draft-only", GPU, marks=exhaustive),
-        pytest.param("compiled", "target-only", GPU, marks=heavy),
-        pytest.param("compiled+planes", "anchor-only", GPU, marks=exhaustive),
+        pytest.param("compiled", "target-only", GPU, marks=exhaustive),
         pytest.param("as-published", "r=1", GPU, marks=exhaustive),
         pytest.param("as-published", "r=1", OTHER_GPU, marks=exhaustive),
     ],
@@ -132,9 +130,7 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
     # Blocks begun ahead are made at once here, so none may wait for a picture, as recomputing does.
     [
         ("compiled+overlap", "incremental"),
-        pytest.param("ours", "recompute", marks=heavy),
-        pytest.param("compiled", "recompute", marks=exhaustive),
-        pytest.param("ours", "incremental", marks=exhaustive),
+        pytest.param("ours", "recompute", marks=exhaustive),
     ],
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):

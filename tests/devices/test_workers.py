@@ -32,13 +32,6 @@ def test_a_task_that_is_refused_costs_the_others_nothing():
     assert len(set(done.values())) == 1
 
 
-def test_a_worker_that_dies_costs_its_task_and_the_others_go_on():
-    tasks = ["say a", "die", *(f"say {i}" for i in range(9))]
-    done = list(spread(tasks, Toy, ["a", "b"]))
-    assert sorted(task for task, _ in done) == sorted(tasks)
-    assert [task for task, made in done if isinstance(made, BadInput)] == ["die"]
-
-
 def test_every_task_that_the_last_worker_leaves_is_named():
     """Catches: tasks that are left out of the answer, and a call that waits for them for ever."""
     done = list(spread(["say a", "die", "say b", "say c"], Toy, ["a"]))

@@ -28,7 +28,6 @@ SIZES = (0, 1, 2, 3, 5, 8, 16, 36, 48, 2**16, 2**20, 2**31, 2**32, 2**62, 2**63,
 
 
 def entries_of(shapes: Mapping[str, Sequence[int]], dtype: str = "F32") -> list[Entry]:
-    """Return entries of one dtype for names and shapes."""
     return [(name, dtype, tuple(shape)) for name, shape in shapes.items()]
 
 
@@ -44,7 +43,6 @@ def header_of(entries: Sequence[Entry]) -> tuple[list[tuple[str, Any]], int]:
 
 
 def safetensors(entries: Sequence[Entry], metadata: Any = None, body: bytes = b"") -> bytes:
-    """Return a file whose tensors hold `body` over and over, or zeros."""
     members, length = header_of(entries)
     if metadata is not None:
         members.insert(0, ("__metadata__", metadata))
@@ -52,7 +50,6 @@ def safetensors(entries: Sequence[Entry], metadata: Any = None, body: bytes = b"
 
 
 def members_text(members: Sequence[tuple[str, Any]]) -> bytes:
-    """Return a JSON object with the given members, repeated ones too."""
     return b"{" + b",".join(json.dumps(name).encode() + b":" + to_json(value) for name, value in members) + b"}"
 
 
@@ -78,7 +75,6 @@ def changed_file(random: Random, entries: Sequence[Entry], metadata: Any = None)
 
 
 def changed_metadata(random: Random, metadata: Mapping[str, str]) -> Any:
-    """Return metadata with a change inside the JSON it holds, or to itself."""
     name = random.choice(list(metadata))
     if random.random() < 0.8:
         try:
@@ -115,7 +111,6 @@ def changed_entries(random: Random, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def changed_name(random: Random, name: str) -> str:
-    """Return the name with another number or part in it."""
     parts = name.split(".")
     numbers = [i for i, part in enumerate(parts) if part.isdecimal()]
     if numbers and random.random() < 0.5:
@@ -135,7 +130,6 @@ def changed_name(random: Random, name: str) -> str:
 
 
 def changed_shape(random: Random, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape with another size, or more or fewer axes."""
     deed = random.randrange(6)
     if deed == 0:
         return shape[:-1]

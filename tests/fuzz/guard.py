@@ -81,7 +81,6 @@ class Watch:
 
     @contextlib.contextmanager
     def over(self, folder: Path) -> Iterator[None]:
-        """Watch what happens inside, which may read the files of `folder` alone."""
         if not self.installed:
             sys.addaudithook(self.audit)
             self.installed = True
@@ -141,7 +140,6 @@ ADVICE = re.compile(r"; \w+ ")
 
 
 def spoken_badly(sentence: str) -> str:
-    """Return what is wrong with a refusal as a sentence, empty if nothing."""
     if not STATES.search(f" {sentence}") or not ADVICE.search(sentence):
         return f"a refusal without its three parts: {sentence!r:.300}"
     if not all(c.isprintable() or c == "\n" for c in sentence):
@@ -150,7 +148,6 @@ def spoken_badly(sentence: str) -> str:
 
 
 def left_behind(folder: Path, files: Mapping[str, bytes]) -> str:
-    """Return what was written or removed beside the files, empty if nothing."""
     there, meant = {path.name for path in folder.iterdir()}, set(files)
     if there != meant:
         return f"left behind or removed {', '.join(sorted(there ^ meant))}"
@@ -165,7 +162,6 @@ def _broken_promise(seconds: float, megabytes: float) -> str:
 
 
 def _place(error: BaseException) -> str:
-    """Return where an error was raised, in our own code if it passed through it."""
     places = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     ours = [place for place in places if "sdvg_core" in place[0] or "known.py" in place[0]]
     name, line = (ours or places)[-1]
@@ -179,12 +175,10 @@ def forget_peak() -> None:
 
 
 def resident_megabytes() -> float:
-    """Return the memory in use."""
     return _status("VmRSS:")
 
 
 def peak_megabytes() -> float:
-    """Return the most memory that was in use since `forget_peak`."""
     return _status("VmHWM:")
 
 

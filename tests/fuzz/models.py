@@ -36,7 +36,6 @@ DIFFUSERS_CONFIG = {"num_attention_heads": 2, "eps": 1e-6}
 
 @cache
 def transformers() -> tuple[tuple[list[Entry], dict[str, str]], ...]:
-    """Return the tensors and metadata of tiny transformers in several layouts."""
     plain = entries_of(wan_shapes(WAN), "BF16")
     fp8 = [(name, "F8_E4M3" if name.endswith("ffn.0.weight") else dtype, shape) for name, dtype, shape in plain]
     marks = [(f"blocks.{n}.ffn.0.{kind}", *rest) for n in (0, 1) for kind, rest in FP8_MARKS.items()]
@@ -48,7 +47,6 @@ FP8_MARKS: dict[str, tuple[str, tuple[int, ...]]] = {"weight_scale": ("F32", ())
 
 
 def transformer(random: Random) -> Files:
-    """Return a transformer's file, or a folder's with a config beside it."""
     entries, metadata = random.choice(transformers())
     if random.random() < 0.15:
         return {"model.safetensors": _diffusers_named(random), "config.json": _config(random, DIFFUSERS_CONFIG)}
@@ -67,7 +65,6 @@ def _config(random: Random, content: dict[str, Any]) -> bytes:
 
 @cache
 def vaes() -> tuple[list[Entry], ...]:
-    """Return the tensors of a tiny VAE, in either naming."""
     from diffusers import AutoencoderKLWan
 
     with torch.device("meta"):
@@ -77,7 +74,6 @@ def vaes() -> tuple[list[Entry], ...]:
 
 
 def vae(random: Random) -> Files:
-    """Return a VAE's file, and now and then a config beside it."""
     entries = random.choice(vaes())
     if random.random() < 0.3:
         return {"vae.safetensors": safetensors(entries), "config.json": _config(random, VAE_CONFIG)}
@@ -95,7 +91,6 @@ def taehvs() -> tuple[list[Entry], ...]:
 
 
 def taehv(random: Random) -> Files:
-    """Return a TAEHV's file under a name that tells its kind, or does not."""
     name = random.choice(("taew2_1", "lighttaew2_1", "taew2_1", "taehv", "taew2_1_lighttaew2_1"))
     entries = random.choice(taehvs())
     if random.random() < 0.2:
@@ -105,7 +100,6 @@ def taehv(random: Random) -> Files:
 
 @cache
 def piece_model() -> bytes:
-    """Return a SentencePiece model of a few words."""
     import io
 
     model = io.BytesIO()
@@ -120,7 +114,6 @@ def piece_model() -> bytes:
 
 @cache
 def text_encoder_entries() -> tuple[list[Entry], ...]:
-    """Return the tensors of a tiny UMT5 in either naming, without its tokenizer."""
     shapes: dict[str, tuple[int, ...]] = {"shared.weight": (64, 8), "encoder.final_layer_norm.weight": (8,)}
     for block in ("encoder.block.0.", "encoder.block.1."):
         shapes |= {f"{block}layer.0.SelfAttention.{part}.weight": (8, 8) for part in "qkvo"}
@@ -133,19 +126,16 @@ def text_encoder_entries() -> tuple[list[Entry], ...]:
 
 
 def text_encoder(random: Random) -> Files:
-    """Return a text encoder's file with its tokenizer beside it."""
     entries = random.choice(text_encoder_entries())
     return {"encoder.safetensors": changed_file(random, entries), "spiece.model": piece_model()}
 
 
 @cache
 def reward_entries() -> list[Entry]:
-    """Return the tensors of a tiny ImageReward."""
     return entries_of(used_shapes(replace(REWARD, vocabulary=len(REWARD_WORDS) + 2)))
 
 
 def reward(random: Random) -> Files:
-    """Return a reward model's file and its vocabulary."""
     heads = {"config": json.dumps({"image_reward": {"vision_heads": 1, "text_heads": 1}})}
     return {
         "reward.safetensors": changed_file(random, reward_entries(), heads),
@@ -154,7 +144,6 @@ def reward(random: Random) -> Files:
 
 
 def latents(random: Random) -> Files:
-    """Return saved latents, sound or not."""
     entries: Sequence[Entry] = [("latents", random.choice(("F32", "BF16", "F16")), (1, 4, 3, 2, 2))]
     metadata = {"sdvg": json.dumps({"seed": 1, "block_frames": 3, "fps": 16.0})}
     if random.random() < 0.1:
@@ -179,7 +168,6 @@ def results(random: Random) -> Files:
 
 
 def shards(random: Random) -> Files:
-    """Return an index and two shards, of which one may be somewhere else."""
     parts = {"m-1.safetensors": [("a", "F32", (1,))], "m-2.safetensors": [("b", "F32", (2,)), ("c", "F32", (3,))]}
     content: Any = {"metadata": {}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}
     deed = random.randrange(4)
@@ -202,7 +190,6 @@ ELSEWHERE = (
 
 
 def anything(random: Random) -> Files:
-    """Return a changed file of any model, or of tensors that are no model's."""
     make = random.choice((transformer, vae, taehv, text_encoder, reward, latents, _plain))
     name, data = next(iter(make(random).items()))
     return {name: data}

@@ -28,7 +28,6 @@ WANTED = (
 
 @cache
 def seeds() -> tuple[bytes, ...]:
-    """Return small checkpoints as PyTorch writes them."""
     state = {"layer.0.weight": torch.ones(2, 2), "layer.0.bias": torch.ones(2)}
     contents = (
         state,

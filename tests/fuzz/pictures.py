@@ -22,7 +22,6 @@ POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(
 
 @cache
 def seeds(formats: tuple[str, ...]) -> tuple[bytes, ...]:
-    """Return small pictures of the formats, in every mode that can be written here."""
     found = [POSTSCRIPT, png(2, 2), png(60_000, 60_000), png(9000, 9000), png(6000, 6000), png(2**31 - 1, 1)]
     for kind in formats:
         for mode in MODES:
@@ -42,7 +41,6 @@ def _exif() -> bytes:
 
 
 def png(width: int, height: int) -> bytes:
-    """Return a PNG that states a size and holds four pixels."""
     rows = zlib.compress(b"\0" + bytes(6) + b"\0" + bytes(6))
     chunks = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", rows), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in chunks)

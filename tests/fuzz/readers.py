@@ -10,15 +10,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import torch
+
 from research.folder import read_records
 from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.engine.directions import direct, read_takes
-from sdvg_core.engine.router import RouterConfig
+from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.router import RouterConfig, decide, foresee
 from sdvg_core.engine.store import Store
+from sdvg_core.engine.types import Span, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.files.images import read_image
 from sdvg_core.pipeline.inspection import inspect_file
@@ -31,12 +36,11 @@ from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
 from sdvg_core.text import load_umt5
-from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt_list, read_prompt_schedule
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, one_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
 
 from . import models, pickles, pictures, texts
 from .files import Files, safetensors
-from .workflow_values import BUILDERS
 
 PROMPT = "a red ball: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!"
 
@@ -65,7 +69,6 @@ def read_weights(path: Path) -> None:
 
 
 def read_model(load: Callable[[Path], object]) -> Callable[[Path], None]:
-    """Return a reader that loads a file, and says now and then what it is."""
 
     def read(path: Path) -> None:
         if path.stat().st_size % SPARED == 0:
@@ -93,7 +96,6 @@ def outside_file() -> bytes:
 
 
 def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
-    """Return a reader of a prompt file, whose texts then go where prompts go."""
 
     def read_and_clean(path: Path) -> None:
         found = read(path)
@@ -105,7 +107,6 @@ def read_prompts(read: Callable[[Path], Any]) -> Callable[[Path], None]:
 
 
 def read_script(path: Path) -> None:
-    """Read a text as a router script, as directions and takes, and as a schedule."""
     try:
         text = path.read_bytes().decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
@@ -120,7 +121,6 @@ def read_script(path: Path) -> None:
 
 
 def read_run_report(path: Path) -> None:
-    """Read a report and show it in every way there is."""
     report = read_report(path)
     report.to_json()
     summarise(report)
@@ -131,12 +131,10 @@ def read_run_report(path: Path) -> None:
 
 
 def read_study(path: Path) -> None:
-    """Read a study's rows."""
     read_records(path)
 
 
 def read_words(path: Path) -> None:
-    """Load a tokenizer and split a prompt."""
     load_tokenizer(path).ids(PROMPT, 512)
 
 
@@ -149,24 +147,47 @@ def read_vocabulary(path: Path) -> None:
 
 
 def read_earlier(path: Path) -> None:
-    """Read what an earlier run made into a store, as a run that uses it again does."""
     store = Store()
     for key, result in read_results(path):
         store.put(key, result)
 
 
+def build_router(**settings: Any) -> None:
+    """Build a router as its node does, and have it decide on two blocks."""
+    config = RouterConfig(**settings)
+    config.check_blocks(1)
+    for index in (0, 1):
+        foresee(config, index, ())
+        decide(config, index, torch.tensor([0.1, -1.0]), 0.0)
+
+
+def build_sampler(
+    prompt: Any = "a ball", schedule: Any = "four-step", blocks: Any = 9, seed: Any = 42, start: object = 0
+) -> None:
+    """Build what the sampler makes of its plain values."""
+    one_prompt(prompt)
+    get_schedule(schedule)
+    plan_spans(blocks, 3, 0)
+    KeyedNoise(seed=seed, channels=4, height=2, width=2).draw(Span(0, 0, 1), 0)
+
+
+BUILDERS: Mapping[str, Callable[..., object]] = {
+    "router": build_router,
+    "preset": lambda preset="custom", **settings: get_preset(preset).replace(**settings),
+    "sampler": build_sampler,
+}
+
+
 def read_values(path: Path) -> None:
-    """Build what a node builds from its values."""
     try:
         given = json.loads(path.read_bytes())
         build, values = BUILDERS[given["build"]], given["values"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return  # what no server would have read, or handed on to a node
-    build(values)
+    build(**values)
 
 
 def one_file(name: str, make: Callable[[Random], bytes]) -> Callable[[Random], Files]:
-    """Return a maker of files from one of bytes."""
     return lambda random: {name: make(random)}
 
 
@@ -198,5 +219,4 @@ READERS: Mapping[str, Reader] = {
 
 
 def case_of(reader: Reader, seed: int, number: int) -> Files:
-    """Return the files of case `number` of a seed."""
     return reader.make(Random(f"{seed}/{reader.name}/{number}"))

@@ -24,59 +24,56 @@ class Case:
     words: str
 
 
+Cases = Iterator[tuple[str, Case]]
+
+
 def cases() -> dict[str, Case]:
     """Return every case by its name."""
-    found: dict[str, Case] = {}
-    for family in FAMILIES:
-        for name, case in family():
-            assert name not in found
-            found[name] = case
-    return found
+    named = [case for family in FAMILIES for case in family()]
+    assert len(dict(named)) == len(named)
+    return dict(named)
 
 
-def headers() -> Iterator[tuple[str, Case]]:
+def _each(reader_and_file: tuple[str, str], *rows: tuple[str, bytes, str]) -> Cases:
+    reader, file = reader_and_file
+    for name, data, words in rows:
+        yield name, Case(reader, {file: data}, words)
+
+
+def headers() -> Cases:
     """Safetensors headers and the names in them."""
-    yield "a header that states 100 MB", _weights(struct.pack("<Q", 100_000_000) + b"{}", "header may have at most")
-    yield (
-        "a name that clears the screen",
-        _weights(safetensors([("\x1b[2J", "F32", (1,))]), "must be short and printable"),
-    )
-    yield "a name of a megabyte", _weights(safetensors([("x" * 10**6, "F32", (1,))]), "must be short and printable")
     many = {f"{n:x}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for n in range(200_000)}
-    yield (
-        "a tensor of nothing, 2**64 - 1 wide",
-        _weights(safetensors([("a", "F32", (0, 2**64 - 1))]), "must have possible sizes"),
-    )
     few = json.dumps({name: many[name] for name in list(many)[:60_000]}).replace(" ", "").encode()
     hidden = few.replace(b"data_offsets", b"data\\u005foffsets")[:3_900_000].rpartition(b'},"')[0] + b"}}"
-    yield "60,000 tensors of nothing", _weights(assembled(few, b""), "at most 20,000 tensors")
-    yield "tensors of nothing in other letters", _weights(assembled(hidden, b""), "at most 20,000 tensors")
     hundred = json.dumps({name: many[name] for name in list(many)[:100_000]}).encode()
-    yield "100,000 tensors of nothing", _weights(assembled(hundred, b""), "header may have at most")
     one, other = (to_json({"a": {"dtype": "U8", "shape": [1], "data_offsets": [n, n + 1]}}) for n in (0, 1))
-    yield "a tensor stated twice", _weights(assembled(one[:-1] + b"," + other[1:], b"\0\0"), "cannot be read")
-    yield (
-        "a header of 200,000 tensors",
-        _weights(assembled(json.dumps(many).encode(), b""), "header may have at most"),
+    size, printable, number = "header may have at most", "must be short and printable", "at most 20,000 tensors"
+    yield from _each(
+        ("safetensors", "model.safetensors"),
+        ("a header that states 100 MB", struct.pack("<Q", 100_000_000) + b"{}", size),
+        ("a name that clears the screen", safetensors([("\x1b[2J", "F32", (1,))]), printable),
+        ("a name of a megabyte", safetensors([("x" * 10**6, "F32", (1,))]), printable),
+        ("a tensor of nothing, 2**64 - 1 wide", safetensors([("a", "F32", (0, 2**64 - 1))]), "have possible sizes"),
+        ("60,000 tensors of nothing", assembled(few, b""), number),
+        ("tensors of nothing in other letters", assembled(hidden, b""), number),
+        ("100,000 tensors of nothing", assembled(hundred, b""), size),
+        ("a tensor stated twice", assembled(one[:-1] + b"," + other[1:], b"\0\0"), "cannot be read"),
     )
 
 
-def sizes() -> Iterator[tuple[str, Case]]:
+def sizes() -> Cases:
     """Sizes and layers that would have been built before they were compared."""
     for number in (str(10**9), "9" * 5000):
         kind = "a billion" if len(number) < 20 else "of 5000 digits"
         encoder = models.text_encoder_entries()[0]
         layer = [(f"encoder.block.{number}.layer.0.SelfAttention.q.weight", "F32", (8, 8))]
-        yield (
-            f"text encoder, layer {kind}",
-            _model("text-encoder", [*encoder, *layer], _too_long(number, "unknown")),
-        )
+        words = _too_long(number, "unknown")
+        yield f"text encoder, layer {kind}", _model("text-encoder", [*encoder, *layer], words)
         vision = [(f"blip.visual_encoder.blocks.{number}.norm1.weight", "F32", (8,))]
-        words = _too_long(number, "")
-        yield f"reward, layer {kind}", _model("reward", [*models.reward_entries(), *vision], words)
+        rewards = [*models.reward_entries(), *vision]
+        yield f"reward, layer {kind}", _model("reward", rewards, _too_long(number, ""))
         for name in ("encoder.down_blocks.{}.conv1.weight", "decoder.upsamples.{}.residual.0.gamma"):
             entries = [*models.vaes()["upsamples" in name], (name.format(number), "F32", (1,))]
-            words = _too_long(number, "unknown")
             yield f"vae, {name.split('.')[1]} {kind}", _model("vae", entries, words)
     wide = [(n, d, (2**62, 0) if n == "shared.weight" else s) for n, d, s in models.text_encoder_entries()[0]]
     yield "text encoder, a table of 2**62 rows of nothing", _model("text-encoder", wide, "must have possible sizes")
@@ -85,34 +82,23 @@ def sizes() -> Iterator[tuple[str, Case]]:
     flat = [(n, d, () if n == "decoder.conv_out.weight" else s) for n, d, s in models.vaes()[0]]
     yield "a vae whose last weight is a number", _model("vae", flat, "with the shape")
     mark: list[Entry] = [("blocks.0.ffn.0.comfy_quant", "F32", (2,))]
-    yield (
-        "a mark of quantisation in float32",
-        _model("transformer", [*_wan(), *mark], "bytes of JSON", models.HEADS),
-    )
+    marked = [*_wan(), *mark]
+    yield "a mark of quantisation in float32", _model("transformer", marked, "bytes of JSON", models.HEADS)
     layer = "blocks.1.self_attn.q."
     point = [(n, "F8_E4M3", ()) if n == f"{layer}weight" else (n, d, s) for n, d, s in _wan()]
     scaled = [*point, (f"{layer}weight_scale", "F32", (2,))]
     yield "a scaled weight without axes", _model("transformer", scaled, "one scale for", models.HEADS)
 
 
-def configs() -> Iterator[tuple[str, Case]]:
+def configs() -> Cases:
     """JSON inside and beside weights."""
     endless = {"config": json.dumps({"transformer": {"num_heads": "y" * 100_000}})}
     yield "a number that goes on for ever", _model("transformer", _wan(), "whole number", endless)
     screen = {**models.HEADS, "_quantization_metadata": '{"layers": {"blocks.0.ffn.0": {"format": "\\u001b[2J"}}}'}
     yield "a format that clears the screen", _model("transformer", _wan(), "quantised as", screen)
     deep = to_json({"image_reward": "\x01deeper\x01"}).decode()
-    yield (
-        "deep metadata of a reward model",
-        Case(
-            "reward",
-            {
-                "reward.safetensors": safetensors(models.reward_entries(), {"config": deep}),
-                "vocab.txt": "\n".join(models.REWARD_WORDS).encode(),
-            },
-            "nested too deeply",
-        ),
-    )
+    words = "nested too deeply"
+    yield "deep metadata of a reward model", _model("reward", models.reward_entries(), words, {"config": deep})
     vae = safetensors(models.vaes()[0])
     for name, changed, words in (
         ("a number for a mean", {"latents_mean": 5}, "list of finite numbers"),
@@ -125,23 +111,27 @@ def configs() -> Iterator[tuple[str, Case]]:
         yield name, Case("vae", {"vae.safetensors": vae, "config.json": config}, words)
 
 
-def pickles() -> Iterator[tuple[str, Case]]:
+def pickles() -> Cases:
     """Programs and archives."""
     head, tail = b"\x80\x02}X\x01\0\0\0a", b"s."
-    for name, call, words in (
+    calls = (
         ("a pickle that calls a program", b"cos\nsystem\n(X\x09\0\0\0touch rantR", "run os.system"),
         ("a pickle that looks up by the stack", b"\x8c\x02os\x8c\x06system\x93", "cannot be read as one"),
         ("a pickle of an instance", b"(X\x09\0\0\0touch ranios\nsystem\n", "cannot be read as one"),
         ("a tensor made up", b"ctorch\nTensor\nJ\0\x94\x35\x77\x85R", "more than the file has"),
-    ):
-        yield name, _pickle(_zip({"data.pkl": head + call + tail}), words)
-    yield "a plain pickle", _pickle(b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "cannot be read as one")
-    yield "packed parts", _pickle(_zip({"data.pkl": b"}.", "data/0": bytes(2_000_000)}, packed=True), "compressed")
-    yield "TorchScript", _pickle(_zip({"data.pkl": b"}.", "constants.pkl": b"}."}), "TorchScript")
-    yield "a pickle that ends at once", _pickle(b"", "cannot be read")
+    )
+    packed = _zip({"data.pkl": b"}.", "data/0": bytes(2_000_000)}, packed=True)
+    yield from _each(
+        ("pickle", "model.pt"),
+        *((name, _zip({"data.pkl": head + call + tail}), words) for name, call, words in calls),
+        ("a plain pickle", b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "cannot be read as one"),
+        ("packed parts", packed, "compressed"),
+        ("TorchScript", _zip({"data.pkl": b"}.", "constants.pkl": b"}."}), "TorchScript"),
+        ("a pickle that ends at once", b"", "cannot be read"),
+    )
 
 
-def shards() -> Iterator[tuple[str, Case]]:
+def shards() -> Cases:
     """Shards that lie elsewhere."""
     for name, shard, words in (
         ("a shard with a name too long for the disk", "n" * 300 + ".safetensors", "shard is missing"),
@@ -154,27 +144,24 @@ def shards() -> Iterator[tuple[str, Case]]:
         yield name, Case("shards", {"m.safetensors.index.json": index}, words)
 
 
-def words_files() -> Iterator[tuple[str, Case]]:
+def words_files() -> Cases:
     """Tokenizers and vocabularies."""
-    unigram, whole, *strange = texts.tokenizer_seeds()
-    for name, content, words in (
-        ("a tokenizer that panics", strange[0], "cannot be read"),
-        ("a tokenizer without its unknown token", _without_unknown(whole), "cannot be read"),
-        ("an end token beyond the vocabulary", _far_end(whole), "end token"),
-        (
-            "a character map of four gigabytes, it says",
-            {**unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "9" * 64}},
-            "cannot be read",
-        ),
-    ):
-        yield name, Case("tokenizer", {"tokenizer.json": to_json(content)}, words)
+    unigram, whole, panics, *_ = texts.tokenizer_seeds()
+    map_it_says = {**unigram, "normalizer": {"type": "Precompiled", "precompiled_charsmap": "9" * 64}}
+    yield from _each(
+        ("tokenizer", "tokenizer.json"),
+        ("a tokenizer that panics", to_json(panics), "cannot be read"),
+        ("a tokenizer without its unknown token", to_json(_without_unknown(whole)), "cannot be read"),
+        ("an end token beyond the vocabulary", to_json(_far_end(whole)), "end token"),
+        ("a character map of four gigabytes, it says", to_json(map_it_says), "cannot be read"),
+    )
     short = models.piece_model() + _map_field(b"\xff" * 8)
     yield "pieces with a map shorter than it states", Case("pieces", {"spiece.model": short}, "cannot be read")
     twice = "\n".join((*models.REWARD_WORDS, "a")).encode()
     yield "a vocabulary with a token twice", Case("vocabulary", {"vocab.txt": twice}, "every token must occur once")
 
 
-def reports() -> Iterator[tuple[str, Case]]:
+def reports() -> Cases:
     """Reports of runs that never ran."""
     seed = texts.report_seed()
     block, judged = seed["blocks"]
@@ -188,32 +175,32 @@ def reports() -> Iterator[tuple[str, Case]]:
         yield name, Case("report", {"report.json": to_json({**seed, **changed})}, words)
 
 
-def pictures_() -> Iterator[tuple[str, Case]]:
+def pictures_() -> Cases:
     """Pictures that are programs or larger than they are."""
-    for name, data, words in (
+    yield from _each(
+        ("picture", "picture.png"),
         ("a picture that is a program", pictures.POSTSCRIPT, "cannot be read"),
         ("a picture of 3.6 thousand million pixels", pictures.png(60_000, 60_000), "picture"),
         ("a picture of 81 million pixels", pictures.png(9000, 9000), "at most 40 million pixels"),
         ("a picture of one row", pictures.png(2**20, 1), "no side more than"),
-    ):
-        yield name, Case("picture", {"picture.png": data}, words)
+    )
 
 
-def prompts() -> Iterator[tuple[str, Case]]:
+def prompts() -> Cases:
     """Prompts nobody wrote."""
-    for name, data, words in (
+    yield from _each(
+        ("prompt-list", "prompts.txt"),
         ("a prompt of 10 MB", b"x" * 10_000_000, "at most 20000 characters"),
         ("a prompt that clears the screen", b"a ball \x1b[2J", "control character U[+]001B"),
         ("a prompt with an end of text in it", b"a ball\0", "control character U[+]0000"),
         ("prompts in another encoding", "a ball".encode("utf-16"), "UTF-8"),
         ("a separator inside a prompt", "a\u2028ball".encode(), ""),
-    ):
-        yield name, Case("prompt-list", {"prompts.txt": data}, words)
+    )
     spaces = b"9:" + b" " * 5_000_000
     yield "a line of spaces", Case("prompt-schedule", {"schedule.txt": spaces}, "a colon and a prompt")
 
 
-def values() -> Iterator[tuple[str, Case]]:
+def values() -> Cases:
     """Values of a workflow, of kinds its nodes did not ask for."""
     for name, build, given, words in (
         ("a threshold in words", "router", {"tau": "high"}, "tau must be a number"),
@@ -232,13 +219,12 @@ def values() -> Iterator[tuple[str, Case]]:
         yield f"{build}: {name}", Case("workflow", {"values.json": content}, words)
 
 
-FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
+FAMILIES: tuple[Callable[[], Cases], ...] = (
     *(headers, sizes, configs, pickles, shards, words_files, reports, pictures_, prompts, values),
 )
 
 
 def _map_field(charmap: bytes) -> bytes:
-    """Return a normaliser with a character map, as the field of a SentencePiece model."""
     inner = b"\x12" + _length(charmap) + charmap
     return b"\x1a" + _length(inner) + inner
 
@@ -251,14 +237,10 @@ def _length(content: bytes) -> bytes:
     return bytes([*coded, number])
 
 
-def _weights(data: bytes, words: str) -> Case:
-    return Case("safetensors", {"model.safetensors": data}, words)
-
-
 def _model(reader: str, entries: list[Entry], words: str, metadata: Any = None) -> Case:
     files = {"model.safetensors": safetensors(entries, metadata)}
     if reader == "reward":
-        metadata = {"config": json.dumps({"image_reward": {"vision_heads": 1, "text_heads": 1}})}
+        metadata = metadata or {"config": json.dumps({"image_reward": {"vision_heads": 1, "text_heads": 1}})}
         vocabulary = "\n".join(models.REWARD_WORDS).encode()
         files = {"model.safetensors": safetensors(entries, metadata), "vocab.txt": vocabulary}
     return Case(reader, files, words)
@@ -270,10 +252,6 @@ def _too_long(number: str, words: str) -> str:
 
 def _wan() -> list[Entry]:
     return entries_of({name: shape for name, _, shape in models.transformers()[0][0]}, "BF16")
-
-
-def _pickle(data: bytes, words: str) -> Case:
-    return Case("pickle", {"model.pt": data}, words)
 
 
 def _zip(parts: dict[str, bytes], *, packed: bool = False) -> bytes:

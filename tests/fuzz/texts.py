@@ -20,7 +20,6 @@ BREAKS = ("\n", "\n", "\r\n", "\r", "\n\n", "\x0b", "\x0c", "\x85", "\u2028")
 
 
 def encoded(random: Random, text: str) -> bytes:
-    """Return the text in some encoding, now and then damaged."""
     coding = random.choice(ENCODINGS) if random.random() < 0.3 else "utf-8"
     errors = "surrogatepass" if coding.startswith("utf") and coding != "utf-7" else "replace"
     data = text.encode(coding, errors)
@@ -28,7 +27,6 @@ def encoded(random: Random, text: str) -> bytes:
 
 
 def prompt_list(random: Random) -> Files:
-    """Return a file of prompts."""
     lines = [random.choice(("a red ball", odd_text(random), "a sea" * 5)) for _ in range(random.randrange(5))]
     if random.randrange(OF) == RARE:
         lines.append(random.choice(("long ", "x", "é", "\u202e", "(")) * 2_000_000)
@@ -36,7 +34,6 @@ def prompt_list(random: Random) -> Files:
 
 
 def prompt_schedule(random: Random) -> Files:
-    """Return a file of prompts by block."""
     lines: list[str] = []
     for block in range(1, random.randrange(2, 6)):
         number: object = block
@@ -55,7 +52,6 @@ def prompt_schedule(random: Random) -> Files:
 
 
 def script(random: Random) -> Files:
-    """Return a router script, a list of timesteps or the name of a schedule."""
     text = random.choice(("raaraaaaa", "r" * 9, "a" * 5000, "1000,750,500", "four-step", "1000,0", "nan", ","))
     if random.random() < 0.6:
         text = random.choice((text + odd_text(random), odd_text(random), text * random.choice((2, 100, 1000))))
@@ -66,7 +62,6 @@ def script(random: Random) -> Files:
 
 @cache
 def report_seed() -> dict[str, Any]:
-    """Return a whole report as JSON values."""
     names = ("draft", "decode", "score", "target", "context")
     block = {
         **{"index": 0, "start": 0, "latent_frames": 3, "pixel_frames": 9, "prompt": "a red ball"},
@@ -95,7 +90,6 @@ def report_seed() -> dict[str, Any]:
 
 
 def report(random: Random) -> Files:
-    """Return a run's report."""
     content: Any = report_seed()
     for _ in range(random.randrange(1, 4)):
         content = changed_json(random, content)
@@ -162,7 +156,6 @@ WORKFLOW: dict[str, dict[str, tuple[Any, ...]]] = {
 
 @cache
 def tokenizer_seeds() -> tuple[dict[str, Any], ...]:
-    """Return tokenizers of several kinds as JSON values."""
     pieces = [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["▁a", -1.0], ["▁red", -2.0], ["b", -3.0]]
     unigram = tokenizers.Tokenizer(tokenizers.models.Unigram([(p, s) for p, s in pieces], unk_id=2))
     unigram.normalizer = tokenizers.normalizers.Replace(tokenizers.Regex(" {2,}"), " ")
@@ -179,7 +172,6 @@ def tokenizer_seeds() -> tuple[dict[str, Any], ...]:
 
 
 def tokenizer(random: Random) -> Files:
-    """Return a `tokenizer.json`."""
     seeds = tokenizer_seeds()
     content: Any = random.choice(seeds if random.random() < 0.2 else seeds[:2])
     for _ in range(random.randrange(1, 3)):
@@ -189,12 +181,10 @@ def tokenizer(random: Random) -> Files:
 
 
 def pieces(random: Random) -> Files:
-    """Return a SentencePiece model."""
     return {"spiece.model": changed_bytes(random, piece_model()) if random.random() < 0.95 else piece_model()}
 
 
 def vocabulary(random: Random) -> Files:
-    """Return a vocabulary, one token a line."""
     words = list(REWARD_WORDS)
     for _ in range(random.randrange(1, 4)):
         place = random.randrange(len(words))

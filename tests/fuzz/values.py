@@ -32,19 +32,16 @@ TOKENS = (b"\0", b"\xff", b"\x80", b"\n", b"\r", b"\xef\xbb\xbf", b"\xff\xfe", b
 
 
 def odd_number(random: Random) -> float:
-    """Return a number at an edge of something, or near one."""
     number = random.choice(NUMBERS)
     return number + random.choice((-1, 1)) if random.random() < 0.2 else number
 
 
 def odd_text(random: Random) -> str:
-    """Return a text that is seldom thought of."""
     text = random.choice(TEXTS)
     return text + random.choice(TEXTS) if random.random() < 0.2 else text
 
 
 def odd_value(random: Random) -> Any:
-    """Return a JSON value of any kind."""
     kind = random.randrange(8)
     if kind < 3:
         return odd_number(random)
@@ -58,7 +55,6 @@ def odd_value(random: Random) -> Any:
 
 
 def changed_json(random: Random, value: Any) -> Any:
-    """Return `value` with one thing in it replaced, removed, doubled or renamed."""
     if not isinstance(value, dict | list) or not value or random.random() < 0.15:
         return odd_value(random)
     if isinstance(value, list):
@@ -85,7 +81,6 @@ def _changed_list(random: Random, value: list[Any]) -> list[Any]:
 
 
 def to_json(value: Any) -> bytes:
-    """Return `value` as JSON, with numbers that are not finite in Python's spelling."""
     text = json.dumps(value)
     for word, raw in RAW.items():
         text = text.replace(json.dumps(word), raw)
@@ -93,7 +88,6 @@ def to_json(value: Any) -> bytes:
 
 
 def changed_bytes(random: Random, data: bytes) -> bytes:
-    """Return `data` after one to four small changes."""
     for _ in range(random.randrange(1, 5)):
         data = random.choice(DEEDS)(random, data)
     return data

@@ -70,7 +70,6 @@ BLOCKS = {"landscape": (3, 480, 832), "portrait": (2, 832, 480)}
 
 
 def block_frames(block: str) -> Pixels:
-    """Return the frames `f c h w` of one of `BLOCKS`."""
     return synthetic_frames(*BLOCKS[block])
 
 

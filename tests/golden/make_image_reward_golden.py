@@ -79,7 +79,6 @@ def build(package: tuple[Any, Any, Any], case: str, folder: Path) -> torch.nn.Mo
 
 
 def replace(undo: contextlib.ExitStack, module: Any, name: str, value: Any) -> None:
-    """Replace a name in a module until `undo` closes."""
     undo.callback(setattr, module, name, getattr(module, name))
     setattr(module, name, value)
 
@@ -117,7 +116,6 @@ def load_random(model: torch.nn.Module) -> int:
 
 
 def images(block: str) -> list[Image.Image]:
-    """Return a block's frames as PIL images, by the usual truncation."""
     frames = (255 * block_frames(block)).clip(0, 255).astype(np.uint8)
     return [Image.fromarray(np.ascontiguousarray(frame.transpose(1, 2, 0))) for frame in frames]
 
@@ -133,7 +131,6 @@ def golden_case(package: tuple[Any, Any, Any], case: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the golden file."""
     operators = declare_operators()
     package = import_package()
     made_with = {

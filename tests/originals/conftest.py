@@ -45,7 +45,6 @@ def measured(request: pytest.FixtureRequest) -> Callable[[float], float]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print the largest differences, if there are any."""
     rows = config.stash.get(MEASURED, [])
     if rows:
         terminalreporter.section("largest differences")

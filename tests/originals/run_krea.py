@@ -12,13 +12,12 @@ from typing import Any
 import torch
 from standins import (
     FULL_FRAME,
-    Draws,
     Prompts,
     answer,
+    drawing,
     float32_only,
     load,
     random_weights,
-    renoise,
     replace_numbers,
     use_checkout,
     use_eager_attention,
@@ -52,7 +51,6 @@ def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def settings_without_checks() -> ModuleType:
-    """Return a module in the place of pydantic, whose models take any values."""
 
     class Values:
         def __init__(self, **values: Any) -> None:
@@ -143,20 +141,12 @@ class Session:
         state.noise = noise[:1].clone()
 
     def generate(self) -> Tensor:
-        """Make the next block and return its pixels as they are shown."""
         first = self.state.current_start_frame
-        draws = Draws(renoise(self._noise[:, first : first + 3], steps=len(self.state.denoising_step_list)))
-        given: Any = torch
-        given.randn, drawn = draws, torch.randn
-        try:
+        with drawing("randn", self._noise[:, first : first + 3], len(self.state.denoising_step_list)):
             shown: Tensor = self.state.generate_block(self._models)
-        finally:
-            given.randn = drawn
-        draws.check_all_used()
         return shown
 
     def fade_to(self, prompt: str) -> None:
-        """Begin to fade to another prompt."""
         self.state.interpolate_prompt_embeds(self._models, prompt, FADE)
 
     def follow(self, other: Session) -> None:

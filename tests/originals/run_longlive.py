@@ -7,15 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from standins import (
     FULL_FRAME,
-    Draws,
     NoPixels,
     Prompts,
     answer,
+    drawing,
     load,
-    renoise,
     replace_numbers,
     use_checkout,
     use_eager_attention,
@@ -27,7 +25,6 @@ ABSENT = ("wan.modules.tokenizers", "wan.modules.t5", "wan.modules.causal_model_
 
 
 def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the latents of every case, `b c t h w`."""
     without_cuda()
     use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
     make = pipelines(request)
@@ -38,17 +35,10 @@ def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def latents(pipeline: Any, noise: Tensor, *, switch: int) -> Tensor:
     """Return a video's latents. `switch`: the latent frame from which on it has the second prompt; -1 for none."""
-    draws = Draws(renoise(noise, steps=len(pipeline.denoising_step_list)))
     prompts, frames = ([["first"], ["second"]], [switch]) if switch >= 0 else ([["first"]], [])
-    given: Any = torch
-    given.randn_like, drawn = draws, torch.randn_like
-    try:
-        _, made = pipeline.inference(
-            noise[:1], text_prompts_list=prompts, switch_frame_indices=frames, return_latents=True
-        )
-    finally:
-        given.randn_like = drawn
-    draws.check_all_used()
+    asked = {"text_prompts_list": prompts, "switch_frame_indices": frames}
+    with drawing("randn_like", noise, len(pipeline.denoising_step_list)):
+        _, made = pipeline.inference(noise[:1], **asked, return_latents=True)
     return made.transpose(1, 2)
 
 

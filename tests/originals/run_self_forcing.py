@@ -7,16 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
 from standins import (
     FULL_FRAME,
-    Draws,
     NoPixels,
     Prompts,
     answer,
+    drawing,
     load,
     random_weights,
-    renoise,
     replace_numbers,
     use_checkout,
     use_eager_attention,
@@ -44,14 +42,8 @@ def latents(request: Mapping[str, Any], *, window: int, sink: int) -> Tensor:
     """Return a video's latents. `window`: latent frames, -1 for a cache that holds all of them."""
     pipeline = build(request, window=window, sink=sink)
     noise = request["noise"].transpose(1, 2)  # slots t c h w
-    draws = Draws(renoise(noise, steps=len(pipeline.denoising_step_list)))
-    given: Any = torch
-    given.randn_like, drawn = draws, torch.randn_like
-    try:
+    with drawing("randn_like", noise, len(pipeline.denoising_step_list)):
         _, made = pipeline.inference(noise[:1], ["first"], return_latents=True)
-    finally:
-        given.randn_like = drawn
-    draws.check_all_used()
     return made.transpose(1, 2)
 
 
@@ -89,7 +81,6 @@ def build(request: Mapping[str, Any], *, window: int, sink: int) -> Any:
 
 
 def once(owner: Any, method: str, numbers: Mapping[int, int]) -> None:
-    """Replace numbers in a function unless that has been done for another case."""
     if (owner, method) not in DONE:
         replace_numbers(owner, method, numbers)
         DONE.add((owner, method))

@@ -87,6 +87,18 @@ def replace_numbers(owner: Any, method: str, numbers: Mapping[int, int]) -> None
     function.__code__ = code.replace(co_consts=constants)
 
 
+@contextlib.contextmanager
+def drawing(name: str, noise: Tensor, steps: int) -> Iterator[None]:
+    """Have `torch.randn` or `torch.randn_like` hand out the renoising of `noise`, all of it."""
+    draws, drawn = Draws(renoise(noise, steps)), getattr(torch, name)
+    setattr(torch, name, draws)
+    try:
+        yield
+    finally:
+        setattr(torch, name, drawn)
+    draws.check_all_used()
+
+
 class Draws:
     """In the place of a random draw: hands out given tensors in order, and says if they do not fit."""
 
@@ -114,7 +126,6 @@ def renoise(noise: Tensor, steps: int, block_frames: int = 3) -> Iterator[Tensor
 
 
 def load(module: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
-    """Load weights, all of them, and return the module, ready for inference."""
     module.load_state_dict(weights, strict=True)
     return module.eval().requires_grad_(False)
 
@@ -138,7 +149,6 @@ class Prompts:
         self._embeddings = embeddings
 
     def __call__(self, text_prompts: list[str]) -> dict[str, Tensor]:
-        """Return what the originals' encoders return."""
         return {"prompt_embeds": self._embeddings[text_prompts[0]].clone()}
 
 
@@ -146,7 +156,6 @@ class NoPixels:
     """In the place of a VAE whose pixels nobody looks at."""
 
     def decode_to_pixel(self, latents: Tensor, **options: Any) -> Tensor:
-        """Return something to clamp."""
         return torch.zeros(1)
 
 

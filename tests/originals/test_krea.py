@@ -146,7 +146,6 @@ def test_timesteps_computed_in_float64_show(theirs, krea, name, measured):
 
 
 def in_float64(schedule: str) -> Schedule:
-    """Return a schedule whose timesteps are not rounded."""
     exact = [SHIFT * (s := 1 - i / 1000) / (1 + (SHIFT - 1) * s) for i in range(1000)]
     nearest = [min(exact, key=lambda sigma: abs(1000 * sigma - step.timestep)) for step in get_schedule(schedule)]
     steps = zip(get_schedule(schedule), nearest, strict=True)
@@ -174,7 +173,6 @@ class NoReencoding(Recompute):
 
 
 def one_pixel_frame_early(frames, latent_frames, temporal_stride):
-    """Return the pixel frame before the last of each latent frame."""
     newest = frames.shape[1] - 2
     return tuple(frames[:, max(newest - i * temporal_stride, 0), None] for i in reversed(range(latent_frames)))
 

@@ -39,7 +39,6 @@ AGREES = 1e-5
 
 
 def prompt(seed: int, text: str) -> Condition:
-    """Return a random embedding as a prompt's."""
     shape = (1, CONFIG.text_len, CONFIG.text_dim)
     return Condition(torch.randn(shape, generator=generator_of(seed)), text, text)
 
@@ -48,7 +47,6 @@ FIRST, SECOND = prompt(5, "first"), prompt(6, "second")
 
 
 def tree_of(seed: int) -> WanTree:
-    """Return a random model of the miniature's sizes."""
     return random_tree(seed, CONFIG)
 
 
@@ -82,7 +80,6 @@ def ask(script: str, variable: str, request: Mapping[str, Any], folder: Path) ->
 def generator_over(
     tree: WanTree, context: ContextPolicy, schedule: str | Schedule = "four-step", name: str = "model"
 ) -> CausalWanGenerator:
-    """Return our generator over a tree, in float32."""
     steps = get_schedule(schedule) if isinstance(schedule, str) else schedule
     return CausalWanGenerator(tree, name=name, ops=TorchOps(torch.float32), context=context, schedule=steps)
 
@@ -98,11 +95,9 @@ def video_of(generator: CausalWanGenerator, prompts: Mapping[int, Condition] | N
 
 
 def difference(ours: Tensor, theirs: Tensor) -> float:
-    """Return the largest difference of any value."""
     assert ours.shape == theirs.shape
     return float((ours - theirs).abs().max())
 
 
 def per_block(ours: Tensor, theirs: Tensor) -> list[float]:
-    """Return the largest difference in each block."""
     return [difference(a, b) for a, b in zip(ours.split(3, dim=2), theirs.split(3, dim=2), strict=True)]

@@ -7,6 +7,8 @@ positions and the per-frame timesteps together.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from diffusers import WanTransformer3DModel
@@ -14,6 +16,7 @@ from tiny import SIZE, condition, generator_of, make_noise, random_tree
 from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator
@@ -24,16 +27,11 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.types import Block, Span, plan_spans
 
 PROMPT = condition()
+FEW = {"text_dim": 8, "in_dim": 4, "out_dim": 4, "text_len": 4}
 SIZES = [
-    WanConfig(
-        dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, in_dim=4, out_dim=4, text_len=4
-    ),
-    WanConfig(
-        dim=32, ffn_dim=40, num_layers=3, num_heads=1, text_dim=8, freq_dim=32, in_dim=4, out_dim=4, text_len=4
-    ),
-    WanConfig(
-        dim=128, ffn_dim=64, num_layers=1, num_heads=1, text_dim=8, freq_dim=256, in_dim=4, out_dim=4, text_len=4
-    ),
+    WanConfig(dim=24, ffn_dim=32, num_layers=2, num_heads=2, freq_dim=16, **FEW),
+    WanConfig(dim=32, ffn_dim=40, num_layers=3, num_heads=1, freq_dim=32, **FEW),
+    WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1, freq_dim=256, **FEW),
 ]
 
 NAMES = {
@@ -132,8 +130,7 @@ def our_velocity(tree: WanTree, policy, history: History, timestep: str) -> tupl
 
 
 @pytest.mark.parametrize("config", SIZES, ids=lambda c: f"{c.num_heads}x{c.dim // c.num_heads}")
-@pytest.mark.parametrize("timestep", ["1000", "625"])
-@pytest.mark.parametrize("exact_time, tolerance", [(True, 1e-5), (False, 1e-4)])
+@pytest.mark.parametrize("timestep, exact_time, tolerance", [("1000", True, 1e-5), ("625", False, 1e-4)])
 def test_a_first_block_is_the_ordinary_model(config, timestep, exact_time, tolerance):
     """No context: the plain bidirectional forward with one timestep for all frames."""
     tree = random_tree(3, config)
@@ -185,6 +182,17 @@ def test_recomputed_context_is_a_short_clip_that_begins_with_an_image(blocks, wi
 
     theirs = velocity_at_once(diffusers_twin(tree, config), clean, noise, 833.3333, sees)
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
+
+
+def test_a_model_saved_by_diffusers_loads_with_every_tensor_in_its_place(tmp_path):
+    """By the names of the twins above, whose forward shows that each is in its place."""
+    config = replace(SIZES[0], in_dim=16, out_dim=16, text_len=512)
+    twin = diffusers_twin(random_tree(3, config), config)
+    twin.save_pretrained(tmp_path, max_shard_size="40KB")
+    loaded = load_wan(tmp_path)
+    assert (loaded.config, loaded.key_style, loaded.unused) == (config, "diffusers names", ())
+    again = diffusers_twin(loaded.tree, config).state_dict()
+    assert all(torch.equal(again[name], tensor) for name, tensor in twin.state_dict().items())
 
 
 def test_far_positions_keep_their_precision():

@@ -429,7 +429,8 @@ MISTAKES = [
         "decoders/taehv.py",
         "pieces[LEADING if state is None else 0 :]",
         "pieces[LEADING:]",
-        TAEHV + "test_the_first_latent_frame_of_a_clip_is_one_pixel_frame_and_each_later_one_is_four",
+        "decoders/test_either_codec.py::"
+        "test_the_first_latent_frame_of_a_clip_is_one_pixel_frame_and_each_later_one_is_four[taehv]",
     ),
     Mistake(
         "the tiny decoder takes every other channel for a frame",

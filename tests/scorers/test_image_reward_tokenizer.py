@@ -26,18 +26,10 @@ def test_a_prompt_starts_with_cls_ends_with_sep_and_is_padded(tokenizer: PromptT
     assert mask[0].tolist() == [1] * 4 + [0] * 31
 
 
-def test_capitals_and_accents_do_not_matter(tokenizer: PromptTokenizer) -> None:
-    assert tokenizer.encode("CAFÉ Façade")[0].equal(tokenizer.encode("cafe facade")[0])
-
-
-def test_a_prompt_of_33_word_pieces_is_read_whole(tokenizer: PromptTokenizer) -> None:
-    prompt = " ".join(["fox"] * 33)
-    assert tokenizer.reads(prompt) == prompt
-
-
 def test_a_longer_prompt_is_read_up_to_its_33rd_word_piece(tokenizer: PromptTokenizer) -> None:
     prompt = " ".join(["Fóx"] * 31 + ["slowly", "red"])
     assert tokenizer.reads(prompt) == prompt.removesuffix(" red")
+    assert tokenizer.reads(prompt.removesuffix(" red")) == prompt.removesuffix(" red")
     ids, mask = tokenizer.encode(prompt)
     assert mask.sum() == 35
     assert ids[0, -1] == TOKENS.index("[SEP]")
@@ -62,12 +54,6 @@ def test_a_vocabulary_without_a_token_we_need_is_refused(token: str, tmp_path: P
         BadInput, match=rf"lacks \[{token[1:-1]}\]; take vocab.txt of google-bert/bert-base-uncased"
     ):
         load_tokenizer(path)
-
-
-def test_a_vocabulary_that_is_no_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "vocab.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match="UTF-8"):
-        load_tokenizer(tmp_path / "vocab.txt")
 
 
 @pytest.mark.parametrize(
@@ -96,20 +82,13 @@ def test_the_vocabulary_is_found_beside_the_weights_and_in_a_given_folder(place:
     assert find_vocabulary(Path("elsewhere") / "ImageReward.pt", path) == path
 
 
-def test_a_given_vocabulary_wins_over_the_one_beside_the_weights(tmp_path: Path) -> None:
-    write_vocabulary(tmp_path / "vocab.txt", TOKENS)
-    given = write_vocabulary(tmp_path / "mine" / "words.txt", TOKENS)
-    assert find_vocabulary(tmp_path / "ImageReward.pt", given) == given
-
-
 def test_a_missing_vocabulary_is_refused_with_every_place_and_its_source(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refusal:
         find_vocabulary(tmp_path / "ImageReward.pt")
     for part in (*PLACES, str(tmp_path), "google-bert/bert-base-uncased"):
         assert part in str(refusal.value)
-
-
-def test_a_given_vocabulary_that_is_not_there_is_not_replaced_by_another(tmp_path: Path) -> None:
     write_vocabulary(tmp_path / "vocab.txt", TOKENS)
     with pytest.raises(BadInput, match="none of"):
         find_vocabulary(tmp_path / "ImageReward.pt", tmp_path / "typo.txt")
+    given = write_vocabulary(tmp_path / "mine" / "words.txt", TOKENS)
+    assert find_vocabulary(tmp_path / "ImageReward.pt", given) == given
