@@ -13,7 +13,7 @@ pytest.register_assert_rewrite("reuse_folders")
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def files(tmp_path_factory) -> Any:
     """A tiny set of models on the disk, for tests that leave it as it is."""
     from random_set import write_random_set
 

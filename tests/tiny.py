@@ -198,13 +198,7 @@ def run(
     spans = plan_spans(blocks, engine.target.block_frames, first)
     return list(
         speculate(
-            engine,
-            router,
-            spans,
-            make_noise(seed),
-            condition_of,
-            drafter_context=drafter_context,
-            start=start,
+            engine, router, spans, make_noise(seed), condition_of, drafter_context=drafter_context, start=start
         )
     )
 

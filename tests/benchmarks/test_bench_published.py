@@ -1,18 +1,15 @@
 """The authors' order of work, counted against ours."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
-from bench_parts import NINE, case, tiny_bench
+from bench_parts import NINE, case
 from tiny import BrightScorer, EchoCodec, latents_of, make_engine, make_generator, run
 
-from benchmarks.variants import AS_PUBLISHED, OURS, OnceABlock, as_published
+from benchmarks.variants import AS_PUBLISHED, OnceABlock, as_published
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
-from sdvg_core.report.run_report import Passes
 
 
 class Watched:
@@ -68,14 +65,6 @@ def test_as_published_scores_frame_by_frame_and_block_0_too():
     assert unscored.scorer.frames == []
 
 
-def test_ours_drafts_no_block_0_and_asks_the_target_only_for_what_it_makes():
-    engine, chosen = watched_engine(), case("r=2")
-    run(engine, chosen.router)
-    assert [index for index, _ in engine.drafter.calls] == list(range(1, NINE))
-    assert engine.target.calls == [(i, 0) for i, keep in enumerate(chosen.route.keeps) if not keep]
-    assert engine.scorer.frames == [12] * 8
-
-
 def test_a_context_is_prepared_once_a_block_and_the_same_as_if_it_were_prepared_anew():
     passes: Counter[str] = Counter()
 
@@ -94,24 +83,3 @@ def test_a_context_is_prepared_once_a_block_and_the_same_as_if_it_were_prepared_
     assert sum(e.record.draft.context_passes for e in made) == 8 + 8  # the drafter's, and the target's filled early
     assert sum(e.record.target.context_passes for e in made if e.record.target) == 0
     assert torch.equal(latents_of(made), latents_of(run(plain, case("r=4").router)))
-
-
-def test_as_published_runs_five_passes_where_ours_runs_four():
-    bench = tiny_bench()
-    four, five = (bench.measure(case("r=1", execution, 4)).passes for execution in (OURS, AS_PUBLISHED))
-    assert four == Passes(
-        drafter_denoising=3 * 4,
-        drafter_context=3,
-        target_denoising=2 * 4,
-        target_context=1,
-        decodes=5,
-        encodes=2,
-    )
-    assert five == Passes(
-        drafter_denoising=4 * 5,
-        drafter_context=3 + 3,
-        target_denoising=2 * 5,
-        target_context=0,
-        decodes=6,
-        encodes=2,
-    )

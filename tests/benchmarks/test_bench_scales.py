@@ -1,22 +1,20 @@
 """The proportional scale: the published pair's shares of the work, in operations, and a short run of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 
 import pytest
 import torch
-from speed_results import rows
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.__main__ import main
-from benchmarks.models import PROMPT, PROPORTIONAL, SCALES, Models, random_models
+from benchmarks.models import PROMPT, PROPORTIONAL, Models, random_models
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.sizes import frame_tokens, weight_bytes
+from sdvg_core.plan.sizes import frame_tokens
 from sdvg_core.plan.work import SCORE_OPERATIONS, block_operations, decode_operations
 
 ASKED = ["--scale", "proportional"]
+pytestmark = pytest.mark.heavy
 
 
 def shares(request: PlanRequest, score: float) -> Mapping[str, float]:
@@ -45,29 +43,6 @@ def test_a_block_s_parts_stand_to_each_other_as_with_the_published_pair(models):
     assert found == pytest.approx(wanted, rel=0.1)
 
 
-def test_its_models_take_the_bytes_that_are_planned(models):
-    assert models.weights == weight_bytes(PROPORTIONAL, fp8=False)
-
-
-def test_its_schedules_and_contexts_are_the_published_pair_s():
-    request, full = PROPORTIONAL, PlanRequest()
-    assert (request.drafter_preset, request.target_preset) == (full.drafter_preset, full.target_preset)
-    assert (request.blocks, request.block_frames) == (full.blocks, full.block_frames)
-    assert {config.head_dim for config, _ in request.models.values()} == {128}
-
-
-def test_a_scale_brings_its_own_routes(capsys, monkeypatch):
-    """A short clip leaves out what it is too short for. The models are tiny, as only the names matter here."""
-    monkeypatch.setitem(SCALES, "proportional", SCALES["tiny"])
-    assert main([*ASKED, "--blocks", "2", "--repeats", "2"]) == 0
-    found = rows(capsys.readouterr().out)
-    ours = ["target-only", "anchor-only", "first=2+2", "r=1"]
-    published = [("as-published", name) for name in ours if name != "first=2+2"]
-    assert list(found) == [*(("ours", name) for name in ours), *published]
-    assert all(row["spread"].endswith(" %") for row in found.values())
-
-
-@pytest.mark.heavy
 def test_a_block_of_its_own_models_is_made(capsys):
     few = ["--blocks", "1", "--repeats", "1", "--routes", "target-only", "--executions", "planes"]
     assert main([*ASKED, *few, "--size", "16x16", "--json"]) == 0

@@ -1,7 +1,5 @@
 """Every step of run_gpu.sh asks for what there is: a word that is wrong there would cost an hour of a GPU."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path
@@ -22,7 +20,7 @@ if [ "$1" = -c ]; then echo 2; else printf '%s\\n' "$@"; fi
 
 
 @pytest.fixture(scope="module")
-def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def steps(tmp_path_factory) -> dict[str, list[str]]:
     """The arguments of every step by its name."""
     folder = tmp_path_factory.mktemp("steps")
     python = folder / "python"
@@ -32,7 +30,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return {path.stem: path.read_text().split("\n")[:-1] for path in (folder / "results").glob("*.json")}
 
 
-def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str]]) -> None:
+def test_every_step_is_a_command_that_the_parser_takes(steps):
     """Catches an option, a route or an execution that was renamed."""
     measured = 0
     for arguments in (of for name, of in steps.items() if name != "same"):
@@ -47,14 +45,14 @@ def test_every_step_is_a_command_that_the_parser_takes(steps: dict[str, list[str
     assert steps["same"] == ["-m", "benchmarks.same_on_gpu", "cuda", "--json"]
 
 
-def test_the_targets_are_measured_against_target_only_in_the_same_run(steps: dict[str, list[str]]) -> None:
+def test_the_targets_are_measured_against_target_only_in_the_same_run(steps):
     for name in ("routes", "fast", "overlap", "two"):
         assert "target-only" in steps[name], name
     assert {"anchor-only", "r=1", "r=2", "bail-out"} <= set(steps["routes"])
     assert "--executions" not in steps["routes"]  # ours and as published
 
 
-def test_the_limits_that_are_told_are_those_of_the_steps() -> None:
+def test_the_limits_that_are_told_are_those_of_the_steps():
     script = SCRIPT.read_text()
     limits = dict(re.findall(r"^ *step (\S+) (\d+) ", script, flags=re.MULTILINE))
     told = dict(re.findall(r"\b([a-z0-9-]+) (\d+)(?=[,;. ])", script.split("in seconds:")[1].split("together")[0]))

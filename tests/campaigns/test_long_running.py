@@ -1,7 +1,5 @@
 """Hundreds of runs in one process, and a video of hundreds of blocks: nothing grows, nothing is left open."""
 
-from __future__ import annotations
-
 import gc
 import random
 import sys
@@ -79,11 +77,11 @@ def check_flat(settled: dict[str, int], after: dict[str, int], grown: int) -> No
     assert grown < 32 * MEGABYTE
 
 
-def test_three_hundred_runs_of_changing_kind_hold_no_more_than_twelve(tmp_path: Path) -> None:
+def test_three_hundred_runs_of_changing_kind_hold_no_more_than_twelve(tmp_path):
     check_flat(*run_many(300, tmp_path))
 
 
-def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path: Path) -> None:
+def test_forty_commands_on_real_files_hold_no_more_than_three(tmp_path):
     """Loading included: the models of every command are gone when it is over."""
     sets = [write_random_set(tmp_path / f"models{seed}", seed) for seed in range(2)]
     for number in range(40):
@@ -112,7 +110,7 @@ def live_bytes(without: set[int]) -> int:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_video_of_256_blocks_takes_the_memory_of_one_of_four(policy: str) -> None:
+def test_a_video_of_256_blocks_takes_the_memory_of_one_of_four(policy):
     blocks = 256
     engine, noise, spans = make_engine(policy), make_noise(), plan_spans(blocks, 3)
     held, before = [], Timeline()
@@ -130,7 +128,7 @@ def test_a_video_of_256_blocks_takes_the_memory_of_one_of_four(policy: str) -> N
     assert torch.equal(author.generate(before.history, spans[-1], noise, PROMPT).latents, emitted.block.latents)
 
 
-def test_a_video_of_256_blocks_is_written_whole_and_reported_whole(tmp_path: Path) -> None:
+def test_a_video_of_256_blocks_is_written_whole_and_reported_whole(tmp_path):
     with quick():
         report = make_video(make_loaded(), tmp_path, replace(REQUEST, blocks=256))
     assert [record.span.index for record in report.blocks] == list(range(256))

@@ -1,28 +1,12 @@
 """What the command line refuses: one sentence, exit code 2, and nothing written."""
 
-from __future__ import annotations
-
-import os
-
 import pytest
 import torch
-from cli_runs import SMALL, options, refused
-from random_set import write_random_set
+from cli_runs import SMALL, refused
 from safetensors.torch import load_file, save_file
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.pipeline import videos
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> ModelFiles:
-    return write_random_set(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
-def base(files) -> list[str]:
-    return options(files)
 
 
 @pytest.mark.parametrize(
@@ -30,9 +14,7 @@ def base(files) -> list[str]:
     [
         (["--tau", "nan"], "NaN"),
         (["--blocks", "0"], "from 1 to"),
-        (["--blocks", "-2"], "from 1 to"),
         (["--width", "40"], "width must be a multiple of 16, but is 40; use 32 or 48"),
-        (["--width", "0"], "width must be a multiple of 16, but is 0; use 16"),
         (["--height", "8"], "height must be a multiple of 16, but is 8; use 16"),
         (["--drafter-preset", "krea"], "longlive-1.0, custom, but got"),
         (["--target-preset", "auto"], "name the preset"),
@@ -42,14 +24,11 @@ def base(files) -> list[str]:
         (["--policy", "scripted", "--script", "raax"], "letters a, r, d, t"),
         (["--seed", "-1"], "seed is a whole number from 0"),
         (["--fps", "0"], "fps"),
-        (["--fps", "5000"], "fps must be from"),
-        (["--width", "16400"], "at most 16384 pixels"),
         (
             ["--overlap", "--drafter-context", "own", "--drafter-settings", "cache=recompute"],
             "overlap needs a drafter",
         ),
         (["--drafter-settings", "block-frames=0"], "block_frames"),
-        (["--drafter-settings", "block-frames=2"], "must divide the target's, but they are 2 and 3"),
         (["--target-settings", "block-frames=1"], "must divide the target's, but they are 3 and 1"),
         (
             ["--drafter-settings", "block-frames=1", "--drafter-settings", "context-frames=2"],
@@ -60,11 +39,9 @@ def base(files) -> list[str]:
         (["--device", "cuda:7"], "this machine has no device"),
         (["--device", "gpu"], "a device is cpu, cuda"),
         (["--handover", "9"], "handover must be below the 2"),
-        (["--preset", "balanced"], "handover must be below the 2"),
         (["--budget", "2"], "a budget must be a share"),
         (["--budget", "0.01"], "buys no video of 9 blocks: the cheapest route takes"),
         (["--budget", "0.5", "--policy", "reward"], "--budget chooses who makes which block"),
-        (["--budget", "0.5", "--preset", "fast"], "--budget chooses who makes which block"),
         (["--policy", "reward", "--forced-blocks", "-1"], "forced_blocks must be 0 or more"),
         (["--text-dtype", "float16"], "bfloat16 or float32"),
         (["--reward-dtype", "bfloat16"], "float"),
@@ -85,7 +62,7 @@ def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("prompt", ["", "   ", "\n\t"])
+@pytest.mark.parametrize("prompt", ["", "\n\t"])
 def test_an_empty_prompt_is_refused(base, tmp_path, capsys, prompt):
     assert "prompt" in refused(capsys, [*base, "--output", str(tmp_path / "out"), "--prompt", prompt])
 
@@ -151,37 +128,12 @@ def test_models_with_different_text_widths_are_refused(base, files, tmp_path, ca
     assert "same text channels" in refused(capsys, [*base, *SMALL, *more])
 
 
-def test_weights_that_make_no_numbers_stop_the_run_and_leave_nothing(base, files, tmp_path, capsys):
-    weights = load_file(files.target)
-    weights["model.head.head.bias"] = torch.full((64,), float("nan"))
-    save_file(weights, tmp_path / "nan.safetensors")
-    more = ["--target", str(tmp_path / "nan.safetensors"), "--prompt", "x", "--output", str(tmp_path / "out")]
-    assert "weights in nan.safetensors must be finite, but head.head.bias holds" in refused(
-        capsys, [*base, *SMALL, *more]
-    )
-    assert not (tmp_path / "out").exists()
-
-
 def test_missing_models_are_named_with_their_source(tmp_path, capsys):
     line = refused(
         capsys, ["generate", "--prompt", "x", "--models", str(tmp_path), "--output", str(tmp_path / "o")]
     )
     assert "self_forcing_dmd.pt" in line
     assert "gdhe17/Self-Forcing" in line
-
-
-@pytest.mark.skipif(os.name == "nt", reason="needs POSIX permissions")
-def test_an_output_folder_that_cannot_be_written_is_refused_before_any_model_is_opened(base, tmp_path, capsys):
-    (tmp_path / "file").write_text("")
-    more = [
-        "--prompt",
-        "x",
-        "--drafter",
-        str(tmp_path / "not-there.pt"),
-        "--output",
-        str(tmp_path / "file" / "out"),
-    ]
-    assert "cannot write into the folder" in refused(capsys, [*base, *more])
 
 
 def test_bad_usage_is_one_sentence_with_exit_code_2(capsys):

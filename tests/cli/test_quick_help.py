@@ -1,7 +1,5 @@
 """The command line says what there is before it imports what does the work."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -27,7 +25,7 @@ print("loaded", [name for name in {HEAVY!r} if name in sys.modules])
 
 
 @pytest.mark.parametrize("arguments", ASKED, ids=" ".join)
-def test_help_version_and_bad_usage_import_nothing_heavy(arguments: list[str]) -> None:
+def test_help_version_and_bad_usage_import_nothing_heavy(arguments):
     """Catches a parser that takes a word from a room that does the work; it cost 2 seconds."""
     here = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
     command = [sys.executable, "-c", PROGRAM, *arguments]

@@ -1,7 +1,5 @@
 """A run that fails at any one of its calls leaves nothing half, nothing behind, and loses no finished block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -88,7 +86,7 @@ class World:
 
 
 @pytest.mark.heavy
-def test_a_fault_at_every_fifth_call_of_a_nine_block_run_does_no_harm(tmp_path: Path) -> None:
+def test_a_fault_at_every_fifth_call_of_a_nine_block_run_does_no_harm(tmp_path):
     """The four kinds of fault in turn; the exhaustive test raises every kind at every call."""
     world = World("recompute", tmp_path)
     kinds = {stage.split(",")[0] for stage in world.stages}
@@ -112,7 +110,7 @@ def test_a_fault_at_every_fifth_call_of_a_nine_block_run_does_no_harm(tmp_path: 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
 @pytest.mark.parametrize("kind", range(4), ids=["exception", "memory", "ctrl-c", "host interrupt"])
-def test_every_kind_of_fault_at_every_call_does_no_harm(tmp_path: Path, policy: str, kind: int) -> None:
+def test_every_kind_of_fault_at_every_call_does_no_harm(tmp_path, policy, kind):
     world = World(policy, tmp_path)
     assert len(world.stages) > 150
     for number in range(1, len(world.stages) + 1):

@@ -1,7 +1,5 @@
 """A disk that is full, or a folder that cannot be written, is told of early and in one sentence."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
@@ -15,7 +13,6 @@ import torch
 from faulty import REQUEST, Trap, make_loaded, make_video, names, quick, result
 from reuse_folders import five, made
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_room
@@ -28,9 +25,7 @@ from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
 WRITES = ("write video", "write block", "write latents", "write results", "write report", "move")
 
 
-def test_too_little_room_is_refused_before_any_model_is_read(
-    files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, monkeypatch, capsys):
     for reader in ("encode_prompts", "load_models"):
         monkeypatch.delattr(videos, reader)
     usage = type("Usage", (), {"free": 1000})
@@ -42,7 +37,7 @@ def test_too_little_room_is_refused_before_any_model_is_read(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_room_of_a_video_is_foreseen_within_reason(files: ModelFiles, tmp_path: Path) -> None:
+def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
     """Enough for what a run does write; for nine blocks of the paper's size tens of megabytes, not thousands."""
     made(tmp_path / "out", [*five(files), "--prompt", "a red ball", "--width", "64", "--height", "64"])
     large = ("video.mp4", "latents.safetensors", "blocks.safetensors")
@@ -61,7 +56,7 @@ def test_the_room_of_a_video_is_foreseen_within_reason(files: ModelFiles, tmp_pa
     assert foreseen < predict(longer) < 2 * foreseen
 
 
-def test_room_is_looked_for_where_the_folder_will_be(tmp_path: Path) -> None:
+def test_room_is_looked_for_where_the_folder_will_be(tmp_path):
     check_room(tmp_path / "new" / "run", 1)
     with pytest.raises(BadInput, match=r"the run needs about .* GB in .*run, but"):
         check_room(tmp_path / "new" / "run", 10**18)
@@ -69,7 +64,7 @@ def test_room_is_looked_for_where_the_folder_will_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT], ids=["disk", "quota"])
-def test_a_disk_that_fills_up_at_any_write_is_one_sentence_and_nothing_half(tmp_path: Path, code: int) -> None:
+def test_a_disk_that_fills_up_at_any_write_is_one_sentence_and_nothing_half(tmp_path, code):
     """And the next run, when there is room, goes on from the last block."""
     with quick():
         loaded, whole = make_loaded(), Trap()
@@ -86,7 +81,7 @@ def test_a_disk_that_fills_up_at_any_write_is_one_sentence_and_nothing_half(tmp_
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path) -> Iterator[Path]:
     """A disk of 120 kB, where this user may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
@@ -103,9 +98,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="needs mount")
-def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(
-    files: ModelFiles, small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(files, small_disk, tmp_path, capsys):
     arguments = [*five(files), "--prompt", "x", "--width", "64", "--height", "64", "--blocks", "9"]
     whole = made(tmp_path / "whole", arguments)
     with patch.object(batch, "check_room", lambda *_: None):
@@ -121,9 +114,7 @@ def test_a_real_disk_that_fills_up_is_one_sentence_and_nothing_half(
 
 @pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="needs mount")
-def test_a_real_folder_that_is_read_only_is_refused_before_any_model_is_opened(
-    files: ModelFiles, small_disk: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_real_folder_that_is_read_only_is_refused_before_any_model_is_opened(files, small_disk, capsys):
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     missing = [*five(files), "--drafter", str(small_disk / "not-there.pt"), "--prompt", "x"]
     for folder in (small_disk, small_disk / "new"):

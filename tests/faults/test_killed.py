@@ -1,7 +1,5 @@
 """A command line that is killed outright, with no chance to tidy up, is gone on with like one that was stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -13,7 +11,6 @@ from cli_runs import OUTPUTS
 from faulty import FINAL, names
 from reuse_folders import decisions, five, made
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.files.outputs import unfinished_in
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
@@ -43,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def whole(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[bytes, str, dict]]:
+def whole(files, tmp_path_factory) -> tuple[Path, tuple[bytes, str, dict]]:
     folder = tmp_path_factory.mktemp("whole")
     return folder, made(folder, [*five(files), "--prompt", "a red ball"])
 
@@ -75,21 +72,13 @@ POINTS = [
         id="half the latents written",
         marks=pytest.mark.exhaustive,
     ),
-    pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved"),
+    pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved", marks=pytest.mark.exhaustive),
 ]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("place, name, number, kept", POINTS)
-def test_a_run_that_was_killed_goes_on_to_the_same_video(
-    files: ModelFiles,
-    whole: tuple[Path, tuple[bytes, str, dict]],
-    tmp_path: Path,
-    place: str,
-    name: str,
-    number: int,
-    kept: int,
-) -> None:
+def test_a_run_that_was_killed_goes_on_to_the_same_video(files, whole, tmp_path, place, name, number, kept):
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     kill([*arguments, "--output", str(folder)], place, name, number)
     there = [name for name in names(folder) if name in FINAL]
@@ -110,9 +99,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_video(
         pytest.param(12, id="as the new files come", marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(
-    files: ModelFiles, whole: tuple[Path, tuple[bytes, str, dict]], tmp_path: Path, number: int
-) -> None:
+def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(files, whole, tmp_path, number):
     """Five moves into the journal, five of old files out of the way, five of new ones into their places."""
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     made(folder, [*arguments, "--seed", "7"])

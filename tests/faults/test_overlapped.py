@@ -1,9 +1,6 @@
 """Faults while two things are at work at once: the newest block's decoder and the next block's model."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from faulty import FINAL, Trap, footprint, make_loaded, make_video, names, quick, result
@@ -16,7 +13,7 @@ ALL = [pytest.param(policy, 13, marks=pytest.mark.exhaustive) for policy in ("re
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("policy, step", [("recompute", 29), ("incremental", 27), *ALL])
-def test_a_fault_in_either_thread_does_no_harm(policy: str, step: int, tmp_path: Path) -> None:
+def test_a_fault_in_either_thread_does_no_harm(policy, step, tmp_path):
     """Which call is the n-th is a matter of chance here, so that every run meets others."""
     heard = Trap()
     undo = {"undo": 1} if policy == "incremental" else {}

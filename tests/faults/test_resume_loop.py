@@ -1,12 +1,11 @@
 """The loop goes on from any block to the same end, whatever the router remembers of the blocks before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
+from thinned import in_turn
 from tiny import (
     CONTEXTS,
     POLICIES,
@@ -68,12 +67,8 @@ def check_rest(
 
 
 @pytest.mark.parametrize("cuts", [(1, 5, 8), pytest.param((2, 3, 4, 6, 7), marks=pytest.mark.exhaustive)], ids=str)
-@pytest.mark.parametrize("router", ROUTERS)
-@pytest.mark.parametrize("context", CONTEXTS)
-@pytest.mark.parametrize("policy", POLICIES)
-def test_a_run_cut_after_any_block_ends_as_if_it_had_not_been(
-    policy: str, context: DrafterContext, router: str, cuts: tuple[int, ...]
-) -> None:
+@in_turn("router, context, policy", ROUTERS, CONTEXTS, POLICIES)
+def test_a_run_cut_after_any_block_ends_as_if_it_had_not_been(policy, context, router, cuts):
     """Catches: a first block compared with nothing, rejections in a row forgotten, a drafter's history cut off."""
     whole = run(make_engine(policy), ROUTERS[router], drafter_context=context)
     for cut in cuts:
@@ -82,16 +77,14 @@ def test_a_run_cut_after_any_block_ends_as_if_it_had_not_been(
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_run_with_a_frame_wise_drafter_cut_after_any_block_ends_as_if_it_had_not_been(
-    policy: str, context: DrafterContext
-) -> None:
+def test_a_run_with_a_frame_wise_drafter_cut_after_any_block_ends_as_if_it_had_not_been(policy, context):
     """The rest cuts the committed blocks; the run itself still had the pieces that they were made of."""
     whole = run(make_framewise(policy), ROUTERS["repair"], drafter_context=context)
     for cut in (2, 5, 8):
         check_rest(whole, cut, policy, context, ROUTERS["repair"], make_framewise)
 
 
-def test_the_routers_of_these_tests_do_depend_on_what_was_before() -> None:
+def test_the_routers_of_these_tests_do_depend_on_what_was_before():
     engine = make_engine()
     bailed = run(engine, ROUTERS["bail-out"])
     assert [e.record.decision.reason for e in bailed][-4:] == [Reason.BAILED_OUT] * 4
@@ -100,7 +93,7 @@ def test_the_routers_of_these_tests_do_depend_on_what_was_before() -> None:
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_a_clip_that_goes_on_and_is_cut_ends_as_if_it_had_not_been(context: DrafterContext) -> None:
+def test_a_clip_that_goes_on_and_is_cut_ends_as_if_it_had_not_been(context):
     """The run's first block follows blocks of another run; the drafter's own history begins after those."""
     engine = make_engine()
     earlier = run(engine, scripted("raa"), blocks=3)

@@ -1,7 +1,5 @@
 """Runs beside one another, in threads of one process or in processes, know nothing of each other."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -56,9 +54,9 @@ def video(folder: Path, request: VideoRequest, policy: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("policy", ["recompute", "incremental"])
-def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path: Path, policy: str) -> None:
+def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path, policy):
     alone = [video(tmp_path / "alone", request, policy) for request in REQUESTS]
-    for round_ in range(3):
+    for round_ in range(2):
         folder = tmp_path / str(round_)
         beside = together(*(partial(video, folder, request, policy) for request in REQUESTS))
         assert all(torch.equal(one, other) for one, other in zip(alone, beside, strict=True))
@@ -69,12 +67,11 @@ def test_two_runs_in_two_threads_make_what_each_makes_alone(tmp_path: Path, poli
         assert report(folder)["settings"]["seed"] == REQUESTS[winner].seed
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.exhaustive)])
-def test_two_processes_that_name_one_folder_take_two(files: ModelFiles, rounds: int, tmp_path: Path) -> None:
+@pytest.mark.exhaustive
+def test_two_processes_that_name_one_folder_take_two(files, tmp_path):
     for seed in (1, 2):
         assert main(asked(files, tmp_path / f"alone{seed}", seed)) == 0
-    for round_ in range(rounds):
+    for round_ in range(5):
         folder = tmp_path / f"both{round_}"
         assert [process.wait() for process in [command(files, folder, seed) for seed in (1, 2)]] == [0, 0]
         folders = {report(path)["settings"]["seed"]: path for path in (folder, tmp_path / f"both{round_}-2")}
@@ -106,7 +103,7 @@ def write_set(folder: Path, text: str) -> None:
             staging.path(name).write_text(text)
 
 
-def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path: Path) -> None:
+def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path):
     """Catches files moved one by one with nobody kept out: a video with the report of another."""
     for _ in range(20):
         together(*(partial(write_set, tmp_path / "new" / "out", str(n)) for n in range(4)))
@@ -115,7 +112,7 @@ def test_sets_that_are_finished_at_the_same_moment_are_never_mixed(tmp_path: Pat
         assert names(tmp_path / "new" / "out") == OUTPUTS
 
 
-def test_a_new_folder_can_be_looked_at_and_made_by_many_at_once(tmp_path: Path) -> None:
+def test_a_new_folder_can_be_looked_at_and_made_by_many_at_once(tmp_path):
     """Catches the folder that one run made, and removes as its own, while another is about to write into it."""
     for number in range(20):
         folder = tmp_path / str(number) / "out"

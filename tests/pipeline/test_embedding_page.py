@@ -1,7 +1,5 @@
 """docs/embedding.md: its ten lines run, and its server streams blocks to a browser."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """The real loaders, the real VAE and the real scorer on tiny files: exact from end to end."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -110,6 +108,7 @@ def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engin
         assert one.record.decision.accepted == (min(scores.tolist()) >= -0.5)
 
 
+@pytest.mark.heavy
 def test_dtype_bfloat16_makes_finite_video_near_the_float32_one(files, conditions):
     """Not exact, but not another video either: one block by the target alone."""
     results = {}

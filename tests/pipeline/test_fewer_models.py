@@ -1,15 +1,11 @@
 """Runs of `generate` that need not every model, and one file in both roles."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 from cli_runs import refused
 from reuse_folders import made, reused, same
 
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.pipeline import loading
 
 
@@ -21,7 +17,7 @@ def without(base: list[str], *roles: str) -> list[str]:
     return kept
 
 
-def test_always_draft_needs_no_target_and_no_reward_model(base: list[str], tmp_path: Path) -> None:
+def test_always_draft_needs_no_target_and_no_reward_model(base, tmp_path):
     (tmp_path / "models").mkdir()
     arguments = [*without(base, "target", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
     alone = made(tmp_path / "alone", [*arguments, "--policy", "always-draft"])
@@ -32,7 +28,7 @@ def test_always_draft_needs_no_target_and_no_reward_model(base: list[str], tmp_p
     assert alone[1] == beside[1]
 
 
-def test_always_target_needs_no_drafter_and_no_reward_model(base: list[str], tmp_path: Path) -> None:
+def test_always_target_needs_no_drafter_and_no_reward_model(base, tmp_path):
     (tmp_path / "models").mkdir()
     arguments = [*without(base, "drafter", "reward"), "--models", str(tmp_path / "models"), "--blocks", "2"]
     alone = made(tmp_path / "alone", [*arguments, "--policy", "always-target"])
@@ -57,14 +53,7 @@ def test_always_target_needs_no_drafter_and_no_reward_model(base: list[str], tmp
     ],
     ids=str,
 )
-def test_a_missing_model_is_one_sentence_with_where_to_get_it(
-    base: list[str],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    roles: tuple[str, ...],
-    more: list[str],
-    says: str,
-) -> None:
+def test_a_missing_model_is_one_sentence_with_where_to_get_it(base, tmp_path, capsys, roles, more, says):
     arguments = [*without(base, *roles), *more, "--models", str(tmp_path), "--output", str(tmp_path / "out")]
     line = refused(capsys, arguments)
     assert says in line
@@ -74,9 +63,8 @@ def test_a_missing_model_is_one_sentence_with_where_to_get_it(
     assert not (tmp_path / "out").exists()
 
 
-def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(
-    base: list[str], files: ModelFiles, tmp_path: Path
-) -> None:
+@pytest.mark.heavy
+def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(base, files, tmp_path):
     one = ["--target", str(files.drafter), "--target-preset", "self-forcing-1.3b", "--blocks", "3"]
     schedules = ["--drafter-settings", "schedule=1000,625", "--target-settings", "schedule=four-step"]
     with patch.object(loading, "load_wan", wraps=loading.load_wan) as load:
@@ -94,9 +82,7 @@ def test_one_file_in_both_roles_with_two_schedules_is_loaded_once(
     assert load.call_count == 1, "a role that no block asks for is not loaded"
 
 
-def test_one_file_in_both_roles_with_one_schedule_is_refused(
-    base: list[str], files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_path, capsys):
     """A remade block would be the draft again, and would be found in the store at no cost."""
     one = [
         "--target",
@@ -110,7 +96,8 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_drafter_larger_than_its_target_is_told_of(base: list[str], files: ModelFiles, tmp_path: Path) -> None:
+@pytest.mark.heavy
+def test_a_drafter_larger_than_its_target_is_told_of(base, files, tmp_path):
     swapped = ["--drafter", str(files.target), "--target", str(files.drafter), "--blocks", "1"]
     presets = ["--drafter-preset", "krea-14b", "--target-preset", "self-forcing-1.3b"]
     found = made(tmp_path / "swapped", [*base, *swapped, *presets, "--directions", "r"])

@@ -1,19 +1,17 @@
 """`generate` with a judge, from files to files: the same video, other scores, and what is refused."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
 import torch
-from cli_runs import generate, latents, refused, report
+from cli_runs import SMALL, generate, latents, refused, report
 from cli_runs import options as files_of
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.cli import main
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.pipeline import rendering
 
@@ -56,7 +54,7 @@ def pixels(shown: dict[str, list[torch.Tensor]]) -> torch.Tensor:
     return torch.cat(shown.pop("frames"), dim=1)
 
 
-@pytest.mark.parametrize("more", [[], ["--overlap"]], ids=["in turn", "overlap"])
+@pytest.mark.parametrize("more", [[], pytest.param(["--overlap"], marks=pytest.mark.heavy)], ids=["", "overlap"])
 def test_a_judge_changes_no_pixel_of_a_route_and_the_report_names_both_decoders(files, tae, shown, more, tmp_path):
     base = options(files)
     assert generate(base, tmp_path / "plain", *SCRIPT) == 0
@@ -84,8 +82,6 @@ def test_a_judge_changes_no_pixel_of_a_route_and_the_report_names_both_decoders(
 def test_a_judge_that_nobody_asks_is_not_loaded(files, tae, tmp_path):
     """Its weights are not even read: they hold NaN, which a loader refuses."""
     weights = {"decoder.1.weight": torch.full((8, 16, 3, 3), torch.nan)}
-    from safetensors.torch import load_file
-
     damaged = tmp_path / "damaged_taew2_1.safetensors"
     save_file(load_file(tae) | weights, damaged)
     video = ["--blocks", "2", "--judge-vae", str(damaged)]
@@ -94,6 +90,7 @@ def test_a_judge_that_nobody_asks_is_not_loaded(files, tae, tmp_path):
     assert generate(options(files), tmp_path / "paper", *video) == 2
 
 
+@pytest.mark.heavy
 def test_a_video_is_taken_up_again_with_the_judge_and_not_without_it(files, tae, tmp_path, capsys, monkeypatch):
     base, folder = options(files), tmp_path / "video"
     judged = [*SCRIPT, "--judge-vae", str(tae)]
@@ -106,17 +103,14 @@ def test_a_video_is_taken_up_again_with_the_judge_and_not_without_it(files, tae,
     assert generate(base, folder, *judged) == 130
     monkeypatch.undo()
     capsys.readouterr()
-    assert "judge vae" in refused(capsys, [*base, "--width", "32", "--height", "32", "--schedule", "1000,625",
-                                          "--output", str(folder), *SCRIPT, "--resume"])  # fmt: skip
+    assert "judge vae" in refused(capsys, [*base, *SMALL, "--output", str(folder), *SCRIPT, "--resume"])
     assert generate(base, folder, *judged, "--resume") == 0
     assert torch.equal(latents(folder), latents(tmp_path / "whole"))
 
 
+@pytest.mark.heavy
 def test_a_fast_decoder_for_everything_is_marked_wherever_the_video_is_described(files, tae, tmp_path):
-    fast = ModelFiles(
-        **{role: getattr(files, role) for role in ("drafter", "target", "text_encoder", "reward")}, vae=tae
-    )
-    assert generate(options(fast), tmp_path / "fast", *SCRIPT) == 0
+    assert generate(options(replace(files, vae=tae)), tmp_path / "fast", *SCRIPT) == 0
     said = report(tmp_path / "fast")
     assert said["settings"]["vae"]["tae_kind"] == "taew2_1"
     assert any("fast decoder (TAEHV) made the video's pixels" in note for note in said["notes"])
@@ -128,11 +122,7 @@ def test_refusals_are_one_sentence_each(files, tae, tmp_path, capsys):
     small = ["--width", "32", "--height", "32", "--output", str(tmp_path / "video"), "--blocks", "2"]
 
     def says(*more: str, vae: Path | None = None) -> str:
-        used = ModelFiles(
-            **{role: getattr(files, role) for role in ("drafter", "target", "text_encoder", "reward")},
-            vae=vae or files.vae,
-        )
-        return refused(capsys, [*options(used), *small, *more])
+        return refused(capsys, [*options(replace(files, vae=vae or files.vae)), *small, *more])
 
     other = write_tae(tmp_path / "other_taew2_1.safetensors", channels=8)
     assert "must decode the same latents" in says("--judge-vae", str(other))
@@ -145,19 +135,3 @@ def test_refusals_are_one_sentence_each(files, tae, tmp_path, capsys):
     assert "with --judge-vae" in says(vae=half)
     assert "no such file" in says("--judge-vae", str(tmp_path / "none.pth"))
     assert not (tmp_path / "video").exists()
-
-
-def test_a_start_image_needs_an_encoder(files, tmp_path, capsys):
-    """Models with a sliding window need none, so that only the image asks for it."""
-    half = write_tae(tmp_path / "half_taew2_1.safetensors", encoder=False)
-    used = ModelFiles(
-        **{role: getattr(files, role) for role in ("drafter", "target", "text_encoder", "reward")}, vae=half
-    )
-    from PIL import Image
-
-    Image.new("RGB", (32, 32), "red").save(tmp_path / "start.png")
-    window = [part for role in ("drafter", "target") for part in (f"--{role}-settings", "cache=incremental")]
-    window += ["--blocks", "2", "--schedule", "1000,625"]
-    base = [*options(used), "--width", "32", "--height", "32", *window, "--output", str(tmp_path / "video")]
-    assert "decoder alone" in refused(capsys, [*base, "--start-image", str(tmp_path / "start.png")])
-    assert main(base) == 0

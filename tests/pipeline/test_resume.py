@@ -3,15 +3,12 @@
 On real files of a tiny model set. What is made from earlier blocks is compared with what is made from nothing.
 """
 
-from __future__ import annotations
-
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +16,12 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from cli_runs import OUTPUTS, names, options, refused, report
+from cli_runs import OUTPUTS, names, refused, report
 from PIL import Image
 from random_set import write_random_set
 from reuse_folders import (
     PROMPT,
     ROUTE,
-    SMALL,
-    Made,
-    after_block,
     contents,
     counted_passes,
     ctrl_c,
@@ -47,11 +41,10 @@ from thinned import in_turn
 from torch import Tensor
 
 from sdvg_core.causal_wan.checkpoint import load_wan
-from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import BLOCKS, lock_of, unfinished_in
+from sdvg_core.files.outputs import BLOCKS, unfinished_in
 from sdvg_core.pipeline import fingerprint, identity, loading, videos
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.latents import load_latents, save_latents
@@ -79,11 +72,12 @@ def check(tmp_path: Path, arguments: list[str], cuts: tuple[int, ...]) -> None:
 # --- it goes on
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_video(files: ModelFiles, tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_goes_on_to_the_same_video(files, tmp_path):
     check(tmp_path, [*five(files), *PROMPT], (2,))
 
 
-def test_a_run_can_be_stopped_again_and_again(files: ModelFiles, tmp_path: Path) -> None:
+@pytest.mark.heavy
+def test_a_run_can_be_stopped_again_and_again(files, tmp_path):
     arguments = [*five(files), *PROMPT, *INCREMENTAL, "--drafter-context", "own"]
     whole = made(tmp_path / "whole", arguments)
     stopped(tmp_path / "cut", arguments, 1)
@@ -108,14 +102,12 @@ def test_a_run_can_be_stopped_again_and_again(files: ModelFiles, tmp_path: Path)
     ],
     ids=lambda more: more[0].strip("-") + "-" + more[1],
 )
-def test_every_option_can_be_stopped_after_any_block(files: ModelFiles, tmp_path: Path, more: list[str]) -> None:
+def test_every_option_can_be_stopped_after_any_block(files, tmp_path, more):
     check(tmp_path, [*five(files), *PROMPT, *more], (1, 2, 3, 4))
 
 
 @pytest.mark.heavy
-def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped(
-    files: ModelFiles, tmp_path: Path
-) -> None:
+def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped(files, tmp_path):
     made(tmp_path / "clip", [*five(files), *PROMPT, "--blocks", "2"])
     Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
     (tmp_path / "prompts.txt").write_text("1: a red ball\n4: a blue cube\n", encoding="utf-8")
@@ -131,9 +123,8 @@ def test_clips_and_pictures_to_begin_with_and_prompts_that_change_can_be_stopped
         check(tmp_path / str(number), [*five(files), *more], (cut,))
 
 
-def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.heavy
+def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(files, tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
     arguments = [*five(files), "--blocks", "2", "--prompt-file", str(tmp_path / "prompts.txt")]
     assert main([*arguments, "--output", str(tmp_path / "whole")]) == 0
@@ -154,9 +145,7 @@ def test_a_file_of_prompts_goes_on_in_the_video_it_was_stopped_in(
     assert [bool(report(tmp_path / "cut" / n)["notes"]) for n in ("0001", "0002", "0003")] == [False, True, False]
 
 
-def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(
-    files: ModelFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_path, monkeypatch, capsys):
     arguments = [*five(files), *PROMPT, "--blocks", "1", "--output", str(tmp_path / "out")]
     assert main([*arguments, "--resume"]) == 0, "with nothing to go on with it begins"
     first = capsys.readouterr().out
@@ -167,41 +156,6 @@ def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(
 
 
 # --- what it says, and what it leaves
-
-
-def test_an_interruption_says_how_to_go_on(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stopped(tmp_path / "out", [*five(files), *PROMPT], 2)
-    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("block ")]
-    assert lines == [
-        f"sdvg: kept 2 of 5 blocks of {tmp_path / 'out'}; the same command continues from there",
-        "sdvg: interrupted; no half-written file is left",
-    ]
-    assert len(unfinished_in(tmp_path / "out")) == 1
-
-
-def test_memory_that_runs_out_is_one_sentence_and_the_blocks_are_kept(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [*five(files), *PROMPT, "--blocks", "2", "--output", str(tmp_path / "out")]
-    with stopped_after(1, torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")):
-        assert main(arguments) == 1
-    error = capsys.readouterr().err
-    assert "sdvg: out of memory (CUDA out of memory. Tried to allocate 1 GiB); choose a smaller size" in error
-    assert "sdvg: kept 1 of 2 blocks of " in error
-    assert "Traceback" not in error
-
-
-def test_two_requests_stopped_in_one_folder_both_go_on(files: ModelFiles, tmp_path: Path) -> None:
-    arguments = [*five(files), *PROMPT, "--blocks", "2"]
-    stopped(tmp_path / "out", arguments, 1)
-    stopped(tmp_path / "out", [*arguments, "--seed", "7", "--overwrite"], 1)
-    assert len(unfinished_in(tmp_path / "out")) == 2
-    assert "Blocks 1 to 1" in made(tmp_path / "out", arguments)[2]["notes"][-1]
-    assert len(unfinished_in(tmp_path / "out")) == 1, "what the other seed left can still go on"
-    assert "Blocks 1 to 1" in made(tmp_path / "out", [*arguments, "--seed", "7", "--overwrite"])[2]["notes"][-1]
-    assert names(tmp_path / "out") == OUTPUTS
 
 
 # --- what it refuses
@@ -220,9 +174,7 @@ def first_line(capsys: pytest.CaptureFixture[str]) -> str:
     return line
 
 
-def test_another_request_is_refused_by_the_name_of_what_differs(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path, capsys, monkeypatch):
     other = write_random_set(tmp_path / "models", seed=1)
     arguments = [*five(files), *PROMPT]
     stopped(tmp_path / "out", arguments, 1)
@@ -242,9 +194,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(
         assert line.endswith("; repeat its command or name another folder")
 
 
-def test_the_arithmetic_of_either_device_belongs_to_the_request(
-    files: ModelFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypatch):
     """Catches a run that is resumed with other threads for the scorer, and then misses every key of its blocks."""
     monkeypatch.setattr(identity, "arithmetic_on", lambda device: {"threads": f"of {device}"})
     one = identify(files, LoadOptions(), VideoRequest(), one_prompt("a red ball"))
@@ -254,9 +204,7 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 
 
-def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(files, tmp_path, capsys):
     for age, seed in ((50, "7"), (0, "8"), (100, "9")):
         before = set(unfinished_in(tmp_path / "out")) if (tmp_path / "out").exists() else set()
         stopped(tmp_path / "out", [*five(files), *PROMPT, "--seed", seed, "--overwrite"], 1)
@@ -266,46 +214,10 @@ def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(
     assert "seed (then 8, now 5)" in line
 
 
-def test_a_whole_video_of_another_request_is_not_replaced(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made(tmp_path / "out", [*five(files), *PROMPT, "--blocks", "1"])
-    line = not_resumed(tmp_path / "out", [*five(files), *PROMPT, "--blocks", "1", "--seed", "7"], capsys)
-    assert "has a video.mp4 of another request" in line
-
-
-def test_a_run_that_is_still_going_on_is_not_taken_over(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stopped(tmp_path / "out", [*five(files), *PROMPT], 1)
-    (work,) = unfinished_in(tmp_path / "out")
-    with lock_of(work / "lock"):
-        assert "is still running; wait for it" in not_resumed(tmp_path / "out", [*five(files), *PROMPT], capsys)
-        assert names(work) == ["journal", "lock"]
-
-
-def test_another_number_of_threads_is_refused_by_name(
-    files: ModelFiles,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
-    """It changes latents by some 1e-6."""
-    stopped(tmp_path / "out", [*five(files), *PROMPT], 1)
-    now = torch.get_num_threads()
-    request.addfinalizer(lambda: torch.set_num_threads(now))  # a run sets what it believes it found
-    monkeypatch.setattr(torch, "get_num_threads", lambda: now + 3)
-    assert f"threads (then {now}, now {now + 3})" in not_resumed(tmp_path / "out", [*five(files), *PROMPT], capsys)
-
-
+@pytest.mark.heavy
 def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
-    files: ModelFiles,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
-) -> None:
+    files, tmp_path, capsys, monkeypatch, request
+):
     """Of a large file, the request knows samples alone."""
     request.addfinalizer(fingerprint._of_contents.cache_clear)  # the models are those of other tests too
     copy = replace(files, target=tmp_path / files.target.name)
@@ -333,15 +245,8 @@ def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
 
 DAMAGE = {
     "latents moved by 0.01": lambda saved: (saved.latents + 0.01, saved.metadata),
-    "latents of 1e30": lambda saved: (saved.latents.clone().fill_(1e30), saved.metadata),
-    "latents in bfloat16": lambda saved: (saved.latents.bfloat16(), saved.metadata),
-    "latents of another size": lambda saved: (saved.latents[..., :-1], saved.metadata),
     "a flipped decision": lambda saved: (saved.latents, changed(saved.metadata, "accepted", True)),
-    "1e14 frames": lambda saved: (saved.latents, changed(saved.metadata, "pixel_frames", 10**14)),
-    "a number for a word": lambda saved: (saved.latents, changed(saved.metadata, "prompt", 5)),
-    "a request of numbers": lambda saved: (saved.latents, {**saved.metadata, "request": {"seed": 5}}),
     "no digest": lambda saved: (saved.latents, {k: v for k, v in saved.metadata.items() if k != "digest"}),
-    "a number for a digest": lambda saved: (saved.latents, {**saved.metadata, "digest": 5}),
     "no metadata": lambda saved: (saved.latents, {}),
 }
 
@@ -351,17 +256,15 @@ def changed(metadata: Mapping[str, Any], name: str, value: object) -> dict[str, 
 
 
 @pytest.fixture(scope="module")
-def stopped_run(files: ModelFiles, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stopped_run(files, tmp_path_factory) -> Path:
     """A folder with a run that was stopped after two blocks."""
     folder = tmp_path_factory.mktemp("stopped") / "out"
     stopped(folder, [*five(files), *PROMPT], 2)
     return folder
 
 
-@in_turn("name, number", [*DAMAGE, "cut short", "empty", "a folder", "a pipe", "a link to nowhere"], [0, 1])
-def test_a_block_that_is_not_as_it_was_written_is_refused(
-    files: ModelFiles, stopped_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, number: int
-) -> None:
+@in_turn("name, number", [*DAMAGE, "cut short", "empty", "a pipe"], [0, 1])
+def test_a_block_that_is_not_as_it_was_written_is_refused(files, stopped_run, tmp_path, capsys, name, number):
     shutil.copytree(stopped_run, tmp_path / "out")
     (work,) = unfinished_in(tmp_path / "out")
     block = work / "journal" / f"{number:06d}.safetensors"
@@ -370,12 +273,8 @@ def test_a_block_that_is_not_as_it_was_written_is_refused(
     if name in DAMAGE:
         latents, metadata = DAMAGE[name](saved)
         save_latents(block, latents, metadata)
-    elif name == "a folder":
-        block.mkdir()
     elif name == "a pipe":
         os.mkfifo(block)
-    elif name == "a link to nowhere":
-        block.symlink_to(tmp_path / "nowhere")
     else:
         block.write_bytes(content[:-100] if name == "cut short" else b"")
     capsys.readouterr()
@@ -386,9 +285,7 @@ def test_a_block_that_is_not_as_it_was_written_is_refused(
     assert "continues" not in line
 
 
-def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(
-    files: ModelFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(files, tmp_path, capsys):
     with stopped_after(2, BadInput("latents must be finite, but block 3 has NaN; use another dtype")):
         assert main([*five(files), *PROMPT, "--output", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
@@ -402,7 +299,7 @@ def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(
 @pytest.mark.parametrize(
     "more", [pytest.param([], marks=pytest.mark.heavy), ["--tau", "9"]], ids=["the same request", "another tau"]
 )
-def test_a_run_that_was_killed_can_be_re_used(base: list[str], tmp_path: Path, more: list[str]) -> None:
+def test_a_run_that_was_killed_can_be_re_used(base, tmp_path, more):
     stopped(tmp_path / "killed", base, 3)
     again = made(tmp_path / "again", [*base, *more, "--reuse", str(tmp_path / "killed")])
     same(again, made(tmp_path / "nothing", [*base, *more]))
@@ -411,9 +308,7 @@ def test_a_run_that_was_killed_can_be_re_used(base: list[str], tmp_path: Path, m
 
 
 @pytest.mark.parametrize("more", [[], pytest.param(["--overlap"], marks=pytest.mark.heavy)], ids=["", "overlap"])
-def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(
-    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
-) -> None:
+def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(base, earlier, tmp_path, capsys, more):
     base = [*base, *more]
     usual = signal.getsignal(signal.SIGINT)
     folder = tmp_path / "out"
@@ -438,9 +333,7 @@ def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(
     assert names(folder) == OUTPUTS
 
 
-def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(
-    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(base, earlier, tmp_path, capsys):
     folder = tmp_path / "out"
     stopped(folder, base, 2, twice)
     error = capsys.readouterr().err
@@ -454,10 +347,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.exhaustive)])
-def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(
-    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, times: int
-) -> None:
+def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_path):
     root = Path(__file__).resolve().parents[2]
     command = [sys.executable, "-m", "sdvg_core", *base, "--blocks", "400", "--output", str(tmp_path / "out")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
@@ -466,29 +356,13 @@ def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(
         for line in process.stderr:
             if line.startswith("block 2/"):
                 process.send_signal(signal.SIGINT)
-            if "stops after this block" in line and times == 2:
-                process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    made_blocks = len(report(tmp_path / "out")["blocks"]) if times == 1 else 0
-    assert ((tmp_path / "out" / "video.mp4").exists(), 2 <= made_blocks < 400) == (times == 1, times == 1)
-    assert len(unfinished_in(tmp_path / "out")) == times - 1
+    assert 2 <= len(report(tmp_path / "out")["blocks"]) < 400
+    assert names(tmp_path / "out") == OUTPUTS
 
 
 @pytest.mark.heavy
-def test_a_list_of_prompts_that_was_stopped_goes_on_as_it_was_told(files: ModelFiles, tmp_path: Path) -> None:
-    (tmp_path / "prompts.txt").write_text("a ball\na cube\na star\n", encoding="utf-8")
-    folder = tmp_path / "out"
-    prompts = ["--prompt-file", str(tmp_path / "prompts.txt"), "--output", str(folder)]
-    arguments = [*options(files), *SMALL, "--blocks", "2", *prompts]
-    with after_block(3, ctrl_c):
-        assert main(arguments) == 130
-    assert names(folder) == ["0001", "0002", "videos.csv", "videos.jsonl"]
-    assert main(arguments) == 0
-    assert [len(report(folder / number)["blocks"]) for number in ("0001", "0002", "0003")] == [2, 2, 2]
-
-
-@pytest.mark.heavy
-def test_a_repaired_run_on_an_earlier_one_without_repair_can_be_resumed(base: list[str], tmp_path: Path) -> None:
+def test_a_repaired_run_on_an_earlier_one_without_repair_can_be_resumed(base, tmp_path):
     two = [*base, "--schedule", "1000,625"]
     repaired = [*two, "--handover", "1"]
     made(tmp_path / "plain", two)
@@ -497,7 +371,7 @@ def test_a_repaired_run_on_an_earlier_one_without_repair_can_be_resumed(base: li
 
 
 @pytest.mark.heavy
-def test_a_run_with_a_score_that_is_no_number_can_be_resumed(base: list[str], tmp_path: Path) -> None:
+def test_a_run_with_a_score_that_is_no_number_can_be_resumed(base, tmp_path):
     honest, calls = ImageRewardScorer.score, 0
 
     def score(self: ImageRewardScorer, frames: Tensor, prompt: str) -> Tensor:
@@ -507,24 +381,14 @@ def test_a_run_with_a_score_that_is_no_number_can_be_resumed(base: list[str], tm
 
     with patch.object(ImageRewardScorer, "score", score):
         stopped(tmp_path / "out", base, 3)
-        assert report_of_block(tmp_path / "out", 1)["reason"] == "not_finite"
         calls = 0
         assert main([*base, "--output", str(tmp_path / "out"), "--resume"]) == 0
-
-
-def report_of_block(folder: Path, number: int) -> dict[str, Any]:
-    (work,) = unfinished_in(folder)
-    with safe_open(work / "journal" / f"{number:06d}.safetensors", "pt") as file:
-        found: dict[str, Any] = json.loads(file.metadata()["sdvg"])["record"]
-    return found
 
 
 # --- re-used
 
 
-def test_a_finished_video_is_made_again_without_a_single_pass(
-    base: list[str], earlier: tuple[Path, Made], tmp_path: Path
-) -> None:
+def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp_path):
     folder, whole = earlier
     with counted_passes() as passes:
         again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
@@ -545,105 +409,22 @@ def test_a_finished_video_is_made_again_without_a_single_pass(
         pytest.param(["--blocks", "5"], 3, marks=pytest.mark.heavy),
         pytest.param(["--overlap", "--tau", "9"], 2, marks=pytest.mark.heavy),
         pytest.param(["--gate-prompt", "ball", "--tau", "9"], 1, marks=pytest.mark.heavy),
-        pytest.param(["--seed", "7"], 0, marks=pytest.mark.exhaustive),
-        pytest.param(["--drafter-context", "own"], 1, marks=pytest.mark.exhaustive),
-        pytest.param(["--reward-dtype", "float16"], 1, marks=pytest.mark.exhaustive),
         pytest.param(["--vae-dtype", "bfloat16"], 0, marks=pytest.mark.heavy),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
 )
-def test_a_changed_request_re_uses_the_beginning_and_makes_the_same_video(
-    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, more: list[str], count: int
-) -> None:
+def test_a_changed_request_re_uses_the_beginning_and_makes_the_same_video(base, earlier, tmp_path, more, count):
     nothing = made(tmp_path / "nothing", [*base, *more])
     again = made(tmp_path / "again", [*base, *more, "--reuse", str(earlier[0])])
     same(again, nothing)
     assert reused(again) == count
 
 
-@pytest.mark.heavy
-def test_another_target_re_uses_what_the_drafter_made(
-    base: list[str], others: ModelFiles, earlier: tuple[Path, Made], tmp_path: Path
-) -> None:
-    more = [*base, "--target", str(others.target), "--blocks", "2"]
-    assert reused(made(tmp_path / "out", [*more, "--reuse", str(earlier[0])])) == 0
-    more = [*base, "--drafter", str(others.drafter), "--blocks", "2", "--directions", "t."]
-    assert reused(made(tmp_path / "too", [*more, "--reuse", str(earlier[0])])) == 1
-
-
-@pytest.mark.heavy
-def test_prompts_are_re_used_video_by_video(base: list[str], files: ModelFiles, tmp_path: Path) -> None:
-    arguments = [*options(files), *SMALL, "--blocks", "2"]
-    for name, text in (
-        ("then", "a ball\na cube\n"),
-        ("now", "a ball\na star\n"),
-        ("more", "a ball\na cube\na star\n"),
-    ):
-        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
-    first = [*arguments, "--prompt-file", str(tmp_path / "then.txt"), "--output", str(tmp_path / "a")]
-    assert main(first) == 0
-    reuse = ["--reuse", str(tmp_path / "a")]
-    now = [*arguments, "--prompt-file", str(tmp_path / "now.txt")]
-    assert main([*now, *reuse, "--output", str(tmp_path / "b")]) == 0
-    counts = [[block["reused"] for block in report(tmp_path / "b" / n)["blocks"]] for n in ("0001", "0002")]
-    assert counts == [[True, True], [False, False]]
-    latents = [(tmp_path / where / "0001" / "latents.safetensors").read_bytes() for where in "ab"]
-    assert latents[0] == latents[1]
-    more = [*arguments, "--prompt-file", str(tmp_path / "more.txt"), "--output", str(tmp_path / "c")]
-    assert main([*more, *reuse]) == 0
-    assert [report(tmp_path / "c" / n)["blocks"][0]["reused"] for n in ("0001", "0002", "0003")] == [
-        True,
-        True,
-        False,
-    ]
-
-
-def test_no_prompt_no_name_and_no_path_is_in_the_file_of_blocks(files: ModelFiles, tmp_path: Path) -> None:
-    """Its bytes are searched, and its keys and metadata are hashes."""
-    secret = ["--prompt", "a zebra with a secret", "--gate-prompt", "quagga mystery", "--prompt-in-report"]
-    made(tmp_path / "folder of mine", [*options(files), *SMALL, *secret, "--blocks", "2"])
-    written = (tmp_path / "folder of mine" / BLOCKS).read_bytes()
-    names_of_files = [path.name for path in (files.drafter, files.target, files.vae, files.reward) if path]
-    words = ["zebra", "secret", "quagga", "mystery", "folder of mine", str(tmp_path), *names_of_files]
-    assert b"zebra" in (tmp_path / "folder of mine" / "report.json").read_bytes(), "the search would find it"
-    for word in words:
-        assert word.encode() not in written
-    with safe_open(tmp_path / "folder of mine" / BLOCKS, "pt") as file:
-        keys, metadata = list(file.keys()), file.metadata()
-    made_by = json.loads(metadata.pop("sdvg"))
-    assert (metadata, set(made_by)) == ({}, {"digest", "drafter", "target"})
-    for text in (*keys, *made_by.values()):
-        assert len(text) == 64
-        assert set(text) <= set("0123456789abcdef")
-
-
-def test_a_change_of_any_weight_is_another_model(files: ModelFiles) -> None:
-    """Catches a hash of pieces of the file, or of sums that a change elsewhere makes up for in one place only."""
-    tree = load_wan(files.target).tree
-    whole = weight_digest(tree)
-    assert weight_digest(load_wan(files.target).tree) == whole
-    weights = dict(tree.named_parameters())
-    with torch.no_grad():
-        for name in (next(iter(weights)), list(weights)[-1], max(weights, key=lambda n: weights[n].numel())):
-            for place in (0, weights[name].numel() // 2, weights[name].numel() - 1):
-                flat = weights[name].view(-1)
-                before = float(flat[place])
-                flat[place] = before * (1 + 2**-20) + 1e-30
-                assert weight_digest(tree) != whole, (name, place)
-                flat[place] = before
-        assert weight_digest(tree) == whole
-        largest = weights[max(weights, key=lambda n: weights[n].numel())].view(-1)
-        largest[[0, 1]] = largest[[1, 0]].clone()
-        assert weight_digest(tree) != whole, "two weights have changed places"
-
-
 # --- what cannot be re-used
 
 
 @pytest.mark.parametrize("empty", ["nowhere", "empty", "file"])
-def test_a_folder_without_a_video_is_refused_before_anything_is_read(
-    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], empty: str
-) -> None:
+def test_a_folder_without_a_video_is_refused_before_anything_is_read(base, tmp_path, capsys, empty):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("{}")
     with patch.object(loading, "load_wan", None):
@@ -652,13 +433,7 @@ def test_a_folder_without_a_video_is_refused_before_anything_is_read(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_video_of_other_models_is_refused_and_left_as_it_is(
-    base: list[str],
-    others: ModelFiles,
-    earlier: tuple[Path, Made],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earlier, tmp_path, capsys):
     before = contents(earlier[0])
     both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
     line = refused(capsys, [*base, *both, "--output", str(tmp_path / "out")])
@@ -674,20 +449,12 @@ def test_a_video_of_other_models_is_refused_and_left_as_it_is(
     "damage",
     [
         lambda whole: whole[:-100],
-        lambda whole: whole[:50],
         lambda whole: b"",
-        lambda whole: b"x" * 500,
         lambda whole: whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:],
     ],
-    ids=["cut short", "header cut short", "empty", "something else", "one bit"],
+    ids=["cut short", "empty", "one bit"],
 )
-def test_a_damaged_file_is_one_sentence_and_nothing_is_made(
-    base: list[str],
-    earlier: tuple[Path, Made],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    damage: Callable[[bytes], bytes],
-) -> None:
+def test_a_damaged_file_is_one_sentence_and_nothing_is_made(base, earlier, tmp_path, capsys, damage):
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / BLOCKS).write_bytes(damage((earlier[0] / BLOCKS).read_bytes()))
     arguments = [*base, "--reuse", str(tmp_path / "damaged"), "--output", str(tmp_path / "out")]
@@ -695,40 +462,38 @@ def test_a_damaged_file_is_one_sentence_and_nothing_is_made(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.heavy
-def test_results_that_are_not_finite_are_made_again(
-    base: list[str], earlier: tuple[Path, Made], tmp_path: Path
-) -> None:
-    folder = tampered(earlier[0], tmp_path / "nan", lambda tensor: tensor * float("nan"))
-    again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
-    same(again, earlier[1])
-    assert reused(again) == 0
-
-
-def of_latents(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: change(tensor) if tensor.dim() == 6 else tensor
-
-
-def of_scores(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    return lambda tensor: change(tensor) if tensor.dim() == 2 else tensor
-
-
 WRONG = {
-    "fewer channels": of_latents(lambda tensor: tensor[:, :, :8]),
-    "whole numbers": of_latents(lambda tensor: (tensor * 10).to(torch.int64)),
-    "no block": of_latents(lambda tensor: torch.zeros(1, 9)),
-    "fewer scores": of_scores(lambda tensor: tensor[:, :3]),
+    "NaN": lambda tensor: tensor * float("nan"),
+    "fewer channels": lambda tensor: tensor[:, :, :8] if tensor.dim() == 6 else tensor,
+    "fewer scores": lambda tensor: tensor[:, :3] if tensor.dim() == 2 else tensor,
 }
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("wrong", WRONG)
-def test_results_of_a_wrong_shape_are_refused_or_made_again(
-    base: list[str], earlier: tuple[Path, Made], tmp_path: Path, wrong: str
-) -> None:
+def test_results_that_nothing_can_be_made_of_are_refused_or_made_again(base, earlier, tmp_path, wrong):
     folder = tampered(earlier[0], tmp_path / "wrong", WRONG[wrong])
     arguments = [*base, "--reuse", str(folder), "--output", str(tmp_path / "out")]
     if main(arguments) == 0:
-        same(made(tmp_path / "out", arguments), earlier[1])
+        again = made(tmp_path / "out", arguments)
+        same(again, earlier[1])
+        assert wrong != "NaN" or reused(again) == 0
     else:
         assert not (tmp_path / "out").exists()
+
+
+def test_a_change_of_any_weight_is_another_model(files):
+    """Catches a hash of pieces of the file, or of sums that a change elsewhere makes up for in one place only."""
+    tree = load_wan(files.target).tree
+    whole, weights = weight_digest(tree), dict(tree.named_parameters())
+    with torch.no_grad():
+        for name in (list(weights)[-1], max(weights, key=lambda n: weights[n].numel())):
+            flat = weights[name].view(-1)
+            for place in (0, len(flat) // 2, len(flat) - 1):
+                before = float(flat[place])
+                flat[place] = before * (1 + 2**-20) + 1e-30
+                assert weight_digest(tree) != whole, (name, place)
+                flat[place] = before
+        assert weight_digest(tree) == whole
+        flat[[0, 1]] = flat[[1, 0]].clone()
+        assert weight_digest(tree) != whole, "two weights have changed places"

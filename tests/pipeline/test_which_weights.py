@@ -1,9 +1,5 @@
 """Averaged and raw weights of one file: which are run, what the report says, and the keys."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-from pathlib import Path
 from unittest.mock import patch
 
 import pytest
@@ -11,7 +7,7 @@ import torch
 from cli_runs import latents, options, refused, report
 from random_set import write_random_set
 
-from sdvg_core.checkpoints.dictionaries import Choice, Weights
+from sdvg_core.checkpoints.dictionaries import Weights
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
@@ -26,7 +22,7 @@ NOTE = "tiny_self_forcing.pt holds two sets of weights, generator_ema and genera
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+def files(tmp_path_factory) -> ModelFiles:
     """A drafter whose raw weights are those of another seed."""
     files = write_random_set(tmp_path_factory.mktemp("models"))
     other = write_random_set(tmp_path_factory.mktemp("others"), seed=1)
@@ -36,7 +32,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
 
 
 @pytest.fixture(scope="module")
-def base(files: ModelFiles) -> list[str]:
+def base(files) -> list[str]:
     return [*options(files), *ONE]
 
 
@@ -45,9 +41,7 @@ def load_options(weights: Weights = "auto", preset: str = "self-forcing-1.3b") -
     return LoadOptions(drafter=drafter, target=ModelOptions(preset="krea-14b"))
 
 
-def test_the_weights_asked_for_are_run_and_named_in_the_report(
-    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_weights_asked_for_are_run_and_named_in_the_report(base, tmp_path, capsys):
     made = {}
     for weights, taken in TAKEN.items():
         assert (
@@ -78,8 +72,8 @@ def test_the_weights_asked_for_are_run_and_named_in_the_report(
     ],
 )
 def test_without_the_option_the_preset_decides_and_a_choice_of_ours_is_told(
-    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], preset: str, taken: str, told: bool
-) -> None:
+    base, tmp_path, capsys, preset, taken, told
+):
     assert main([*base, *DRAFTED, "--drafter-preset", preset, "--output", str(tmp_path)]) == 0
     there = report(tmp_path)
     assert there["settings"]["drafter"]["dictionary"] == taken
@@ -87,19 +81,7 @@ def test_without_the_option_the_preset_decides_and_a_choice_of_ours_is_told(
     assert (NOTE in capsys.readouterr().err) is told
 
 
-@pytest.mark.parametrize("weights", ["ema", "raw"])
-def test_weights_that_a_file_does_not_have_are_refused_before_anything_is_loaded(
-    base: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: str
-) -> None:
-    with patch.object(loading, "load_wan", None):
-        line = refused(
-            capsys, [*base, "--target-settings", f"weights={weights}", "--output", str(tmp_path / "out")]
-        )
-    assert "tiny_krea.safetensors holds one set of weights without a name; choose auto" in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_the_two_dictionaries_of_one_file_never_share_a_key(files: ModelFiles) -> None:
+def test_the_two_dictionaries_of_one_file_never_share_a_key(files):
     """Catches a key of the file alone: both have the same name, the same hash and the same preset."""
     found = {}
     for weights in TAKEN:
@@ -111,9 +93,7 @@ def test_the_two_dictionaries_of_one_file_never_share_a_key(files: ModelFiles) -
     assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"
 
 
-def test_the_two_dictionaries_of_one_file_are_two_models(
-    base: list[str], files: ModelFiles, tmp_path: Path
-) -> None:
+def test_the_two_dictionaries_of_one_file_are_two_models(base, files, tmp_path):
     """Catches one set of weights in both roles, under both names."""
     pair = [*base, "--target", str(files.drafter), "--target-preset", "self-forcing-1.3b"]
     chosen = ["--drafter-settings", "weights=ema", "--target-settings", "weights=raw", "--directions", "r"]
@@ -127,18 +107,3 @@ def test_the_two_dictionaries_of_one_file_are_two_models(
     assert torch.equal(latents(tmp_path / "pair"), latents(tmp_path / "raw")), (
         "the target's block is the raw model's"
     )
-
-
-def test_what_a_preset_states_is_a_wish_and_what_is_asked_for_is_not() -> None:
-    file = Path("other.pt")
-    assert ModelOptions(preset="causal-forcing").choice(file) == Choice("auto", "raw")
-    assert ModelOptions(preset="causal-forcing", weights="ema").choice(file) == Choice("ema", "raw")
-    assert ModelOptions().choice(file) == Choice(), "a size says nothing of dictionaries"
-
-
-def test_a_file_in_which_only_the_other_dictionary_is_runs_and_says_so(files: ModelFiles, tmp_path: Path) -> None:
-    averaged = torch.load(files.drafter, weights_only=True)["generator_ema"]
-    torch.save({"generator_ema": averaged}, tmp_path / "a.pt")
-    load = load_options(preset="longlive-1.0")
-    checked = check_models(replace(files, drafter=tmp_path / "a.pt"), load)
-    assert "The preset is for raw weights, but a.pt holds no generator: generator_ema was taken." in checked.notes

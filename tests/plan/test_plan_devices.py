@@ -1,13 +1,9 @@
 """A plan for two devices."""
 
-from __future__ import annotations
-
-import json
 from dataclasses import replace
 
 import pytest
 
-from sdvg_core.cli import main
 from sdvg_core.devices.execution import Execution
 from sdvg_core.plan.choose import plan
 from sdvg_core.plan.request import PlanRequest
@@ -41,18 +37,3 @@ def test_only_on_two_devices_does_the_overlap_save_time():
     assert both.accepted < serial.accepted < 2 * both.accepted
     assert both.rejected - both.accepted == pytest.approx(serial.rejected - serial.accepted)
     assert both.first == serial.first
-
-
-@pytest.mark.parametrize("layers, more", [("planes", -0.467 * GB), ("diffusers", 0)])
-def test_the_layers_of_the_vae_are_counted(layers, more):
-    plain, other = parts(FULL), parts(replace(FULL, execution=Execution(vae_layers=layers)))
-    assert other["decode"]["working"] - plain["decode"]["working"] == pytest.approx(more, rel=0.05)
-
-
-def test_the_command_takes_all_of_it(capsys):
-    options = ["--side-device", "--overlap"]
-    assert main(["plan", "--vram", "80", "--json", *options]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["side_device"], found["overlap"]) == (True, True)
-    assert found["peak_bytes"] == max(sum(of.values()) for of in found["bytes"].values())
-    assert found["side_peak_bytes"] == max(sum(of.values()) for of in found["side_bytes"].values()) > 7 * GB

@@ -1,7 +1,5 @@
 """What the overlap takes in memory, as a plan counts it."""
 
-from __future__ import annotations
-
 import torch
 from tiny import CONFIG, random_tree
 
@@ -25,10 +23,7 @@ def parts(**options):
 def test_the_drafter_at_work_lies_beside_the_decoder_and_the_scorer():
     """Catches: its keys and values left out, or counted while nothing is drafted."""
     for preset in (RECOMPUTE, INCREMENTAL):
-        serial, ahead = (
-            parts(drafter_preset=preset),
-            parts(drafter_preset=preset, execution=OVERLAP),
-        )
+        serial, ahead = (parts(drafter_preset=preset), parts(drafter_preset=preset, execution=OVERLAP))
         for step in ("decode", "score"):
             more = {name: size for name, size in ahead[step].items() if size != serial[step].get(name)}
             assert more["working beside"] == serial["draft"]["working"]

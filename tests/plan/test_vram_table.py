@@ -1,7 +1,5 @@
 """The table of cards, in the README and in the notes of the workflows, says what the planner says."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -17,7 +15,7 @@ ROW = re.compile(r"^\| ([\d,\s]+)\sGB \| (\w+) \|(.*)\| (\d+)\ss \| (\d+)\ss \|$
 
 
 @pytest.fixture
-def planned(capsys: pytest.CaptureFixture[str]) -> dict[str, list[dict[str, Any]]]:
+def planned(capsys) -> dict[str, list[dict[str, Any]]]:
     """For both routes, a plan for each card."""
     cards, plans = ["12", "16", "24", "32", "48", "80"], {}
     for preset in ("balanced", "paper"):
@@ -50,11 +48,11 @@ def written(text: str) -> dict[int, tuple[str, int, str, str]]:
     return rows
 
 
-def test_the_readme_says_what_the_planner_says(planned: dict[str, list[dict[str, Any]]]) -> None:
+def test_the_readme_says_what_the_planner_says(planned):
     assert written((ROOT / "README.md").read_text(encoding="utf-8")) == rows_of(planned)
 
 
-def test_the_notes_of_workflows_say_what_the_planner_says(planned: dict[str, list[dict[str, Any]]]) -> None:
+def test_the_notes_of_workflows_say_what_the_planner_says(planned):
     for path in NOTES:
         notes = [
             node["widgets_values"][0]

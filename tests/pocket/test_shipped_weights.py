@@ -3,8 +3,6 @@
 The margins over 200 prompts and 3 seeds are in the README; here are six prompts, with room to spare.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

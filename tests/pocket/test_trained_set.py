@@ -1,7 +1,5 @@
 """The embedded set is taken whole and undamaged, or refused by the name of what is wrong."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 
@@ -29,7 +27,7 @@ def test_a_whole_set_is_found(folder):
 
 
 @pytest.mark.parametrize("role", list(embedded.NAMES))
-def test_a_damaged_or_missing_file_is_named(folder, role: str):
+def test_a_damaged_or_missing_file_is_named(folder, role):
     path = folder / embedded.NAMES[role]
     path.write_bytes(b"?")
     with pytest.raises(

@@ -1,7 +1,5 @@
 """The shipped weights can be trained on: as checkpoints they are what the engine loads."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -20,13 +18,13 @@ from training.train_vae import build as build_vae
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("restored")
     restore.main(folder)
     return folder
 
 
-def test_what_is_there_already_is_kept(folder: Path):
+def test_what_is_there_already_is_kept(folder):
     before = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     restore.main(folder)
     assert {path.name: path.stat().st_mtime_ns for path in folder.iterdir()} == before
@@ -35,7 +33,7 @@ def test_what_is_there_already_is_kept(folder: Path):
 
 
 @pytest.mark.parametrize("role", MODELS)
-def test_a_transformer_goes_on_with_every_weight(folder: Path, role: str):
+def test_a_transformer_goes_on_with_every_weight(folder, role):
     weights = torch.load(folder / f"{role}.pt", weights_only=True)["weights"]
     tree = build(MODELS[role])
     go_on_from(tree, weights)
@@ -43,15 +41,15 @@ def test_a_transformer_goes_on_with_every_weight(folder: Path, role: str):
     assert all(torch.equal(state[name], w) for name, w in weights.items())
 
 
-def test_the_vae_goes_on_with_every_weight(folder: Path):
+def test_the_vae_goes_on_with_every_weight(folder):
     build_vae().load_state_dict(torch.load(folder / "vae.pt", weights_only=True)["weights"])
 
 
-def test_the_judge_goes_on_with_every_weight(folder: Path):
+def test_the_judge_goes_on_with_every_weight(folder):
     build_judge().load_state_dict(torch.load(folder / "judge.pt", weights_only=True)["weights"])
 
 
-def test_the_text_encoder_says_what_the_engine_hears(folder: Path):
+def test_the_text_encoder_says_what_the_engine_hears(folder):
     saved = torch.load(folder / "text.pt", weights_only=True)
     encoder = UMT5EncoderModel(CONFIG).eval()
     encoder.load_state_dict(saved["weights"])

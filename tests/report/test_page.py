@@ -1,7 +1,5 @@
 """The page of a folder of videos: what is on it, and what a hostile folder cannot put there."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -35,15 +33,6 @@ def test_a_page_lists_every_video_once_worst_frame_first(tmp_path, capsys):
         "false",
         "false",
     ]
-
-
-def test_what_the_page_sorts_by_is_what_the_report_says(tmp_path):
-    found = some_report(-1.5, seconds=2.5)
-    write_video(tmp_path / "0001", found)
-    (card,) = Seen(make_page(tmp_path).html).all("li", "card")
-    assert float(card["data-worst"]) == -1.5
-    assert float(card["data-share"]) == found.tally.draft_share == 0.5
-    assert float(card["data-seconds"]) == pytest.approx(found.seconds.total)
 
 
 def test_a_square_has_the_letter_the_colour_and_the_sentence_of_its_block(tmp_path):
@@ -91,12 +80,8 @@ def test_a_prompt_and_names_of_folders_are_text_even_if_they_are_html(tmp_path):
 HOSTILE = {
     "no JSON": lambda text: "not json",
     "a list": lambda text: "[]",
-    "nothing in it": lambda text: "{}",
     "NaN": lambda text: text.replace('"fps": 16.0', '"fps": NaN'),
-    "a huge number": lambda text: text.replace('"fps": 16.0', '"fps": 1e400'),
     "a number of 5000 digits": lambda text: text.replace('"fps": 16.0', '"fps": 1' + "0" * 5000),
-    "text for a number": lambda text: text.replace('"fps": 16.0', '"fps": "16"'),
-    "a prompt that is a list": lambda text: text.replace('"a red fox in snow"', '["a"]'),
     "no blocks": lambda text: json.dumps({**json.loads(text), "blocks": []}),
     "deeply nested": lambda text: "[" * 100_000,
     "deep settings": lambda text: text.replace('"seed": 42', '"seed": ' + "[" * 300 + "]" * 300),
@@ -149,22 +134,13 @@ def link_report(top: Path, outside: Path) -> None:
     (top / "0001" / "report.json").symlink_to(outside / "report.json")
 
 
-def link_in_circles(top: Path, outside: Path) -> None:
-    (top / "0001").mkdir()
-    (top / "0001" / "report.json").symlink_to("report.json")
-
-
 def pipe_for_a_report(top: Path, outside: Path) -> None:
     (top / "0001").mkdir()
     os.mkfifo(top / "0001" / "report.json")
 
 
-def folder_for_a_report(top: Path, outside: Path) -> None:
-    (top / "0001" / "report.json").mkdir(parents=True)
-
-
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes as POSIX has them")
-@pytest.mark.parametrize("put", [link_folder, link_report, link_in_circles, pipe_for_a_report, folder_for_a_report])
+@pytest.mark.parametrize("put", [link_folder, link_report, pipe_for_a_report])
 def test_nothing_outside_the_folder_is_read_and_nothing_hangs(tmp_path, put):
     """Catches a link that is followed, and a pipe that nobody ever writes into."""
     top = tmp_path / "top"
@@ -191,13 +167,6 @@ def test_an_unfinished_video_is_listed_and_a_hidden_folder_is_not(tmp_path):
     (tmp_path / "notes").mkdir()
     page = make_page(tmp_path)
     assert (page.videos, list(page.unreadable)) == (0, ["0001"])
-
-
-def test_a_prompt_that_the_report_hides_stays_hidden(tmp_path):
-    write_video(tmp_path, some_report(prompt="a secret prompt").without_prompts())
-    html = make_page(tmp_path).html
-    assert "secret" not in html
-    assert "Prompt kept out of the report (sha256:" in html
 
 
 def test_the_page_appears_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -232,14 +201,3 @@ def test_a_folder_without_videos_is_refused_in_a_sentence(tmp_path, capsys):
     assert "there is no video in" in refused(capsys, ["report", "--html", str(tmp_path)])
     assert "cannot be listed" in refused(capsys, ["report", "--html", str(tmp_path / "nowhere")])
     assert names(tmp_path) == []
-
-
-def test_json_says_what_is_on_the_page(tmp_path, capsys):
-    write_video(tmp_path / "0001")
-    (tmp_path / "0002").mkdir()
-    assert main(["report", "--json", "--html", str(tmp_path)]) == 0
-    captured = capsys.readouterr()
-    found = json.loads(captured.out)
-    assert (found["page"], found["videos"]) == (str(tmp_path / "index.html"), 1)
-    assert list(found["unreadable"]) == ["0002"]
-    assert captured.err.startswith("sdvg: 0002 is unreadable: a finished video has a report.json")

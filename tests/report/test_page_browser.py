@@ -1,7 +1,5 @@
 """The page in a real browser, opened from disk: it plays, sorts and filters, and asks for nothing else."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,14 +1,9 @@
 """The picture of the route: what it shows is what happened, at any length and whatever the prompt."""
 
-from __future__ import annotations
-
 import math
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +11,15 @@ import pytest
 from PIL import Image, ImageColor, ImageDraw
 from sample_reports import of_every_reason, record, report, route
 
-from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.report.picture import (
     FAINT,
     INK,
-    PART_COLOURS,
     Panel,
     draw_scores,
     drawable,
-    fitted,
-    font,
     nice_ticks,
     route_picture,
-    score_range,
     tint,
 )
 from sdvg_core.report.run_report import RunReport
@@ -80,35 +70,25 @@ def drawn_scores(decisions: Sequence[Decision]) -> Notebook:
     return notebook
 
 
-def test_the_strip_shows_every_block_in_the_colour_of_its_fate() -> None:
+def test_the_strip_shows_every_block_in_the_colour_of_its_fate():
     seen = strip(route_picture(report(of_every_reason())))
     assert "".join(LETTERS[fate] for fate in seen) == "FaarrrBdtardtar"
 
 
-def test_every_reason_has_a_fate_and_every_fate_a_letter_and_colour_of_its_own() -> None:
+def test_every_reason_has_a_fate_and_every_fate_a_letter_and_colour_of_its_own():
     fates = [fate_of(record(Decision(accepted=False, reason=reason))) for reason in Reason]
     assert set(fates) == set(Fate)
     assert len(set(LETTERS.values())) == len(set(COLOURS.values())) == len(Fate)
 
 
-@pytest.mark.parametrize("blocks, width", [(1, 970), (9, 970), (30, 1870), (200, 1970)])
-def test_the_picture_grows_with_the_blocks_up_to_a_limit(blocks: int, width: int) -> None:
+@pytest.mark.parametrize("blocks, width", [(1, 970), (30, 1870), (200, 1970)])
+def test_the_picture_grows_with_the_blocks_up_to_a_limit(blocks, width):
     image = route_picture(run(blocks))
     assert (image.mode, image.width) == ("RGB", width)
     assert image.height == (724 if blocks > 1 else 464)
 
 
-def test_the_same_report_gives_the_same_picture() -> None:
-    assert route_picture(run(9)).tobytes() == route_picture(run(9)).tobytes()
-
-
-def test_the_worst_frame_of_each_block_is_marked_with_its_score() -> None:
-    drawn = drawn_scores(of_every_reason()[:4])
-    assert drawn.texts[:3] == ["-0.31", "0.50", "-1.31"]
-    assert set(drawn.worst) <= set(drawn.frames)
-
-
-def test_frames_lie_from_left_to_right_and_the_higher_the_score_the_higher() -> None:
+def test_frames_lie_from_left_to_right_and_the_higher_the_score_the_higher():
     scores = [0.5, -0.31, 1.0]
     drawn = drawn_scores(route(RouterConfig(), [[0.0], scores]))
     panel = drawn.panel
@@ -127,7 +107,7 @@ def rows_of_ink(drawn: Notebook, number: int) -> set[int]:
     return {int(row) + panel.top for row in np.flatnonzero(dark.mean(1) > 0.5)}
 
 
-def test_each_block_has_the_line_of_its_own_threshold() -> None:
+def test_each_block_has_the_line_of_its_own_threshold():
     """Catches one line drawn for all; the second and third block share theirs, the fourth's is lower."""
     decisions = [replace(of_every_reason()[1], threshold=threshold) for threshold in (-0.5, 0.0, 0.0, -0.6)]
     drawn = drawn_scores(decisions)
@@ -136,32 +116,8 @@ def test_each_block_has_the_line_of_its_own_threshold() -> None:
     assert two == three
 
 
-def test_the_legend_explains_what_is_there_and_nothing_else() -> None:
-    frames = ["a frame", "the worst frame of its block"]
-    assert drawn_scores(route(RouterConfig(), [[0.0]] * 3)).legend == [*frames, "threshold -0.70"]
-    broken = route(RouterConfig(), [[0.0], [math.nan, 1.0]])
-    assert drawn_scores(broken).legend == [*frames, "a score that is not finite"]
-    mean = route(RouterConfig(aggregation="mean"), [[0.0], [0.0, 1.0]])
-    assert drawn_scores(mean).legend == [*frames, "the score of the block", "threshold -0.70"]
-    assert drawn_scores(of_every_reason()).legend == [*frames, "a score that is not finite", "threshold"]
-
-
-def test_no_scores_at_all_are_said_to_be_none() -> None:
-    drawn = drawn_scores(route(RouterConfig(policy="always-draft", forced_blocks=0), [[0.0]] * 3))
-    assert (drawn.texts, drawn.legend, drawn.frames) == (["no block was scored"], [], [])
-
-
-def test_a_threshold_far_off_does_not_squash_the_scores() -> None:
-    """Catches an axis from -100 to 1, on which all frames are one dot."""
-    decisions = route(RouterConfig(tau=-100.0), [[0.0], [0.25, 0.5]])
-    blocks = [record(decision, i) for i, decision in enumerate(decisions)]
-    low, high = score_range(blocks[1:])
-    assert -1 < low < 0.25 < 0.5 < high < 1
-    assert drawn_scores(decisions).legend[-1] == "threshold -100.00, outside"
-
-
-@pytest.mark.parametrize("frames", [[math.nan], [math.inf], [-math.inf, 0.0], [math.nan] * 9, [3e38], [-3e38]])
-def test_scores_that_are_not_finite_or_beyond_all_measure_can_be_drawn(frames: list[float]) -> None:
+@pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])
+def test_scores_that_are_not_finite_or_beyond_all_measure_can_be_drawn(frames):
     route_picture(report(route(RouterConfig(), [[0.0], frames])))
 
 
@@ -169,17 +125,15 @@ def test_scores_that_are_not_finite_or_beyond_all_measure_can_be_drawn(frames: l
     "prompt",
     [
         "",
-        "word " * 2000,
         "x" * 5000,
-        "costs $5 to $10",
         r"$\frac{$",
         "two\nlines\tand\0more",
         "狐が雪の中を走る 🦊",
         "\ud800",
     ],
-    ids=["empty", "long", "one word", "dollars", "formula", "control", "other letters", "half a letter"],
+    ids=["empty", "long", "formula", "control", "other letters", "half a letter"],
 )
-def test_any_prompt_can_be_shown(prompt: str) -> None:
+def test_any_prompt_can_be_shown(prompt):
     """Dollars are no formula, and letters that the font lacks bring no warning."""
     one, two = (record(decision, i, prompt) for i, decision in enumerate(of_every_reason()[:2]))
     plain = report((), blocks=(one, two))
@@ -188,44 +142,6 @@ def test_any_prompt_can_be_shown(prompt: str) -> None:
         route_picture(report((), blocks=(one, replace(two, prompt="another")))).height
         == route_picture(plain).height + 24
     )
-
-
-def test_many_prompts_take_three_lines() -> None:
-    blocks = tuple(record(decision, i, f"prompt {i}") for i, decision in enumerate(of_every_reason()))
-    assert route_picture(report((), blocks=blocks)).height == route_picture(report(of_every_reason())).height + 48
-
-
-def test_a_blocks_bar_is_as_long_as_its_seconds_and_each_part_in_proportion() -> None:
-    blocks = tuple(record(decision, i) for i, decision in enumerate(of_every_reason()[:2]))
-    blocks = (blocks[0], replace(blocks[1], seconds=Seconds(draft=2.0, target=6.0)))
-    picture = np.asarray(route_picture(report((), blocks=blocks)))
-    middle = 75 + 600 // 5 * 3 // 2  # of the second of at least five columns
-    column = [tuple(pixel) for pixel in picture[-212:-60, middle].tolist()]
-    drawn = {part: column.count(ImageColor.getrgb(colour)) for part, colour in PART_COLOURS.items()}
-    assert drawn["target"] == pytest.approx(3 * drawn["draft"], abs=3)
-    assert drawn["draft"] > 20
-    assert drawn["decode"] == drawn["score"] == drawn["context"] == 0
-
-
-def test_a_run_that_took_no_time_can_be_shown() -> None:
-    blocks = (record(of_every_reason()[0], seconds=Seconds()),)
-    route_picture(report((), blocks=blocks))
-
-
-def test_a_clip_that_goes_on_keeps_the_numbers_of_its_blocks() -> None:
-    blocks = tuple(record(decision, 100 + i) for i, decision in enumerate(of_every_reason()))
-    assert strip(route_picture(report((), blocks=blocks))) == [fate_of(block) for block in blocks]
-
-
-@pytest.mark.parametrize("room", [2000, 200, 100, 20])
-def test_a_long_line_is_cut_where_it_ends(room: int) -> None:
-    line = " a  red\nfox in snow"
-    shown, width = fitted(line, 30, room), font(30).getlength
-    if shown != "a red fox in snow":
-        more = "a red fox in snow"[: len(shown) - 2] + "..."
-        assert shown.endswith("...")
-        assert width(shown) <= max(room, width("...")) < width(more)
-    assert (shown == "a red fox in snow") == (room == 2000)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +154,7 @@ def test_a_long_line_is_cut_where_it_ends(room: int) -> None:
         ("\ud800", "¤"),
     ],
 )
-def test_letters_that_the_font_lacks_lose_their_accents_or_become_a_box(text: str, shown: str) -> None:
+def test_letters_that_the_font_lacks_lose_their_accents_or_become_a_box(text, shown):
     assert drawable(text) == shown
 
 
@@ -246,40 +162,14 @@ def test_letters_that_the_font_lacks_lose_their_accents_or_become_a_box(text: st
     "low, high, texts",
     [
         (0, 11.55, ["0", "2", "4", "6", "8", "10"]),
-        (0, 0.49, ["0.0", "0.1", "0.2", "0.3", "0.4"]),
         (-1.74, 0.62, ["-1.5", "-1.0", "-0.5", "0.0", "0.5"]),
-        (-3.6, 2.3, ["-3", "-2", "-1", "0", "1", "2"]),
         (0, 1e-3, ["0.0000", "0.0002", "0.0004", "0.0006", "0.0008", "0.0010"]),
-        (0, 6, ["0", "2", "4", "6"]),
-        (0, 999, ["0", "200", "400", "600", "800"]),
     ],
 )
-def test_ticks_are_round_and_few(low: float, high: float, texts: list[str]) -> None:
+def test_ticks_are_round_and_few(low, high, texts):
     ticks = nice_ticks(low, high, most=6)
     assert [text for _, text in ticks] == texts
     assert [value for value, _ in ticks] == pytest.approx([float(text) for text in texts])
-
-
-def test_a_tint_lies_between_white_and_its_colour() -> None:
-    assert (tint("#0072B2", 0.0), tint("#0072B2", 1.0), tint("#0000FF", 0.2)) == ("#FFFFFF", "#0072B2", "#CCCCFF")
-
-
-def test_the_picture_needs_no_matplotlib() -> None:
-    """Node packs add no dependency, and what ComfyUI installs has no matplotlib."""
-    code = (
-        "import sys; sys.modules['matplotlib'] = None\n"
-        "from sample_reports import of_every_reason, report\n"
-        "from sdvg_core.report.picture import route_picture\n"
-        "print(route_picture(report(of_every_reason())).size)"
-    )
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", f"import sys; sys.path += {[str(root), str(root / 'tests')]}\n{code}"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "(1120, 724)\n"
 
 
 # --- contrast ----------------------------------------------------------------------------------------------------
@@ -298,11 +188,11 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("fate", Fate)
-def test_the_letter_on_a_square_can_be_read(fate: Fate) -> None:
+def test_the_letter_on_a_square_can_be_read(fate):
     assert contrast(COLOURS[fate], INKS[fate]) >= 4.5
 
 
-def test_every_text_of_the_picture_can_be_read_on_its_ground() -> None:
+def test_every_text_of_the_picture_can_be_read_on_its_ground():
     """On white, and on the pale ground of each fate behind the scores."""
     grounds = ["#FFFFFF", *(tint(colour, 0.1) for colour in COLOURS.values())]
     assert min(contrast(text, ground) for text in (INK, FAINT) for ground in grounds) >= 4.5

@@ -1,7 +1,5 @@
 """The report: its arithmetic, its JSON, and the sentences it refuses with."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -18,13 +16,7 @@ from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.engine.types import Span, Work
 from sdvg_core.errors import BadInput
-from sdvg_core.report.run_report import (
-    RunReport,
-    Tally,
-    predict_target_only,
-    read_report,
-    report_from_dict,
-)
+from sdvg_core.report.run_report import RunReport, Tally, predict_target_only, read_report, report_from_dict
 from sdvg_core.report.summary import summarise
 
 SCHEMA = json.loads(
@@ -35,23 +27,12 @@ SCHEMA = json.loads(
 # Then, by the same arithmetic, the rows of Table 2 (mean-frame) and of the later draft's hybrid.
 PUBLISHED = [
     ("tau -0.7", 73.1, 82),
-    ("tau -0.8", 74.9, 84),
-    ("tau -0.9", 76.4, 86),
-    ("tau -1.0", 78.0, 88),
-    ("tau -1.5", 83.4, 94),
     ("tau -2.0", 87.5, 98),
     ("tau -2.5", 88.9, 100),
     ("mean-frame, tau -0.2", 70.2, 79),
-    ("mean-frame, tau -0.5", 75.3, 85),
-    ("mean-frame, tau -0.7", 78.4, 88),
     ("block 0 target, random", 70.3, 79),
     ("hybrid tau -0.7", 72.8, 82),
-    ("hybrid tau -1.0", 77.5, 87),
-    ("hybrid tau -1.5", 83.2, 94),
-    ("hybrid tau -2.0", 87.4, 98),
 ]
-# SDVG, Table 1: seconds per video and speed-up over target-only, 97.0 s. Both are rounded.
-PUBLISHED_TIMES = [(60.9, 1.59), (58.6, 1.66), (58.3, 1.66), (57.2, 1.69), (51.6, 1.88), (47.4, 2.05), (46.4, 2.09)]
 VIDEOS = 1003
 
 
@@ -68,9 +49,7 @@ def runs_with_mean_rejections(total: int) -> list[RunReport]:
 
 
 @pytest.mark.parametrize("row, printed, derived", PUBLISHED)
-def test_published_rejections_give_both_published_acceptance_conventions(
-    row: str, printed: float, derived: int
-) -> None:
+def test_published_rejections_give_both_published_acceptance_conventions(row, printed, derived):
     """Catches a forced block that counts as scored, or a share taken over the wrong blocks."""
     rejected_with_first = round((1 - printed / 100) * 9 * VIDEOS)
     # The printed 88.9 % is 8 of 9, rounded up: there is no less than nothing to reject.
@@ -82,29 +61,7 @@ def test_published_rejections_give_both_published_acceptance_conventions(
     assert (tally.blocks, tally.forced, tally.scored) == (9 * VIDEOS, VIDEOS, 8 * VIDEOS)
 
 
-def test_anchor_only_is_eight_of_nine_and_all_of_eight_though_nothing_is_scored() -> None:
-    tally = report(route(RouterConfig(policy="anchor-only"), [[0.0]] * 9)).tally
-    assert f"{100 * tally.draft_share:.1f}" == "88.9"
-    assert tally.acceptance_rate_unforced == 1.0
-    assert tally.acceptance_rate is None
-
-
-def test_without_a_forced_block_the_conventions_agree() -> None:
-    config = RouterConfig(policy="scripted", script="raaaraaara", forced_blocks=0)
-    tally = report(route(config, [[0.0]] * 10)).tally
-    assert tally.draft_share == tally.acceptance_rate == tally.acceptance_rate_unforced == 0.7
-
-
-@pytest.mark.parametrize("seconds, speed_up", PUBLISHED_TIMES)
-def test_published_seconds_give_the_published_speed_up(seconds: float, speed_up: float) -> None:
-    blocks = tuple(
-        record(d, i, seconds=Seconds(draft=seconds / 9)) for i, d in enumerate(route(RouterConfig(), [[0.0]] * 9))
-    )
-    run = report((), blocks=blocks, target_only_seconds=97.0, target_only_source="Table 1")
-    assert run.speed_up == pytest.approx(speed_up, abs=0.01)
-
-
-def test_every_block_is_counted_once_by_its_reason() -> None:
+def test_every_block_is_counted_once_by_its_reason():
     run = report(of_every_reason())
     tally = run.tally
     assert sum(run.reasons.values()) == tally.blocks == 15
@@ -114,7 +71,7 @@ def test_every_block_is_counted_once_by_its_reason() -> None:
     assert (tally.scored, tally.accepted_scored) == (9, 4)
 
 
-def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts() -> None:
+def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts():
     run = report(of_every_reason())
     assert run.seconds.total == pytest.approx(15 * SECONDS.total)
     assert run.seconds.target == pytest.approx(120.0)
@@ -123,11 +80,7 @@ def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts() -> None:
     assert (run.passes.decodes, run.passes.encodes) == (15 + 5, 11)
 
 
-def test_speed_up_is_unknown_without_target_only_seconds() -> None:
-    assert report(of_every_reason()).speed_up is None
-
-
-def test_target_only_is_predicted_from_the_blocks_the_target_made() -> None:
+def test_target_only_is_predicted_from_the_blocks_the_target_made():
     """Block 0 has no context and is left out where there are others; of two decodes one was the draft's."""
 
     def made(index: int, target: float, context: float, decode: float, decodes: int) -> BlockRecord:
@@ -154,7 +107,7 @@ def test_target_only_is_predicted_from_the_blocks_the_target_made() -> None:
     assert predict_target_only([kept]) is None
 
 
-def test_target_only_would_also_make_the_steps_that_were_handed_over() -> None:
+def test_target_only_would_also_make_the_steps_that_were_handed_over():
     """Catches: a speed-up that is too low by the steps the target did not make."""
     half = replace(record(Decision(accepted=False, reason=Reason.UNJUDGED_TARGET), 1), handover=2)
     half = replace(half, target=replace(TARGET, denoising_passes=2))
@@ -162,7 +115,7 @@ def test_target_only_would_also_make_the_steps_that_were_handed_over() -> None:
     assert seconds == pytest.approx(2 * SECONDS.target + TARGET.context_seconds + SECONDS.decode / half.decodes)
 
 
-def test_a_handover_and_a_reference_come_back_from_json() -> None:
+def test_a_handover_and_a_reference_come_back_from_json():
     decision = Decision(
         accepted=True, reason=Reason.REACHED, score=-1.0, threshold=-1.5, reference=-0.5, frame_scores=(-1.0,)
     )
@@ -174,27 +127,12 @@ def test_a_handover_and_a_reference_come_back_from_json() -> None:
     assert "handed over 1" in summarise(written)
 
 
-def test_worst_block_passes_over_scores_that_are_not_finite() -> None:
-    run = report(of_every_reason())
-    assert run.worst_block is run.blocks[9]
-    assert report(of_every_reason()[:1]).worst_block is None
-
-
-def test_a_report_of_every_decision_keeps_to_the_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    for given in ({}, {"target_only_seconds": 97.0, "target_only_source": "measured", "notes": ("One.", "Two.")}):
-        jsonschema.validate(json.loads(report(of_every_reason(), **given).to_json()), SCHEMA)
-
-
 @pytest.mark.parametrize(
     "where, field, value",
     [
         ((), "surprise", 1),
         ((), "schema_version", 2),
-        (("blocks", 0), "surprise", 1),
         (("blocks", 0), "reason", "tired"),
-        (("blocks", 0), "take", 0),
-        (("blocks", 0), "reused", 1),
         (("blocks", 0), "accepted", True),
         (("blocks", 1), "author", "target"),
         (("blocks", 1), "draft", None),
@@ -202,7 +140,7 @@ def test_a_report_of_every_decision_keeps_to_the_schema() -> None:
         (("totals",), "draft_share", 1.5),
     ],
 )
-def test_the_schema_refuses_what_no_run_can_have_done(where: tuple[Any, ...], field: str, value: object) -> None:
+def test_the_schema_refuses_what_no_run_can_have_done(where, field, value):
     data = report(of_every_reason()).as_dict()
     jsonschema.validate(data, SCHEMA)
     inner: Any = data
@@ -213,11 +151,11 @@ def test_the_schema_refuses_what_no_run_can_have_done(where: tuple[Any, ...], fi
         jsonschema.validate(data, SCHEMA)
 
 
-def test_the_schema_and_the_router_know_the_same_reasons() -> None:
+def test_the_schema_and_the_router_know_the_same_reasons():
     assert SCHEMA["$defs"]["reason"]["enum"] == [reason.name.lower() for reason in Reason]
 
 
-def test_what_is_not_finite_is_null_in_json_and_says_why() -> None:
+def test_what_is_not_finite_is_null_in_json_and_says_why():
     blocks = json.loads(report(of_every_reason()).to_json())["blocks"]
     nan = blocks[5]
     assert (nan["frame_scores"], nan["score"], nan["worst_frame"]) == ([0.25, None, -0.5], None, 1)
@@ -225,7 +163,7 @@ def test_what_is_not_finite_is_null_in_json_and_says_why() -> None:
     assert blocks[2]["threshold"] is None
 
 
-def test_a_report_read_back_is_the_report_that_was_written(tmp_path: Path) -> None:
+def test_a_report_read_back_is_the_report_that_was_written(tmp_path):
     """Every reason, both infinite thresholds and scores that are not finite included."""
     written = report(
         of_every_reason(), notes=("Ünïcode 狐",), target_only_seconds=97.0, target_only_source="predicted"
@@ -240,14 +178,7 @@ def test_a_report_read_back_is_the_report_that_was_written(tmp_path: Path) -> No
     assert read.blocks[5].decision.worst_frame == 1
 
 
-def test_a_name_that_is_no_text_does_not_stop_the_report(tmp_path: Path) -> None:
-    """Undecodable bytes of a file name reach Python as half a letter, which UTF-8 cannot write."""
-    written = report(of_every_reason(), settings={"drafter": "mod\udce9l.pt"})
-    (tmp_path / "report.json").write_text(written.to_json(), encoding="utf-8")
-    assert read_report(tmp_path / "report.json").settings == {"drafter": "mod\udce9l.pt"}
-
-
-def test_a_report_from_before_there_were_takes_is_read_as_one_of_first_takes() -> None:
+def test_a_report_from_before_there_were_takes_is_read_as_one_of_first_takes():
     written = report(of_every_reason())
     data = written.as_dict()
     for block in data["blocks"]:
@@ -256,7 +187,7 @@ def test_a_report_from_before_there_were_takes_is_read_as_one_of_first_takes() -
     assert report_from_dict(data).as_dict() == written.as_dict()
 
 
-def test_rates_in_a_file_are_not_believed() -> None:
+def test_rates_in_a_file_are_not_believed():
     data = report(of_every_reason()).as_dict()
     data["totals"]["draft_share"] = 1.0
     assert report_from_dict(data).tally.draft_share == 6 / 15
@@ -270,26 +201,16 @@ def test_rates_in_a_file_are_not_believed() -> None:
         ((), "blocks", {}, "blocks in the run report must be list"),
         ((), "blocks", [], "at least one block"),
         ((), "blocks", [7], "entry 0 of blocks has no field index"),
-        ((), "fps", 0, "fps must be above 0"),
         ((), "fps", math.nan, "fps in the run report must be finite"),
-        ((), "notes", [1], "notes in the run report must be str, but is int"),
         ((), "versions", {"torch": 2}, "versions in the run report must be str, but is int"),
         ((), "target_only_seconds", 9.0, "target_only_source go together"),
         (("blocks", 1), "index", -1, "index in entry 1 of blocks must be 0 or more"),
-        (("blocks", 1), "index", "1", "index in entry 1 of blocks must be int, but is str"),
         (("blocks", 1), "reason", "tired", "reason in entry 1 of blocks must be one of forced, reached"),
-        (("blocks", 1), "take", 0, "take in entry 1 of blocks must be 1 or more"),
-        (("blocks", 1), "reused", 1, "reused in entry 1 of blocks must be bool"),
-        (("blocks", 1), "accepted", 1, "accepted in entry 1 of blocks must be bool"),
         (("blocks", 1), "frame_scores", ["good"], "frame_scores in .* must be float, but is str"),
-        (("blocks", 1), "draft", 3, "draft in entry 1 of blocks must be dict, but is int"),
         (("blocks", 1, "draft"), "encodes", 1.5, "encodes in entry 1 of blocks, draft must be int"),
-        (("blocks", 1, "seconds"), "score", None, "score in entry 1 of blocks, seconds must be float, but is null"),
     ],
 )
-def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(
-    where: tuple[Any, ...], field: str, value: object, sentence: str
-) -> None:
+def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(where, field, value, sentence):
     data = report(of_every_reason()).as_dict()
     inner: Any = data
     for step in where:
@@ -299,7 +220,7 @@ def test_a_broken_report_is_refused_by_the_name_of_what_is_wrong(
         report_from_dict(data)
 
 
-def test_every_field_that_is_read_is_missed() -> None:
+def test_every_field_that_is_read_is_missed():
     whole = report(of_every_reason()).as_dict()
     for name in set(whole) - {"totals", "delivery_seconds"}:
         with pytest.raises(BadInput, match=f"the run report has no field {name}; use report.json"):
@@ -311,21 +232,13 @@ def test_every_field_that_is_read_is_missed() -> None:
     ["", "{", '{"schema_version": NaN}', "[" * 100_000, "\udcff"],
     ids=["empty", "cut", "nan", "deep", "bytes"],
 )
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_no_json_is_refused(tmp_path, text):
     (tmp_path / "report.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(BadInput, match=r"give the report\.json of a run"):
         read_report(tmp_path / "report.json")
 
 
-def test_a_file_that_is_missing_or_another_json_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="FileNotFoundError"):
-        read_report(tmp_path / "report.json")
-    (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(BadInput, match="no field schema_version"):
-        read_report(tmp_path / "other.json")
-
-
-def test_settings_hold_json_values_alone() -> None:
+def test_settings_hold_json_values_alone():
     """Catches a path, and with it the names of somebody's folders, on its way into a file that is passed on."""
     run = report(of_every_reason(), settings={"size": (832, 480), "tau": -math.inf, "router": {"rate": math.nan}})
     assert run.as_dict()["settings"] == {"size": [832, 480], "tau": None, "router": {"rate": None}}
@@ -333,7 +246,7 @@ def test_settings_hold_json_values_alone() -> None:
         report(of_every_reason(), settings={"drafter": Path("small.pt")}).as_dict()
 
 
-def test_the_summary_says_what_happened_by_both_conventions() -> None:
+def test_the_summary_says_what_happened_by_both_conventions():
     run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", notes=("A note.",))
     assert summarise(run).splitlines() == [
         "15 blocks, 177 pixel frames, 7.4 s at 24 fps",
@@ -346,7 +259,7 @@ def test_the_summary_says_what_happened_by_both_conventions() -> None:
     ]
 
 
-def test_decoding_after_the_last_block_counts_for_both_sides_of_the_speed_up_and_is_told() -> None:
+def test_decoding_after_the_last_block_counts_for_both_sides_of_the_speed_up_and_is_told():
     """With a judge, target-only too would decode its video. The file keeps the seconds; older files lack them."""
     run = report(of_every_reason(), target_only_seconds=330.0, target_only_source="measured", delivery_seconds=35.0)
     assert run.speed_up == pytest.approx((330 + 35) / (165 + 35))
@@ -354,10 +267,3 @@ def test_decoding_after_the_last_block_counts_for_both_sides_of_the_speed_up_and
     assert report_from_dict(run.as_dict()).delivery_seconds == 35.0
     older = {name: value for name, value in run.as_dict().items() if name != "delivery_seconds"}
     assert report_from_dict(older).delivery_seconds is None
-
-
-def test_the_summary_of_a_run_without_scores_is_silent_about_them() -> None:
-    text = summarise(report([Decision(accepted=False, reason=Reason.FORCED)]))
-    assert "accepted 0 drafts, regenerated 0, forced 1\ndraft share 0.0 % (0 of 1 block)\n" in text
-    assert "worst" not in text
-    assert "acceptance" not in text

@@ -1,7 +1,5 @@
 """Runs pytest on a copy of the repository. A new process imports this file, so it imports nothing of ours."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is imported is declared, what is declared is imported, and each has its row in docs/dependencies.md."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

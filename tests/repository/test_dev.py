@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -87,40 +86,6 @@ def test_ctrl_c_is_left_to_the_command_which_first_ends_its_block(dev, monkeypat
 
     monkeypatch.setattr(dev["subprocess"], "Popen", Child)
     assert dev["run"]("python", "-m", "sdvg_core", "generate") == 130
-
-
-PIP = """import sys
-print("Collecting torch\\n  Using cached thing\\nRequirement already satisfied: x")
-print("Downloading torch-2.whl (190 MB)")
-print("ERROR: no such version", file=sys.stderr)
-sys.exit(int("bad" in sys.argv))
-"""
-
-
-def test_pip_is_heard_package_by_package_apart_from_a_commands_output(dev, tmp_path, capfd, monkeypatch):
-    (tmp_path / "pip.py").write_text(PIP)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    dev["pip_install"](Path(sys.executable), "torch")
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert [line for line in err.splitlines() if line.startswith("  ")] == [
-        "  Collecting torch",
-        "  Downloading torch-2.whl (190 MB)",
-    ]
-    with pytest.raises(SystemExit, match="pip could not install bad; its message is above"):
-        dev["pip_install"](Path(sys.executable), "bad")
-    assert "ERROR: no such version" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("gpu, told, needless", [(False, False, True), (True, False, False), (False, True, False)])
-def test_a_machine_without_a_gpu_is_told_of_the_cpu_build(dev, monkeypatch, gpu, told, needless):
-    for name in ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS"):
-        monkeypatch.delenv(name, raising=False)
-    if told:
-        monkeypatch.setenv("PIP_FIND_LINKS", "wheels")
-    monkeypatch.setattr(dev["shutil"], "which", lambda name: "/usr/bin/nvidia-smi" if gpu else None)
-    monkeypatch.setattr(dev["sys"], "platform", "linux")
-    assert dev["gets_needless_cuda"]() is needless
 
 
 @pytest.mark.parametrize("tests, lint, code", [(0, 0, 0), (3, 0, 3), (0, 1, 1), (3, 1, 3)])

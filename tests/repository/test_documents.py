@@ -1,7 +1,5 @@
 """What the documents tell a reader to type is taken as written, and their links lead somewhere."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex
@@ -10,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from benchmarks import bench
 from research import study
@@ -83,7 +80,7 @@ def arguments_of(command: str) -> list[str] | None:
 
 
 @pytest.mark.parametrize("command", documented())
-def test_a_documented_command_is_one_that_the_parser_takes(command: str) -> None:
+def test_a_documented_command_is_one_that_the_parser_takes(command):
     """Catches an option that was renamed, and a command that is not there yet."""
     arguments, words = arguments_of(command), words_of(command)
     if beside := PARSERS.get(words[2]):
@@ -97,7 +94,7 @@ def test_a_documented_command_is_one_that_the_parser_takes(command: str) -> None
 @pytest.mark.parametrize(
     "command", [command for command in documented() if (arguments_of(command) or [""])[0] in CHEAP]
 )
-def test_a_documented_command_that_needs_no_files_works_as_written(command, tmp_path, monkeypatch, capsys) -> None:
+def test_a_documented_command_that_needs_no_files_works_as_written(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments_of(command)) == 0
     assert capsys.readouterr().out
@@ -106,7 +103,7 @@ def test_a_documented_command_that_needs_no_files_works_as_written(command, tmp_
 @pytest.mark.parametrize(
     "command", [command for command in documented() if " ".join(arguments_of(command) or ()).startswith(NEED_FILES)]
 )
-def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp_path, monkeypatch, capsys) -> None:
+def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp_path, monkeypatch, capsys):
     """Those of the miniature are run by tests of their own (`cli/test_cli_commands.py`, `bench`, `study`)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("a red fox runs through snow\n", encoding="utf-8")
@@ -117,7 +114,7 @@ def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["prompts.txt"]
 
 
-def test_the_search_sees_commands_in_blocks_and_in_lines_without_their_comments() -> None:
+def test_the_search_sees_commands_in_blocks_and_in_lines_without_their_comments():
     """Without it, a search that finds nothing would prove nothing."""
     page = (
         "See `python -m sdvg_core doctor`.\n\n    python -m sdvg_core plan --vram 24   # a comment's apostrophe\n\n"
@@ -162,24 +159,13 @@ def broken_links(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_to_a_file_and_its_heading(page: Path) -> None:
+def test_every_link_of_a_page_leads_to_a_file_and_its_heading(page):
     assert broken_links(page) == []
 
 
-def test_a_link_to_nothing_and_an_anchor_of_no_heading_are_seen(tmp_path: Path) -> None:
+def test_a_link_to_nothing_and_an_anchor_of_no_heading_are_seen(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
         "# A `word`, twice\n# A word, twice\n[x](#a-word-twice-1) [y](#nowhere) ![z](no.png) [w](page.md)\n"
     )
     assert broken_links(page) == ["#nowhere", "no.png"]
-
-
-def test_the_citation_names_this_version_and_the_paper() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    project = dict(re.findall(r'^(version|license) = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE))
-    assert (citation["cff-version"], citation["type"]) == ("1.2.0", "software")
-    assert (str(citation["version"]), citation["license"]) == (project["version"], project["license"])
-    assert all(citation[name] for name in ("message", "title", "authors"))
-    [paper] = citation["references"]
-    assert all(paper[name] for name in ("type", "title", "authors"))
-    assert paper["identifiers"][0]["value"] == "arXiv:2604.17397"

@@ -1,7 +1,5 @@
 """No network, seen from outside the process: native code and children count as much as Python."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

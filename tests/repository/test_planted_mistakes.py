@@ -4,8 +4,6 @@ On every submission up to five for each file of loop, cache, keys, router and de
 `pytest -m exhaustive tests/repository/test_planted_mistakes.py`.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import shutil
 from collections import Counter
@@ -23,12 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FORKED = "forkserver" in multiprocessing.get_all_start_methods()
 PROCESSES = multiprocessing.get_context("forkserver" if FORKED else "spawn")
 if FORKED:
-    SLOW = (
-        "torch",
-        "diffusers.models.transformers.transformer_wan",
-        "transformers",
-        "einops",
-    )
+    SLOW = ("torch", "diffusers.models.transformers.transformer_wan", "transformers", "einops")
     PROCESSES.set_forkserver_preload(["pytest", "safetensors.torch", "PIL.Image", "tqdm.auto", *SLOW])
 CORE = {f"engine/{name}.py" for name in ("speculate", "timeline", "delivery", "keys", "router")}
 CORE.add("causal_wan/incremental.py")
@@ -56,7 +49,7 @@ def run_tests(folder: Path, nodes: Iterable[str], *, first_cases: bool = False) 
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copy(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("copy")
     for name in ("sdvg_core", "research", "benchmarks", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "golden"))
@@ -78,7 +71,7 @@ def planted(mistake: Mistake, copy: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mistake", list(marked()))
-def test_a_planted_mistake_turns_its_test_red(mistake: Mistake, copy: Path) -> None:
+def test_a_planted_mistake_turns_its_test_red(mistake, copy):
     with planted(mistake, copy):
         code, printed = run_tests(copy, [mistake.caught_by])
     # 1 is pytest's code for failed tests; others would mean that the copy does not even run.
@@ -89,7 +82,7 @@ def test_a_planted_mistake_turns_its_test_red(mistake: Mistake, copy: Path) -> N
 
 
 @pytest.mark.heavy
-def test_an_unharmed_copy_stays_green(copy: Path) -> None:
+def test_an_unharmed_copy_stays_green(copy):
     """One case of each test will do: all of them run on every submission anyway, in the repository itself."""
     usual = {param.values[0].caught_by for param in marked() if param.marks[0].name == "heavy"}
     code, printed = run_tests(copy, sorted(usual), first_cases=True)

@@ -1,12 +1,8 @@
 """The rooms of the core, and which way their imports point: downward only, and never in a circle."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "sdvg_core"
@@ -92,8 +88,3 @@ def test_no_modules_import_one_another_in_a_circle():
         free = {module for module, targets in later.items() if not targets & set(later)}
         assert free, f"in a circle: {sorted(later)}"
         later = {module: targets for module, targets in later.items() if module not in free}
-
-
-@pytest.mark.parametrize("room", sorted(set(HEIGHT) - {"root"}))
-def test_a_room_says_what_it_is_for(room):
-    assert ast.get_docstring(ast.parse((CORE / room / "__init__.py").read_text(encoding="utf-8")))

@@ -4,8 +4,6 @@ Every command runs once in a process of its own, which is watched from inside (P
 outside (which files there are afterwards), and has to make the very latents that it makes elsewhere.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess
@@ -76,13 +74,6 @@ def test_the_latents_are_those_made_at_home(abroad, models, tmp_path):
         places = (tmp_path / name / VIDEO.get(name, ""), abroad.output(name) / VIDEO.get(name, ""))
         here, there = (load_file(place / "latents.safetensors")["latents"] for place in places)
         assert here.equal(there), name
-
-
-def test_all_outputs_are_there_and_the_folder_is_named_on_any_terminal(abroad):
-    for name, expected in {"generate": "0001/video.mp4", "demo": "video.mp4"}.items():
-        assert (abroad.output(name) / expected).is_file(), name
-    assert "Written to" in abroad.done.stdout
-    assert "Traceback" not in abroad.done.stderr
 
 
 NETWORK = (

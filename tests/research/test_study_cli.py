@@ -1,14 +1,11 @@
 """The command: a small study of the embedded set from end to end, and what is refused before any work is done."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 from research import folder as work
-from research import study
 from research.__main__ import main
 from research.folder import held
 
@@ -32,6 +29,7 @@ def refused(capsys, *arguments: str) -> str:
     return error
 
 
+@pytest.mark.heavy
 def test_a_study_writes_rows_gains_summary_table_and_plots(folder):
     names = {path.name for path in folder.iterdir() if path.is_file()}
     assert {"rows.jsonl", "gains.jsonl", "study.json", "summary.json", "table.md"} <= names
@@ -45,6 +43,7 @@ def test_a_study_writes_rows_gains_summary_table_and_plots(folder):
     assert len((folder / "gains.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.heavy
 def test_a_second_call_makes_nothing_and_prints_json(folder, capsys, monkeypatch):
     monkeypatch.setattr(work, "share_out", None)
     before = (folder / "rows.jsonl").read_bytes()
@@ -55,11 +54,6 @@ def test_a_second_call_makes_nothing_and_prints_json(folder, capsys, monkeypatch
     assert (folder / "rows.jsonl").read_bytes() == before
 
 
-def test_another_study_in_the_same_folder_is_refused(folder, capsys):
-    error = refused(capsys, "--output", str(folder), *SMALL, *SOME, "--blocks", "3")
-    assert "whose blocks is 2, not 3" in error
-
-
 def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, capsys):
     """Catches rows of two calls written into one file at once."""
     with held(tmp_path):
@@ -67,37 +61,14 @@ def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, ca
     assert "another study is running in" in error
 
 
-def test_calibration_reads_the_rows_that_are_there(folder, capsys, monkeypatch):
-    monkeypatch.setattr(work, "share_out", None)
-    taus = ["--tau", "-1", "0.5"]
-    arguments = ["--output", str(folder), *SMALL, *taus, "--calibrate", "--speed-up", "1000"]
-    assert main(arguments) == 2
-    assert "give a speed-up from" in capsys.readouterr().err
-
-
-def test_an_interruption_is_told_of_and_keeps_rows(tmp_path, capsys, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(study, "fill", interrupt)
-    assert main(["--output", str(tmp_path), *SMALL, *SOME, "--no-plots"]) == 130
-    assert "0 rows are in" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--prompts", "0"], "--prompts must be at least 1"),
-        (["--blocks", "0"], "--blocks must be at least 1"),
-        (["--workers", "0"], "--workers must be at least 1"),
         (["--width", "40"], "--width must be a multiple of 16, but is 40"),
-        (["--height", "-16"], "--height must be a multiple of 16"),
         (["--device", "meta"], "a device is cpu"),
         (["--calibrate"], "add --draft-share 0.8 or --speed-up 1.5"),
-        (
-            ["--configurations", "rewards"],
-            "'rewards' is no configuration's name or pattern; choose among",
-        ),
+        (["--configurations", "rewards"], "'rewards' is no configuration's name or pattern; choose among"),
         (["--external", "score.py"], "no argument {video}"),
         (["--models", "nowhere"], "none was given or found in nowhere"),
     ],

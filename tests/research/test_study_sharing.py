@@ -1,12 +1,10 @@
 """Configurations that share blocks give the very rows they would have given alone."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 import torch
-from study_tiny import EVERYTHING, SOME, TAUS, embedding, job, lasting, made, tiny_models
+from study_tiny import EVERYTHING, TAUS, embedding, job, lasting, made, tiny_models
 from tiny import make_engine, make_noise
 
 from research.memo import Ledger, Memo, Sharing
@@ -17,7 +15,8 @@ from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Condition, plan_spans
 
 
-@pytest.mark.parametrize("policy", ["recompute", "incremental"])
+@pytest.mark.heavy
+@pytest.mark.parametrize("policy", ["recompute", pytest.param("incremental", marks=pytest.mark.exhaustive)])
 def test_rows_with_and_without_sharing_are_the_same(policy):
     """Catches a key that leaves out the history, the decoder's state, or what a repair was given."""
     shared = made(tiny_models(policy), job())
@@ -29,6 +28,7 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
     assert len({row["latents_sha256"] for row in shared}) > len(shared) // 3
 
 
+@pytest.mark.heavy
 def test_a_row_is_the_video_that_the_loop_makes_without_any_memo():
     rows = {row["configuration"]: row for row in made(tiny_models(), job())}
     condition = Condition(embedding("a red ball"), "a red ball", "a red ball")
@@ -58,6 +58,7 @@ def test_a_fixed_route_gives_each_block_to_its_author_and_drafts_nothing_in_vain
     assert rows["handover-1@3"]["route"] == "FFFdd"
 
 
+@pytest.mark.heavy
 def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
     """Catches: the control's first block in few passes too, or a block taken from the target with all its steps."""
     engine = make_engine(schedule="four-step")
@@ -80,33 +81,6 @@ def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
     )
     assert torch.equal(emitted[0].block.latents, whole.block.latents)
     assert torch.equal(emitted[1].block.latents, rest)
-
-
-def test_what_is_known_is_not_made_again():
-    rows = {row["configuration"]: row for row in made(tiny_models(), job(SOME))}
-    anchor = rows["anchor-only"]["sharing"]
-    assert anchor["asked"] == {"target": 1, "draft": 4, "decode": 5}
-    assert anchor["made"].get("target", 0) == 0
-    assert rows["target-only"]["sharing"]["made"] == {"target": 5, "decode": 5}
-
-
-def test_random_routes_differ_between_prompts_but_not_between_calls():
-    """Catches a random router that is seeded alike for every prompt."""
-    wanted = [c for c in EVERYTHING if c.name == "random@0.6"]
-    prompts = [f"a red ball {i}" for i in range(6)]
-    routes = [made(tiny_models(), job(wanted, prompt))[0]["route"] for prompt in prompts]
-    assert len(set(routes)) > 1
-    assert routes[0] == made(tiny_models(), job(wanted, prompts[0]))[0]["route"]
-
-
-def test_forgetting_costs_time_and_changes_no_row():
-    roomy, tight = (made(tiny_models(memo_bytes=b), job()) for b in (1 << 30, 40_000))
-    assert [lasting(row) for row in roomy] == [lasting(row) for row in tight]
-
-    def computed(rows):
-        return sum(sum(row["sharing"]["made"].values()) for row in rows)
-
-    assert computed(roomy) < computed(tight)
 
 
 def test_a_memo_keeps_its_arguments_so_that_no_id_comes_again():

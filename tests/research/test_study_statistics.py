@@ -1,7 +1,5 @@
 """What is worked out from rows, on rows whose truth is known."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -13,7 +11,6 @@ from research.calibrate import calibrate
 from research.statistics import (
     Bootstrap,
     against_curve,
-    correlation,
     cost_with,
     curve_of,
     interval,
@@ -63,24 +60,11 @@ def test_a_difference_is_paired(table):
     assert alone.high - alone.low > 1
 
 
-def test_prompts_are_drawn_with_all_their_seeds():
-    """A prompt's seeds are alike, so twice as many seeds are not twice as many prompts."""
-    table = table_of(noise=0.0)
-    assert table.per_prompt("target-only", QUALITY).shape == (40,)
-
-
 def test_an_undefined_figure_has_no_interval():
     assert interval(np.array([np.nan, 1.0])) is None
     assert interval(np.array([1.0, np.nan])) is None
     found = interval(np.array([1.0, np.nan, 1.0, 1.0]))
     assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)
-
-
-def test_a_correlation_is_that_of_values_or_of_ranks():
-    rising = np.array([1.0, 2.0, 3.0, 10.0])
-    assert correlation("spearman", rising, np.exp(rising)) == pytest.approx(1.0)
-    assert correlation("pearson", rising, np.exp(rising)) < 0.99
-    assert np.isnan(correlation("pearson", rising, np.ones(4)))
 
 
 # --- at matched cost
@@ -94,20 +78,6 @@ def test_a_gate_that_is_no_better_than_chance_spans_zero_at_the_same_cost(table)
     assert found.low < 0 < found.high
     assert abs(found.value) < 0.2
     assert table.difference("reward-min@0", "anchor-only", QUALITY).value > 3
-
-
-def test_a_gate_that_is_better_than_chance_is_found_to_be_and_by_how_much():
-    found = against_curve(
-        table_of(gate_bonus=0.5), "reward-min@0", curve_of("random", CONFIGURATIONS), target_calls, QUALITY
-    )
-    assert found.low > 0
-    assert found.value == pytest.approx(0.5, abs=0.15)
-
-
-def test_beyond_the_curve_there_is_nothing_to_compare_with(table):
-    curve = ("random@0.4", "random@0.6")
-    assert against_curve(table, "reward-min@-1", curve, target_calls, QUALITY) is None
-    assert against_curve(table, "reward-min@-1", curve[:1], target_calls, QUALITY) is None
 
 
 def test_at_equal_cost_a_gate_pays_for_the_drafts_and_scores_it_throws_away(table):
@@ -141,19 +111,6 @@ def test_classes_are_read_from_the_lines_of_a_file():
     }  # fmt: skip
 
 
-def test_acceptance_is_told_by_class():
-    plan = made_up_plan(12)
-    classes = {prompt: "even" if i % 2 == 0 else "odd" for i, prompt in enumerate(plan.prompts)}
-    rows = made_up_rows(plan)
-    found = by_class(rows, replace(plan, classes=classes), "quality")
-    assert [(of["class"], of["prompts"]) for of in found] == [("even", 6), ("odd", 6)]
-    for of, wanted in zip(found, ("even", "odd"), strict=True):
-        own = [r for r in rows if r["configuration"] == "reward-min@0" and classes[r["prompt"]] == wanted]
-        share = np.mean([np.mean(row["accepted"]) for row in own])
-        assert of["draft_share"]["reward-min@0"]["value"] == pytest.approx(share)
-    assert by_class(rows, plan, "quality") == []
-
-
 def test_a_class_of_few_prompts_gets_no_interval_in_a_study_of_many():
     """Catches: intervals over the prompts of a class, told by how many the whole study has."""
     plan = made_up_plan(13)
@@ -178,12 +135,6 @@ def test_the_correlation_of_score_and_gain_is_found():
     assert all(found.low < 0 < found.high for found in blind.values())
 
 
-def test_without_a_judge_there_is_no_correlation():
-    plan = made_up_plan(3)
-    gains = [{**gain, "draft_quality": None} for gain in made_up_gains(plan, slope=1.0)]
-    assert gate_correlations(gains, plan.prompts) == {}
-
-
 # --- calibration
 
 
@@ -196,14 +147,6 @@ def test_calibration_finds_the_quantile_of_the_scores(table):
     assert found["reached"].value == pytest.approx(5 / 9, abs=0.01)
     assert found["reached"].low < 5 / 9 < found["reached"].high
     assert 0.02 < found["miss"] < 0.3
-
-
-def test_calibration_for_a_speed_up_counts_costs(table):
-    """A block of the target costs about 1, and a video of drafts what its cost says, so 1.5 lies between them."""
-    cost = cost_with(pass_weights(PlanRequest()))
-    found = calibrate(table, CONFIGURATIONS, "speed-up", 1.1, cost)
-    assert found["reached"].value == pytest.approx(1.1, abs=0.02)
-    assert found["tau"].low < found["tau"].value < found["tau"].high
 
 
 def test_calibration_refuses_what_no_threshold_gives(table):

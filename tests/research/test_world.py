@@ -1,7 +1,5 @@
 """The small world: what a prompt says is what is rendered, at any moment."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -9,7 +7,7 @@ import torch
 
 from research.world import centre, draw_scene, held_out_prompts, render, render_with_mask
 from sdvg_core.errors import BadInput
-from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse, understand
+from sdvg_core.pocket.grammar import GRAMMAR, nearest, parse
 from sdvg_core.pocket.world import SIZE, Scene, Thing
 
 BALL = Thing("big", "red", "ball", "left", "runs", "right")
@@ -26,11 +24,6 @@ def test_a_prompt_and_its_scene_say_the_same():
         assert nearest(scene.text) == scene
 
 
-def test_case_and_spaces_do_not_matter():
-    scene = some_scenes(1)[0]
-    assert parse(f"  {scene.text.upper().replace(' ', '   ')} ") == scene
-
-
 def test_every_prompt_fits_into_the_tokens_that_the_scorer_reads():
     longest = max(len(scene.text.split()) for scene in some_scenes(2000))
     assert longest + 2 <= 35
@@ -43,25 +36,12 @@ def test_training_and_held_out_prompts_are_disjoint_by_construction():
     assert all(parse(prompt).held_out for prompt in held_out_prompts(50))
 
 
-def test_held_out_prompts_are_different_and_the_same_every_time():
-    prompts = held_out_prompts(100, seed=4)
-    assert len(set(prompts)) == 100
-    assert prompts == held_out_prompts(100, seed=4) != held_out_prompts(100, seed=5)
-    assert prompts[:10] == held_out_prompts(10, seed=4)
-
-
 def test_held_out_prompts_are_those_of_earlier_figures():
     assert held_out_prompts(2) == (
         "a big blue ball runs right from the left beside a big red diamond "
         "drifts up from the bottom left over snow",
         "a big orange cross drifts up from the bottom right behind a big black diamond at the right over grass",
     )
-
-
-def test_a_moment_looks_the_same_whatever_is_rendered_with_it():
-    for scene in some_scenes(6):
-        whole = render(scene, torch.arange(105))
-        assert torch.equal(whole[[40, 104]], render(scene, torch.tensor([40, 104])))
 
 
 def test_a_thing_moves_as_its_words_say():
@@ -84,7 +64,7 @@ def test_things_bounce_and_never_leave_the_picture():
 
 
 @pytest.mark.parametrize(("relation", "in_front"), [("in front of", "red"), ("behind", "white")])
-def test_who_is_in_front_hides_the_other(relation: str, in_front: str):
+def test_who_is_in_front_hides_the_other(relation, in_front):
     mover = Thing("big", "red", "box", "middle", "crawls", "right")
     other = Thing("big", "white", "box", "middle")
     red, green, _ = render(Scene(mover, "sea", relation, other), torch.tensor([0]))[0, :, 32, 32]
@@ -92,58 +72,22 @@ def test_who_is_in_front_hides_the_other(relation: str, in_front: str):
     assert red > 0.6
 
 
-def test_colours_stay_within_bounds():
-    for scene in some_scenes(30):
-        frames, mask = render_with_mask(scene, torch.linspace(0, 104, 7))
-        assert frames.shape == (7, 3, SIZE, SIZE)
-        assert frames.min() >= 0
-        assert frames.max() <= 1
-        assert mask.min() >= 0
-        assert mask.max() <= 1
-
-
 @pytest.mark.parametrize(
     ("prompt", "close"),
     [
         ("a small red ball rums left from the top over sea", "a small red ball runs left from the top over sea"),
-        ("small red ball runs right over snow", "a small red ball runs right from the left over snow"),
         (
             "a big blue box behind a green cross at the top left by night",
             "a big red box drifts right from the left behind a big green cross at the top left over night",
         ),
         ("", "a big red ball drifts right from the left over sand"),
-        ("ein Hund läuft", "a big red ball drifts right from the left over sand"),
     ],
 )
-def test_a_prompt_outside_the_grammar_is_told_the_nearest_one(prompt: str, close: str):
+def test_a_prompt_outside_the_grammar_is_told_the_nearest_one(prompt, close):
     with pytest.raises(BadInput) as refusal:
         parse(prompt)
     assert f"the nearest one is '{close}'" in str(refusal.value)
     assert GRAMMAR in str(refusal.value)
-
-
-def test_what_can_not_be_seen_is_refused_with_a_reason():
-    with pytest.raises(BadInput, match="a white ball over snow, which can hardly be seen"):
-        parse("a big white ball runs right from the left over snow")
-    with pytest.raises(BadInput, match="two red things"):
-        parse("a big red ball runs right from the left behind a big red box at the top over snow")
-
-
-def test_any_text_is_understood_as_the_nearest_prompt_and_a_sentence_says_so():
-    asked = "a big red ball runs right from the left over snow"
-    assert understand(asked) == (parse(asked), "")
-    scene, told = understand("two whales sing over the sea")
-    assert scene == nearest("two whales sing over the sea")
-    assert told == f"The prompt is outside the grammar; shown is the nearest one of the pocket world: {scene.text}."
-    assert "can hardly be seen; shown is" in understand("a big white ball runs right from the left over snow")[1]
-
-
-@pytest.mark.parametrize(
-    "text, says", [("a whale sings", "outside the grammar"), (" ", "is empty"), ("\0", "U\\+0000")]
-)
-def test_strictly_or_without_any_text_nothing_is_understood(text: str, says: str):
-    with pytest.raises(BadInput, match=says):
-        understand(text, strict=True)
 
 
 def test_a_nearest_prompt_is_always_a_prompt():
@@ -153,9 +97,3 @@ def test_a_nearest_prompt_is_always_a_prompt():
         text = " ".join(generator.choices(words, k=generator.randint(0, 40)))
         close = nearest(text)
         assert parse(close.text) == close
-
-
-def test_a_huge_prompt_is_refused_briefly():
-    with pytest.raises(BadInput) as refusal:
-        parse("a big red ball " * 100_000)
-    assert len(str(refusal.value)) < 2000
