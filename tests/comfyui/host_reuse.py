@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from host_run import Parts, make_job, video_of
-from sdvg_pack.nodes.host import kept
+from sdvg_pack.nodes.host import identity
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
@@ -31,7 +31,7 @@ def scored(parts: Parts, tau: float, **changes: Any) -> Job:
 def alone(job: Job) -> Any:
     """The video of a job that re-uses nothing, and leaves the store as it is."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kept, "_STORE", Store(0))
+        patched.setattr(identity, "_STORE", Store(0))
         return video_of(replace(job, reuse_bytes=0))
 
 

@@ -11,7 +11,7 @@ from host_tiny import STATED, random_weights
 from random_set import write_random_set
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.files import load_checkpoint, load_model
-from sdvg_pack.nodes.host.presets import attach_preset, dictionary_of, file_notes, preset_of
+from sdvg_pack.nodes.host.model import attach_preset, dictionary_of, file_notes, preset_of
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.errors import BadInput

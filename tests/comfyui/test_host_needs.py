@@ -14,11 +14,10 @@ from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
 from host_tiny import load_vae
-from sdvg_pack.nodes.host import plan_text
+from sdvg_pack.nodes.host import memory
 from sdvg_pack.nodes.host.memory import memory_of
-from sdvg_pack.nodes.host.model import ComfyOps
+from sdvg_pack.nodes.host.model import ComfyOps, preset_of
 from sdvg_pack.nodes.host.needs import Needs, needs_of, plan_request
-from sdvg_pack.nodes.host.presets import preset_of
 from sdvg_pack.nodes.host.residency import Room, Weights
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
@@ -152,7 +151,7 @@ def test_keys_and_values_in_fp8_take_what_the_core_counts_less(real_pair: Any) -
     for device, role in ((GPU, "target"), (SECOND, "drafter")):
         held = [sizes.state_bytes(request)[f"{role} keys and values"] for request in (whole, near)]
         assert before[device].total - after[device].total == held[0] - held[1] > 0.45 * held[0]
-    for said in (plan_text.describe_plan, plan_text.out_of_memory):
+    for said in (memory.describe_plan, memory.out_of_memory):
         models, room = [Weights(name="target", bytes=28 * GB, device=GPU)], Room(total=80 * GB, usable=70 * GB)
         assert "target keys and values 3.9 GB" in str(said(models, after[GPU], room, GPU))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sdvg_pack.nodes.host import plan_text
+from sdvg_pack.nodes.host import memory
 from sdvg_pack.nodes.host.needs import Needs
 from sdvg_pack.nodes.host.residency import Room, Weights
 
@@ -25,7 +25,7 @@ PARTS = (
 
 
 def plan_in(usable: int) -> list[str]:
-    return plan_text.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
+    return memory.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
 
 
 STAYS, RUNS = "cuda:0: drafter weights, 3.0 GB stay there", "cuda:0: it runs, but slower because of the copying"
@@ -45,14 +45,14 @@ def test_a_plan_says_that_it_does_not_fit() -> None:
 
 
 def test_a_plan_for_the_cpu_says_so() -> None:
-    assert plan_text.describe_plan(MODELS, NEEDS, Room(total=64 * GB, usable=30 * GB), CPU) == [
+    assert memory.describe_plan(MODELS, NEEDS, Room(total=64 * GB, usable=30 * GB), CPU) == [
         "cpu: 2.0 GB of weights and 10.0 GB besides in main memory, of which 30.0 GB are free; nothing is moved. "
         f"{PARTS}"
     ]
 
 
 def test_out_of_memory_names_the_numbers_of_the_plan_and_three_settings() -> None:
-    message = str(plan_text.out_of_memory(MODELS, NEEDS, Room(total=24 * GB, usable=22 * GB), GPU))
+    message = str(memory.out_of_memory(MODELS, NEEDS, Room(total=24 * GB, usable=22 * GB), GPU))
     for part in (
         "10.0 GB",
         "31.0 GB of weights",

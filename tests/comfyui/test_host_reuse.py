@@ -17,7 +17,7 @@ from host_clip import with_lora
 from host_reuse import TWO_STEPS, alone, middle_tau, scored
 from host_run import Parts, changed, load_parts, same_video, state_of, video_of
 from host_tiny import generator_of
-from sdvg_pack.nodes.host import identity, kept
+from sdvg_pack.nodes.host import identity
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
 from sdvg_pack.nodes.host.progress import NodeProgress
@@ -169,7 +169,7 @@ def test_an_interrupt_keeps_what_was_finished(
     whole = alone(job)
     real, real_block = NodeProgress.before_pass, NodeProgress.block
     for at in itertools.count(1):
-        monkeypatch.setattr(kept, "_STORE", Store(0))
+        monkeypatch.setattr(identity, "_STORE", Store(0))
         calls.clear()
         passes = itertools.count(1)
 
@@ -202,16 +202,16 @@ def test_an_interrupt_keeps_what_was_finished(
 def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts) -> None:
     job = scored(parts, -3.0, count=3)
     video_of(job)
-    used = kept._STORE.bytes
+    used = identity._STORE.bytes
     limit = used + used // 2
     report = video_of(replace(job, seed=7, reuse_bytes=limit))[2]
-    assert kept._STORE.bytes <= limit
+    assert identity._STORE.bytes <= limit
     assert "results of the oldest runs were dropped" in " ".join(report.notes)
     assert all(one.reused for one in video_of(replace(job, seed=7, reuse_bytes=limit))[2].blocks)
     too_small = video_of(replace(job, seed=8, reuse_bytes=used // 2))[2]
     assert "did not fit into" in " ".join(too_small.notes)
     video_of(replace(job, reuse_bytes=0))
-    assert kept._STORE.bytes == 0
+    assert identity._STORE.bytes == 0
 
 
 def test_reuse_leaves_the_models_as_they_were(parts: Parts) -> None:

@@ -10,8 +10,8 @@ import pytest
 import torch
 from comfy.latent_formats import Wan21
 from sdvg_pack.nodes.host.job import Job
-from sdvg_pack.nodes.host.judge import HostJudge
 from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.host.vae import HostJudge
 from sdvg_pack.nodes.pocket import PocketModels
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.sdvg_core.decoders.taehv import load_taehv

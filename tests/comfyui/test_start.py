@@ -9,7 +9,7 @@ import comfy.utils
 import pytest
 import torch
 from host_run import load_parts, make_job, video_of
-from sdvg_pack.nodes.host.start import fit
+from sdvg_pack.nodes.host.job import fit
 from sdvg_pack.nodes.sockets import PromptEntry
 
 pytestmark = pytest.mark.comfyui

@@ -10,9 +10,10 @@ from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
 from sdvg_core.errors import BadInput
-from sdvg_core.text import load_umt5, umt5_to_comfy
 from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
+from sdvg_core.text.umt5 import load_umt5
+from sdvg_core.text.umt5_weights import umt5_to_comfy
 
 torch.set_num_threads(1)
 
