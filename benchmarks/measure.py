@@ -8,18 +8,15 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from research.markdown import markdown
+from research.observed import observed
 from sdvg_core.engine.delivery import InOrder
-from sdvg_core.engine.history import History
-from sdvg_core.engine.parts import Engine, NoiseSource, Scorer, VideoCodec
+from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.speculate import Emitted
-from sdvg_core.engine.types import Condition, Generated, Span
-from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.report.run_report import Passes, RunReport
@@ -185,67 +182,17 @@ def one_of_each(cases: Sequence[Case]) -> tuple[Case, ...]:
     return tuple(found.values())
 
 
-# --- memory, part by part
-
-Read = Callable[[str, Callable[[], Any]], Any]
-
-
 def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
     """Return the engine with the gauge read around each part; its peak is written into `peaks`."""
 
-    def read(part: str, work: Callable[[], Any]) -> Any:
+    def read(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
         gauge.clear()
-        result, peak = work(), gauge.peak()
+        result, peak = work(*arguments), gauge.peak()
         if peak is not None:
             peaks[part] = max(peak, peaks.get(part, 0))
         return result
 
-    return replace(
-        engine,
-        drafter=_MeteredGenerator(engine.drafter, "draft", read),
-        target=_MeteredGenerator(engine.target, "target", read),
-        codec=_MeteredCodec(engine.codec, "deliver" if engine.judge else "decode", read),
-        judge=_MeteredCodec(engine.judge, "decode", read) if engine.judge else None,
-        scorer=_MeteredScorer(engine.scorer, read) if engine.scorer else None,
-    )
-
-
-class _MeteredGenerator(WrappedGenerator):
-    def __init__(self, inner: Any, part: str, read: Read) -> None:
-        super().__init__(inner)
-        self._part, self._read = part, read
-
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
-        work = super().generate
-        made: Generated = self._read(self._part, lambda: work(history, span, noise, condition, given, stop))
-        return made
-
-
-class _MeteredCodec(WrappedCodec):
-    def __init__(self, inner: VideoCodec, part: str, read: Read) -> None:
-        super().__init__(inner)
-        self._part, self._read = part, read
-
-    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        decoded: tuple[Tensor, Any] = self._read(self._part, lambda: self.inner.decode(latents, state))
-        return decoded
-
-
-class _MeteredScorer:
-    def __init__(self, inner: Scorer, read: Read) -> None:
-        self._inner, self._read, self.describe = inner, read, inner.describe
-
-    def score(self, frames: Tensor, prompt: str) -> Tensor:
-        scores: Tensor = self._read("score", lambda: self._inner.score(frames, prompt))
-        return scores
+    return observed(engine, read)
 
 
 # --- how a fast execution's video differs from the plain one's

@@ -39,6 +39,7 @@ VARIANTS = {
     "compiled": "--compile default --vae-layers planes",
     "compiled and overlap": "--compile default --vae-layers planes --overlap",
 }
+PRESETS = "--drafter-preset self-forcing-1.3b --target-preset krea-14b --dtype float32 --text-dtype float32"
 
 
 def film(options: str, blocks: int, folder: Path) -> Video:
@@ -48,17 +49,7 @@ def film(options: str, blocks: int, folder: Path) -> Video:
     """
     asked = ["generate", "--prompt", DEFAULT_PROMPT, "--output", str(folder)]
     asked += [word for role, name in NAMES.items() for word in (f"--{role.replace('_', '-')}", str(FOLDER / name))]
-    asked += [
-        "--drafter-preset",
-        "self-forcing-1.3b",
-        "--target-preset",
-        "krea-14b",
-        "--dtype",
-        "float32",
-        "--text-dtype",
-        "float32",
-    ]
-    asked += f"--width {SIZE} --height {SIZE} --blocks {blocks} {options}".split()
+    asked += f"{PRESETS} --width {SIZE} --height {SIZE} --blocks {blocks} {options}".split()
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = sdvg(asked)
@@ -86,10 +77,8 @@ def main(words: Sequence[str] | None = None) -> int:
         for number, name in enumerate(options.variants):
             print(f"making it on {options.device}: {name}", file=sys.stderr, flush=True)
             try:
-                video = film(
-                    f"--device {options.device} {VARIANTS[name]}", options.blocks, Path(folder) / str(number)
-                )
-                found[name] = compare(reference, video)
+                asked = f"--device {options.device} {VARIANTS[name]}"
+                found[name] = compare(reference, film(asked, options.blocks, Path(folder) / str(number)))
             except RuntimeError as error:
                 found[name] = {"failed": str(error)}
     told = {"benchmark": "sdvg same", "device": options.device, "variants": found}

@@ -334,20 +334,13 @@ class FillsBoth(WrappedGenerator):
         super().__init__(inner)
         self._target = target
 
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
+    def generate(self, history: History, span: Span, noise: NoiseSource, *more: Any, **named: Any) -> Generated:
         """Fill the target's context, then draft."""
         # As every step's result is given, all that is left for the target is its context.
         nothing = (torch.zeros(1),) * len(self._target.timesteps)
+        condition = more[0]
         filled = self._target.generate(history, span, noise, condition, nothing)
-        draft = self.inner.generate(history, span, noise, condition, given, stop)
+        draft = self.inner.generate(history, span, noise, *more, **named)
         return replace(draft, work=draft.work + filled.work)
 
 

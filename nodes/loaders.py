@@ -12,7 +12,7 @@ from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.dictionaries import Weights
 from ..sdvg_core.devices.execution import AUTO
 from .host.files import WEIGHT_DTYPES, load_checkpoint
-from .host.presets import file_notes
+from .host.model import file_notes
 from .host.progress import tell
 from .known import check_option, known_inputs_only, node_schema
 

@@ -13,9 +13,9 @@ from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
 from .host.conditioning import with_text
 from .host.files import load_checkpoint
-from .host.judge import load_host_judge
 from .host.progress import tell
 from .host.scorer import load_host_scorer
+from .host.vae import load_host_judge
 from .known import known_inputs_only, node_schema
 from .sockets import RewardModel
 

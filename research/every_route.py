@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -31,8 +32,7 @@ from .plots import BLACK, COSTS, GREEN, GREY, ORANGE, Look, figure, titled
 from .protocol import Configuration
 from .statistics import Array, Bootstrap, Interval, Record, as_told, interval
 from .study import make_and_show, make_parser
-from .summary import QUALITIES
-from .videos import StudyOptions
+from .summary import QUALITIES, conditions_of
 
 MOST_BLOCKS = 10
 """Each block more doubles the number of routes."""
@@ -65,11 +65,8 @@ ROOM = {
 def main(words: Sequence[str] | None = None) -> int:
     """Make the videos, show what they say, and return the exit code."""
     options = make_parser("python -m research.every_route", __doc__).parse_args(words)
-    return guarded(lambda: make_and_show(options, _routes_of, _show), extra="research", instead="study")
-
-
-def _routes_of(job: StudyOptions) -> tuple[Configuration, ...]:
-    return every_route(job.blocks)
+    work = partial(make_and_show, options, lambda job: every_route(job.blocks), _show)
+    return guarded(work, extra="research", instead="study")
 
 
 def every_route(blocks: int) -> tuple[Configuration, ...]:
@@ -99,29 +96,17 @@ def room_above(rows: Sequence[Record], plan: Plan, quality: str) -> list[dict[st
     first = [scripts.index("t" * m + "d" * (plan.blocks - m)) for m in range(1, plan.blocks + 1)]
     everything = list(range(len(scripts)))
 
-    def mean(gained: Array) -> Interval:
-        return bootstrap.mean(gained.mean(axis=1))
-
     room = []
     for m in range(1, plan.blocks + 1):
         same, firsts = values[:, :, calls == m], values[:, :, first[m - 1]]
         fixed, best, chance = _fixed(same), same.max(axis=2), same.mean(axis=2)
-        at = {
-            "random": chance,
-            "first": firsts,
-            "fixed": fixed,
-            "best": best,
-            "first_minus_random": firsts - chance,
-        }
-        at |= {"fixed_minus_first": fixed - firsts, "best_minus_first": best - firsts}
+        at = {"random": chance, "first": firsts, "fixed": fixed, "best": best}
+        at |= {f"{name}_minus_first": at[name] - firsts for name in ("fixed", "best")}
+        at["first_minus_random"] = firsts - chance
         uneven = {"uneven_first_minus_first": first, "uneven_minus_first": everything}
-        room.append(
-            {
-                "calls": m,
-                **{name: mean(gained) for name, gained in at.items()},
-                **{n: _uneven(values, calls, m, among, firsts, bootstrap) for n, among in uneven.items()},
-            }
-        )
+        means = {name: bootstrap.mean(gained.mean(axis=1)) for name, gained in at.items()}
+        rest = {n: _uneven(values, calls, m, among, firsts, bootstrap) for n, among in uneven.items()}
+        room.append({"calls": m, **means, **rest})
     return room
 
 
@@ -153,19 +138,19 @@ def _uneven(
 def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     rows = notebook.rows_of(plan)
     quality = next(name for name in QUALITIES if name in rows[0]["metrics"])
-    found: Numbers = {
-        "prompts": len(plan.prompts),
-        "seeds": plan.seeds,
-        "blocks": plan.blocks,
-        "quality": {"metric": quality, "words": QUALITIES[quality]},
-        "room": as_told(room_above(rows, plan, quality), len(plan.prompts)),
-    }
+    room = as_told(room_above(rows, plan, quality), len(plan.prompts))
+    found: Numbers = {**conditions_of(plan, quality), "room": room}
     with staged_outputs(options.output) as staging:
         staging.path("room.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         staging.path("room.md").write_text(room_text(found), encoding="utf-8")
         if not options.no_plots:
             with figure(staging.path("room.png")) as (_, axes):
-                draw_room(axes, found)
+                for name, look in ROOM.items():
+                    line = [(at["calls"], at[name]["value"]) for at in found["room"]]
+                    looks = {"color": look.colour, "marker": look.marker, "linestyle": look.line}
+                    axes.plot(*zip(*line, strict=True), label=look.words, **looks)
+                title = "The room above the first m blocks, over every route"
+                titled(axes, title, COSTS["target_calls"], found["quality"]["words"], frameon=False, loc="best")
     print(json.dumps(found) if options.json else room_text(found))
 
 
@@ -181,16 +166,6 @@ def room_text(found: Numbers) -> str:
         "video, and no more calls spread unevenly over videos, are hindsight: no router knows them.\n\n"
         f"{markdown(('target calls', *COLUMNS), rows)}\n"
     )
-
-
-def draw_room(axes: Any, found: Numbers) -> None:
-    """Draw what each number of target calls gives, over every route."""
-    calls = [at["calls"] for at in found["room"]]
-    for name, look in ROOM.items():
-        values = [at[name]["value"] for at in found["room"]]
-        axes.plot(calls, values, label=look.words, color=look.colour, marker=look.marker, linestyle=look.line)
-    title = "The room above the first m blocks, over every route"
-    titled(axes, title, COSTS["target_calls"], found["quality"]["words"], frameon=False, loc="best")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ recognised by identity, and tensors are never compared.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,9 +15,10 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.parts import BlockGenerator, Engine, NoiseSource, Scorer, VideoCodec
-from sdvg_core.engine.types import Condition, Generated, Picture, Span
-from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
+from sdvg_core.engine.parts import BlockGenerator, Engine
+from sdvg_core.engine.types import Picture
+
+from .observed import observed
 
 Result = TypeVar("Result")
 GIGABYTE = 1 << 30
@@ -89,58 +90,31 @@ class Sharing:
 
         `target_schedule`: of the target's blocks after the clip's first one; its own if empty.
         """
-        engine, few = self._engine, self._targets[target_schedule] if target_schedule else None
-        return Engine(
-            drafter=_SharedGenerator(engine.drafter, "draft", self._latents, ledger),
-            target=_SharedGenerator(engine.target, "target", self._latents, ledger, few, target_schedule),
-            codec=_SharedCodec(engine.codec, self._pixels, ledger),
-            scorer=_SharedScorer(engine.scorer, self._pixels, ledger) if engine.scorer else None,
-            judge=_SharedCodec(engine.judge, self._pixels, ledger) if engine.judge else None,
-        )
+        engine, whole = self._engine, self._engine.target
+        if target_schedule:
+            engine = replace(engine, target=self._targets[target_schedule])
 
+        def call(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
+            """Look up a block by the committed blocks before it, frames by latents and state, scores by frames."""
+            if part == "score":
+                frames, prompt = arguments
+                return self._pixels.call(part, (frames,), ledger, lambda: work(frames, prompt), prompt)
+            if part not in ("draft", "target"):
+                return self._pixels.call("decode", arguments, ledger, lambda: work(*arguments))
+            history, span, noise, condition, given, stop = arguments
+            schedule = target_schedule if part == "target" and span.index else ""
+            model = whole.generate if part == "target" and not schedule else work
+            # The pixels kept for context follow from the latents, so the blocks alone identify a history.
+            before = [part for block in history.blocks for part in (block.latents, block.condition)]
+            return self._latents.call(
+                part,
+                (noise, condition, *before, *given),
+                ledger,
+                lambda: model(_unseen(history), span, noise, condition, given, stop),
+                *(span, len(given), stop, schedule),
+            )
 
-class _SharedGenerator(WrappedGenerator):
-    """A generator that looks up its blocks by the committed blocks before them.
-
-    `few`: makes the blocks after the clip's first one in its place, with another `schedule`.
-    """
-
-    def __init__(
-        self,
-        inner: BlockGenerator,
-        kind: str,
-        memo: Memo,
-        ledger: Ledger,
-        few: BlockGenerator | None = None,
-        schedule: str = "",
-    ) -> None:
-        super().__init__(few or inner)
-        self._whole, self._schedule = inner, schedule
-        self._call = partial(memo.call, kind), ledger
-
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
-        """Generate the block, or return the cached one."""
-        call, ledger = self._call
-        model, schedule = (self.inner, self._schedule) if span.index else (self._whole, "")
-        # The pixels kept for context follow from the latents, so the blocks alone identify a history.
-        before = [part for block in history.blocks for part in (block.latents, block.condition)]
-        return call(
-            (noise, condition, *before, *given),
-            ledger,
-            lambda: model.generate(_unseen(history), span, noise, condition, given, stop),
-            span,
-            len(given),
-            stop,
-            schedule,
-        )
+        return observed(engine, call)
 
 
 def _unseen(history: History) -> History:
@@ -155,26 +129,3 @@ def _unseen(history: History) -> History:
 def _as_new(anchor: Picture) -> Tensor:
     shown = anchor if isinstance(anchor, Tensor) else anchor()
     return shown.view_as(shown)
-
-
-class _SharedCodec(WrappedCodec):
-    """A codec that looks up decoded blocks by the latents and the decoder's state before them."""
-
-    def __init__(self, inner: VideoCodec, memo: Memo, ledger: Ledger) -> None:
-        super().__init__(inner)
-        self._memo, self._ledger = memo, ledger
-
-    def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Decode the block, or return the cached frames."""
-        return self._memo.call("decode", (latents, state), self._ledger, lambda: self.inner.decode(latents, state))
-
-
-class _SharedScorer:
-    """A scorer that looks up scores by the frames themselves."""
-
-    def __init__(self, inner: Scorer, memo: Memo, ledger: Ledger) -> None:
-        self._inner, self._memo, self._ledger, self.describe = inner, memo, ledger, inner.describe
-
-    def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Score the frames, or return the cached scores."""
-        return self._memo.call("score", (frames,), self._ledger, lambda: self._inner.score(frames, prompt), prompt)

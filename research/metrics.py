@@ -34,14 +34,6 @@ class Metric(Protocol):
         ...
 
 
-class FrameJudge(Protocol):
-    """Says how good each frame is, independent of its block."""
-
-    def frame_quality(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Tensor:
-        """Return one number per frame of `f c h w`, `(f,)`, higher is better; `seams`: where blocks start."""
-        ...
-
-
 class Oracle:
     """The pocket world's ground truth: quality in dB, lag in frames, temporal and seam error in levels of 255."""
 

@@ -30,7 +30,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_writable, staged_outputs
 from sdvg_core.files.video import LONGEST_SIDE
 from sdvg_core.pipeline.checking import check_models
-from sdvg_core.pipeline.fingerprint import named
+from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.plan.decoders import PUBLISHED_BASE
 from sdvg_core.plan.request import PlanRequest

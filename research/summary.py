@@ -46,10 +46,7 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
     names = list(rows[0]["metrics"])
     quality, seams = (next(name for name in known if name in names) for known in (QUALITIES, SEAMS))
     figures = {
-        "prompts": len(plan.prompts),
-        "seeds": plan.seeds,
-        "blocks": plan.blocks,
-        "quality": {"metric": quality, "words": QUALITIES[quality]},
+        **conditions_of(plan, quality),
         "seams": {"metric": seams, "words": SEAMS[seams]},
         "configurations": [_configuration(table, c, plan, names, quality) for c in plan.configurations],
         "weights": dict(plan.weights),
@@ -58,6 +55,12 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
     }
     summary: dict[str, Any] = as_told(figures, len(plan.prompts))
     return summary
+
+
+def conditions_of(plan: Plan, quality: str) -> dict[str, Any]:
+    """Return what a page says first. `quality`: the metric."""
+    words = {"metric": quality, "words": QUALITIES[quality]}
+    return {"prompts": len(plan.prompts), "seeds": plan.seeds, "blocks": plan.blocks, "quality": words}
 
 
 def _configuration(

@@ -29,7 +29,7 @@ from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import LETTERS, fate_of
 
 from .memo import GIGABYTE, Ledger, Sharing
-from .metrics import External, FrameJudge, Metric, Oracle, SeamChange
+from .metrics import External, Metric, Oracle, SeamChange
 from .protocol import Configuration, few_steps
 from .statistics import Record
 
@@ -66,7 +66,7 @@ class StudyModels:
     width: int
     height: int
     metrics: tuple[Metric, ...] = ()
-    judge: FrameJudge | None = None
+    judge: Oracle | None = None
     targets: Mapping[str, BlockGenerator] = field(default_factory=dict)
     memo_bytes: float = GIGABYTE
 
@@ -224,7 +224,7 @@ def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def measure_gains(run: Run, judge: FrameJudge | None) -> Iterator[Record]:
+def measure_gains(run: Run, judge: Oracle | None) -> Iterator[Record]:
     """Yield for every block but the first its draft's scores, and how good the draft and the target's block are.
 
     In the anchor-only video, both models generate every block after the first from the same history. The drafts are
@@ -256,7 +256,7 @@ def measure_gains(run: Run, judge: FrameJudge | None) -> Iterator[Record]:
         }
 
 
-def _qualities(judge: FrameJudge | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
+def _qualities(judge: Oracle | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
     if judge is None:
         return [None] * len(blocks)
     counts = [block.shape[1] for block in blocks]

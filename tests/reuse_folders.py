@@ -22,7 +22,7 @@ from sdvg_core.cli import main
 from sdvg_core.files.outputs import BLOCKS
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import rendering
-from sdvg_core.pipeline.seal import DIGEST, UNSEALED, seal
+from sdvg_core.pipeline.results import DIGEST, UNSEALED, seal
 from sdvg_core.report.progress import RouteBar
 
 SMALL = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]

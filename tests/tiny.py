@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sdvg_core.causal_wan.attention import Ops, TorchOps
+from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Recompute
 from sdvg_core.causal_wan.forward import PLAIN, Stages
@@ -132,7 +132,7 @@ def make_generator(
     before_pass: Callable[[str], None] | None = None,
     tree: WanTree | None = None,
     stages: Stages = PLAIN,
-    ops: Ops | None = None,
+    ops: TorchOps | None = None,
 ) -> CountingGenerator:
     context: ContextPolicy
     if policy == "recompute":

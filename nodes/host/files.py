@@ -7,19 +7,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import comfy.model_management as mm
 import comfy.sd
 import torch
 
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig
-from ...sdvg_core.causal_wan.presets import Preset, notes_by_name, preset_by_name
+from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
 from ...sdvg_core.checkpoints.dictionaries import UNSTATED, Choice, Weights
 from ...sdvg_core.checkpoints.weights import SAFETENSORS
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
-from .model import config_of
-from .presets import attach_dictionary, attach_preset
-from .weight_dtype import choose_weight_dtype
+from ...sdvg_core.plan.choose import Plan, plan
+from ...sdvg_core.plan.request import PlanRequest
+from .model import attach_dictionary, attach_preset, config_of
+
+DEFAULT, FP8 = "default", "fp8_e4m3fn"
+NONE = "none"
+CARD_GB = 2**30
+"""What cards are sold by. The planner counts 1e9 bytes, which leaves the difference to driver and fragmentation."""
 
 # Widget value -> model options, as ComfyUI's own loader has them.
 WEIGHT_DTYPES: Mapping[str, dict[str, Any]] = {
@@ -59,7 +65,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     """
     found = open_wan(path, choice)
     options = dict(WEIGHT_DTYPES[weight_dtype])
-    if found.weights.path.suffix in SAFETENSORS and _taken_by_host(found):
+    if found.weights.path.suffix in SAFETENSORS and found.key_style in HOST_STYLES:
         return comfy.sd.load_diffusion_model(path, model_options=options, **host_options)
     model = comfy.sd.load_diffusion_model_state_dict(
         _state_dict(found), options, **_unusual_sizes(found.config), **host_options
@@ -72,10 +78,6 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
     return attach_dictionary(model, found.weights, choice)
-
-
-def _taken_by_host(found: WanCheckpoint) -> bool:
-    return found.key_style in HOST_STYLES
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
@@ -98,3 +100,32 @@ def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
             "convert it, or use the unquantised checkpoint"
         )
     return {name: found.weights[name] for name in found.weights}
+
+
+# --- what `auto` is as the dtype of the weights
+
+
+def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) -> tuple[str, str]:
+    """Return the weight dtype for a checkpoint on ComfyUI's device, and a sentence on it if there was a choice.
+
+    `preset`: None if it is not known yet. The planner never shrinks a drafter, and only a GPU's memory is short. All of
+    the card counts, whatever is in use, so that a machine makes the same video every time.
+    """
+    device = mm.get_torch_device()
+    if role != "target" or device.type != "cuda" or found.quantisation.label != NONE:
+        return DEFAULT, ""
+    planned = plan_card(int(mm.get_total_memory(device)), found.config, preset)
+    chosen = FP8 if planned.setting.fp8 else DEFAULT
+    request = planned.request
+    return chosen, (
+        f"weight_dtype auto is {chosen} for {found.weights.path.name}: planned for {request.width}x{request.height} on "
+        f"a card of {planned.vram:.0f} GB, beside a drafter of {request.drafter.size}, VAE and scorer."
+    )
+
+
+def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
+    """Return the plan for a card of `total` bytes, a target, and whatever else is usual."""
+    preset, drafter = preset or get_preset("krea-14b"), get_preset("self-forcing-1.3b")
+    # A drafter's blocks must divide the target's.
+    fitting = drafter if preset.block_frames % drafter.block_frames == 0 else preset
+    return plan(total / CARD_GB, PlanRequest(target=target, target_preset=preset, drafter_preset=fitting))

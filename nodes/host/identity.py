@@ -1,4 +1,4 @@
-"""What the results of ComfyUI's models depend on, as text, for the keys of re-use.
+"""What later runs may use again: one store for all samplers, and what the results of ComfyUI's models depend on.
 
 ComfyUI keeps a model's weights in an object, and names the set of its patches by a uuid that every change renews. So the
 object and the uuid identify the weights for as long as both live. Whatever else could change a result is named too, and
@@ -22,6 +22,8 @@ from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.keys import Identities
+from ...sdvg_core.engine.reuse import Reuse
+from ...sdvg_core.engine.store import GIGABYTE, Store
 from .model import compute_dtype
 from .scorer import HostScorer
 from .vae import is_tae, kind_of_wire
@@ -31,6 +33,7 @@ PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
 # By identity: two tensors cannot be compared with one `==`.
 _tokens: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _count = itertools.count(1)
+_STORE = Store(0)
 
 
 def identify(
@@ -118,3 +121,28 @@ def _named(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return [_named(inner) for inner in value]
     return token(value)
+
+
+def begin_reuse(limit: int, identities: Identities) -> Reuse | None:
+    """Return what a run may use again; None if its limit is 0 bytes, which also forgets everything.
+
+    `limit`: in bytes of host memory, for everything that is kept.
+    """
+    _STORE.begin_run(limit)
+    return Reuse(store=_STORE, identities=identities) if limit else None
+
+
+def store_notes() -> tuple[str, ...]:
+    """Say what the newest run pushed out of the store, and what of its own found no room there."""
+    limit = f"{_STORE.limit / GIGABYTE:g} GB"
+    notes = []
+    if _STORE.forgotten:
+        notes.append(
+            f"The {limit} for re-use are full: {_STORE.forgotten} results of the oldest runs were dropped."
+        )
+    if _STORE.refused:
+        notes.append(
+            f"{_STORE.refused} results of this run did not fit into the {limit} for re-use; the next run makes them "
+            "again."
+        )
+    return tuple(notes) if _STORE.limit else ()

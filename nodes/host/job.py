@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import comfy.utils
 from torch import Tensor
 
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
+from ...sdvg_core.engine.parts import VideoCodec
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.types import DrafterContext
 from ..sockets import PromptEntry, RouterValue
@@ -24,8 +26,8 @@ class Job:
     the preset's. `reuse_bytes`: of host memory for what later runs may use again.
     """
 
-    drafter: Any
-    target: Any
+    drafter: Any = None
+    target: Any = None
     vae: Any
     judge_vae: Any = None
     tae_kind: StatedKind = AUTO
@@ -70,3 +72,49 @@ class Job:
             target=self.target if asked.target else None,
             router=self.router if asked.scorer else replace(self.router, scorer=None),
         )
+
+
+# --- what the video starts from: a clip's latents, or a picture
+
+
+def given_frames(job: Job) -> int:
+    """Return the latent frames of the clip that the run continues."""
+    return job.continue_from["samples"].shape[2] if job.continue_from else int(job.start_image is not None)
+
+
+def given_latents(job: Job, codec: VideoCodec) -> Tensor | None:
+    """Return the latents before the first new block, normalised, or None."""
+    if job.continue_from is not None:
+        return job.main.model.process_latent_in(job.continue_from["samples"].float())
+    if job.start_image is None:
+        return None
+    return codec.encode(fit(job.start_image, job.width, job.height)[:, None])
+
+
+def fit(images: Tensor, width: int, height: int) -> Tensor:
+    """Return the first of some images `f h w c` as `1 c h w` of that size, its sides or its top and bottom cut off."""
+    image = cropped(images, width, height)[:1, :, :, :3].movedim(-1, 1)
+    return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")
+
+
+def cropped(images: Tensor, width: int, height: int) -> Tensor:
+    """Return the middle of images `f h w c`, as much as has the shape of `width` x `height`."""
+    rows, columns = images.shape[1:3]
+    # Half of what is too much, rounded as ComfyUI's Upscale Image rounds it.
+    left = max(0, round((columns - columns * ((width / height) / (columns / rows))) / 2))
+    top = max(0, round((rows - rows * ((columns / rows) / (width / height))) / 2))
+    return images[:, top : rows - top, left : columns - left]
+
+
+def crop_note(job: Job) -> tuple[str, ...]:
+    """Say what is cut off the start image, if anything is."""
+    if job.start_image is None:
+        return ()
+    rows, columns = job.start_image.shape[1:3]
+    left = cropped(job.start_image, job.width, job.height).shape
+    if left[1:3] == (rows, columns):
+        return ()
+    return (
+        f"The start image was cropped at its centre from {columns} x {rows} to {left[2]} x {left[1]}, the shape of the "
+        f"video of {job.width} x {job.height}.",
+    )

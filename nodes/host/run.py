@@ -38,16 +38,13 @@ from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from .checks import check_model, check_pair
 from .conditioning import read_conditions, settle_texts, unshown
-from .identity import identify
-from .job import Job
-from .kept import begin_reuse, store_notes
+from .identity import begin_reuse, identify, store_notes
+from .job import Job, crop_note, given_frames, given_latents
 from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
-from .model import comfy_wan, compute_dtype, config_of
+from .model import comfy_wan, compute_dtype, config_of, dictionary_of, file_notes, file_of, preset_of
 from .needs import plan_request
-from .presets import dictionary_of, file_notes, file_of, preset_of
 from .progress import NodeProgress
-from .start import crop_note, given_frames, given_latents
 from .vae import ComfyCodec, check_decoders, codec_of, is_tae, kind_of_wire
 
 logger = logging.getLogger(__name__)

@@ -7,8 +7,10 @@ so a rejected draft costs a list copy and nothing else.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
+import comfy.model_management as mm
 import torch
 from comfy.latent_formats import Wan21
 from comfy.ldm.wan.vae import CausalConv3d, WanVAE
@@ -16,13 +18,15 @@ from comfy.sd import VAE
 from einops import rearrange
 from torch import Tensor
 
-from ...sdvg_core.decoders import TAE_KINDS, DecoderName, StatedKind
-from ...sdvg_core.decoders.taehv import TaehvCodec, taehv_from_weights
+from ...sdvg_core.decoders import TAE_KINDS, DecoderName, StatedKind, TaeKind
+from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv_network, taehv_from_weights
 from ...sdvg_core.decoders.taehv_net import Taehv
 from ...sdvg_core.decoders.vae_files import LIGHT_BASE
+from ...sdvg_core.decoders.wan_vae_files import check_frames, check_latents
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.decoders import PUBLISHED_BASE
+from .residency import patcher_of
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.
@@ -144,7 +148,7 @@ class ComfyCodec:
         one, so the result does not depend on how a clip is cut into calls, bit for bit. ComfyUI's own decode takes
         them in pairs.
         """
-        self._check_latents(latents)
+        check_latents(latents, LATENT_CHANNELS)
         model, device = self._vae.first_stage_model, self._vae.device
         with _current(device):
             z = self._format.process_out(latents.to(device, torch.float32)).to(self._vae.vae_dtype)
@@ -159,31 +163,12 @@ class ComfyCodec:
     @torch.inference_mode()
     def encode(self, frames: Tensor) -> Tensor:
         """Encode a clip of 1 + 4 k pixel frames, `b f c h w` in [0, 1], into normalised latents `b c t h w`."""
-        self._check_frames(frames)
+        check_frames(frames, self.temporal_stride, self.spatial_stride)
         model, device = self._vae.first_stage_model, self._vae.device
         with _current(device):
             video = rearrange(frames.to(device, torch.float32), "b f c h w -> b c f h w")
             latents = model.encode(self._vae.process_input(video).to(self._vae.vae_dtype))
             return self._format.process_in(latents.to(torch.float32))
-
-    def _check_latents(self, latents: Tensor) -> None:
-        if latents.ndim != 5 or latents.shape[1] != LATENT_CHANNELS or latents.shape[2] < 1:
-            raise BadInput(
-                f"latents need the shape b c t h w, {LATENT_CHANNELS} channels and at least one latent frame, but got "
-                f"{tuple(latents.shape)}; use latents of a Wan 2.1 model"
-            )
-
-    def _check_frames(self, frames: Tensor) -> None:
-        if frames.ndim != 5 or frames.shape[2] != RGB or frames.shape[1] % self.temporal_stride != 1:
-            raise BadInput(
-                f"clips need 1 + {self.temporal_stride} * k RGB pixel frames, b f c h w, but got "
-                f"{tuple(frames.shape)}; cut the clip to such a length"
-            )
-        if frames.shape[3] % self.spatial_stride or frames.shape[4] % self.spatial_stride:
-            raise BadInput(
-                f"frames need height and width in multiples of {self.spatial_stride}, but got "
-                f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
-            )
 
 
 def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
@@ -212,3 +197,46 @@ def _empty_cache(decoder: Any) -> DecodeState:
 
 def _current(device: torch.device) -> Any:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+class HostJudge(VAE):
+    """A TAEHV's decoder as ComfyUI's VAE: the sampler, VAE Decode and Select VAE Device take it.
+
+    ComfyUI's own class for one has the published widths and no other. This one carries its kind.
+    `first_stage_model`: our network, which has no `decode`; so nothing of the base class that runs it is used.
+    """
+
+    def __init__(self, net: Taehv, kind: TaeKind) -> None:
+        # The base class's own would look for a class of ComfyUI's that fits the weights.
+        self.first_stage_model, self.tae_kind = net, kind
+        self.device, self.output_device = mm.vae_device(), mm.intermediate_device()
+        self.vae_dtype = next(net.parameters()).dtype
+        self.working_dtypes = [self.vae_dtype]
+        self.patcher = patcher_of(net, load_device=self.device, offload_device=mm.vae_offload_device())
+        self.latent_channels, self.latent_dim, self.output_channels = LATENT_CHANNELS, 3, RGB
+        across, along = ComfyCodec.spatial_stride, ComfyCodec.temporal_stride
+        self.upscale_ratio = (lambda count: max(0, along * count - along + 1), across, across)
+        self.downscale_ratio = (lambda count: max(0, (count + along - 1) // along), across, across)
+        self.size = None
+
+    def decode(self, samples_in: Tensor, vae_options: Any = None) -> Tensor:
+        """Return the pixel frames `b f h w c` of a LATENT's samples `b c t h w`."""
+        mm.load_models_gpu([self.patcher])
+        frames, _ = codec_of(self, self.tae_kind).decode(Wan21().process_in(samples_in.float()))
+        return frames.movedim(2, -1).to(self.output_device)
+
+    def decode_tiled(self, samples: Tensor, *sizes: Any, **more: Any) -> Tensor:
+        """Return the same; the network is too small to need tiles."""
+        return self.decode(samples)
+
+    def encode(self, *frames: Any, **more: Any) -> NoReturn:
+        """Refuse, for there is only a decoder."""
+        raise BadInput("a judge only decodes, but it was asked to encode; wire in the VAE of Wan 2.1")
+
+    encode_tiled = encode
+
+
+def load_host_judge(path: str | Path) -> HostJudge:
+    """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
+    net, kind = load_taehv_network(path, torch.float32)
+    return HostJudge(net.to(mm.vae_offload_device()), kind)

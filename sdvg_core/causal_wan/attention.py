@@ -1,12 +1,12 @@
 """The operations of the causal forward that are not modules: casts, attention, time and position embeddings.
 
-An adapter may bring its own `Ops` (another attention kernel, a host's casting rules); `TorchOps` is plain torch.
+An adapter may bring its own `TorchOps` (another attention kernel, a host's casting rules).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,62 +19,40 @@ REMEMBERED_TABLES = 4
 Grid = tuple[int, int, int]
 
 
-class Ops(Protocol):
-    """Injected operations. `dtype`: of activations, and of the K/V cache unless set otherwise."""
-
-    dtype: torch.dtype
-
-    def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
-        """Return a bare parameter in the dtype and on the device of `like`."""
-        ...
-
-    def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend without a mask: q `b l n d`, k and v `b m n d`, result `b l (n d)`."""
-        ...
-
-    def sinusoid(self, times: Tensor, width: int) -> Tensor:
-        """Return cosines, then sines, of each time (0 to 1000, float64) at `width / 2` frequencies."""
-        ...
-
-    def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Any:
-        """Return the rotary table of `grid` = (t, h, w) tokens whose first latent frame is at position `first`."""
-        ...
-
-    def rotate(self, x: Tensor, rope: Any) -> Tensor:
-        """Rotate `b l n d` by the table."""
-        ...
-
-
 class TorchOps:
-    """The operations in plain torch, with rotary positions in at least float32."""
+    """Injected operations, here in plain torch with rotary positions in at least float32.
+
+    `dtype`: of activations, and of the K/V cache unless set otherwise.
+    """
 
     def __init__(self, dtype: torch.dtype, backend: AttentionBackend = SDPA) -> None:
         self.dtype, self._backend = dtype, backend
 
     def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
-        """Return `parameter` in the dtype and on the device of `like`."""
+        """Return a bare parameter in the dtype and on the device of `like`."""
         return parameter.to(like.device, like.dtype)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Attend with the chosen kernel; by default torch chooses."""
+        """Attend without a mask: q `b l n d`, k and v `b m n d`, result `b l (n d)`."""
         return self._backend(q, k, v).flatten(2)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
-        """Return cosines, then sines, of each time; float64."""
+        """Return cosines, then sines, of each time (0 to 1000) at `width / 2` frequencies; float64."""
         half = width // 2
         steps = torch.arange(half, dtype=torch.float64, device=times.device) / half
         angles = times[..., None] * torch.exp(-math.log(TIME_BASE) * steps)
         return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
-    def rope(
-        self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device
-    ) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines, each `l 1 (d/2)` float32."""
+    def rope(self, tree: Any, first: int, grid: Grid, device: torch.device) -> Any:
+        """Return the rotary table of `grid` = (t, h, w) tokens whose first latent frame is at position `first`.
+
+        Here cosines and sines, each `l 1 (d/2)` float32.
+        """
         angles = rope_angles(tree.dim // tree.num_heads, first, grid, device)[:, None]
         return angles.cos().float(), angles.sin().float()
 
-    def rotate(self, x: Tensor, rope: tuple[Tensor, Tensor]) -> Tensor:
-        """Rotate each adjacent pair of channels by its angle, in float32."""
+    def rotate(self, x: Tensor, rope: Any) -> Tensor:
+        """Rotate `b l n d` by the table: here each adjacent pair of channels by its angle, in float32."""
         cos, sin = rope
         even, odd = x.float().view(*x.shape[:-1], -1, 2).unbind(-1)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)
@@ -106,7 +84,7 @@ class RopeTables:
     over a block that the model generated itself reuses the table of its denoising passes.
     """
 
-    def __init__(self, tree: Any, ops: Ops, device: torch.device) -> None:
+    def __init__(self, tree: Any, ops: TorchOps, device: torch.device) -> None:
         self._tree, self._ops, self._device = tree, ops, device
         self._known: dict[tuple[int, Grid], Any] = {}
 

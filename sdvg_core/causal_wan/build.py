@@ -12,7 +12,7 @@ from ..devices.device import device_clock
 from ..engine.parts import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.roles import Absent
 from ..engine.several import SeveralBlocks, blocks_back
-from .attention import Ops
+from .attention import TorchOps
 from .config import WanConfig
 from .context import AnchorEncoder, ContextPolicy, Recompute
 from .forward import PLAIN, Stages
@@ -30,7 +30,7 @@ class Wan:
     """
 
     tree: Any
-    ops: Ops
+    ops: TorchOps
     preset: Preset
     device: torch.device
     kv_fp8: bool = False

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..engine.history import History
 from ..engine.types import Condition, Span
-from .attention import Ops
+from .attention import TorchOps
 from .cache import Fp8KVCache, KVCache, Place
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
 
@@ -29,7 +29,7 @@ class Model:
     """
 
     tree: Any
-    ops: Ops
+    ops: TorchOps
     device: torch.device
     text_of: Callable[[Condition], TextKV]
     rope: Callable[[int, tuple[int, int, int]], Any]

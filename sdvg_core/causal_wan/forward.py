@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..devices.execution import Backend, compiled
-from .attention import Ops
+from .attention import TorchOps
 from .cache import KVCache, Place
 
 TextKV = tuple[tuple[Tensor, Tensor], ...]
@@ -29,7 +29,7 @@ def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
     return t, h, w
 
 
-def project_text(tree: Any, embedding: Tensor, ops: Ops) -> TextKV:
+def project_text(tree: Any, embedding: Tensor, ops: TorchOps) -> TextKV:
     """Return each layer's cross-attention keys and values for a prompt embedding `b m c`; once per prompt."""
     text = tree.text_embedding(embedding.to(ops.dtype))
     heads = (tree.num_heads, -1)
@@ -78,7 +78,7 @@ def context_pass(tree: Any, x: Tensor, here: Pass) -> None:
     here.cache.write(last, here.place.slots, k, v)
 
 
-def _embed(tree: Any, x: Tensor, timestep: float, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
+def _embed(tree: Any, x: Tensor, timestep: float, ops: TorchOps) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens `b t s d` and the time embedding `b t d`, and its projection `b t 6 d`."""
     tokens = tree.patch_embedding(x.float()).to(ops.dtype)  # b d t h w
     h = tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
@@ -104,21 +104,21 @@ def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, here: Pass) -> Tenso
     return here.ops.attention(q, *here.cache.read(layer, here.place.visible))
 
 
-def _before(block: Any, h: Tensor, e6: Tensor, rope: Any, ops: Ops) -> tuple[Tensor, Tensor, Tensor]:
+def _before(block: Any, h: Tensor, e6: Tensor, rope: Any, ops: TorchOps) -> tuple[Tensor, Tensor, Tensor]:
     """Return the queries, keys and values of self-attention, `b l n d`."""
     shift, scale, *_ = _modulation(block, e6, h, ops)
     seen = _modulated(block.norm1, h, shift, scale)
     return ops.rotate(_queries(block.self_attn, seen), rope), *_kv(block.self_attn, seen, rope, ops)
 
 
-def _between(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> tuple[Tensor, Tensor]:
+def _between(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: TorchOps) -> tuple[Tensor, Tensor]:
     """Add the result of self-attention, `b l (n d)`; return the tokens and the queries of cross-attention."""
     _, _, gate, *_ = _modulation(block, e6, h, ops)
     h = torch.addcmul(h, block.self_attn.o(seen).view(h.shape), gate)
     return h, _queries(block.cross_attn, block.norm3(h))
 
 
-def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: Ops) -> Tensor:
+def _after(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: TorchOps) -> Tensor:
     """Add the result of cross-attention, `b l (n d)`, then apply the feed-forward."""
     *_, shift, scale, gate = _modulation(block, e6, h, ops)
     h = h + block.cross_attn.o(seen).view(h.shape)
@@ -147,11 +147,11 @@ class Pass:
     cache: KVCache
     place: Place
     rope: Any
-    ops: Ops
+    ops: TorchOps
     stages: Stages = PLAIN
 
 
-def _modulation(block: Any, e6: Tensor, h: Tensor, ops: Ops) -> tuple[Tensor, ...]:
+def _modulation(block: Any, e6: Tensor, h: Tensor, ops: TorchOps) -> tuple[Tensor, ...]:
     """Return the six `b t 1 d` shifts, scales and gates of a layer."""
     return (ops.cast(block.modulation, h)[:, None] + e6).chunk(6, dim=2)
 
@@ -165,7 +165,7 @@ def _queries(attn: Any, h: Tensor) -> Tensor:
     return q
 
 
-def _kv(attn: Any, h: Tensor, rope: Any, ops: Ops) -> tuple[Tensor, Tensor]:
+def _kv(attn: Any, h: Tensor, rope: Any, ops: TorchOps) -> tuple[Tensor, Tensor]:
     """Return rotated keys, and values."""
     k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))

@@ -14,7 +14,7 @@ from ..engine.history import History
 from ..engine.parts import NoiseSource
 from ..engine.types import Condition, Generated, Span, Work
 from ..errors import BadInput
-from .attention import Ops, RopeTables
+from .attention import RopeTables, TorchOps
 from .context import ContextPolicy, Model
 from .forward import PLAIN, Stages, TextKV, denoise_pass, project_text
 from .schedule import Schedule, predict_clean, renoise
@@ -40,7 +40,7 @@ class CausalWanGenerator:
         tree: Any,
         *,
         name: str,
-        ops: Ops,
+        ops: TorchOps,
         context: ContextPolicy,
         schedule: Schedule,
         first_schedule: Schedule | None = None,
@@ -93,51 +93,40 @@ class CausalWanGenerator:
         `stop`: the step to stop before; None makes them all.
         """
         with current_device(self._model.device):
-            return self._generate(history, span, noise, condition, given, stop)
+            # By its number in the clip: a clip that is continued has its first block behind it.
+            model, schedule = self._model, self._schedule if span.index else self._first_schedule
+            x = noise.draw(span, 0).to(model.device)  # b c t h w
 
-    def _generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor],
-        stop: int | None,
-    ) -> Generated:
-        # By its number in the clip: a clip that is continued has its first block behind it.
-        model, schedule = self._model, self._schedule if span.index else self._first_schedule
-        x = noise.draw(span, 0).to(model.device)  # b c t h w
+            # 1. Bring the keys and values up to date with the history.
+            began = self._clock()
+            prepared = self._context.prepare(model, history, span, condition, (x.shape[-2], x.shape[-1]))
+            context_seconds = self._clock() - began
 
-        # 1. Bring the keys and values up to date with the history.
-        began = self._clock()
-        prepared = self._context.prepare(model, history, span, condition, (x.shape[-2], x.shape[-1]))
-        context_seconds = self._clock() - began
+            # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised.
+            here = model.pass_at(prepared.place, prepared.cache, condition, x)
+            predictions = [clean.to(model.device) for clean in given]
+            steps = list(enumerate(schedule))[len(given) : stop]
+            for number, step in steps:
+                if predictions:
+                    x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
+                model.before_pass("denoise")
+                velocity = denoise_pass(model.tree, x, step.timestep, here)
+                predictions.append(predict_clean(x, velocity, step.sigma))
 
-        # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised.
-        here = model.pass_at(prepared.place, prepared.cache, condition, x)
-        predictions = [clean.to(model.device) for clean in given]
-        steps = list(enumerate(schedule))[len(given) : stop]
-        for number, step in steps:
-            if predictions:
-                x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
-            model.before_pass("denoise")
-            velocity = denoise_pass(model.tree, x, step.timestep, here)
-            predictions.append(predict_clean(x, velocity, step.sigma))
-
-        # 3. The last estimate is the block, or what another model continues from.
-        work = Work(
-            denoising_passes=len(steps),
-            context_passes=prepared.passes,
-            encodes=prepared.encodes,
-            context_seconds=context_seconds,
-        )
-        return Generated(tuple(predictions), work)
+            # 3. The last estimate is the block, or what another model continues from.
+            work = Work(
+                denoising_passes=len(steps),
+                context_passes=prepared.passes,
+                encodes=prepared.encodes,
+                context_seconds=context_seconds,
+            )
+            return Generated(tuple(predictions), work)
 
 
 class _Texts:
     """The cross-attention K/V of the prompts in use, each computed once."""
 
-    def __init__(self, tree: Any, ops: Ops, device: torch.device, name: str) -> None:
+    def __init__(self, tree: Any, ops: TorchOps, device: torch.device, name: str) -> None:
         self._tree, self._ops, self._device, self._name = tree, ops, device, name
         self._known: tuple[tuple[Condition, TextKV], ...] = ()
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from .. import __version__
 from ..errors import BadInput, first_line, printable
 from . import demo, doctor, generate, inspect, plan, report
+from .gone import COMMANDS as MOVED
 from .gone import GONE
 
 COMMANDS = (demo, generate, report, plan, inspect, doctor)
@@ -34,6 +35,8 @@ class Parser(argparse.ArgumentParser):
         words = sys.argv[1:] if args is None else list(args)
         # Behind a command's name, the options are that command's.
         own = takewhile(lambda word: word.startswith("-"), words) if self._subparsers else words
+        if self._subparsers and words[:1] and words[0] in MOVED:
+            self.error(f"the command {words[0]} was taken out; use {MOVED[words[0]]}")
         self._check_names(own)
         return super().parse_known_args(words, namespace)
 

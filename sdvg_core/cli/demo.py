@@ -23,7 +23,7 @@ from .shared import add_router_options, add_video_options, file_path
 if TYPE_CHECKING:
     from ..pipeline.batch import Batch
     from ..pipeline.request import VideoRequest
-    from ..pipeline.stopping import Stopping
+    from ..pipeline.videos import Stopping
     from ..report.run_report import RunReport
     from ..text.prompts import PromptSchedule
 
@@ -69,30 +69,19 @@ def _run(options: argparse.Namespace) -> int:
     from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
     from ..pipeline.comparison import COMPARISON
-    from ..pipeline.request import VideoRequest
-    from ..pipeline.stopping import Stopping
-    from ..pipeline.videos import make_videos
+    from ..pipeline.videos import Stopping, make_videos
     from ..pocket.grammar import understand
     from ..pocket.trained_set import judge_file, pocket_options, trained_set
     from ..pocket.world import SIZE
     from ..report.summary import summarise
     from ..text.prompts import one_prompt
     from .generate import exit_code
-    from .options import router_config
+    from .options import video_request
 
     scene, told = understand(options.prompt)
     if told:
         print(told, file=sys.stderr)
-    request = VideoRequest(
-        blocks=options.blocks,
-        seed=options.seed,
-        width=SIZE,
-        height=SIZE,
-        router=router_config(options),
-        budget=options.budget,
-        directions=options.directions,
-        takes=options.takes,
-    )
+    request = replace(video_request(options), width=SIZE, height=SIZE)
     check_writable(options.output)
     load = replace(pocket_options(), device=pick_device(options.device, embedded=True))
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -192,9 +181,9 @@ def _compare(
 
 def _with_the_real_pair(report: RunReport) -> str:
     """Return what the seconds of the miniature mean, and what the route would take with the real models."""
+    from ..plan.choose import route_seconds
     from ..plan.rates import H100
     from ..plan.request import PlanRequest
-    from ..plan.routes import route_seconds
 
     routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
     remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
-    from ..pipeline.stopping import Stopping
     from ..pipeline.table import Row
+    from ..pipeline.videos import Stopping
     from ..text.prompts import PromptSchedule
 
 FAILURES, INTERRUPTED = 1, 130
@@ -49,11 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_router_options(parser)
     add_model_options(parser)
     add_device_options(parser)
-    _add_crew_options(parser)
-
-
-def _add_crew_options(parser: argparse.ArgumentParser) -> None:
-    """Declare the options."""
     many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
     many.add_argument(
         "--workers", type=int, metavar="N", help="processes that each hold the models (default: one per device)"
@@ -75,9 +70,8 @@ def _run(options: argparse.Namespace) -> int:
     from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
     from ..pipeline.many import make_many
-    from ..pipeline.stopping import Stopping
     from ..pipeline.table import FAILED, FINISHED
-    from ..pipeline.videos import make_videos
+    from ..pipeline.videos import Stopping, make_videos
     from ..report.summary import summarise
     from .options import load_options, model_files, video_request, worker_devices
 

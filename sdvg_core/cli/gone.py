@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+COMMANDS = dict(study="python3 dev.py study", bench="python3 dev.py bench", queue="the example in docs/headless.md")
+
 ROLES, GENERATE = ("drafter", "target"), "generate has it"
 OWN = ("cache", "window", "sink", "context-frames", "block-frames", "schedule", "first-schedule", "weights")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import cycle, islice
+from typing import Any
 
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..devices.device import check_device, pick_device
-from ..devices.execution import AUTO, Execution
+from ..devices.execution import Execution
 from ..engine.roles import Roles
 from ..engine.route import plan_route, without_target
 from ..engine.router import ROUTER_PRESETS, RouterConfig
@@ -29,20 +30,7 @@ SPENT = ("policy", "forced_blocks", "handover")
 
 def video_request(options: argparse.Namespace) -> VideoRequest:
     """Return the video asked for. Raises `BadInput` for impossible values."""
-    return VideoRequest(
-        blocks=options.blocks,
-        seed=options.seed,
-        width=options.width,
-        height=options.height,
-        fps=options.fps,
-        drafter_context=options.drafter_context,
-        router=router_config(options),
-        budget=options.budget,
-        directions=options.directions,
-        takes=options.takes,
-        continue_from=getattr(options, "continue_from", None),
-        start_image=getattr(options, "start_image", None),
-    )
+    return VideoRequest(**_given(options, VideoRequest), router=router_config(options))
 
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
@@ -65,31 +53,18 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
 
 def load_options(options: argparse.Namespace, *, embedded: bool = False) -> LoadOptions:
     """Return how to load and run the models. `embedded`: they are the embedded set."""
-    return LoadOptions(
-        drafter=_model_options(options, "drafter"),
-        target=_model_options(options, "target"),
-        schedule=options.schedule,
-        device=pick_device(options.device, embedded=embedded),
-        side_device=options.side_device,
-        dtype=options.dtype,
-        vae_dtype=options.vae_dtype,
-        tae_kind=options.tae_kind,
-        text_dtype=options.text_dtype,
-        reward_dtype=options.reward_dtype,
-        crop=options.crop,
-        execution=execution(options),
-    )
+    own = {
+        "drafter": _model_options(options, "drafter"),
+        "target": _model_options(options, "target"),
+        "device": pick_device(options.device, embedded=embedded),
+        "execution": Execution(**_given(options, Execution)),
+    }
+    return LoadOptions(**{**_given(options, LoadOptions), **own})
 
 
-def execution(options: argparse.Namespace) -> Execution:
-    """Return the execution options."""
-    return Execution(
-        attention=options.attention,
-        kv_dtype=options.kv_dtype,
-        vae_layers=getattr(options, "vae_layers", AUTO),
-        compile=options.compile,
-        overlap=getattr(options, "overlap", False),
-    )
+def _given(options: argparse.Namespace, config: type[VideoRequest | LoadOptions | Execution]) -> dict[str, Any]:
+    """Return what a command's options say of the fields of a config."""
+    return {field.name: getattr(options, field.name) for field in fields(config) if hasattr(options, field.name)}
 
 
 def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:

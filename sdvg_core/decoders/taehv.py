@@ -14,7 +14,7 @@ from ..errors import BadInput
 from . import StatedKind, TaeKind
 from .taehv_files import ADVICE, TaehvSizes, checked_taehv, kind_of, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE, Memory, Taehv, blank_memory, run_half
-from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, check_latents
+from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, check_latents, on_its_own
 
 LIMIT = 3.0
 """Latents are bent smoothly so that none lies further from 0."""
@@ -80,7 +80,7 @@ class TaehvCodec:
             if memory is None:
                 memory = self._blank(self._net.decoder, z, len(z))
             made, kept = self._run_decoder(self._net.decoder, z, memory, len(z))
-            memory = tuple(self._on_its_own(entry) for entry in kept)
+            memory = tuple(on_its_own(entry, self._format) for entry in kept)
             pieces += made.split(len(z))
         assert memory is not None
         video = torch.stack(pieces[LEADING if state is None else 0 :], dim=1).float()
@@ -123,11 +123,6 @@ class TaehvCodec:
 
     def _blank(self, half: nn.Sequential, x: Tensor, batch: int) -> Memory:
         return tuple(entry.contiguous(memory_format=self._format) for entry in blank_memory(half, x, batch))
-
-    def _on_its_own(self, entry: Tensor) -> Tensor:
-        """Return an entry of the state in a fixed memory order, and without the frames it was cut from."""
-        entry = entry.contiguous(memory_format=self._format)
-        return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
 
 
 def load_taehv(

@@ -23,6 +23,7 @@ from .wan_vae_files import (
     check_frames,
     check_latents,
     latent_statistics,
+    on_its_own,
     read_sizes,
     with_diffusers_names,
 )
@@ -126,21 +127,10 @@ def _compiled(decode_frame: Step, memory_format: torch.memory_format, compiler: 
 
     def decode_in_order(vae: Any, z: Tensor, cache: list[Any]) -> Tensor:
         video = fast(vae, z, cache)
-        cache[:] = [_on_its_own(entry, memory_format) for entry in cache]
+        cache[:] = [on_its_own(entry, memory_format) for entry in cache]
         return video
 
     return decode_in_order
-
-
-def _on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:
-    """Return a state's entry in a fixed memory order, so that the compiled code sees no new strides.
-
-    A compiler may turn a layer's copy into a view of the layer's whole input, which would then stay in memory.
-    """
-    if not torch.is_tensor(entry):
-        return entry
-    entry = entry.contiguous(memory_format=memory_format)
-    return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()
 
 
 def _empty_cache(half: nn.Module) -> list[Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor
 
 from ..checkpoints.weights import WeightFile, is_layer_number, shape_of
@@ -270,3 +271,14 @@ def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> N
             f"frames need height and width in multiples of {spatial_stride}, but got "
             f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
         )
+
+
+def on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:
+    """Return a state's entry in a fixed memory order, so that compiled code sees no new strides.
+
+    A compiler may turn a layer's copy into a view of the layer's whole input, which would then stay in memory.
+    """
+    if not torch.is_tensor(entry):
+        return entry
+    entry = entry.contiguous(memory_format=memory_format)
+    return entry if entry.untyped_storage().nbytes() == entry.nbytes else entry.clone()

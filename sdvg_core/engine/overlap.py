@@ -164,16 +164,8 @@ class _Maker(WrappedGenerator):
         self.idle = False
         self.thrown_away = Work()
 
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
-        return self._ahead.make(self, _Call(history, span, noise, condition, given, stop))
+    def generate(self, *call: Any, **more: Any) -> Generated:
+        return self._ahead.make(self, _Call(*call, **more))
 
 
 class _Codec(WrappedCodec):

@@ -111,7 +111,9 @@ class Recaller:
         steps = self._handover if role == "drafter" else 0
         identity: str = getattr(self._identities, role)
         kind = _RecalledBlocks if recall_only else _RememberedBlocks
-        return kind(model, identity, steps, self._store, self._keys, self._noise.shape)
+        recalled = kind(model, identity, steps, self._store, self._keys, self._noise.shape)
+        recalled.anchor_horizon = 0 if recall_only else model.anchor_horizon
+        return recalled
 
 
 class Unknown(Exception):
@@ -120,8 +122,6 @@ class Unknown(Exception):
 
 class _RecalledBlocks(WrappedGenerator):
     """A model that only returns what is in the store. It needs no pixels of a history."""
-
-    anchor_horizon = 0
 
     def __init__(
         self,
@@ -169,11 +169,6 @@ class _RecalledBlocks(WrappedGenerator):
 
 class _RememberedBlocks(_RecalledBlocks):
     """A model that makes what is not in the store, and puts it there."""
-
-    @property
-    def anchor_horizon(self) -> int:  # type: ignore[override]
-        """What the model itself needs."""
-        return self.inner.anchor_horizon
 
     def _unknown(self, key: str, *arguments: Any) -> Generated:
         stop = arguments[-1]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-
-from torch import Tensor
+from typing import Any, NoReturn
 
 from ..errors import BadInput
 from .history import History
-from .parts import BlockGenerator, NoiseSource
+from .parts import BlockGenerator
 from .router import RouterConfig, foresee
-from .types import Condition, Generated, Span
+from .types import Span
 from .wrapping import WrappedGenerator
 
 MISSING = {
@@ -60,25 +59,10 @@ def check_roles(router: RouterConfig, spans: Sequence[Span], there: Roles) -> Ro
 class Absent(WrappedGenerator):
     """Stands for a model that no block asks for, in the shape of the one that is there."""
 
-    anchor_horizon = 0
-
     def __init__(self, name: str, other: BlockGenerator) -> None:
         super().__init__(other)
-        self._name = name
+        self.name, self.anchor_horizon = name, 0
 
-    @property
-    def name(self) -> str:
-        """The model's name in reports and errors."""
-        return self._name
-
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
+    def generate(self, history: History, span: Span, *more: Any, **named: Any) -> NoReturn:
         """Raise `AssertionError`: `check_roles` lets no run ask for it."""
-        raise AssertionError(f"block {span.index} asked for the {self._name}, which is not there")
+        raise AssertionError(f"block {span.index} asked for the {self.name}, which is not there")

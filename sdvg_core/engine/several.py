@@ -26,20 +26,10 @@ class SeveralBlocks(WrappedGenerator):
     def __init__(self, inner: BlockGenerator, block_frames: int) -> None:
         super().__init__(inner)
         check_pieces(inner.block_frames, inner.anchor_horizon, block_frames)
-        self._block_frames = block_frames
+        self.block_frames, self.first_timesteps = block_frames, first_timesteps(inner, block_frames)
         # A committed draft keeps the pieces it was made of, so that their keys and values are not computed again.
         self._newest: tuple[Block, ...] = ()
         self._known: tuple[_Cut, ...] = ()
-
-    @property
-    def block_frames(self) -> int:
-        """Latent frames per block."""
-        return self._block_frames
-
-    @property
-    def first_timesteps(self) -> tuple[float, ...]:
-        """The timesteps of the clip's first block; empty if only its first frames have a list of their own."""
-        return first_timesteps(self.inner, self.block_frames)
 
     def generate(
         self,

@@ -16,37 +16,10 @@ class WrappedGenerator:
     """A `BlockGenerator` that passes everything on to `inner`, unless a subclass overrides it."""
 
     def __init__(self, inner: BlockGenerator) -> None:
-        self.inner = inner
-
-    @property
-    def name(self) -> str:
-        """What reports and errors call this model."""
-        return self.inner.name
-
-    @property
-    def block_frames(self) -> int:
-        """Latent frames per block."""
-        return self.inner.block_frames
-
-    @property
-    def latent_channels(self) -> int:
-        """Channels of its latents."""
-        return self.inner.latent_channels
-
-    @property
-    def timesteps(self) -> tuple[float, ...]:
-        """The timestep of every denoising step."""
-        return self.inner.timesteps
-
-    @property
-    def first_timesteps(self) -> tuple[float, ...]:
-        """The same for the clip's first block."""
-        return self.inner.first_timesteps
-
-    @property
-    def anchor_horizon(self) -> int:
-        """How many of the newest latent frames must have their last pixel frame kept."""
-        return self.inner.anchor_horizon
+        self.inner, self.name = inner, inner.name
+        self.block_frames, self.latent_channels = inner.block_frames, inner.latent_channels
+        self.timesteps, self.first_timesteps = inner.timesteps, inner.first_timesteps
+        self.anchor_horizon = inner.anchor_horizon
 
     def generate(
         self,

@@ -27,11 +27,10 @@ from ..files.outputs import (
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
 from .checking import Checked, check_models
-from .identity import Identity, digest_of, identify
+from .identity import Identity, digest_of, identify, identify_parts
 from .journal import find_unfinished, left_by
 from .latents import load_latents
 from .options import LoadOptions
-from .parts import identify_parts
 from .request import Beginning, VideoRequest, begin, predict_bytes
 from .results import check_reusable
 

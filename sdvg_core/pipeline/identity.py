@@ -1,4 +1,4 @@
-"""Everything that determines a video, as text, so that requests can be compared without loading a model."""
+"""What determines a video, and the results of each of its parts, as text: known before a model is loaded."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
+from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
-from .fingerprint import named
-
-if TYPE_CHECKING:
-    from ..checkpoints.model_files import ModelFiles
-    from ..text.prompts import PromptSchedule
-    from .options import LoadOptions
-    from .request import VideoRequest
+from ..engine.keys import Identities
+from ..scorers.tokenizer import find_vocabulary
+from ..text.prompts import PromptSchedule
+from .options import LoadOptions
+from .request import VideoRequest
 
 Identity = Mapping[str, str]
 MOST_TOLD = 3
+
+# A larger file would take seconds. Of it so many pieces are hashed, evenly spread; different training changes every
+# one of them. What else changes a transformer or a scorer is seen once it is loaded (`checkpoints.weights`).
+WHOLE, AT_ONCE = 1 << 29, 1 << 22
+PIECES, PIECE_BYTES = 64, 1 << 16
 
 
 def identify(
@@ -35,23 +41,18 @@ def identify(
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
+    settings = asdict(load.settled())
+    execution = settings.pop("execution")
+    del execution["overlap"]  # it changes no bits
     return {
         **texts,
         **gate,
         **_flat({**asdict(request), **{name: named(path) for name, path in begin.items()}}),
         **{role: named(path) for role, path in models.items()},
-        **_flat(_arithmetic(load)),
+        **_flat(settings | execution),
         **arithmetic_on(here),
         **aside,
     }
-
-
-def _arithmetic(load: LoadOptions) -> dict[str, Any]:
-    """Return every execution setting that changes bits of the output; overlap changes none."""
-    settings = asdict(load.settled())
-    execution: dict[str, Any] = settings.pop("execution")
-    del execution["overlap"]
-    return settings | execution
 
 
 def differences(then: Identity, now: Identity) -> str:
@@ -77,3 +78,75 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 def _short(value: str | None, limit: int = 40) -> str:
     text = "nothing" if value is None else value
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+# --- of the parts, for the keys of re-use
+
+
+def identify_parts(files: ModelFiles, load: LoadOptions, drafter: str | None, target: str | None) -> Identities:
+    """Return what the results of each part depend on: its file, its settings, and the device's arithmetic.
+
+    `drafter`, `target`: what is taken from the file and how it is run, as text; None if the run has no such model.
+    """
+    execution = load.settled().execution
+    here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
+
+    def model(path: Path | None, run_as: str | None) -> str:
+        if path is None or run_as is None:
+            return ""
+        kernels = (execution.attention, execution.kv_dtype, execution.compile)
+        return repr((fingerprint(path), run_as, load.dtype, kernels, here))
+
+    def decoder(path: Path | None) -> str:
+        if path is None:
+            return ""
+        settings = (load.vae_dtype, execution.vae_layers, execution.compile, load.tae_kind)
+        return repr((fingerprint(path), *settings, side))
+
+    scorer = ""
+    if files.reward:
+        read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
+        scorer = repr((*read, (load.reward_dtype, load.crop), side))
+    return Identities(
+        drafter=model(files.drafter, drafter),
+        target=model(files.target, target),
+        codec=decoder(files.vae),
+        judge=decoder(files.judge_vae),
+        scorer=scorer,
+    )
+
+
+# --- of a file, without its folders
+
+
+def fingerprint(path: Path) -> str:
+    """Return a hash of a file; for an index or a folder, of all files in that folder."""
+    if path.is_file() and not path.name.endswith(".index.json"):
+        return _of_file(path)
+    folder = path if path.is_dir() else path.parent
+    parts = sorted(f"{inner.name} {_of_file(inner)}" for inner in folder.iterdir() if inner.is_file())
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _of_file(path: Path) -> str:
+    there = path.stat()
+    return _of_contents(path, there.st_size, there.st_mtime_ns, there.st_ino)
+
+
+@lru_cache(maxsize=256)
+def _of_contents(path: Path, size: int, *written: int) -> str:
+    """Return the hash of a file as it was `written`, taken once."""
+    piece, step = (AT_ONCE, AT_ONCE) if size <= WHOLE else (PIECE_BYTES, size // PIECES)
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for start in range(0, size, step):
+            file.seek(start)
+            digest.update(file.read(piece))
+    return digest.hexdigest()
+
+
+def named(path: Path | None) -> str:
+    """Return a file's name with the beginning of its fingerprint."""
+    if path is None:
+        return "none"
+    return f"{path.name} {fingerprint(path)[:12] if path.exists() else 'missing'}"

@@ -29,6 +29,7 @@ from ..checkpoints.known_models import row_of
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders import TAE_KINDS
 from ..decoders.taehv_files import checked_taehv, recognised_kind
+from ..decoders.vae_files import LIGHT_BASE
 from ..decoders.wan_vae import open_wan_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
@@ -39,7 +40,6 @@ INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
     "trained to continue block by block; its publisher can tell."
 )
-LIGHT_VAE_BASE = 24
 # On UCF-101, as published with Flash-VAED (arXiv 2602.19161).
 LIGHT_VAE = (
     "The widths are those of LightVAE (lightvaew2_1), a quarter of Wan 2.1's: it loads as a Wan VAE. Its published "
@@ -142,11 +142,12 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
 def _inspect_header(
     file: WeightFile, path: Path, choice: Choice, by_name: Preset | None, shared: tuple[str, ...]
 ) -> Inspection:
+    dtypes = Counter(str(info.dtype).removeprefix("torch.") for info in file.info.values())
     common: dict[str, Any] = {
         "file": file.path.name,
         "layout": file.layout,
         "parameters": sum(math.prod(info.shape) for info in file.info.values()),
-        "dtypes": _dtypes(file),
+        "dtypes": dict(dtypes.most_common()),
         "dictionary": file.dictionary,
         "dictionaries": file.dictionaries,
     }
@@ -178,7 +179,7 @@ def _inspect_header(
 
 def _inspect_vae(file: WeightFile) -> dict[str, Any]:
     _, sizes, _ = open_wan_vae(file.path)
-    return {"notes": (LIGHT_VAE,) if sizes.encoder_base == sizes.decoder_base == LIGHT_VAE_BASE else ()}
+    return {"notes": (LIGHT_VAE,) if sizes.encoder_base == sizes.decoder_base == LIGHT_BASE else ()}
 
 
 def _inspect_taehv(file: WeightFile) -> dict[str, Any]:
@@ -214,8 +215,3 @@ OTHER_PARTS: Mapping[str, Callable[[WeightFile], dict[str, Any]]] = {
 def _kind(file: WeightFile) -> str:
     kind = other_kind(file)
     return OTHER_WAN if kind == UNKNOWN and key_styles(file) else kind
-
-
-def _dtypes(file: WeightFile) -> dict[str, int]:
-    counts = Counter(str(info.dtype).removeprefix("torch.") for info in file.info.values())
-    return dict(counts.most_common())

@@ -24,8 +24,7 @@ from ..files.outputs import JOURNAL, is_going_on, throw_away, unfinished_in
 from ..report.record_json import record_from_dict, record_to_dict, take
 from .identity import Identity, differences, digest_of
 from .latents import SavedLatents, load_latents, save_latents
-from .results import pack, read_results
-from .seal import DIGEST, UNSEALED, is_sealed, seal
+from .results import DIGEST, UNSEALED, is_sealed, pack, read_results, seal
 
 SUFFIX = ".safetensors"
 LONGEST_COMMAND = 1000

@@ -29,10 +29,10 @@ from ..engine.roles import Roles
 from ..errors import BadInput
 from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
-from ..text import load_umt5
+from ..text.umt5 import load_umt5
 from .checking import Checked, CheckedWan, attention_for
+from .identity import identify_parts
 from .options import LoadOptions
-from .parts import identify_parts
 
 EVERYTHING = Roles(drafter=True, target=True, scorer=True)
 

@@ -24,9 +24,8 @@ from .checking import check_models
 from .journal import left_by
 from .loading import encode_prompts
 from .request import begin
-from .stopping import Stopping
 from .table import Row, table_of
-from .videos import VideoMaker
+from .videos import Stopping, VideoMaker
 
 Task = tuple[Video, bytes]
 """A video, and the embeddings of its prompts; tensors would be sent as handles to memory."""

@@ -5,9 +5,12 @@ It holds latents and scores, and no prompt: the keys are hashes.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -19,13 +22,13 @@ from ..engine.roles import Roles
 from ..engine.store import Result, Store
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, JOURNAL, unfinished_in
-from .latents import KEY, METADATA, read_metadata
-from .seal import DIGEST, UNSEALED, is_sealed, seal
+from .latents import DTYPES, KEY, METADATA, read_metadata
 
 ROLES = ("drafter", "target")
 KEY_LENGTH = 64
 LATENTS_DIMS, SCORES_DIMS = 6, 2
-DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+DIGEST, UNSEALED = "digest", "0" * 64
+"""The field of a file's metadata, and its value until the file is sealed. Sorted, it comes first."""
 
 
 def pack(result: Result) -> Tensor:
@@ -110,3 +113,29 @@ def _check_models(path: Path, identities: Identities, asked: Roles) -> None:
             f"nothing in {path.parent} can be re-used, for its {' and '.join(used)} or their settings are not "
             "those of this run; give the same files and settings, or leave --reuse out"
         )
+
+
+# --- a hash inside a file tells whether it is as it was written: a changed block would be used without a word
+
+
+def seal(path: Path) -> None:
+    """Write the hash of a file into it, and wait until it is on the disk. Its metadata has `UNSEALED` so far."""
+    with path.open("rb+") as file:
+        sealed = _sealed(file.read())
+        file.seek(0)
+        file.write(sealed)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def is_sealed(path: Path, metadata: Mapping[str, Any]) -> bool:
+    """Whether a file is as it was when it was sealed. `metadata`: its own."""
+    digest, content = metadata.get(DIGEST), path.read_bytes()
+    if not isinstance(digest, str):
+        return False
+    return _sealed(content.replace(digest.encode(), UNSEALED.encode(), 1)) == content
+
+
+def _sealed(content: bytes) -> bytes:
+    """Return a file's content with the hash of itself, taken without it."""
+    return content.replace(UNSEALED.encode(), hashlib.sha256(content).hexdigest().encode(), 1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Protocol
 
 from torch import Tensor
@@ -25,8 +28,36 @@ from .loading import encode_prompts, load_models
 from .options import LoadOptions
 from .rendering import render
 from .request import Beginning, VideoRequest
-from .stopping import Stopping
 from .table import table_of
+
+
+class Stopping:
+    """Whether to end after the block in the making. The first Ctrl-C asks for that, the second stops at once.
+
+    `then`: what the first one does, for whoever pressed it.
+    """
+
+    def __init__(self, then: str = "stops after this block and keeps the video") -> None:
+        self.asked, self._then = False, then
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Take the first Ctrl-C inside for the wish to stop after this block. The next one interrupts as ever."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        usual = signal.getsignal(signal.SIGINT)
+
+        def hear(number: int, frame: FrameType | None) -> None:
+            self.asked = True
+            signal.signal(signal.SIGINT, usual)
+            sys.stderr.write(f"\nsdvg: {self._then}; Ctrl-C again stops at once\n")
+
+        signal.signal(signal.SIGINT, hear)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, usual)
 
 
 class Watch(Protocol):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from operator import add
 from typing import Any
 
+from ..engine.records import BlockRecord
 from ..engine.router import RouterConfig, foresee
 from ..errors import BadInput
 from .request import PlanRequest
@@ -148,6 +149,28 @@ def plan(vram: float, request: PlanRequest | None = None) -> Plan:
 def seconds_without_copying(request: PlanRequest) -> BlockSeconds:
     """Return the predicted seconds if everything stays on the device, whatever memory that takes."""
     return _seconds(request, fp8=False, copying=0.0)
+
+
+def route_seconds(records: Sequence[BlockRecord], request: PlanRequest) -> tuple[float, float]:
+    """Return the predicted seconds of a route, and of target-only for as many blocks.
+
+    Everything stays on the device. `records`: of a whole clip, in order. `request`: the models, the size and the
+    rates; its router and its number of blocks are not looked at.
+    """
+    handovers = {0, *(record.handover for record in records)}
+    seconds = {
+        steps: seconds_without_copying(replace(request, router=RouterConfig(handover=steps))) for steps in handovers
+    }
+    alone = seconds[0].first + (len(records) - 1) * seconds[0].by_target
+    return math.fsum(_block_seconds(record, seconds[record.handover]) for record in records), alone
+
+
+def _block_seconds(record: BlockRecord, predicted: BlockSeconds) -> float:
+    if record.decision.accepted:
+        return predicted.accepted if record.decision.scored else predicted.unscored
+    if record.decision.scored:
+        return predicted.rejected
+    return predicted.by_target if record.span.start else predicted.first
 
 
 def _candidates(vram: float, request: PlanRequest) -> list[Plan]:

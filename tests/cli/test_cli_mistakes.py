@@ -24,6 +24,18 @@ def refused_by_the_parser(capsys: pytest.CaptureFixture[str], arguments: list[st
 
 
 @pytest.mark.parametrize(
+    "words, said",
+    [
+        (["study", "--blocks", "3"], "the command study was taken out; use python3 dev.py study;"),
+        (["bench"], "the command bench was taken out; use python3 dev.py bench;"),
+        (["queue", "--help"], "the command queue was taken out; use the example in docs/headless.md;"),
+    ],
+)
+def test_a_command_that_was_taken_out_is_named_with_what_to_use_instead(capsys, words, said):
+    assert said in refused_by_the_parser(capsys, words)
+
+
+@pytest.mark.parametrize(
     "arguments, said",
     [
         (["demo", "--sedd", "3"], "there is no option --sedd (did you mean --seed?)"),

@@ -144,7 +144,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture
 def empty_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing to re-use, but what the test itself makes."""
-    from sdvg_pack.nodes.host import kept
+    from sdvg_pack.nodes.host import identity
     from sdvg_pack.sdvg_core.engine.store import Store
 
-    monkeypatch.setattr(kept, "_STORE", Store(0))
+    monkeypatch.setattr(identity, "_STORE", Store(0))

@@ -18,7 +18,7 @@ from comfy.model_patcher import ModelPatcher
 from host_tiny import generator_of, load_model, load_vae, random_weights
 from random_set import write_random_set
 from sdvg_pack.nodes.host.job import Job
-from sdvg_pack.nodes.host.presets import attach_preset
+from sdvg_pack.nodes.host.model import attach_preset
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.scorer import HostScorer, load_host_scorer
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue

@@ -9,9 +9,8 @@ from random_set import write_random_set
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.devices.execution import Execution
 from sdvg_core.pipeline.checking import check_models
-from sdvg_core.pipeline.identity import identify
+from sdvg_core.pipeline.identity import identify, identify_parts
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pipeline.parts import identify_parts
 from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.text.prompts import one_prompt
 
@@ -75,10 +74,9 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("parts", "identity", "checking", "options"):
+    for module in ("identity", "checking", "options"):
         monkeypatch.setattr(f"sdvg_core.pipeline.{module}.check_device", lambda name: name, raising=False)
-    for module in ("parts", "identity"):
-        monkeypatch.setattr(f"sdvg_core.pipeline.{module}.arithmetic_on", lambda device: {"on": str(device)})
+    monkeypatch.setattr("sdvg_core.pipeline.identity.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.pipeline.checking.attention_for", lambda *_: None)
     monkeypatch.setattr("sdvg_core.pipeline.checking.check_compile", lambda *_: None)
     monkeypatch.setattr(LoadOptions, "settled", lambda load: load)

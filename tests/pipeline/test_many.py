@@ -23,7 +23,7 @@ from sdvg_core.pipeline.batch import Batch
 from sdvg_core.pipeline.many import make_many
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
-from sdvg_core.pipeline.stopping import Stopping
+from sdvg_core.pipeline.videos import Stopping
 from sdvg_core.text.prompts import one_prompt
 
 PROMPTS = [f"a red ball {i}" for i in range(3)]

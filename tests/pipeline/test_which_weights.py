@@ -12,8 +12,8 @@ from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
 from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.identity import identify_parts
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pipeline.parts import identify_parts
 
 ONE = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "1", "--prompt", "a red ball"]
 DRAFTED = ["--policy", "always-draft", "--directions", "d"]

@@ -7,10 +7,9 @@ import torch
 from sample_reports import report, route
 
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.plan.choose import plan, seconds_without_copying
+from sdvg_core.plan.choose import plan, route_seconds, seconds_without_copying
 from sdvg_core.plan.rates import H100
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.routes import route_seconds
 from sdvg_core.report.picture import ABOVE, MARGIN, SIDE, Side, side_by_side
 
 ROUTED = report(route(RouterConfig(), [[0.0], [1.0, 0.5], [-2.0]]))

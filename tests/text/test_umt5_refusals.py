@@ -7,9 +7,9 @@ from safetensors.torch import save_file
 
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.errors import BadInput
-from sdvg_core.text import load_umt5
 from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
+from sdvg_core.text.umt5 import load_umt5
 from sdvg_core.text.umt5_weights import read_sizes
 
 ROWS = 96
