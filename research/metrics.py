@@ -85,7 +85,9 @@ class External:
                 write_mp4(video, frames, FPS)
                 given = {"{video}": str(video), "{prompt}": prompt}
                 command = [given.get(part, part) for part in self.command]
-                run = subprocess.run(command, stdout=subprocess.PIPE, timeout=self.timeout, check=True)
+                run = subprocess.run(command, stdout=subprocess.PIPE, timeout=self.timeout)
+            if run.returncode:
+                raise ValueError(f"it ended with exit status {run.returncode}")
             value = float(run.stdout.decode(errors="replace").strip().rpartition("\n")[2])
             if not math.isfinite(value):
                 raise ValueError(f"it printed {value}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from importlib.machinery import ModuleSpec
@@ -22,7 +21,6 @@ from sdvg_core.causal_wan.backends import BUILDERS, SDPA, AttentionBackend, choo
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.schedule import get_schedule
-from sdvg_core.cli import main
 from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
 from sdvg_core.engine.types import plan_spans
@@ -290,5 +288,3 @@ def test_the_command_line_refuses_a_kernel_before_anything_is_read_or_written(fi
     assert len(lines) == 1
     assert "the attention flash" in lines[0]
     assert not (tmp_path / "out").exists()
-
-

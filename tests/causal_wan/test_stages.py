@@ -17,9 +17,10 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from benchmarks.measure import collect, compare
-from sdvg_core.causal_wan.forward import PLAIN, compiled_stages
-from sdvg_core.devices.execution import INDUCTOR, compiler_of
+from sdvg_core.causal_wan.forward import compiled_stages
+from sdvg_core.devices.execution import INDUCTOR
 from sdvg_core.engine.speculate import Emitted
+
 
 @pytest.fixture
 def fresh_compiler():
@@ -30,8 +31,6 @@ def fresh_compiler():
 
 ROUTE = scripted("rarraaararaa")
 STEPS = "1000,750,500,250"
-
-
 
 
 def plain(policy: str) -> list[Emitted]:
@@ -54,8 +53,6 @@ def test_a_layer_is_compiled_in_three_pieces_and_never_again(policy, fresh_compi
     assert counter.frame_count == 3
     assert set(seen[4:]) == {3}  # asked before every block
     assert torch.equal(latents_of(made), latents_of(plain(policy)))
-
-
 
 
 @pytest.mark.heavy
@@ -83,5 +80,3 @@ def test_what_cannot_be_compiled_whole_is_an_error_and_not_half_compiled(fresh_c
     engine.target._model.tree.blocks[0].ffn = Asking()
     with pytest.raises(torch._dynamo.exc.TorchDynamoException):
         run(engine, ROUTE, blocks=12)
-
-

@@ -13,10 +13,9 @@ import pytest
 import torch
 from random_set import write_random_set
 from sdvg_pack.nodes.host import files
-from sdvg_pack.nodes.host.files import load_checkpoint, load_model
+from sdvg_pack.nodes.host.files import CARD_GB, choose_weight_dtype, load_checkpoint, load_model, plan_card
 from sdvg_pack.nodes.host.identity import identify
-from sdvg_pack.nodes.host.presets import dictionary_of, file_notes, preset_of
-from sdvg_pack.nodes.host.weight_dtype import CARD_GB, choose_weight_dtype, plan_card
+from sdvg_pack.nodes.host.model import dictionary_of, file_notes, preset_of
 from sdvg_pack.nodes.loaders import DrafterLoader, TargetLoader
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset

@@ -11,7 +11,7 @@ import comfy.utils
 import pytest
 import torch
 from aiohttp import web
-from sdvg_pack.nodes.host import plan_text, residency
+from sdvg_pack.nodes.host import memory, residency
 from sdvg_pack.nodes.host.needs import Needs
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
 from sdvg_pack.nodes.host.residency import Room, Weights
@@ -86,7 +86,7 @@ PARTS = (
 
 
 def plan_in(usable: int) -> list[str]:
-    return plan_text.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
+    return memory.describe_plan(MODELS, NEEDS, Room(total=80 * GB, usable=usable * GB), GPU)
 
 
 STAYS, RUNS = "cuda:0: drafter weights, 3.0 GB stay there", "cuda:0: it runs, but slower because of the copying"
@@ -102,7 +102,7 @@ def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(u
 
 
 def test_out_of_memory_names_the_numbers_of_the_plan_and_three_settings() -> None:
-    message = str(plan_text.out_of_memory(MODELS, NEEDS, Room(total=24 * GB, usable=22 * GB), GPU))
+    message = str(memory.out_of_memory(MODELS, NEEDS, Room(total=24 * GB, usable=22 * GB), GPU))
     for part in (
         "10.0 GB",
         "31.0 GB of weights",

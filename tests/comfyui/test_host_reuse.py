@@ -16,7 +16,7 @@ import torch
 from host_clip import with_lora
 from host_run import Parts, changed, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import generator_of
-from sdvg_pack.nodes.host import kept
+from sdvg_pack.nodes.host import identity
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
 from sdvg_pack.nodes.host.progress import NodeProgress
@@ -141,7 +141,7 @@ def test_an_interrupt_keeps_what_was_finished(
     whole = alone(job)
     real, real_block = NodeProgress.before_pass, NodeProgress.block
     for at in itertools.count(1):
-        monkeypatch.setattr(kept, "_STORE", Store(0))
+        monkeypatch.setattr(identity, "_STORE", Store(0))
         calls.clear()
         passes = itertools.count(1)
 
@@ -174,16 +174,16 @@ def test_an_interrupt_keeps_what_was_finished(
 def test_over_its_limit_the_store_drops_the_oldest_run_and_says_so(parts: Parts) -> None:
     job = scored(parts, -3.0, count=3)
     video_of(job)
-    used = kept._STORE.bytes
+    used = identity._STORE.bytes
     limit = used + used // 2
     report = video_of(replace(job, seed=7, reuse_bytes=limit))[2]
-    assert kept._STORE.bytes <= limit
+    assert identity._STORE.bytes <= limit
     assert "results of the oldest runs were dropped" in " ".join(report.notes)
     assert all(one.reused for one in video_of(replace(job, seed=7, reuse_bytes=limit))[2].blocks)
     too_small = video_of(replace(job, seed=8, reuse_bytes=used // 2))[2]
     assert "did not fit into" in " ".join(too_small.notes)
     video_of(replace(job, reuse_bytes=0))
-    assert kept._STORE.bytes == 0
+    assert identity._STORE.bytes == 0
 
 
 def test_reuse_leaves_the_models_as_they_were(parts: Parts) -> None:
@@ -259,7 +259,7 @@ def scored(parts: Parts, tau: float, **changes: Any) -> Job:
 def alone(job: Job) -> Any:
     """The video of a job that re-uses nothing, and leaves the store as it is."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(kept, "_STORE", Store(0))
+        patched.setattr(identity, "_STORE", Store(0))
         return video_of(replace(job, reuse_bytes=0))
 
 

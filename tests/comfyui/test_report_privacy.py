@@ -14,7 +14,7 @@ import torch
 from comfy_api.latest import io
 from host_run import TEXT, load_parts, make_job, video_of
 from PIL import Image
-from sdvg_pack.nodes.host.start import fit
+from sdvg_pack.nodes.host.job import fit
 from sdvg_pack.nodes.report import RouteReport
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.report.run_report import RunReport

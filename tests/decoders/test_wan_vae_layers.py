@@ -56,8 +56,6 @@ def test_the_length_of_a_pixel_in_half_precision_is_taken_in_a_wider_one(scale):
     assert PlanarNorm(theirs)(torch.zeros_like(x)).abs().max() == 0
 
 
-
-
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_planar_convolution_is_diffusers_own_after_any_number_of_frames(before):
     """Catches zeros behind the frames before instead of in front of them, and sides swapped."""
@@ -85,8 +83,6 @@ def test_our_pass_makes_the_bits_of_diffusers_own_pass_over_the_same_layers(dtyp
         encoded.append(vae.encoder(piece, feat_cache=cache, feat_idx=[0]))
     latents = vae.quant_conv(torch.cat(encoded, dim=2)).chunk(2, dim=1)[0]
     assert torch.equal(codec.encode(clip), (latents.float() - MEAN) / STD)
-
-
 
 
 class Copies(TorchDispatchMode):

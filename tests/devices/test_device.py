@@ -13,7 +13,6 @@ from sdvg_core.devices import device
 from sdvg_core.devices.device import (
     cpu_quota,
     device_clock,
-    device_line,
     parse_dtype,
     pick_device,
     settled_threads,
@@ -67,8 +66,6 @@ def test_without_a_limit_a_process_may_use_every_cpu(monkeypatch, tmp_path, text
     if text is not None:
         (tmp_path / "cpu.max").write_text(text)
     assert cpu_quota() == 6
-
-
 
 
 def test_a_video_made_on_auto_records_the_device_and_resumes_as_one_made_on_it(tmp_path, capsys):

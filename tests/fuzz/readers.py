@@ -35,9 +35,9 @@ from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
-from sdvg_core.text import load_umt5
 from sdvg_core.text.prompts import PromptSchedule, clean_prompt, one_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
+from sdvg_core.text.umt5 import load_umt5
 
 from . import models, pickles, pictures, texts
 from .files import Files, safetensors

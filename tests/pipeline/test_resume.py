@@ -45,7 +45,7 @@ from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, unfinished_in
-from sdvg_core.pipeline import fingerprint, identity, loading, videos
+from sdvg_core.pipeline import identity, loading, videos
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.latents import load_latents, save_latents
 from sdvg_core.pipeline.options import LoadOptions
@@ -219,14 +219,14 @@ def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
     files, tmp_path, capsys, monkeypatch, request
 ):
     """Of a large file, the request knows samples alone."""
-    request.addfinalizer(fingerprint._of_contents.cache_clear)  # the models are those of other tests too
+    request.addfinalizer(identity._of_contents.cache_clear)  # the models are those of other tests too
     copy = replace(files, target=tmp_path / files.target.name)
     shutil.copy(files.target, copy.target)
-    monkeypatch.setattr(fingerprint, "WHOLE", 1000)
-    monkeypatch.setattr(fingerprint, "PIECE_BYTES", 8)
-    fingerprint._of_contents.cache_clear()
+    monkeypatch.setattr(identity, "WHOLE", 1000)
+    monkeypatch.setattr(identity, "PIECE_BYTES", 8)
+    identity._of_contents.cache_clear()
     stopped(tmp_path / "out", [*five(copy), *PROMPT], 2)
-    one = fingerprint.fingerprint(copy.target)
+    one = identity.fingerprint(copy.target)
     with safe_open(copy.target, "pt") as file:
         weights, notes = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
     name = max(weights, key=lambda name: weights[name].numel())
@@ -237,7 +237,7 @@ def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
     copy.target.write_bytes(
         bytes(old if place in kept else new for place, (old, new) in enumerate(zip(whole, data, strict=True)))
     )
-    assert fingerprint.fingerprint(copy.target) == one, "or the request itself would tell"
+    assert identity.fingerprint(copy.target) == one, "or the request itself would tell"
     capsys.readouterr()
     assert main([*five(copy), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
     assert "the same weights, but those of target are others by now; put" in capsys.readouterr().err

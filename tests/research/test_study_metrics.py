@@ -52,7 +52,7 @@ def test_an_external_command_gets_video_and_prompt_whole_and_its_last_line_count
     ("code", "message"),
     [
         ("print('fine')", "could not convert string to float: 'fine'"),
-        ("raise SystemExit('no weights')", "returned non-zero exit status 1"),
+        ("raise SystemExit('no weights')", "it ended with exit status 1"),
         ("import time; time.sleep(30)", r"timed out after 0\.5 seconds"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,8 +104,6 @@ def test_with_tiles_a_frame_scores_as_its_worst_tile(weights: Path, scorer: Imag
 
 
 # --- what it says about itself
-
-
 
 
 @pytest.mark.parametrize("crop", ["squash", "tiles"])
