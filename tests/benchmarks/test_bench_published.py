@@ -17,7 +17,7 @@ class Watched:
 
     def __init__(self, inner):
         self.inner = inner
-        for name in ("name", "block_frames", "latent_channels", "timesteps", "anchor_horizon"):
+        for name in ("name", "block_frames", "latent_channels", "timesteps", "first_timesteps", "anchor_horizon"):
             setattr(self, name, getattr(inner, name))
         self.calls = []
 
