@@ -115,9 +115,7 @@ class SpeculativeSampler(io.ComfyNode):
                     default=False,
                     advanced=True,
                     optional=True,
-                    tooltip="Start generating the next block while the newest is decoded and scored. The video is "
-                    "the same. Turn it on if VAE and scorer have a device of their own: it is faster then; otherwise it "
-                    "only takes more memory.",
+                    tooltip="Has no effect any more: blocks are made one after the other. The video is the same.",
                 ),
                 io.Combo.Input(
                     "kv_dtype",
@@ -214,7 +212,8 @@ class SpeculativeSampler(io.ComfyNode):
                 for role, own in (("drafter", drafter_schedule), ("target", target_schedule))
             },
             reuse_bytes=int(reuse_gb * GIGABYTE),
-            execution=Execution(kv_dtype=kv_dtype, overlap=overlap),
+            execution=Execution(kv_dtype=kv_dtype),
+            notes=(OVERLAP_GONE,) if overlap else (),
             node_id=cls.hidden.unique_id,
             workflow_id=workflow_id(cls.hidden.extra_pnginfo),
         )
@@ -229,6 +228,7 @@ class SpeculativeSampler(io.ComfyNode):
         return _stops[cls.hidden.unique_id]
 
 
+OVERLAP_GONE = "Overlap has no effect any more: blocks are made one after the other. The video is the same."
 _stops: Counter[str | None] = Counter()
 """How often the run of each node was stopped before its last block."""
 

@@ -162,13 +162,12 @@ def make_engine(policy: str = "recompute", **options: Any) -> Engine:
     return Engine(drafter=drafter, target=target, codec=codec, scorer=BrightScorer())
 
 
-def make_framewise(
-    policy: str = "recompute", *, own_frames: int = 1, ahead: bool = False, **options: Any
-) -> Engine:
+def make_framewise(policy: str = "recompute", *, own_frames: int = 1, **options: Any) -> Engine:
     """The same with a drafter whose own blocks are smaller than the target's three latent frames."""
     engine, pieces = make_engine(policy), 3 // own_frames
-    undo = pieces - 1 + (pieces if ahead else 0)
-    small = make_generator(1, engine.codec, policy, name="drafter", block_frames=own_frames, undo=undo, **options)
+    small = make_generator(
+        1, engine.codec, policy, name="drafter", block_frames=own_frames, undo=pieces - 1, **options
+    )
     return replace(engine, drafter=SeveralBlocks(small, 3))
 
 

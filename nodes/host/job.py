@@ -19,11 +19,11 @@ from ..sockets import PromptEntry, RouterValue
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
-    """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype and overlap.
+    """One run of the sampler node. `execution`: only the part ComfyUI leaves to us, kv_dtype.
 
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
     None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
-    the preset's. `reuse_bytes`: of host memory for what later runs may use again.
+    the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
     """
 
     drafter: Any = None
@@ -41,6 +41,7 @@ class Job:
     directions: str = ""
     takes: str = ""
     reuse_bytes: int = 0
+    notes: tuple[str, ...] = ()
     drafter_context: DrafterContext = "committed"
     execution: Execution = field(default_factory=Execution)
     continue_from: dict[str, Any] | None = None

@@ -16,7 +16,7 @@ from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, versions_on
 from ...sdvg_core.engine.delivery import InOrder
-from ...sdvg_core.engine.fit import check_given_shape, check_route, check_size
+from ...sdvg_core.engine.fit import check_fit, check_given_shape, check_size
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.route import Route, plan_route
@@ -79,7 +79,16 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     )
     memory = memory_of(job, presets)
     of_start = (*crop_note(job), *unshown(job.prompts, route.spans[-1].index))
-    said = (*of_texts, *of_start, *_of_files(job), *bought, *_decoded_by(job), *_swapped(job), *memory.plan)
+    said = (
+        *job.notes,
+        *of_texts,
+        *of_start,
+        *_of_files(job),
+        *bought,
+        *_decoded_by(job),
+        *_swapped(job),
+        *memory.plan,
+    )
     notes = (*(note for role in job.models for note in ineffective[role]), *said)
     for line in notes:
         logger.info("SDVG: %s", line)
@@ -150,16 +159,7 @@ def _check_request(job: Job, route: Route, presets: Mapping[str, Preset]) -> Non
         rows, columns = job.height // stride, job.width // stride
         check_given_shape(job.continue_from["samples"].shape, ComfyCodec.latent_channels, rows, columns)
     drafter, target = (_shape(role, job, presets) for role in ("drafter", "target"))
-    pixels = "drafter" in presets and presets["drafter"].policy == "recompute"
-    check_route(
-        drafter,
-        target,
-        ComfyCodec.latent_channels,
-        route.router,
-        route.spans,
-        ahead_from_pixels=job.execution.overlap and pixels,
-        drafter_context=job.drafter_context,
-    )
+    check_fit(drafter, target, ComfyCodec.latent_channels, route.router, route.spans)
 
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
@@ -209,7 +209,6 @@ def _plan(
         codec,
         job.router.scorer,
         judge=codecs.get("judge"),
-        overlap=job.execution.overlap,
         before_pass=progress.before_pass,
     )
     models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
@@ -227,8 +226,6 @@ def _plan(
         drafter_context=job.drafter_context,
         given=given_latents(job, codec),
         reuse=begin_reuse(job.reuse_bytes, identities),
-        ahead=job.main.load_device if job.execution.overlap else None,
-        side=job.vae.device,
         clock=device_clock(*memory.devices),
     )
 

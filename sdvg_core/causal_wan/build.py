@@ -11,7 +11,7 @@ import torch
 from ..devices.device import device_clock
 from ..engine.parts import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.roles import Absent
-from ..engine.several import SeveralBlocks, blocks_back
+from ..engine.several import SeveralBlocks
 from .attention import TorchOps
 from .config import WanConfig
 from .context import AnchorEncoder, ContextPolicy, Recompute
@@ -68,7 +68,6 @@ def build_engine(
     scorer: Scorer | None,
     *,
     judge: VideoCodec | None = None,
-    overlap: bool = False,
     before_pass: Callable[[str], None] = go_on,
     clock: Callable[[], float] | None = None,
     around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
@@ -77,11 +76,10 @@ def build_engine(
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
     `drafter`, `target`: one of them may be None if no block will ask for it. `codec`, `judge`: see `Engine`.
-    `overlap`: drafts may start on a guess, so the drafter keeps what it needs to go back one block. A drafter with
-    smaller blocks than the target's makes several for one of them. `before_pass`:
-    called with "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models;
-    None waits for each one's device. `around_context`: wraps their context policies. `target_schedule`: instead of
-    its preset's.
+    A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
+    "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits
+    for each one's device. `around_context`: wraps their context policies. `target_schedule`: instead of its
+    preset's.
     """
     if target and target_schedule:
         target = replace(target, preset=replace(target.preset, schedule=target_schedule))
@@ -104,8 +102,8 @@ def build_engine(
         )
 
     pieces = max(target.preset.block_frames // drafter.preset.block_frames, 1) if drafter and target else 1
-    undo = blocks_back(pieces, overlap=overlap)
-    drafts: BlockGenerator | None = build("drafter", drafter, undo=undo) if drafter else None
+    # The first piece of a draft writes over what a dropped draft leaves; the others must be taken back.
+    drafts: BlockGenerator | None = build("drafter", drafter, undo=pieces - 1) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     if drafts and targets and drafts.block_frames != targets.block_frames:
         drafts = SeveralBlocks(drafts, targets.block_frames)

@@ -14,17 +14,18 @@ MODELS = {
     **{f"--{role}-recache": f"give --{role}-settings recache=yes" for role in ROLES},
     **{f"--no-{role}-recache": f"give --{role}-settings recache=no" for role in ROLES},
 }
+NO_OVERLAP = {"--overlap": "blocks are made one after the other; leave it out"}
 GONE: Mapping[str, Mapping[str, str]] = {
     "generate": {
         **MODELS,
+        **NO_OVERLAP,
         "--draft-share": "give --budget SHARE, or --policy random --rate SHARE",
         "--quantile": "give it to --aggregation, such as --aggregation 0.1",
         "--whole-blocks": "the clip's first block is never handed over, and all others may be",
     },
     "demo": {
-        **dict.fromkeys(
-            ("--fps", "--drafter-context", "--overlap", "--prompt-in-report", "--aggregation"), GENERATE
-        ),
+        **NO_OVERLAP,
+        **dict.fromkeys(("--fps", "--drafter-context", "--prompt-in-report", "--aggregation"), GENERATE),
         **dict.fromkeys(("--rate", "--router-seed", "--bail-out", "--gate-prompt", "--attention"), GENERATE),
         **dict.fromkeys(("--kv-dtype", "--compile"), GENERATE),
         "--draft-share": "give --budget SHARE",
@@ -34,6 +35,7 @@ GONE: Mapping[str, Mapping[str, str]] = {
         "--whole-blocks": "the clip's first block is never handed over, and all others may be",
     },
     "plan": {
+        **NO_OVERLAP,
         **dict.fromkeys(("--forced-blocks", "--handover"), "give a --preset or a --budget"),
         **dict.fromkeys(("--drafter-size", "--target-size"), "the preset says the size"),
         **dict.fromkeys(("--vae-dtype", "--reward-dtype", "--vae-layers", "--compile"), "the usual one is planned"),

@@ -62,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument(
         "--judge-vae", choices=JUDGES, help="a fast decoder for drafts, as in generate (default: the same)"
     )
-    models.add_argument("--overlap", action="store_true", help="as in generate")
     device = parser.add_argument_group("device")
     device.add_argument(
         "--side-device", action="store_true", help="VAE and scorer use a second device; --vram is for the first"
@@ -88,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         target=PUBLISHED[SIZES[options.target_preset]],
         drafter_preset=get_preset(options.drafter_preset),
         target_preset=get_preset(options.target_preset),
-        execution=Execution(kv_dtype=options.kv_dtype, overlap=options.overlap),
+        execution=Execution(kv_dtype=options.kv_dtype),
         side=options.side_device,
         vae=options.vae,
         judge=options.judge_vae,

@@ -98,11 +98,6 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
             help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
         )
         group.add_argument(
-            "--overlap",
-            action="store_true",
-            help="start generating the next block while the newest is decoded; same video, more memory",
-        )
-        group.add_argument(
             "--prompt-in-report",
             action="store_true",
             help="write the prompts into report.json and route.png; otherwise report.json has only a hash of each",

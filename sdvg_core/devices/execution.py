@@ -42,15 +42,13 @@ INDUCTOR = "inductor"
 class Execution:
     """How models are run. Raises `BadInput` for a choice that does not exist.
 
-    `compile`: what of the transformers and of the VAE's decoder is compiled. `overlap`: start generating the next
-    block while the newest is decoded and scored.
+    `compile`: what of the transformers and of the VAE's decoder is compiled.
     """
 
     attention: Attention = AUTO
     kv_dtype: KvDtype = AUTO
     vae_layers: VaeLayers = AUTO
     compile: CompileMode = "off"
-    overlap: bool = False
 
     def __post_init__(self) -> None:
         for name in _CHOICES:

@@ -1,18 +1,15 @@
 """The video's pixels: decoded from the committed latents, by the full VAE, whenever somebody needs them.
 
 With a judge (a fast decoder for drafts), the loop itself never calls the full VAE. A committed block is decoded
-when a model's context asks for a picture of it, when somebody reads its frames, or in the background as soon as it
-is committed. Latent frames are decoded in order and one by one, so the time of decoding changes no bit. A rejected
-draft never gets here.
+when a model's context asks for a picture of it, or when somebody reads its frames. Latent frames are decoded in
+order and one by one, so the time of decoding changes no bit. A rejected draft never gets here.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .lane import Lane
 from .parts import VideoCodec
 from .types import Block, Picture, Span, check_finite
 
@@ -82,54 +78,19 @@ class Delivery:
         self._codec = codec
         self._state: Any = None
         self._waiting: deque[_Piece] = deque()
-        self._lane: Lane | None = None
         self._error: BaseException | None = None
-        self._stopped = threading.Event()
 
     def add(self, block: Block) -> Delivered:
         """Note a committed block; blocks are given in order."""
         pieces = [_Piece(block.span, latents) for latents in block.latents.split(1, dim=2)]
-        for piece in pieces:
-            self._waiting.append(piece)
-            if self._lane:
-                self._lane.submit(self._decode_ahead)
+        self._waiting.extend(pieces)
         anchors = tuple(partial(self._take, piece.picture) for piece in pieces)
         return Delivered(anchors, tuple(piece.frames for piece in pieces), self._take)
 
-    @contextmanager
-    def in_background(self, device: torch.device) -> Iterator[None]:
-        """Decode in a thread of its own while inside; afterwards, what is still waiting is decoded on demand.
-
-        `device`: of the codec.
-        """
-        lane = Lane(device, "sdvg-deliver")
-        # Made on another stream, so it must not be freed before this lane has finished with it.
-        before = self._state
-        self._lane = lane
-        for _ in range(len(self._waiting)):
-            lane.submit(self._decode_ahead)
-        try:
-            yield
-        finally:
-            self._stopped.set()
-            lane.close()
-            self._lane = None
-            self._stopped.clear()
-            del before
-
     def _take(self, result: Future[Tensor]) -> Tensor:
-        lane = self._lane
-        if lane is None:
-            while not result.done():
-                self._decode_next()
-            return result.result()
-        found = result.result()
-        lane.hand_over([found])
-        return found
-
-    def _decode_ahead(self) -> None:
-        if self._waiting and not self._stopped.is_set():
+        while not result.done():
             self._decode_next()
+        return result.result()
 
     def _decode_next(self) -> None:
         piece = self._waiting.popleft()

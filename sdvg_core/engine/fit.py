@@ -35,28 +35,13 @@ def parts_there(engine: Engine) -> Roles:
     )
 
 
-def check_route(
-    drafter: ModelShape,
-    target: ModelShape,
-    latent_channels: int,
-    router: RouterConfig,
-    spans: tuple[Span, ...],
-    *,
-    ahead_from_pixels: bool = False,
-    drafter_context: str = "committed",
-) -> None:
-    """Raise `BadInput` for a run that these models cannot make, before anything of it is loaded.
-
-    `ahead_from_pixels`: with overlap, a drafter whose context needs pixels.
-    """
-    check_fit(drafter, target, latent_channels, router, spans)
-    check_overlap(drafter_context, needs_pixels=ahead_from_pixels)
-
-
 def check_fit(
     drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
 ) -> None:
-    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together."""
+    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together.
+
+    Nothing needs to be loaded for it.
+    """
     for model in (drafter, target):
         if model.latent_channels != latent_channels:
             raise BadInput(
@@ -70,16 +55,6 @@ def check_fit(
     if any(handed_over):
         _check_handover(drafter.timesteps, target.timesteps, router.handover)
     router.check_blocks(spans[-1].index)
-
-
-def check_overlap(drafter_context: str, *, needs_pixels: bool) -> None:
-    """Raise `BadInput` if overlap cannot work with the drafter. `needs_pixels`: whether its context needs them."""
-    if drafter_context == "own" and needs_pixels:
-        raise BadInput(
-            "overlap needs a drafter that continues from latents alone, but this one's context policy asks for "
-            "pixels of its own drafts; turn overlap off, choose the drafter context committed, or use the "
-            "incremental policy"
-        )
 
 
 def _may_be_handed_over(router: RouterConfig, index: int) -> bool:

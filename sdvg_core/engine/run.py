@@ -8,12 +8,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from .fit import check_given, parts_there
 from .noise import KeyedNoise
-from .overlap import speculate_overlapped
 from .parts import Engine
 from .records import BlockRecord
 from .reuse import Recaller, Reuse
@@ -30,10 +28,9 @@ class Run:
 
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
-    `reused` holds the records of the latter. `ahead`: the models' device, to start the next block while the newest
-    is decoded and scored (see `overlap`); None to do one after the other. `side`: the device that decodes, None for
-    the same. `clock`: seconds; on an accelerator, one that waits for the device. `notes`: what a reader of the
-    report must know of the route. `recaller`: keeps what is made for later runs; None to keep nothing.
+    `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
+    `notes`: what a reader of the report must know of the route. `recaller`: keeps what is made for later runs; None
+    to keep nothing.
     """
 
     engine: Engine
@@ -44,8 +41,6 @@ class Run:
     drafter_context: DrafterContext = "committed"
     before: tuple[Block, ...] = ()
     reused: tuple[BlockRecord, ...] = ()
-    ahead: torch.device | None = None
-    side: torch.device | None = None
     clock: Callable[[], float] = time.perf_counter
     notes: tuple[str, ...] = ()
     recaller: Recaller | None = None
@@ -85,19 +80,8 @@ class Run:
         for again in () if start else self.replay():
             timeline = again.timeline
         parts = (self.engine, self.router, self.spans, self.noise, self.condition_of)
-        context, past, clock = self.drafter_context, self.past, self.clock
-        if self.ahead is None:
-            loop = speculate(*parts, drafter_context=context, start=timeline, past=past, clock=clock)
-        else:
-            loop = speculate_overlapped(
-                *parts,
-                device=self.ahead,
-                side=self.side,
-                drafter_context=context,
-                start=timeline,
-                past=past,
-                clock=clock,
-            )
+        options = {"drafter_context": self.drafter_context, "past": self.past, "clock": self.clock}
+        loop = speculate(*parts, start=timeline, **options)
         return loop if self.recaller is None else _remembered(loop, self.recaller)
 
 
@@ -122,8 +106,6 @@ def plan_run(
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
     reuse: Reuse | None = None,
-    ahead: torch.device | None = None,
-    side: torch.device | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Return the run that makes `blocks` blocks of `width` x `height` pixels.
@@ -161,8 +143,6 @@ def plan_run(
         condition_of=condition_of,
         drafter_context=drafter_context,
         before=clip,
-        ahead=ahead,
-        side=side,
         clock=clock,
         notes=route.notes,
     )

@@ -94,14 +94,6 @@ def check_pieces(own_frames: int, anchor_horizon: int, block_frames: int) -> Non
         )
 
 
-def blocks_back(pieces: int, *, overlap: bool) -> int:
-    """Return by how many of its own blocks a model may have to go back that makes `pieces` of them for one draft.
-
-    The first of them is written over. With `overlap`, the next draft may have been made on a wrong guess.
-    """
-    return pieces - 1 + (pieces if overlap else 0)
-
-
 def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
     """Return the timesteps of the clip's first `block_frames` latent frames; empty if those take two lists."""
     one_list = model.block_frames == block_frames or model.first_timesteps == model.timesteps

@@ -36,7 +36,6 @@ class Checked:
     target: CheckedWan | None
     vae: VaeHeader
     judge: VaeHeader | None = None
-    overlap: bool = False
 
     @property
     def there(self) -> tuple[CheckedWan, ...]:
@@ -130,7 +129,7 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
     _check_encoder(vae, files.vae, (drafter, target))
     judge = _check_judge(files, vae, options) if files.judge_vae else None
-    return Checked(drafter=drafter, target=target, vae=vae, judge=judge, overlap=options.execution.overlap)
+    return Checked(drafter=drafter, target=target, vae=vae, judge=judge)
 
 
 def _check_wan(

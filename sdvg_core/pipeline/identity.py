@@ -43,7 +43,6 @@ def identify(
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
     settings = asdict(load.settled())
     execution = settings.pop("execution")
-    del execution["overlap"]  # it changes no bits
     return {
         **texts,
         **gate,

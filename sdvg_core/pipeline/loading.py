@@ -112,7 +112,6 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
             codec,
             scorer,
             judge,
-            overlap=execution.overlap,
         ),
         scorer=scorer,
         parts=PartSettings(

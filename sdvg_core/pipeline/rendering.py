@@ -120,8 +120,6 @@ def plan_video(
         directions=request.directions,
         takes=request.takes,
         reuse=None if store is None else Reuse(store=store, identities=loaded.identify()),
-        ahead=loaded.device if loaded.parts.execution.overlap else None,
-        side=loaded.side,
         clock=device_clock(loaded.device, loaded.side),
     )
 

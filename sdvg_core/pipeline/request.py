@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..engine.directions import check_directions, read_takes
-from ..engine.fit import check_given, check_route, check_size
+from ..engine.fit import check_fit, check_given, check_size
 from ..engine.noise import check_seed
 from ..engine.roles import Roles
 from ..engine.route import Route, plan_route
@@ -115,16 +115,7 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
             "drafter and target are one file with one schedule, so a remade block would be the draft again; give "
             "--drafter-settings schedule=... fewer steps than --target-settings, or name two files"
         )
-    check_route(
-        *needed.shapes,
-        vae.latent_channels,
-        route.router,
-        route.spans,
-        ahead_from_pixels=checked.overlap
-        and needed.drafter is not None
-        and needed.drafter.preset.policy == "recompute",
-        drafter_context=request.drafter_context,
-    )
+    check_fit(*needed.shapes, vae.latent_channels, route.router, route.spans)
     return Beginning(
         width=width, height=height, router=router, clip=clip, image=image, asked=route.asked, notes=notes
     )

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from operator import add
 from typing import Any
 
 from ..engine.records import BlockRecord
@@ -101,7 +100,6 @@ class Plan:
             "target": {"size": request.target.size, "preset": request.target_preset.name},
             "target_weights": "float8_e4m3fn" if self.setting.fp8 else request.dtype,
             "dtype": request.dtype,
-            "overlap": request.execution.overlap,
             "side_device": request.side,
             "compile": request.execution.compile,
             "vae": request.vae,
@@ -201,14 +199,11 @@ def _timed(candidate: Plan) -> Plan:
 def _seconds(request: PlanRequest, *, fp8: bool, copying: float) -> BlockSeconds:
     step = step_seconds(request, fp8=fp8)
     decode, judged = step["decode"], step["decode"] + step["score"]
-    # With overlap, a draft is generated while another device decodes and scores the block before it; unless it
-    # needs a picture of that block, and gets it from the VAE only once the block is committed.
-    together = max if _apart(request) and not _waits_for_picture(request) else add
-    accepted = together(step["drafter"], judged)
+    accepted = step["drafter"] + judged
     begun = step["drafter begins"] if request.router.handover else 0.0
     seconds = BlockSeconds(
         accepted=accepted,
-        unscored=together(step["drafter"], decode),
+        unscored=step["drafter"] + decode,
         rejected=accepted + step["target finishes"] + decode + copying,
         first=step["first target"] + step["first decode"] + copying,
         by_target=begun + step["target finishes"] + decode + copying,
@@ -231,32 +226,8 @@ def _video(request: PlanRequest, seconds: BlockSeconds, step: Mapping[str, float
     }
     counts = _counts(request.router, request.given_blocks, request.blocks)
     blocks = math.fsum(each[kind] * count for kind, count in counts.items())
-    return _delivered(request, step, counts, blocks)
-
-
-def _apart(request: PlanRequest) -> bool:
-    return request.execution.overlap and request.side
-
-
-def _waits_for_picture(request: PlanRequest) -> bool:
-    """Whether every draft waits for one decoded frame of the block before it."""
-    return request.judge is not None and request.drafter_preset.policy == "recompute"
-
-
-def _delivered(request: PlanRequest, step: Mapping[str, float], counts: Counter[str], blocks: float) -> float:
-    """Return the seconds of a video whose blocks take `blocks`, with the decoding that a judge leaves to the VAE.
-
-    On one device it all adds up. A second one decodes while the next blocks are made; whichever has more to do sets
-    the pace, and the last block is decoded at the end.
-    """
     firsts = counts["first"] + counts["first draft"]
-    total = step["deliver"] * (counts.total() - firsts) + step["first deliver"] * firsts
-    if not _apart(request):
-        return blocks + total
-    first_frame = step["deliver"] / request.block_frames if _waits_for_picture(request) else 0.0
-    decodes = counts.total() + request.rejected * counts["scored"]
-    beside = step["decode"] * decodes + step["score"] * counts["scored"] + total
-    return max(blocks + first_frame * counts.total() + step["deliver"], beside)
+    return blocks + step["deliver"] * (counts.total() - firsts) + step["first deliver"] * firsts
 
 
 @lru_cache(maxsize=16)  # the same for every layout that is tried

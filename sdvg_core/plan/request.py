@@ -30,8 +30,8 @@ class PlanRequest:
     """The run to plan; the defaults are the real pair at the paper's size.
 
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `execution`: as in
-    loading; its memory is counted, but no time is counted as saved except by overlap, and by that only where `side`
-    says that VAE and scorer have a device of their own. `vae`: what makes the video's pixels; `judge`: what decodes
+    loading; its memory is counted, but no time is counted as saved. `side`: whether VAE and scorer have a device of
+    their own. `vae`: what makes the video's pixels; `judge`: what decodes
     drafts, None for the same. `vae_base`: the narrowest width of a Wan VAE. `steps`: denoising
     steps per block of both models; None goes by their presets. `router`: who makes which block, and `rejected` the
     share it rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run

@@ -95,23 +95,14 @@ def split_parts(parts: Parts, request: PlanRequest) -> tuple[Parts, Parts]:
 
 
 def owner(part: str, worker: str) -> str:
-    """Return the model a part belongs to: buffers to the step's `worker`, other parts to the model they name.
-
-    In an overlap, drafter and VAE may work at the same time.
-    """
-    working = {"working": worker, "working beside": "drafter", "working deliver": "vae"}
-    return working.get(part, part.split()[0])
+    """Return the model a part belongs to: buffers to the step's `worker`, other parts to the model they name."""
+    return worker if part == "working" else part.split()[0]
 
 
 def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -> dict[str, int]:
     weights, states = sizes.weights, sizes.states
-    overlap, worker = request.execution.overlap, workers(request)[step]
-    works_beside = overlap and step in ("decode", "score")
+    worker = workers(request)[step]
     parts = {**{name: weights[name] for name in request.decoders}, "working": sizes.working[step]}
-    if works_beside:
-        parts["working beside"] = sizes.working["draft"]
-    if overlap and request.judge and step != "deliver":
-        parts["working deliver"] = sizes.working["deliver"]
     for name in ("drafter", "scorer"):
         if not (step == "target" and name in setting.away):
             parts[name] = weights[name]
@@ -119,14 +110,13 @@ def _parts_of(step: str, request: PlanRequest, sizes: Sizes, setting: Setting) -
         parts["target"] = LAYERS_IN_FLIGHT * sizes.layer if setting.streamed else weights["target"]
     if not (step == "target" and "vae state" in setting.away):
         # The committed state, and while a draft is decoded or scored, the next one.
-        decoding = step == "deliver" or overlap if request.judge else step in ("decode", "score")
+        decoding = step == "deliver" if request.judge else step in ("decode", "score")
         parts["vae state"] = states["vae state"] * (2 if decoding else 1)
     if request.judge:
         parts["judge state"] = states["judge state"] * (2 if step in ("decode", "score") else 1)
     for name, (_, preset) in request.models.items():
         parts[f"{name} text keys and values"] = states[f"{name} text keys and values"]
-        at_work = name == worker or (works_beside and name == "drafter")
-        if at_work or preset.policy == "incremental":
+        if name == worker or preset.policy == "incremental":
             parts[f"{name} keys and values"] = states[f"{name} keys and values"]
     return parts
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from ..causal_wan.cache import SCALE
 from ..causal_wan.config import WanConfig, wan_shapes
 from ..causal_wan.presets import Preset
-from ..engine.several import blocks_back
 from ..scorers.config import scorer_parameters
 from .decoders import ENCODE_VALUES, PUBLISHED_BASE, decode_state_bytes, decode_working_bytes, decoder_bytes
 from .request import PATCH, VAE_STRIDE, PlanRequest
@@ -101,9 +100,8 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
     for name, (config, preset) in request.models.items():
         frames = kv_frames(preset)
         if name == "drafter" and preset.policy == "incremental":
-            # A draft in several blocks, or one ahead on a guess, may be dropped: what it overwrites is copied.
-            undo = blocks_back(request.pieces_of(name), overlap=request.execution.overlap)
-            frames += undo * preset.block_frames
+            # A draft in several blocks may be dropped: what it overwrites is copied.
+            frames += (request.pieces_of(name) - 1) * preset.block_frames
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
     for name, of in request.decoders.items():

@@ -17,8 +17,6 @@ NAMES = {
     "vae state": "VAE state",
     "judge state": "judge state",
     "working": "temporary buffers",
-    "working beside": "temporary buffers of the next draft",
-    "working deliver": "temporary buffers of the video's decoding",
 }
 STEP_NAMES = {
     "draft": "drafting",

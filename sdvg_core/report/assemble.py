@@ -15,9 +15,6 @@ from ..engine.records import BlockRecord
 from ..engine.run import Run
 from .run_report import RunReport, predict_target_only
 
-OVERLAP_NOTE = (
-    "Blocks were started while the ones before them were decoded: their seconds are those they were waited for."
-)
 FAST_NOTE = (
     "A fast decoder (TAEHV) made the video's pixels, and those that contexts show: it is not the video that the "
     "Wan VAE would have shown."
@@ -112,10 +109,8 @@ def assemble_report(
     start_image: str | None,
 ) -> RunReport:
     """Return the report of a run. `continue_from`, `start_image`: what it started from, by name."""
-    # Next to a draft on the same device, decoding takes longer than it would for the target alone. And a run that
-    # re-used blocks cannot be compared with one that makes all of them.
-    shared = parts.execution.overlap and parts.device == parts.side_device
-    incomparable = shared or any(record.reused or _found(record) for record in records)
+    # A run that re-used blocks cannot be compared with one that makes all of them.
+    incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
     of_route = (*run.notes, *_stopped(records, run), *_reused(records))
     return RunReport(
@@ -172,7 +167,6 @@ def _part_settings(run: Run, parts: PartSettings) -> dict[str, Any]:
         "scorer": scorer,
         "device": parts.device,
         "side_device": parts.side_device,
-        "overlap": parts.execution.overlap,
         "compile": parts.execution.compile,
     }
 
@@ -200,6 +194,5 @@ def notes_on(
         *of_scorer,
         *kernel_notes,
         *((FP8_NOTE,) if execution.kv_fp8 else ()),
-        *((OVERLAP_NOTE,) if execution.overlap else ()),
         *chain.from_iterable(of_prompts),
     )

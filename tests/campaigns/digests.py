@@ -83,22 +83,18 @@ CONTINUED = "--continue-from {made}/clip/latents.safetensors"
 PICTURE = "--start-image {made}/picture.bmp"
 COMMANDS = {
     **{f"policy {name}": f"{TINY} {more}" for name, more in POLICIES.items()},
-    **{f"policy {name}, overlap": f"{TINY} {more} --overlap" for name, more in POLICIES.items()},
     **{f"drafter {name}": f"{SCRIPT} {more.format('drafter')}" for name, more in CONTEXTS.items()},
     **{f"target {name}": f"{SCRIPT} {more.format('target')}" for name, more in CONTEXTS.items()},
-    "sliding, overlap": f"{SCRIPT} {SLIDING} --overlap",
     "own": f"{TINY} --drafter-context own",
     "own, sliding": f"{SCRIPT} {SLIDING} --drafter-context own",
-    "own, sliding, overlap": f"{SCRIPT} {SLIDING} --drafter-context own --overlap",
     "no forced first": f"{TINY} --forced-blocks 0",
     "always-draft, no forced first": f"{TINY} --policy always-draft --forced-blocks 0",
     "bail-out": f"{SCRIPT} --script rarrrrra --bail-out 2 --blocks 7",
     "repair-step": f"{SCRIPT} --handover 1",
-    "repair-step, bail-out, overlap": f"{SCRIPT} --script rarraa --handover 1 --bail-out 2 --overlap --blocks 6",
+    "repair-step, bail-out": f"{SCRIPT} --script rarraa --handover 1 --bail-out 2 --blocks 6",
     "continue-from": f"{TINY} {CONTINUED}",
     "continue-from, sliding": f"{SCRIPT} {SLIDING} {CONTINUED} --blocks 5",
     "continue-from, own": f"{TINY} {CONTINUED} --drafter-context own",
-    "continue-from, overlap": f"{TINY} {CONTINUED} --overlap",
     "start-image": f"{TINY} {PICTURE}",
     "start-image, sliding": f"{SCRIPT} {SLIDING} {PICTURE}",
     "prompt-schedule": f"{ANY} --prompt-schedule {{made}}/schedule.txt --tau -2.2",
@@ -107,7 +103,7 @@ COMMANDS = {
     "prompt in report": f"{TINY} --prompt-in-report",
     "gate-prompt": f"{TINY} --gate-prompt 'a ball' --tau -1.5",
     "fp8": f"{SCRIPT} {FP8}",
-    "fp8, sliding, overlap": f"{SCRIPT} {FP8} {SLIDING} --overlap",
+    "fp8, sliding": f"{SCRIPT} {FP8} {SLIDING}",
     "vae-layers diffusers": f"{TINY} --vae-layers diffusers",
     "tiles, reward in float16": f"{TINY} --width 64 --crop tiles --reward-dtype float16",
     "bfloat16, reference5": f"{TINY} --dtype bfloat16 --text-dtype bfloat16 --schedule reference5",
@@ -120,7 +116,7 @@ COMMANDS = {
 # These are killed when two blocks are on the disk, and go on.
 RESUMED = {
     "resumed demo": "demo --blocks 9",
-    "resumed, own, sliding, overlap": f"{COMMANDS['own, sliding, overlap']} --script {'rarar' * 4} --blocks 20",
+    "resumed, own, sliding": f"{COMMANDS['own, sliding']} --script {'rarar' * 4} --blocks 20",
 }
 
 # --- runs of the nodes

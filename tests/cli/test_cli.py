@@ -107,7 +107,7 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
         ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
         ["--target-settings", "context-frames=6", "--schedule", "reference5"],
-        ["--drafter-preset", "causal-forcing-2step", "--overlap"],
+        ["--drafter-preset", "causal-forcing-2step"],
         ["--target-preset", "longlive-1.0", "--target-settings", "first-schedule=reference5"],
     ],
     ids=lambda m: m[0].strip("-"),

@@ -24,10 +24,6 @@ from sdvg_core.pipeline import videos
         (["--policy", "scripted", "--script", "raax"], "letters a, r, d, t"),
         (["--seed", "-1"], "seed is a whole number from 0"),
         (["--fps", "0"], "fps"),
-        (
-            ["--overlap", "--drafter-context", "own", "--drafter-settings", "cache=recompute"],
-            "overlap needs a drafter",
-        ),
         (["--drafter-settings", "block-frames=0"], "block_frames"),
         (["--target-settings", "block-frames=1"], "must divide the target's, but they are 3 and 1"),
         (

@@ -87,9 +87,9 @@ def make_job(
         "node_id": None,
         "workflow_id": None,
         **changes,
-        "execution": Execution(**{name: changes[name] for name in ("overlap", "kv_dtype") if name in changes}),
+        "execution": Execution(kv_dtype=changes.get("kv_dtype", "auto")),
     }
-    settings = {name: value for name, value in settings.items() if name not in ("overlap", "kv_dtype")}
+    settings = {name: value for name, value in settings.items() if name != "kv_dtype"}
     return Job(drafter=parts.drafter, target=parts.target, vae=parts.vae, **settings)
 
 

@@ -157,17 +157,6 @@ def test_a_fault_leaves_the_models_as_they_were_and_the_next_run_is_a_fresh_one(
         fresh.check_after(place, at, error)
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["drafter", "decode", "progress", *(pytest.param(p, marks=exhaustive) for p in ("target", "encode", "score"))],
-)
-def test_an_interrupt_beside_a_block_that_was_begun_ahead_does_no_harm_either(
-    place: str, parts: Parts, unbroken: Video, calls: dict[str, int]
-) -> None:
-    """In the thread of the models and in the node's. Catches a thread that goes on after the run."""
-    Fresh(parts, unbroken).check_after(place, calls[place] // 2, "interrupt", overlap=True)
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("place", PLACES)

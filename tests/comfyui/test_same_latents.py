@@ -168,18 +168,8 @@ def shared(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    "tau",
-    [
-        pytest.param(TAU, id="mixed"),
-        pytest.param(TAU - 100, id="all kept", marks=pytest.mark.exhaustive),
-        pytest.param(TAU + 100, id="all remade", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_overlap_makes_the_same_latents_over_comfyuis_models_and_vae(tau: float, tmp_path: Path) -> None:
-    """Two of ComfyUI's modules are at work at once here, in two threads."""
+def test_overlap_has_no_effect_any_more_and_says_so(tmp_path: Path) -> None:
     files = write_random_set(tmp_path / "models")
-    made = [by_nodes(files, {"tau": tau}, overlap=overlap) for overlap in (False, True)]
+    made = [by_nodes(files, {"tau": TAU}, overlap=overlap) for overlap in (False, True)]
     assert torch.equal(made[0][0], made[1][0])
-    assert [b.decision for b in made[0][1].blocks] == [b.decision for b in made[1][1].blocks]
-    assert made[1][1].target_only_seconds is None, "beside a draft, a remade block does not show its own time"
+    assert [any("Overlap has no effect" in note for note in report.notes) for _, report in made] == [False, True]

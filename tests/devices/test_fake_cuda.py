@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from overlap_parts import EagerLane
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
@@ -80,7 +79,6 @@ def shapes(monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(backends, "_capability", lambda device: backends.HOPPER)
     for module in (forward, wan_vae):
         monkeypatch.setattr(module, "compiled", lambda work, backend: work)
-    monkeypatch.setattr("sdvg_core.engine.overlap.Lane", EagerLane)
     with Shapes():
         yield
 
@@ -127,9 +125,8 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
 
 @pytest.mark.parametrize(
     "name, policy",
-    # Blocks begun ahead are made at once here, so none may wait for a picture, as recomputing does.
     [
-        ("compiled+overlap", "incremental"),
+        ("compiled", "incremental"),
         pytest.param("ours", "recompute", marks=exhaustive),
     ],
 )

@@ -32,7 +32,7 @@ from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run, plan_run
-from sdvg_core.engine.several import SeveralBlocks, blocks_back
+from sdvg_core.engine.several import SeveralBlocks
 from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import DrafterContext, Span, Work
 from sdvg_core.engine.wrapping import WrappedGenerator
@@ -47,7 +47,7 @@ ROUTERS = {
     "handover": RouterConfig(policy="random", rate=0.5, handover=1),
 }
 # Overlap refuses a drafter that needs the pixels of its own drafts.
-WAYS = [way for way in product(POLICIES, CONTEXTS, (False, True)) if way != ("recompute", "own", True)]
+WAYS = list(product(POLICIES, CONTEXTS))
 Call = tuple[str, int]
 
 
@@ -61,7 +61,6 @@ class Asked:
 
     policy: str = "recompute"
     context: DrafterContext = "committed"
-    ahead: bool = False
     router: RouterConfig = PAPER
     blocks: int = 9
     seed: int = 42
@@ -162,7 +161,7 @@ def parts_of(asked: Asked, before_pass: Callable[[str], None] = go_on) -> Parts:
         encoder=AnchorEncoder(codec.encode),
         before_pass=before_pass,
     )
-    undo = blocks_back(3 // asked.own_frames, overlap=asked.ahead)
+    undo = 3 // asked.own_frames - 1
     drafter: Any = build(0, name="drafter", tree=tree(asked.drafter), undo=undo, block_frames=asked.own_frames)
     if asked.own_frames < 3:
         drafter = SeveralBlocks(drafter, 3)
@@ -211,7 +210,6 @@ def planned(asked: Asked, parts: Parts, store: Store | None) -> Run:
         drafter_context=asked.context,
         given=clip_of(asked),
         reuse=None if store is None else Reuse(store=store, identities=identities(asked)),
-        ahead=CPU if asked.ahead else None,
     )
 
 

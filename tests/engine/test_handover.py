@@ -10,7 +10,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from overlap_parts import run_ahead, same
 from thinned import every_pair
 from tiny import (
     CONTEXTS,
@@ -121,29 +120,6 @@ def test_block_0_stays_whole_unless_told_otherwise(policy):
     assert passes(later, "target") == [4, 4, 2]
     rejected = run(make_engine(policy, **FOUR), scripted("rr", handover=2, forced_blocks=0), blocks=2)
     assert passes(rejected, "target") == [4, 2]
-
-
-@every_pair(
-    "way, router",
-    [("recompute", "committed"), ("incremental", "committed"), ("incremental", "own")],
-    [
-        first(4, handover=2),
-        RouterConfig(tau=0.3, handover=2, forced_blocks=2),
-        RouterConfig(policy="always-target", handover=1),
-        RouterConfig(policy="relative", tau=-2.4, handover=1),
-        RouterConfig(policy="random", rate=0.5, handover=3),
-        RouterConfig(tau=2.0, bail_out=2, handover=2),
-    ],
-)
-def test_with_overlap_a_handover_is_the_same_bit_for_bit(way, router):
-    """Catches: a block begun ahead with another number of steps than it is asked for."""
-    policy, context = way
-    plain = run(make_engine(policy, undo=1, **FOUR), router, drafter_context=context)
-    made = run_ahead(make_engine(policy, undo=1, **FOUR), router, drafter_context=context)
-    same(made, plain)
-    assert [e.record.handover for e in made] == [e.record.handover for e in plain]
-    if router.policy in ("first", "always-target", "random"):  # nothing is a guess, so nothing is begun in vain
-        assert passes(made, "draft") == passes(plain, "draft")
 
 
 def test_a_bail_out_hands_over_the_blocks_it_gives_to_the_target():

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-import threading
 from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
-from overlap_parts import CPU
 from thinned import in_turn
 from tiny import (
     CONTEXTS,
@@ -81,18 +79,16 @@ def same(one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torc
 
 @in_turn("pattern, policy", routes(16), POLICIES)
 def test_a_judge_changes_no_bit_of_the_video(pattern, policy):
-    """One after the other and overlapped, whole and continued. Catches: a picture for a context from the judge."""
+    """Catches: a picture for a context from the judge."""
     plain = made(planned(make_engine(policy), pattern))
     same(made(planned(judged(make_engine(policy)), pattern)), plain)
-    same(made(planned(judged(make_engine(policy, undo=1)), pattern, ahead=CPU)), plain)
 
 
-@pytest.mark.parametrize("ahead", [None, CPU])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_clip_that_is_continued_is_the_same(policy, ahead):
+def test_a_clip_that_is_continued_is_the_same(policy):
     given = made(planned(make_engine(policy), "rarararaa", blocks=3))[0]
     plain = made(planned(make_engine(policy), "rarraaarratd", given=given))
-    same(made(planned(judged(make_engine(policy, undo=1)), "rarraaarratd", given=given, ahead=ahead)), plain)
+    same(made(planned(judged(make_engine(policy)), "rarraaarratd", given=given)), plain)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -163,22 +159,6 @@ def test_a_rejected_draft_never_meets_the_full_decoder(policy):
     assert engine.codec.decodes == 27, "every committed latent frame, once"
 
 
-def test_ahead_the_blocks_are_decoded_while_the_next_ones_are_made():
-    """Every block but the newest few is there when the loop ends; the reader waits only for the rest."""
-    engine = judged(make_engine("incremental", undo=1))
-    blocks = planned(engine, "raaaaaaaa", ahead=CPU)
-    threads = {thread.name for thread in threading.enumerate()}
-    seen: set[str] = set()
-    emitted = []
-    for one in blocks.blocks():
-        seen |= {thread.name.rpartition("_")[0] for thread in threading.enumerate()} - threads
-        emitted.append(one)
-    assert "sdvg-deliver" in seen
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("sdvg-")]
-    assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), "raaaaaaaa"))[1])
-    assert engine.codec.decodes == 27
-
-
 class Failing(EchoCodec):
     """A decoder that fails at its n-th latent frame, from 0: with an error, or with values that are not finite."""
 
@@ -195,30 +175,24 @@ class Failing(EchoCodec):
         return frames * torch.nan, state
 
 
-@pytest.mark.parametrize("ahead", [None, CPU])
 @pytest.mark.parametrize("at", [0, 4, 20])
 @pytest.mark.parametrize("policy", POLICIES)
-def test_an_error_of_the_full_decoder_ends_the_run_and_leaves_no_thread(policy, at, ahead):
-    before = threading.active_count()
-    engine = replace(judged(make_engine(policy, undo=1)), codec=Failing(at, OSError("no more room")))
+def test_an_error_of_the_full_decoder_ends_the_run(policy, at):
+    engine = replace(judged(make_engine(policy)), codec=Failing(at, OSError("no more room")))
     with pytest.raises(OSError, match="no more room"):
-        made(planned(engine, "rtrtrtrtr", ahead=ahead))
-    assert threading.active_count() == before
+        made(planned(engine, "rtrtrtrtr"))
 
 
-@pytest.mark.parametrize("ahead", [None, CPU])
-def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them(ahead):
-    engine = replace(judged(make_engine("incremental", undo=1)), codec=Failing(4))
+def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them():
+    engine = replace(judged(make_engine("incremental")), codec=Failing(4))
     with pytest.raises(BadInput, match="block 2 got NaN or infinity in its decoded frames"):
-        made(planned(engine, "raaaaaaaa", ahead=ahead))
+        made(planned(engine, "raaaaaaaa"))
 
 
-def test_a_run_that_is_left_early_leaves_no_thread_and_its_blocks_can_still_be_read():
-    before = threading.active_count()
-    stream = planned(judged(make_engine("incremental", undo=1)), "raaaaaaaa", ahead=CPU).blocks()
+def test_the_blocks_of_a_run_that_is_left_early_can_still_be_read():
+    stream = planned(judged(make_engine("incremental")), "raaaaaaaa").blocks()
     emitted = [next(stream), next(stream)]
     stream.close()
-    assert threading.active_count() == before
     assert torch.equal(frames_of(emitted), made(planned(make_engine("incremental"), "ra", blocks=2))[1])
 
 

@@ -73,8 +73,7 @@ def change(kind: str, asked: Asked, rng: random.Random) -> tuple[Asked, Asked]:
             prompts = ((first, seed, text + " " * rng.randrange(1, 6)), *asked.prompts[1:])
             return asked, replace(asked, prompts=prompts)
         case "drafter context":
-            alone = replace(asked, ahead=asked.ahead and asked.policy != "recompute")
-            return replace(alone, context="committed"), replace(alone, context="own")
+            return replace(asked, context="committed"), replace(asked, context="own")
         case "bail-out":
             strict = asked.with_router(policy="reward", tau=0.9, bail_out=rng.choice((0, 1)))
             return strict, strict.with_router(bail_out=another((0, 1, 2, 3), strict.router.bail_out, rng))
@@ -112,16 +111,15 @@ PAIRS = [pytest.param(n, marks=() if n < 2 * len(KINDS) else pytest.mark.exhaust
 def pair(number: int) -> tuple[str, Asked, Asked]:
     """The name of what changes, an earlier request, and the changed one. Each number has its own, always the same.
 
-    Every kind of change meets both policies, and in turn both contexts, with and without overlap.
+    Every kind of change meets both policies, and in turn both contexts.
     """
     rng = random.Random(f"pair {number}")
     kind, round_ = KINDS[number % len(KINDS)], number // len(KINDS)
-    policy, context, ahead = rng.choice([way for way in WAYS if way[0] == POLICIES[(round_ + number) % 2]])
+    policy, context = rng.choice([way for way in WAYS if way[0] == POLICIES[(round_ + number) % 2]])
     blocks = rng.randrange(4, 7)
     base = Asked(
         policy=policy,
         context=context,
-        ahead=ahead,
         blocks=blocks,
         router=RouterConfig(
             policy=rng.choice(("reward", "reward", "reward", "relative")),
@@ -139,8 +137,6 @@ def pair(number: int) -> tuple[str, Asked, Asked]:
     if round_ >= 2 and rng.random() < 0.5:  # two changes at once
         second = rng.choice([name for name in KINDS if name not in (kind, "script", "blocks", "drafter context")])
         changed = change(second, changed, rng)[1]
-    if changed.context == "own" and changed.policy == "recompute":
-        earlier, changed = replace(earlier, ahead=False), replace(changed, ahead=False)
     if changed.directions and len(changed.directions) != changed.blocks:
         changed = replace(changed, directions="")
     return kind, earlier, changed
@@ -149,12 +145,11 @@ def pair(number: int) -> tuple[str, Asked, Asked]:
 def check_pair(earlier: Asked, changed: Asked) -> tuple[Made, Made, Made]:
     store = Store()
     before = made(earlier, store)
-    again, nothing = made(changed, store), made(replace(changed, ahead=False))
+    again, nothing = made(changed, store), made(changed)
     same(again, nothing)
     assert all(record.reused for record in again.records[: again.reused])
     assert not any(record.reused for record in again.records[again.reused :])
-    if not changed.ahead:  # a guess may begin blocks that nobody asks for
-        assert set(again.calls) <= set(nothing.calls)
+    assert set(again.calls) <= set(nothing.calls)
     last = made(changed, store)
     same(last, nothing)
     assert last.reused == changed.blocks, "of the same request nothing is left to make"
@@ -173,7 +168,7 @@ def test_the_forty_pairs_meet_every_change_with_both_policies_and_all_the_rest()
     assert {changed.router.policy for _, _, changed in pairs} >= {"reward", "relative", "scripted"}
     assert all(earlier != changed for _, earlier, changed in pairs)
     assert {(kind, changed.policy) for kind, _, changed in pairs} == {(k, p) for k in KINDS for p in POLICIES}
-    assert {(changed.policy, changed.context, changed.ahead) for _, _, changed in pairs} == set(WAYS)
+    assert {(changed.policy, changed.context) for _, _, changed in pairs} == set(WAYS)
 
 
 def test_the_pairs_differ_and_re_use_now_all_now_some_and_now_nothing() -> None:
@@ -189,14 +184,13 @@ def test_the_pairs_differ_and_re_use_now_all_now_some_and_now_nothing() -> None:
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("router", ROUTERS)
-def test_a_run_with_an_empty_store_is_the_run_without(way: tuple[str, DrafterContext, bool], router: str) -> None:
-    policy, context, ahead = way
-    asked = Asked(policy=policy, context=context, router=ROUTERS[router], blocks=5, ahead=ahead)
+def test_a_run_with_an_empty_store_is_the_run_without(way: tuple[str, DrafterContext], router: str) -> None:
+    policy, context = way
+    asked = Asked(policy=policy, context=context, router=ROUTERS[router], blocks=5)
     one, other = made(asked, Store()), made(asked)
     same(one, other)
-    if not ahead:  # a wrong guess is stopped sooner or later
-        assert one.calls == other.calls
-        assert [works(record) for record in one.records] == [works(record) for record in other.records]
+    assert one.calls == other.calls
+    assert [works(record) for record in one.records] == [works(record) for record in other.records]
 
 
 # --- what a change makes anew, in counted calls
@@ -362,12 +356,11 @@ def passes_of(asked: Asked) -> int:
 
 @in_turn("way, router", WAYS, ["reward", "repair", "relative", "handover"], ids=str)
 def test_a_run_stopped_at_any_pass_makes_no_finished_block_again(
-    way: tuple[str, DrafterContext, bool], router: str
+    way: tuple[str, DrafterContext], router: str
 ) -> None:
-    policy, context, ahead = way
-    asked = Asked(policy=policy, context=context, ahead=ahead, router=ROUTERS[router], blocks=3)
-    alone = replace(asked, ahead=False)
-    whole, passes = made(alone), passes_of(alone)
+    policy, context = way
+    asked = Asked(policy=policy, context=context, router=ROUTERS[router], blocks=3)
+    whole, passes = made(asked), passes_of(asked)
     if router in ("reward", "repair"):
         assert {"a", "r"} == set(route(whole)[1:])
     for number in range(1, passes + 1):
@@ -385,5 +378,4 @@ def test_a_run_stopped_at_any_pass_makes_no_finished_block_again(
         again = made(asked, store)
         same(again, whole)
         assert not set(again.calls) & set(parts.done), f"stopped at pass {number}"
-        if not ahead:
-            assert sorted(parts.done + again.calls) == sorted(whole.calls)
+        assert sorted(parts.done + again.calls) == sorted(whole.calls)

@@ -190,16 +190,11 @@ def test_nothing_is_said_where_nothing_would_have_been_forced() -> None:
 # --- runs without one of the models
 
 
-@every_pair("alone, policy, context, ahead", ("target", "draft"), POLICIES, CONTEXTS, (False, True))
-def test_a_model_alone_makes_what_it_makes_beside_another(
-    alone: str, policy: str, context: Any, ahead: bool
-) -> None:
-    if alone == "draft" and (policy, context) == ("recompute", "own"):  # which overlap refuses
-        ahead = False
+@every_pair("alone, policy, context", ("target", "draft"), POLICIES, CONTEXTS)
+def test_a_model_alone_makes_what_it_makes_beside_another(alone: str, policy: str, context: Any) -> None:
     router = RouterConfig(policy=f"always-{alone}", forced_blocks=0)
     missing = "drafter" if alone == "target" else "target"
-    ways: dict[str, Any] = {"drafter_context": context, "ahead": CPU if ahead else None}
-    made = list(planned(without(make_engine(policy), missing, "scorer"), router, **ways).blocks())
+    made = list(planned(without(make_engine(policy), missing, "scorer"), router, drafter_context=context).blocks())
     whole = run(make_engine(policy), router, blocks=6, drafter_context=context)
     assert torch.equal(latents_of(made), latents_of(whole))
     assert torch.equal(frames_of(made), frames_of(whole))

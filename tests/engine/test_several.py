@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from overlap_parts import EagerLane, run_ahead, same
 from thinned import every_pair
 from tiny import (
     CONTEXTS,
@@ -22,7 +21,6 @@ from tiny import (
     timeline_of,
 )
 
-from sdvg_core.engine import overlap
 from sdvg_core.engine.history import History
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.several import SeveralBlocks
@@ -93,18 +91,6 @@ def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, cont
         history = timeline.history if timeline else History(horizon=fresh.horizon)
         again = getattr(fresh, author).generate(history, emitted.block.span, make_noise(), PROMPT)
         assert torch.equal(again.latents, emitted.block.latents), place
-
-
-@pytest.mark.parametrize("route", ["raraarrar", "raaaraaaa", "rrrrrrrrr"])
-@pytest.mark.parametrize("context", CONTEXTS)
-def test_overlap_changes_nothing(route, context, monkeypatch):
-    """Catches: too few copies of what pieces overwrite; pieces of a guess kept for the block that replaced it."""
-    monkeypatch.setattr(overlap, "Lane", EagerLane)
-    engine = make_framewise("incremental", ahead=True, window=9, sink=3)
-    ahead = run_ahead(engine, scripted(route), drafter_context=context)
-    same(ahead, run(make_framewise("incremental", window=9, sink=3), scripted(route), drafter_context=context))
-    if context == "committed":
-        assert max(e.record.draft.context_passes for e in ahead[1:] if e.record.draft) <= 11
 
 
 @pytest.mark.parametrize("step", [1, 2])

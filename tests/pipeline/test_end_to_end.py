@@ -8,7 +8,6 @@ from thinned import every_pair, in_turn
 
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.overlap import speculate_overlapped
 from sdvg_core.engine.parts import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
@@ -71,22 +70,6 @@ def check(pattern: str, engines, conditions, context: str) -> None:
 @every_pair("pattern, policy, context", SAMPLE, *SETTINGS)
 def test_frames_are_the_decode_of_the_latents_and_blocks_replay(pattern, policy, context, engines, conditions):
     check(pattern, engines[policy], conditions, context)
-
-
-@pytest.mark.heavy
-@in_turn("pattern, policy", SAMPLE, SETTINGS[0])
-def test_drafting_ahead_makes_the_same_bits_with_the_real_parts(pattern, policy, engines, conditions):
-    """Catches: a VAE that keeps something of a call."""
-    router = RouterConfig(policy="scripted", script=pattern)
-    engine, other = engines[policy]
-    ahead = list(
-        speculate_overlapped(engine, router, plan_spans(9, 3), NOISE, conditions, device=torch.device("cpu"))
-    )
-    alone = run(other, conditions, pattern)
-    assert all(torch.equal(a.block.latents, b.block.latents) for a, b in zip(ahead, alone, strict=True))
-    assert all(torch.equal(a.frames, b.frames) for a, b in zip(ahead, alone, strict=True))
-    assert [a.frames.stride() for a in ahead] == [b.frames.stride() for b in alone]
-    assert [a.record.decision for a in ahead] == [b.record.decision for b in alone]
 
 
 @pytest.mark.heavy

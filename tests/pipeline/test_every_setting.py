@@ -22,7 +22,6 @@ EXECUTION: dict[str, tuple[Any, set[str]]] = {
     "kv_dtype": ("float8_e4m3fn", MODELS),
     "vae_layers": ("diffusers", DECODERS),
     "compile": ("default", MODELS | DECODERS),
-    "overlap": (True, NOTHING),  # bit for bit the same
 }
 LOAD: dict[str, tuple[Any, set[str]]] = {
     "schedule": ("1000,500", MODELS),

@@ -7,7 +7,6 @@ import pytest
 
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
-from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.budget import handover_of, spend
@@ -84,7 +83,7 @@ def test_models_with_two_schedules_hand_nothing_over():
 def test_a_machine_does_not_change_what_a_budget_buys():
     """A shared workflow asks for the same video everywhere, so the memory at hand must not matter."""
     slow = replace(FULL, rates=replace(H100, vae=H100.vae / 9))
-    apart = replace(FULL, side=True, execution=Execution(overlap=True))
+    apart = replace(FULL, side=True)
     for other in (replace(FULL, pcie=1.0), slow, apart):
         assert spend(0.6, RouterConfig(), FULL) == spend(0.6, RouterConfig(), other)
 

@@ -10,18 +10,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from sdvg_core.decoders.taehv import TaehvCodec
 from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.decoders.wan_vae import empty_wan_vae
-from sdvg_core.devices.execution import Execution
-from sdvg_core.engine.router import RouterConfig
 from sdvg_core.plan import sizes
 from sdvg_core.plan.choose import plan, seconds_without_copying
 from sdvg_core.plan.decoders import LIGHT_BASE, SHARE_OF_SECONDS
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.text import plan_text
-from sdvg_core.plan.work import pass_seconds, step_seconds
+from sdvg_core.plan.work import pass_seconds
 
 FULL = PlanRequest()
 WINDOWS = {"drafter_preset": replace(FULL.drafter_preset, policy="incremental", window=6, sink=0)}
-APART = {"side": True, "execution": Execution(overlap=True)}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -66,20 +63,6 @@ def test_on_one_device_a_judge_saves_the_full_decode_of_rejected_drafts_and_cost
     assert judged.video == pytest.approx(plain.video - 4 * full + (12 + first) * of_judge)
 
 
-def test_on_two_devices_the_video_is_decoded_while_the_next_blocks_are_made():
-    anchor = {"router": RouterConfig(policy="anchor-only")}
-    request = replace(FULL, **WINDOWS, **anchor)
-    one = seconds_without_copying(replace(request, judge="tae"))
-    two = seconds_without_copying(replace(request, judge="tae", **APART))
-    assert two.video < one.video
-    # The first device makes the target's block and eight drafts; the last block is decoded at the end.
-    drafts = 8 * max(
-        step_seconds(request, fp8=False)["drafter"], pass_seconds(replace(request, judge="tae"))["decodes"]
-    )
-    critical = two.first + drafts + two.deliver
-    assert two.video == pytest.approx(max(critical, 9 * two.deliver), rel=0.01)
-
-
 def test_the_judge_is_held_beside_the_vae_and_named():
     found = plan(80, replace(FULL, judge="tae"))
     assert found.fits
@@ -89,5 +72,3 @@ def test_the_judge_is_held_beside_the_vae_and_named():
     assert found.parts["decode"]["judge state"] == 2 * found.sizes.states["judge state"]
     assert found.parts["decode"]["working"] < found.parts["deliver"]["working"]
     assert "decoded for the video" in plan_text(found)
-    overlapped = plan(80, replace(FULL, judge="tae", execution=Execution(overlap=True)))
-    assert overlapped.parts["target"]["working deliver"] == overlapped.sizes.working["deliver"]

@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
-from sdvg_core.devices.execution import Execution
 from sdvg_core.plan.choose import plan
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.setting import Setting, Sizes, most, step_parts
@@ -26,14 +23,3 @@ def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds()
     assert most(one.beside) == 0
     assert "second device holds VAE and scorer, with a peak while decoding, 8.0 GB" in plan_text(two)
     assert "second device" not in plan_text(one)
-
-
-def test_only_on_two_devices_does_the_overlap_save_time():
-    """A draft is made while the block before it is decoded and judged; what the target makes is not."""
-    serial, alone = plan(80, FULL).seconds, plan(80, replace(FULL, execution=Execution(overlap=True))).seconds
-    apart = plan(80, replace(FULL, side=True)).seconds
-    both = plan(80, replace(FULL, side=True, execution=Execution(overlap=True))).seconds
-    assert serial == alone == apart
-    assert both.accepted < serial.accepted < 2 * both.accepted
-    assert both.rejected - both.accepted == pytest.approx(serial.rejected - serial.accepted)
-    assert both.first == serial.first

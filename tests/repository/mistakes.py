@@ -55,8 +55,8 @@ MISTAKES = [
     Mistake(
         "a committed block meets the full decoder twice",
         "engine/delivery.py",
-        "            if self._lane:\n",
-        "            self._codec.decode(piece.latents, None)\n            if self._lane:\n",
+        "        self._waiting.extend(pieces)\n",
+        "        self._waiting.extend(pieces)\n        self._codec.decode(block.latents, None)\n",
         JUDGE + "test_a_rejected_draft_never_meets_the_full_decoder",
     ),
     Mistake(
@@ -86,13 +86,6 @@ MISTAKES = [
         "cache.restore(later.contents)",
         "pass",
         "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
-    ),
-    Mistake(
-        "a block that was begun is taken for whatever is asked for",
-        "engine/overlap.py",
-        "if self._begun and not (self._begun.maker is maker and self._begun.call.same_as(call)):",
-        "if False:",
-        "engine/test_what_is_begun.py::test_a_draft_for_another_prompt_than_the_one_asked_for_is_not_taken",
     ),
     Mistake(
         "the draft goes on from the drafter's own blocks in committed context",
@@ -156,13 +149,6 @@ MISTAKES = [
         "max(self.drafter.anchor_horizon, self.target.anchor_horizon)",
         "self.drafter.anchor_horizon",
         "engine/test_loop.py::test_a_history_keeps_pictures_for_whichever_model_asks_for_more",
-    ),
-    Mistake(
-        "a block that will be handed over is begun whole",
-        "engine/overlap.py",
-        "ahead.expect(span, drafter, handover)",
-        "ahead.expect(span, drafter)",
-        "engine/test_what_is_begun.py::test_of_a_block_that_is_handed_over_only_its_first_steps_are_begun",
     ),
     Mistake(
         "the last of equal frames is the worst",
