@@ -11,8 +11,7 @@ import torch
 
 from research.markdown import markdown
 from research.observed import observed
-from sdvg_core.engine.delivery import InOrder
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
@@ -101,14 +100,13 @@ class Bench:
         run = self.run(case, self.engine(case))
         self.gauge.clear()
         arrivals, records = [], []
-        pixels = InOrder(lambda frames: None)
         began = self.clock()
-        for emitted in run.blocks():
-            pixels.add(emitted.delivered)
-            arrivals.append(self.clock() - began)
-            records.append(emitted.record)
-        for _ in pixels.finish():
-            pass
+        for shown in run.play():
+            if shown.record:
+                arrivals.append(self.clock() - began)
+                records.append(shown.record)
+            for block in shown.delivered:
+                block.frames()
         delivered = self.clock() - began if case.variant.judge else None
         if tuple(record.decision.accepted for record in records) != case.route.keeps:
             raise BadInput(
@@ -135,7 +133,6 @@ class Bench:
             run = replace(
                 self.run(case, engine, blocks=min(len(script), max(self.request.blocks, 2))),
                 router=RouterConfig(policy="scripted", script=script, forced_blocks=int(forced)),
-                ahead=None,
             )
             for emitted in run.blocks():
                 emitted.delivered.frames()
@@ -152,8 +149,6 @@ class Bench:
             seed=SEED,
             width=self.request.width,
             height=self.request.height,
-            ahead=models.device if case.variant.execution.overlap else None,
-            side=models.side_device,
             clock=self.clock,
         )
 

@@ -27,10 +27,9 @@ from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
 from sdvg_core.engine.history import History
-from sdvg_core.engine.parts import BlockGenerator, Engine, NoiseSource, Scorer
+from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, WrappedGenerator
 from sdvg_core.engine.router import Policy, RouterConfig
 from sdvg_core.engine.types import Condition, Generated, Span
-from sdvg_core.engine.wrapping import WrappedGenerator
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.decoders import DecoderName
 from sdvg_core.plan.request import PlanRequest
@@ -299,7 +298,6 @@ class Case:
             setup.codec,
             setup.models.scorer,
             judge=setup.judge,
-            overlap=self.variant.execution.overlap,
             clock=clock,
             around_context=OnceABlock if published else lambda policy: policy,
         )
@@ -334,13 +332,12 @@ class FillsBoth(WrappedGenerator):
         super().__init__(inner)
         self._target = target
 
-    def generate(self, history: History, span: Span, noise: NoiseSource, *more: Any, **named: Any) -> Generated:
+    def generate(self, call: BlockCall) -> Generated:
         """Fill the target's context, then draft."""
         # As every step's result is given, all that is left for the target is its context.
         nothing = (torch.zeros(1),) * len(self._target.timesteps)
-        condition = more[0]
-        filled = self._target.generate(history, span, noise, condition, nothing)
-        draft = self.inner.generate(history, span, noise, *more, **named)
+        filled = self._target.generate(replace(call, given=nothing, stop=None))
+        draft = self.inner.generate(call)
         return replace(draft, work=draft.work + filled.work)
 
 

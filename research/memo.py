@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.parts import BlockGenerator, Engine
+from sdvg_core.engine.protocols import BlockGenerator, Engine
 from sdvg_core.engine.types import Picture
 
 from .observed import observed
@@ -94,27 +94,27 @@ class Sharing:
         if target_schedule:
             engine = replace(engine, target=self._targets[target_schedule])
 
-        def call(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
+        def look_up(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
             """Look up a block by the committed blocks before it, frames by latents and state, scores by frames."""
             if part == "score":
                 frames, prompt = arguments
                 return self._pixels.call(part, (frames,), ledger, lambda: work(frames, prompt), prompt)
             if part not in ("draft", "target"):
                 return self._pixels.call("decode", arguments, ledger, lambda: work(*arguments))
-            history, span, noise, condition, given, stop = arguments
-            schedule = target_schedule if part == "target" and span.index else ""
+            (call,) = arguments
+            schedule = target_schedule if part == "target" and call.span.index else ""
             model = whole.generate if part == "target" and not schedule else work
             # The pixels kept for context follow from the latents, so the blocks alone identify a history.
-            before = [part for block in history.blocks for part in (block.latents, block.condition)]
+            before = [part for block in call.history.blocks for part in (block.latents, block.condition)]
             return self._latents.call(
                 part,
-                (noise, condition, *before, *given),
+                (call.noise, call.condition, *before, *call.given),
                 ledger,
-                lambda: model(_unseen(history), span, noise, condition, given, stop),
-                *(span, len(given), stop, schedule),
+                lambda: model(replace(call, history=_unseen(call.history))),
+                *(call.span, len(call.given), call.stop, schedule),
             )
 
-        return observed(engine, call)
+        return observed(engine, look_up)
 
 
 def _unseen(history: History) -> History:

@@ -9,9 +9,15 @@ from typing import Any
 
 from torch import Tensor
 
-from sdvg_core.engine.parts import BlockGenerator, Engine, Scorer, VideoCodec
+from sdvg_core.engine.protocols import (
+    BlockCall,
+    BlockGenerator,
+    Engine,
+    Scorer,
+    VideoCodec,
+    WrappedGenerator,
+)
 from sdvg_core.engine.types import Generated
-from sdvg_core.engine.wrapping import WrappedCodec, WrappedGenerator
 
 Call = Callable[[str, tuple[Any, ...], Callable[..., Any]], Any]
 """Gets a part's name (draft, target, decode, deliver, score), the arguments and the work; returns its result."""
@@ -34,17 +40,18 @@ class _Generator(WrappedGenerator):
         super().__init__(inner)
         self._call = call
 
-    def generate(self, *arguments: Any, **named: Any) -> Generated:
-        return self._call(arguments, partial(self.inner.generate, **named))
+    def generate(self, call: BlockCall) -> Generated:
+        return self._call((call,), self.inner.generate)
 
 
-class _Codec(WrappedCodec):
+class _Codec:
     def __init__(self, inner: VideoCodec, call: Callable[..., tuple[Tensor, Any]]) -> None:
-        super().__init__(inner)
-        self._call = call
+        self._inner, self._call, self.encode = inner, call, inner.encode
+        self.latent_channels = inner.latent_channels
+        self.temporal_stride, self.spatial_stride = inner.temporal_stride, inner.spatial_stride
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        return self._call((latents, state), self.inner.decode)
+        return self._call((latents, state), self._inner.decode)
 
 
 class _Scorer:

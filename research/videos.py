@@ -16,10 +16,11 @@ from torch import Tensor
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.drafts import generate
 from sdvg_core.engine.noise import key
-from sdvg_core.engine.parts import BlockGenerator, Engine, Scorer
+from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.timeline import begin_clip
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
@@ -231,12 +232,12 @@ def measure_gains(run: Run, judge: Oracle | None) -> Iterator[Record]:
     the video itself; each of the target's blocks stands alone, as the next block continues from the draft.
     Qualities are means over the block's frames; None without a judge that rates frames one by one.
     """
-    engine, before, text = run.engine, run.nothing, run.condition_of(0).gate_text
+    engine, before, text = run.engine, begin_clip(run.engine), run.condition_of(0).gate_text
     drafts: list[Tensor] = []
     remakes: list[Tensor] = []
     for emitted in replace(run, router=RouterConfig(policy="anchor-only")).blocks():
         span = emitted.block.span
-        made = generate(engine.target, before, span, run.noise, run.condition_of(span.index))
+        made = generate(engine.target, BlockCall(before.history, span, run.noise, run.condition_of(span.index)))
         drafts.append(emitted.preview)
         remakes.append(engine.judging.decode(made.latents, before.decode_state)[0])
         before = emitted.timeline

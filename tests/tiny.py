@@ -23,12 +23,12 @@ from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.several import SeveralBlocks
 from sdvg_core.engine.speculate import Emitted, speculate
 from sdvg_core.engine.timeline import Timeline, replay
-from sdvg_core.engine.types import Block, Condition, DrafterContext, plan_spans
+from sdvg_core.engine.types import Block, Condition, DrafterContext, Generated, plan_spans
 
 CONFIG = WanConfig(
     dim=24, ffn_dim=32, num_layers=2, num_heads=2, text_dim=8, freq_dim=16, text_len=4, in_dim=4, out_dim=4
@@ -109,9 +109,9 @@ class CountingGenerator(CausalWanGenerator):
 
     calls: tuple[tuple[int, int], ...] = ()
 
-    def generate(self, history: History, span: Any, *args: Any, **kwargs: Any) -> Any:
-        self.calls = (*self.calls, (span.index, history.frames))
-        return super().generate(history, span, *args, **kwargs)
+    def generate(self, call: BlockCall) -> Generated:
+        self.calls = (*self.calls, (call.span.index, call.history.frames))
+        return super().generate(call)
 
 
 def make_generator(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
-from ...sdvg_core.engine.parts import VideoCodec
+from ...sdvg_core.engine.protocols import VideoCodec
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.types import DrafterContext
 from ..sockets import PromptEntry, RouterValue

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import comfyui_version
 import torch
@@ -15,13 +15,11 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, versions_on
-from ...sdvg_core.engine.delivery import InOrder
 from ...sdvg_core.engine.fit import check_fit, check_given_shape, check_size
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.roles import Roles
 from ...sdvg_core.engine.route import Route, plan_route
 from ...sdvg_core.engine.run import Run, plan_run
-from ...sdvg_core.engine.speculate import Emitted
 from ...sdvg_core.engine.types import blocks_before
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.budget import spend
@@ -233,26 +231,18 @@ def _plan(
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
     """Return frames `f h w c`, latents `b c t h w` and the records."""
     progress.begin(len(run.reused))
-    shown: list[Tensor] = []
-    timeline, pixels = run.nothing, InOrder(lambda frames: shown.append(frames.cpu()))
-    of_reused = iter(run.reused)
-    for number, again in enumerate(run.replay(), len(run.reused) - len(run.before)):
-        pixels.add(again.delivered)
-        timeline = again.timeline
-        if number >= 0:
-            progress.block(next(of_reused), again.preview)
-    records = list(run.reused)
-    with closing(cast("Generator[Emitted, None, None]", run.blocks(timeline))) as blocks:
-        for emitted in blocks:
-            progress.block(emitted.record, emitted.preview)
-            pixels.add(emitted.delivered)
-            records.append(emitted.record)
-            timeline = emitted.timeline
-            if progress.stop_asked:
-                break
-    for blocks_left in pixels.finish():
-        progress.delivering(blocks_left)
-    return joined(shown), timeline.history.latents(0, timeline.history.frames), records
+    frames: list[Tensor] = []
+    records: list[BlockRecord] = []
+    with closing(run.play(lambda: progress.stop_asked)) as video:
+        for shown in video:
+            if shown.record:
+                progress.block(shown.record, shown.preview)
+                records.append(shown.record)
+            if shown.left:
+                progress.delivering(shown.left)
+            frames += [delivered.frames().cpu() for delivered in shown.delivered]
+    history = shown.timeline.history
+    return joined(frames), history.latents(0, history.frames), records
 
 
 def joined(pieces: Sequence[Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..devices.device import device_clock
-from ..engine.parts import BlockGenerator, Engine, Scorer, VideoCodec
+from ..engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.roles import Absent
 from ..engine.several import SeveralBlocks
 from .attention import TorchOps

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..devices.device import current_device
-from ..engine.history import History
-from ..engine.parts import NoiseSource
-from ..engine.types import Condition, Generated, Span, Work
+from ..engine.protocols import BlockCall
+from ..engine.types import Condition, Generated, Work
 from ..errors import BadInput
 from .attention import RopeTables, TorchOps
 from .context import ContextPolicy, Model
@@ -79,19 +77,9 @@ class CausalWanGenerator:
         return self._context.anchor_horizon
 
     @torch.inference_mode()
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
-        """Generate the block at `span` after `history`; denoising continues from the clean estimates in `given`.
-
-        `stop`: the step to stop before; None makes them all.
-        """
+    def generate(self, call: BlockCall) -> Generated:
+        """Generate the block, by the formulas of Self-Forcing."""
+        span, condition, noise = call.span, call.condition, call.noise
         with current_device(self._model.device):
             # By its number in the clip: a clip that is continued has its first block behind it.
             model, schedule = self._model, self._schedule if span.index else self._first_schedule
@@ -99,13 +87,13 @@ class CausalWanGenerator:
 
             # 1. Bring the keys and values up to date with the history.
             began = self._clock()
-            prepared = self._context.prepare(model, history, span, condition, (x.shape[-2], x.shape[-1]))
+            prepared = self._context.prepare(model, call.history, span, condition, (x.shape[-2], x.shape[-1]))
             context_seconds = self._clock() - began
 
             # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised.
             here = model.pass_at(prepared.place, prepared.cache, condition, x)
-            predictions = [clean.to(model.device) for clean in given]
-            steps = list(enumerate(schedule))[len(given) : stop]
+            predictions = [clean.to(model.device) for clean in call.given]
+            steps = list(enumerate(schedule))[len(call.given) : call.stop]
             for number, step in steps:
                 if predictions:
                     x = renoise(predictions[-1], noise.draw(span, number), step.sigma)

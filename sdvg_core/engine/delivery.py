@@ -8,7 +8,7 @@ order and one by one, so the time of decoding changes no bit. A rejected draft n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .parts import VideoCodec
+from .protocols import VideoCodec
 from .types import Block, Picture, Span, check_finite
 
 
@@ -108,23 +108,3 @@ class Delivery:
                 self._error = error
         piece.frames.set_exception(self._error)
         piece.picture.set_exception(self._error)
-
-
-class InOrder:
-    """Hands delivered blocks on in order: each once it and those before it are there, the rest at the end."""
-
-    def __init__(self, use: Callable[[Tensor], None]) -> None:
-        self._use = use
-        self._waiting: deque[Delivered] = deque()
-
-    def add(self, delivered: Delivered) -> None:
-        """Take the next block of the video."""
-        self._waiting.append(delivered)
-        while self._waiting and self._waiting[0].ready:
-            self._use(self._waiting.popleft().frames())
-
-    def finish(self) -> Iterator[int]:
-        """Hand on the remaining blocks; before each, yield how many there are."""
-        while self._waiting:
-            yield len(self._waiting)
-            self._use(self._waiting.popleft().frames())

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 from torch import Tensor
 
-from .parts import BlockGenerator, NoiseSource, VideoCodec
+from .protocols import BlockCall, BlockGenerator, NoiseSource, VideoCodec
 from .timeline import Timeline
 from .types import Block, Condition, Generated, Span, Work, check_finite
 
 
-def generate(
-    model: BlockGenerator,
-    timeline: Timeline,
-    span: Span,
-    noise: NoiseSource,
-    condition: Condition,
-    given: Sequence[Tensor] = (),
-    stop: int | None = None,
-) -> Generated:
-    """Generate the block at `span` after `timeline`, and check that its latents are finite.
-
-    `given`, `stop`: as in `BlockGenerator.generate`. Raises `BadInput` naming the block and the model if they are
-    not.
-    """
-    made = model.generate(timeline.history, span, noise, condition, given, stop)
-    check_finite(made.latents, span, f"{model.name} latents")
+def generate(model: BlockGenerator, call: BlockCall) -> Generated:
+    """Generate a block. Raises `BadInput` naming the block and the model if its latents are not finite."""
+    made = model.generate(call)
+    check_finite(made.latents, call.span, f"{model.name} latents")
     return made
 
 
@@ -67,7 +55,7 @@ class OwnDrafts:
 
     def _make(self, span: Span, stop: int | None = None) -> Generated:
         condition = self._condition_of(span.index)
-        made = generate(self._drafter, self._timeline, span, self._noise, condition, stop=stop)
+        made = generate(self._drafter, BlockCall(self._timeline.history, span, self._noise, condition, stop=stop))
         if stop is None:
             self._newest = (span, made.latents)
         return made

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ..errors import BadInput
-from .parts import Engine, ModelShape
+from .protocols import Engine, ModelShape
 from .roles import Absent, Roles, check_roles
 from .router import RouterConfig, foresee
 from .several import check_pieces, first_timesteps

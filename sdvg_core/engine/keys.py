@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .history import History
 from .noise import KeyedNoise
-from .types import Condition, Span
+from .protocols import BlockCall
+from .types import Condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +50,12 @@ class Keys:
         self._tensors: dict[int, tuple[weakref.ref[Tensor], str]] = {}
         self._conditions: dict[int, tuple[Condition, str]] = {}
 
-    def block(
-        self, model: str, history: History, span: Span, condition: Condition, given: Sequence[Tensor] = ()
-    ) -> str:
-        """Return the key of what `generate` returns. `model`: the model's identity."""
+    def block(self, model: str, call: BlockCall) -> str:
+        """Return the key of what `generate` returns for a call that makes the whole block.
+
+        `model`: the model's identity.
+        """
+        history, span, condition = call.history, call.span, call.condition
         committed = [
             (b.span.start, b.span.frames, self.tensor(b.latents), self._condition(b.condition))
             for b in history.blocks
@@ -64,7 +66,7 @@ class Keys:
         # A context may show pixels of the history, and these are the codec's.
         parts = (model, self.identities.codec, committed)
         noise = (*self._noise, span.index, span.take)
-        taken_over = [self.tensor(clean) for clean in given]
+        taken_over = [self.tensor(clean) for clean in call.given]
         here = (span.start, span.frames, self._condition(condition), renewed)
         return _hash("block", parts, noise, here, taken_over)
 

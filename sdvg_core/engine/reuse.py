@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .history import History
 from .keys import Identities, Keys
 from .noise import KeyedNoise
-from .parts import BlockGenerator, Engine, NoiseSource, VideoCodec
+from .protocols import BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
 from .records import BlockRecord
 from .roles import Absent
 from .router import RouterConfig
@@ -25,7 +24,6 @@ from .speculate import Emitted, speculate
 from .store import Result, Store
 from .timeline import Timeline, replay
 from .types import Block, Condition, DrafterContext, Generated, Span
-from .wrapping import WrappedGenerator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -136,16 +134,9 @@ class _RecalledBlocks(WrappedGenerator):
         self._identity, self._steps, self._store, self._keys = identity, steps, store, keys
         self._shape_of = shape_of
 
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
-        key = self._keys.block(self._identity, history, span, condition, given)
+    def generate(self, call: BlockCall) -> Generated:
+        span, stop = call.span, call.stop
+        key = self._keys.block(self._identity, call)
         whole = self._found(key, span, self._steps + 1)
         if whole is not None:
             self._keys.name(key, whole[:-1], whole[-1])
@@ -154,7 +145,7 @@ class _RecalledBlocks(WrappedGenerator):
         if begun is not None:
             self._keys.name(key, begun)
             return Generated(begun)
-        return self._unknown(key, history, span, noise, condition, given, stop)
+        return self._unknown(key, call)
 
     def _found(self, key: str, span: Span, least: int) -> Result | None:
         """Return a sound result of at least that many tensors."""
@@ -163,16 +154,15 @@ class _RecalledBlocks(WrappedGenerator):
             return None
         return kept if all(map(_is_finite, kept)) else None
 
-    def _unknown(self, key: str, *arguments: Any) -> Generated:
+    def _unknown(self, key: str, call: BlockCall) -> Generated:
         raise Unknown
 
 
 class _RememberedBlocks(_RecalledBlocks):
     """A model that makes what is not in the store, and puts it there."""
 
-    def _unknown(self, key: str, *arguments: Any) -> Generated:
-        stop = arguments[-1]
-        made = self.inner.generate(*arguments)
+    def _unknown(self, key: str, call: BlockCall) -> Generated:
+        made, stop = self.inner.generate(call), call.stop
         first = made.predictions[: self._steps]
         kept = first if stop is not None else (*first, made.latents)
         if all(map(_is_finite, kept)):

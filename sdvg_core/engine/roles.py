@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..errors import BadInput
-from .history import History
-from .parts import BlockGenerator
+from .protocols import BlockCall, BlockGenerator, WrappedGenerator
 from .router import RouterConfig, foresee
 from .types import Span
-from .wrapping import WrappedGenerator
 
 MISSING = {
     "drafter": "a drafter, but there is none; load one, or choose the policy always-target, which needs none",
@@ -63,6 +61,6 @@ class Absent(WrappedGenerator):
         super().__init__(other)
         self.name, self.anchor_horizon = name, 0
 
-    def generate(self, history: History, span: Span, *more: Any, **named: Any) -> NoReturn:
+    def generate(self, call: BlockCall) -> NoReturn:
         """Raise `AssertionError`: `check_roles` lets no run ask for it."""
-        raise AssertionError(f"block {span.index} asked for the {self.name}, which is not there")
+        raise AssertionError(f"block {call.span.index} asked for the {self.name}, which is not there")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any
 
 from torch import Tensor
 
+from .delivery import Delivered
 from .fit import check_given, parts_there
 from .noise import KeyedNoise
-from .parts import Engine
+from .protocols import Engine
 from .records import BlockRecord
 from .reuse import Recaller, Reuse
 from .route import plan_route
@@ -55,41 +57,79 @@ class Run:
         """The decisions on the blocks of this request that already exist."""
         return tuple(record.decision for record in self.reused)
 
-    @property
-    def reused_blocks(self) -> tuple[Block, ...]:
-        """The blocks of this request that already exist."""
-        return self.before[len(self.before) - len(self.reused) :]
+    def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[Shown]:
+        """Yield the whole video: existing blocks, then new ones as soon as they are decided, then its last pixels.
 
-    @property
-    def nothing(self) -> Timeline:
-        """The timeline of a clip without blocks."""
-        return begin_clip(self.engine)
+        `stop`: asked after every new block whether to leave out the others.
+        """
+        waiting: deque[Delivered] = deque()
 
-    def replay(self) -> Iterator[Replayed]:
-        """Decode the existing blocks, and yield each."""
-        for again in replay(self.before, self.engine.judging, self.nothing):
+        def show(timeline: Timeline, delivered: Delivered, **what: Any) -> Shown:
+            waiting.append(delivered)
+            ready = []
+            while waiting and waiting[0].ready:
+                ready.append(waiting.popleft())
+            return Shown(timeline, tuple(ready), **what)
+
+        timeline = begin_clip(self.engine)
+        of_clip = (None,) * (len(self.before) - len(self.reused))
+        for again, record in zip(self._replay(timeline), (*of_clip, *self.reused), strict=True):
+            timeline = again.timeline
+            yield show(timeline, again.delivered, record=record, preview=again.preview)
+        with closing(self._make(timeline)) as loop:
+            for emitted in loop:
+                timeline = emitted.timeline
+                yield show(timeline, emitted.delivered, record=emitted.record, preview=emitted.preview)
+                if stop():
+                    break
+        while waiting:
+            yield Shown(timeline, (waiting.popleft(),), left=len(waiting) + 1)
+
+    def blocks(self) -> Generator[Emitted]:
+        """Make the new blocks, and yield each as soon as it is decided."""
+        timeline = begin_clip(self.engine)
+        for again in self._replay(timeline):
+            timeline = again.timeline
+        return self._make(timeline)
+
+    def _replay(self, nothing: Timeline) -> Iterator[Replayed]:
+        for again in replay(self.before, self.engine.judging, nothing):
             check_finite(again.preview, again.timeline.history.blocks[-1].span, "decoded frames")
             yield again
 
-    def blocks(self, start: Timeline | None = None) -> Iterator[Emitted]:
-        """Make the remaining blocks, and yield each as soon as it is decided.
+    def _make(self, start: Timeline) -> Generator[Emitted]:
+        loop = speculate(
+            self.engine,
+            self.router,
+            self.spans,
+            self.noise,
+            self.condition_of,
+            drafter_context=self.drafter_context,
+            start=start,
+            past=self.past,
+            clock=self.clock,
+        )
+        with closing(loop):
+            for emitted in loop:
+                if self.recaller:
+                    self.recaller.remember(emitted)
+                yield emitted
 
-        `start`: the last timeline of `replay`; without it, the existing blocks are decoded here.
-        """
-        timeline = start or self.nothing
-        for again in () if start else self.replay():
-            timeline = again.timeline
-        parts = (self.engine, self.router, self.spans, self.noise, self.condition_of)
-        options = {"drafter_context": self.drafter_context, "past": self.past, "clock": self.clock}
-        loop = speculate(*parts, start=timeline, **options)
-        return loop if self.recaller is None else _remembered(loop, self.recaller)
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A block of a video, made now or earlier, or once all are decided more of the video's pixels.
 
-def _remembered(loop: Iterator[Emitted], recaller: Recaller) -> Iterator[Emitted]:
-    with closing(cast("Generator[Emitted, None, None]", loop)):
-        for emitted in loop:
-            recaller.remember(emitted)
-            yield emitted
+    `timeline`: ends with the newest block. `delivered`: blocks of the video, in order, whose pixels are due now.
+    `record`, `preview`: of the block, with its pixel frames `b f c h w` as they were judged; a block of the given
+    clip has no record. `left`: once all blocks are decided, how many are still to be decoded for the video.
+    """
+
+    timeline: Timeline
+    delivered: tuple[Delivered, ...]
+    record: BlockRecord | None = None
+    preview: Tensor | None = None
+    left: int = 0
 
 
 def plan_run(

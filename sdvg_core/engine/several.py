@@ -10,9 +10,8 @@ from torch import Tensor
 
 from ..errors import BadInput
 from .history import History
-from .parts import BlockGenerator, ModelShape, NoiseSource
-from .types import Block, Condition, Generated, Span, Work
-from .wrapping import WrappedGenerator
+from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, WrappedGenerator
+from .types import Block, Generated, Span, Work
 
 
 class SeveralBlocks(WrappedGenerator):
@@ -31,29 +30,21 @@ class SeveralBlocks(WrappedGenerator):
         self._newest: tuple[Block, ...] = ()
         self._known: tuple[_Cut, ...] = ()
 
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
-        """Generate the block at `span`, piece by piece. With `stop`, only the last piece is left unfinished."""
-        before = self._in_pieces(history)
-        drawn = _PieceNoise(noise, span)
+    def generate(self, call: BlockCall) -> Generated:
+        """Generate the block piece by piece. With `stop`, only the last piece is left unfinished."""
+        before, span, stop = self._in_pieces(call.history), call.span, call.stop
+        drawn = _PieceNoise(call.noise, span)
         made: list[Generated] = []
         pieces: tuple[Block, ...] = ()
         for piece in cut(span, self.inner.block_frames):
-            taken_over = [_frames_of(piece, span, clean) for clean in given]
+            given = [_frames_of(piece, span, clean) for clean in call.given]
             stop_here = stop if piece.stop == span.stop else None
-            made.append(self.inner.generate(before, piece, drawn, condition, taken_over, stop_here))
-            pieces = (*pieces, Block(piece, made[-1].latents, condition))
+            made.append(self.inner.generate(BlockCall(before, piece, drawn, call.condition, given, stop_here)))
+            pieces = (*pieces, Block(piece, made[-1].latents, call.condition))
             before = before.commit(pieces[-1], (_undecoded,) * piece.frames)
         whole = _joined(made, stop)
         if stop is None:
-            self._newest = (Block(span, whole.latents, condition), *pieces)
+            self._newest = (Block(span, whole.latents, call.condition), *pieces)
         return whole
 
     def _in_pieces(self, history: History) -> History:

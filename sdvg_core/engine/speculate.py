@@ -8,8 +8,8 @@ undone: a rejected draft is simply a value that is not used.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from torch import Tensor
 from .delivery import Delivered
 from .drafts import OwnDrafts, generate
 from .fit import check_parts
-from .parts import Engine, NoiseSource, Scorer
+from .protocols import BlockCall, Engine, NoiseSource, Scorer
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, compares, decide, foresee
 from .timeline import Timeline, begin_clip, earlier
@@ -66,7 +66,7 @@ def speculate(
     start: Timeline | None = None,
     past: tuple[Decision, ...] = (),
     clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[Emitted]:
+) -> Generator[Emitted]:
     """Yield the blocks at `spans`, in order, each as soon as it is decided.
 
     `condition_of`: what a block should show, by its number. `start`: a timeline to continue, with the engine's
@@ -84,6 +84,7 @@ def speculate(
 
     for span in spans[len(past) :]:
         condition, watch = condition_of(span.index), Stopwatch(clock)
+        call = BlockCall(committed.history, span, noise, condition)
         draft = remake = winner = None
         decision, handover = foresee(router, span.index, past), router.handover_at(span.index)
 
@@ -91,8 +92,7 @@ def speculate(
         stop = handover if decision and not decision.accepted else None
         if stop != 0:
             with watch.part("draft"):
-                parts = (committed, span, noise, condition)
-                draft = own.draft(span, stop) if own else generate(drafter, *parts, stop=stop)
+                draft = own.draft(span, stop) if own else generate(drafter, replace(call, stop=stop))
 
         # 2. Decode it after the committed blocks, score every pixel frame, and route by the worst one.
         if draft and stop is None:
@@ -110,7 +110,7 @@ def speculate(
         if not decision.accepted:
             winner = None  # frees the draft's frames and decoder state before the target runs
             with watch.part("target"):
-                remake = generate(target, committed, span, noise, condition, taken_over)
+                remake = generate(target, replace(call, given=taken_over))
             with watch.part("decode"):
                 winner = Candidate(remake, *codec.decode(remake.latents, committed.decode_state))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .delivery import Delivered, Delivery
 from .history import History
-from .parts import Engine, VideoCodec
+from .protocols import Engine, VideoCodec
 from .types import Block
 
 

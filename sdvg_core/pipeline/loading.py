@@ -24,7 +24,7 @@ from ..decoders.wan_vae import WanCodec
 from ..devices.device import check_device, dtype_name, parse_dtype
 from ..devices.execution import compiler_of
 from ..engine.keys import Identities
-from ..engine.parts import Engine, Scorer, VideoCodec
+from ..engine.protocols import Engine, Scorer, VideoCodec
 from ..engine.roles import Roles
 from ..errors import BadInput
 from ..report.assemble import ModelSettings, PartSettings

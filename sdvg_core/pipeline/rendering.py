@@ -8,8 +8,7 @@ from pathlib import Path
 
 from ..causal_wan.generator import go_on
 from ..devices.device import device_clock, versions_on
-from ..engine.delivery import InOrder
-from ..engine.parts import Engine
+from ..engine.protocols import Engine
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse
 from ..engine.run import Run, plan_run
@@ -60,32 +59,27 @@ def render(
     _check_unfinished(journal.before, run)
     # Blocks from before this very run was interrupted keep the seconds they took.
     records = [entry.record for entry in journal.before]
-    for block, record in list(zip(run.reused_blocks, run.reused, strict=True))[len(records) :]:
-        journal.add(block.latents, record)
-        records.append(record)
-        on_block(record)
+    first_new = run.spans[0].index + len(records)
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
     with Mp4Writer(staging.path(VIDEO), request.fps, comment) as video:
-        timeline, pixels = run.nothing, InOrder(video.add)
-        for again in run.replay():
-            pixels.add(again.delivered)
-            timeline = again.timeline
-        for emitted in run.blocks(timeline):
-            journal.add(emitted.block.latents, emitted.record)
-            pixels.add(emitted.delivered)
-            records.append(emitted.record)
-            timeline = emitted.timeline
-            on_block(emitted.record)
-            if stop():
-                break
-        began = run.clock()
-        for blocks_left in pixels.finish():
-            on_delivery(blocks_left)
-        delivery_seconds = run.clock() - began if loaded.parts.judge else None
+        began = None
+        for shown in run.play(stop):
+            block = shown.timeline.history.blocks[-1]
+            if shown.record and block.span.index >= first_new:
+                journal.add(block.latents, shown.record)
+                records.append(shown.record)
+                on_block(shown.record)
+            if shown.left:
+                began = began or run.clock()
+                on_delivery(shown.left)
+            for delivered in shown.delivered:
+                video.add(delivered.frames())
+        delivery_seconds = (run.clock() - began if began else 0.0) if loaded.parts.judge else None
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}
-    save_latents(staging.path(LATENTS), timeline.history.latents(0, timeline.history.frames), noted)
+    history = shown.timeline.history
+    save_latents(staging.path(LATENTS), history.latents(0, history.frames), noted)
     save_results(staging.path(BLOCKS), store.newest, loaded.by_files)
     report = replace(
         _report(loaded, run, request, beginning, conditions, records, len(journal.before), reuse),

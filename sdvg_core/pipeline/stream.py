@@ -12,13 +12,11 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from types import TracebackType
-from typing import cast
 
 from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
 from ..engine.records import BlockRecord
-from ..engine.speculate import Emitted
 from ..report.summary import block_line
 from ..text.prompts import PromptSchedule, one_prompt
 from .checking import check_models
@@ -160,7 +158,7 @@ class Streamer:
         # Anew for every video, and freed with it: it holds the keys and values.
         engine = self._loaded.build(asked=beginning.asked, before_pass=before_pass)
         run = plan_video(self._loaded, engine, request, beginning, conditions)
-        with closing(cast("Generator[Emitted]", run.blocks())) as blocks:
+        with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)
                 yield StreamedBlock(number=number, of=request.blocks, frames=frames, record=emitted.record)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
 from ..devices.execution import Execution
-from ..engine.parts import Scorer
+from ..engine.protocols import Scorer
 from ..engine.records import BlockRecord
 from ..engine.run import Run
 from .run_report import RunReport, predict_target_only

@@ -21,9 +21,9 @@ class Watched:
             setattr(self, name, getattr(inner, name))
         self.calls = []
 
-    def generate(self, history, span, noise, condition, given=(), stop=None):
-        self.calls.append((span.index, len(given)))
-        return self.inner.generate(history, span, noise, condition, given, stop)
+    def generate(self, call):
+        self.calls.append((call.span.index, len(call.given)))
+        return self.inner.generate(call)
 
 
 class Frames(BrightScorer):

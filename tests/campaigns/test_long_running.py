@@ -18,6 +18,7 @@ from tiny import POLICIES, PROMPT, condition, make_engine, make_noise, scripted
 from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.cli import main
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.timeline import Timeline
@@ -125,7 +126,9 @@ def test_a_video_of_256_blocks_takes_the_memory_of_one_of_four(policy):
     # The last block stands where it should: a model that has cached nothing makes the same there.
     author = getattr(make_engine(policy), emitted.record.author)
     assert emitted.block.span == spans[-1]
-    assert torch.equal(author.generate(before.history, spans[-1], noise, PROMPT).latents, emitted.block.latents)
+    assert torch.equal(
+        author.generate(BlockCall(before.history, spans[-1], noise, PROMPT)).latents, emitted.block.latents
+    )
 
 
 def test_a_video_of_256_blocks_is_written_whole_and_reported_whole(tmp_path):

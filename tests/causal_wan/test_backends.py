@@ -23,6 +23,7 @@ from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.devices.execution import Attention, Execution
 from sdvg_core.engine.history import History
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
@@ -261,8 +262,8 @@ def test_every_attention_of_a_block_goes_through_the_kernel_that_was_chosen():
         schedule=schedule,
     )
     plain = make_generator(1, EchoCodec(), "incremental", tree=tree)
-    args = (History(horizon=3), plan_spans(1, 3)[0], make_noise(), PROMPT)
-    assert torch.equal(chosen.generate(*args).latents, plain.generate(*args).latents)
+    call = BlockCall(History(horizon=3), plan_spans(1, 3)[0], make_noise(), PROMPT)
+    assert torch.equal(chosen.generate(call).latents, plain.generate(call).latents)
     assert len(calls) == 2 * 2 * 2, "two steps, two layers, to the block and to the prompt"
 
 

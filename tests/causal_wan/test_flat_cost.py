@@ -37,12 +37,12 @@ class Counted:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def generate(self, history: Any, span: Any, *args: Any) -> Any:
+    def generate(self, call: Any) -> Any:
         # Not in inference mode, where torch 2.5 does not count linear layers.
         with torch.no_grad(), FlopCounterMode(display=False) as count:
-            made = CausalWanGenerator.generate.__wrapped__(self.inner, history, span, *args)
-        self.operations[span.index] = count.get_total_flops()
-        self.passes[span.index] = made.work.denoising_passes, made.work.context_passes
+            made = CausalWanGenerator.generate.__wrapped__(self.inner, call)
+        self.operations[call.span.index] = count.get_total_flops()
+        self.passes[call.span.index] = made.work.denoising_passes, made.work.context_passes
         return made
 
 

@@ -13,6 +13,7 @@ from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, to_fp8
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.history import History
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.checking import check_models
@@ -151,7 +152,7 @@ def make(policy: str, fp8: bool):
 def make_blocks(generator, count: int = 4) -> list[torch.Tensor]:
     history, made = History(horizon=3), []
     for span in plan_spans(count, 3):
-        made.append(generator.generate(history, span, make_noise(), PROMPT).latents)
+        made.append(generator.generate(BlockCall(history, span, make_noise(), PROMPT)).latents)
         history = history.commit(Block(span, made[-1], PROMPT), (torch.zeros(1, 1, 3, 8, 8),) * 3)
     return made
 

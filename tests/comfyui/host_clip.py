@@ -16,7 +16,7 @@ from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
-from sdvg_pack.sdvg_core.engine.parts import BlockGenerator
+from sdvg_pack.sdvg_core.engine.protocols import BlockCall, BlockGenerator
 from sdvg_pack.sdvg_core.engine.types import Block, Condition, plan_spans
 from torch import Tensor
 
@@ -59,7 +59,7 @@ def clip(generator: BlockGenerator, embedding: Tensor | None = None) -> Tensor:
     condition = Condition(text() if embedding is None else embedding, "a", "a")
     history = History()
     for span in SPANS:
-        made = generator.generate(history, span, NOISE, condition)
+        made = generator.generate(BlockCall(history, span, NOISE, condition))
         history = history.commit(Block(span, made.latents, condition))
     return history.latents(0, history.frames)
 

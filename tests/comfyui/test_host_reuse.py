@@ -36,9 +36,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     made: list[tuple[str, int]] = []
     real = CausalWanGenerator.generate
 
-    def counted(self: Any, history: Any, span: Any, *rest: Any) -> Any:
-        made.append((self.name, span.index))
-        return real(self, history, span, *rest)
+    def counted(self: Any, call: Any) -> Any:
+        made.append((self.name, call.span.index))
+        return real(self, call)
 
     monkeypatch.setattr(CausalWanGenerator, "generate", counted)
     return made

@@ -25,17 +25,15 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.causal_wan.generator import go_on
-from sdvg_core.engine.history import History
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import BlockCall, Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.several import SeveralBlocks
 from sdvg_core.engine.store import Store
-from sdvg_core.engine.types import DrafterContext, Span, Work
-from sdvg_core.engine.wrapping import WrappedGenerator
+from sdvg_core.engine.types import DrafterContext, Work
 from sdvg_core.text.prompts import Conditions
 
 CPU = torch.device("cpu")
@@ -100,11 +98,11 @@ class NotedGenerator(WrappedGenerator):
         super().__init__(inner)
         self._begun, self._done = begun, done
 
-    def generate(self, history: History, span: Span, *arguments: Any) -> Any:
-        call = (f"{self.name} after {history.frames}", span.index)
-        self._begun.append(call)
-        made = self.inner.generate(history, span, *arguments)
-        self._done.append(call)
+    def generate(self, call: BlockCall) -> Any:
+        noted = (f"{self.name} after {call.history.frames}", call.span.index)
+        self._begun.append(noted)
+        made = self.inner.generate(call)
+        self._done.append(noted)
         return made
 
 
@@ -218,17 +216,11 @@ def made(asked: Asked, store: Store | None = None, parts: Parts | None = None) -
     run = planned(asked, parts, store)
     assert not parts.begun, "to plan a run, no model is called"
     assert parts.codec.decodes == parts.codec.encodes == parts.scorer.calls == 0
-    records, shown = list(run.reused), []
-    timeline = run.nothing
-    for again in run.replay():
-        timeline = again.timeline
-        shown.append(again.delivered.frames())
-    for emitted in run.blocks(timeline):
-        timeline = emitted.timeline
-        shown.append(emitted.frames)
-        records.append(emitted.record)
-    latents = timeline.history.latents(0, timeline.history.frames)
-    return Made(run=run, parts=parts, latents=latents, frames=torch.cat(shown, dim=1), records=records)
+    shown = list(run.play())
+    records = [one.record for one in shown if one.record]
+    frames = [delivered.frames() for one in shown for delivered in one.delivered]
+    latents = shown[-1].timeline.history.latents(0, shown[-1].timeline.history.frames)
+    return Made(run=run, parts=parts, latents=latents, frames=torch.cat(frames, dim=1), records=records)
 
 
 def what_was_decided(record: BlockRecord) -> BlockRecord:

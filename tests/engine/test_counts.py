@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_flatten
 from sdvg_core.causal_wan.context import Model
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, Work, plan_spans
 
@@ -185,9 +186,9 @@ def test_generating_a_block_copies_nothing_larger_than_the_block(policy, options
         latents = torch.randn(1, 4, 3, *SIZE, generator=g)
         history = history.commit(Block(span, latents, PROMPT), (torch.rand(1, 1, 3, 8, 8, generator=g),) * 3)
     span = plan_spans(1, 3, start=27)[0]
-    generator.generate(history, span, make_noise(), PROMPT)
+    generator.generate(BlockCall(history, span, make_noise(), PROMPT))
     with LargestCopy() as copies:
-        generator.generate(history, span, make_noise(), PROMPT)
+        generator.generate(BlockCall(history, span, make_noise(), PROMPT))
     # The widest thing of a block that is ever copied: its two halves, as rotary pairs are put together in float32.
     assert 0 < copies.bytes <= BLOCK_KV_BYTES
 
@@ -223,7 +224,7 @@ def test_generating_a_block_never_waits_for_the_device(policy):
     block = Block(plan_spans(1, 3)[0], torch.zeros(1, 4, 3, *SIZE), PROMPT)
     history = History(horizon=3).commit(block, (torch.zeros(1, 1, 3, 8, 8),) * 3)
     with Waits() as waits:
-        generator.generate(history, plan_spans(1, 3, start=3)[0], make_noise(), PROMPT)
+        generator.generate(BlockCall(history, plan_spans(1, 3, start=3)[0], make_noise(), PROMPT))
     assert waits.seen == []
 
 
@@ -236,7 +237,7 @@ def test_any_size_and_any_block_length_runs(size, block_frames):
         generator = make_generator(1, EchoCodec(), policy, window=9, sink=2)
         history = History(horizon=3)
         for span in plan_spans(4, block_frames):
-            latents = generator.generate(history, span, noise, PROMPT).latents
+            latents = generator.generate(BlockCall(history, span, noise, PROMPT)).latents
             assert latents.shape == (1, 4, block_frames, *size)
             anchors = tuple(torch.zeros(1, 1, 3, 2 * size[0], 2 * size[1]) for _ in range(block_frames))
             history = history.commit(Block(span, latents, PROMPT), anchors)

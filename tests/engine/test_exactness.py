@@ -26,7 +26,7 @@ from tiny import (
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.parts import BlockGenerator
+from sdvg_core.engine.protocols import BlockCall, BlockGenerator
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import Emitted
 from sdvg_core.engine.types import Block, plan_spans
@@ -50,7 +50,7 @@ def replay(emitted: list[Emitted], authors: dict[str, BlockGenerator], own: list
         if author == "drafter" and own is not None:
             assert torch.equal(one.block.latents, own[number])
         else:
-            again = authors[author].generate(history, span, make_noise(), PROMPT).latents
+            again = authors[author].generate(BlockCall(history, span, make_noise(), PROMPT)).latents
             assert torch.equal(again, one.block.latents), f"block {number} is not what the {author} makes there"
         history = commit(history, one.block, one.frames)
 
@@ -199,5 +199,5 @@ def test_a_generator_answers_for_any_history_in_any_order(policy):
     busy = make_engine(policy).target
     for history in (one, other, history_of(6, PROMPT), history_of(2, PROMPT), one, prompted, one):
         span = plan_spans(1, 3, history.frames)[0]
-        fresh = make_engine(policy).target.generate(history, span, make_noise(), PROMPT).latents
-        assert torch.equal(busy.generate(history, span, make_noise(), PROMPT).latents, fresh)
+        fresh = make_engine(policy).target.generate(BlockCall(history, span, make_noise(), PROMPT)).latents
+        assert torch.equal(busy.generate(BlockCall(history, span, make_noise(), PROMPT)).latents, fresh)

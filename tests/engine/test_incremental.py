@@ -18,6 +18,7 @@ from tiny import (
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.engine.history import History
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Span
 
 PROMPTS = [condition(5), condition(6)]
@@ -46,7 +47,7 @@ def history_of(choices: list[tuple[int, int]], frames: int) -> History:
 
 def made(model, choices, frames, prompt):
     span = Span(len(choices), len(choices) * frames, frames)
-    return model.generate(history_of(choices, frames), span, NOISE, PROMPTS[prompt]).latents
+    return model.generate(BlockCall(history_of(choices, frames), span, NOISE, PROMPTS[prompt])).latents
 
 
 def options_of(frames: int, undo: int, recache: bool) -> dict[str, object]:

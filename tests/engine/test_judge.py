@@ -22,9 +22,8 @@ from tiny import (
     scripted,
 )
 
-from sdvg_core.engine.delivery import InOrder
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
@@ -54,17 +53,11 @@ def planned(engine: Engine, pattern: str, **options) -> Run:
 
 def made(run: Run) -> tuple[torch.Tensor, torch.Tensor]:
     """The video's latents and pixel frames, read as the command line and the node read them."""
-    shown: list[torch.Tensor] = []
-    timeline, pixels = run.nothing, InOrder(shown.append)
-    for again in run.replay():
-        timeline = again.timeline
-        pixels.add(again.delivered)
-    for emitted in run.blocks(timeline):
-        timeline = emitted.timeline
-        pixels.add(emitted.delivered)
-    for _ in pixels.finish():
-        pass
-    return timeline.history.latents(0, timeline.history.frames), torch.cat(shown, dim=1)
+    frames = []
+    for shown in run.play():
+        frames += [delivered.frames() for delivered in shown.delivered]
+    history = shown.timeline.history
+    return history.latents(0, history.frames), torch.cat(frames, dim=1)
 
 
 def routes(count: int) -> list[str]:

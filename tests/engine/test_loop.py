@@ -23,6 +23,7 @@ from tiny import (
 
 from sdvg_core.causal_wan.schedule import get_schedule, renoise
 from sdvg_core.engine.history import History
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Block, plan_spans, spans_of_clip
@@ -68,14 +69,16 @@ def test_repair_goes_on_from_the_drafts_own_trajectory(policy, step):
     engine = make_engine(policy, schedule="four-step")
     emitted = run(engine, scripted("rar", handover=step), blocks=3)
     history, span = emitted[1].timeline.history, emitted[2].block.span
-    draft = make_engine(policy, schedule="four-step").drafter.generate(history, span, make_noise(), PROMPT)
+    draft = make_engine(policy, schedule="four-step").drafter.generate(
+        BlockCall(history, span, make_noise(), PROMPT)
+    )
 
     schedule = get_schedule("four-step")
     seen = []
     target = make_engine(policy, schedule="four-step").target
     tree = target._model.tree
     tree.patch_embedding.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
-    again = target.generate(history, span, make_noise(), PROMPT, draft.predictions[:step])
+    again = target.generate(BlockCall(history, span, make_noise(), PROMPT, draft.predictions[:step]))
     taken_over = renoise(draft.predictions[step - 1], make_noise().draw(span, step), schedule[step].sigma)
     assert torch.equal(seen[-(4 - step)], taken_over)
     assert torch.equal(again.latents, emitted[2].block.latents)
@@ -108,7 +111,7 @@ def test_after_a_change_of_prompt_blocks_are_what_fresh_models_make(policy):
     for one in emitted:
         fresh = make_engine(policy)
         author = fresh.drafter if one.record.author == "drafter" else fresh.target
-        again = author.generate(history, one.block.span, make_noise(), one.block.condition).latents
+        again = author.generate(BlockCall(history, one.block.span, make_noise(), one.block.condition)).latents
         assert torch.equal(again, one.block.latents)
         history = one.timeline.history
 

@@ -267,7 +267,7 @@ def test_a_prompt_in_other_words_with_the_same_embedding_and_gate_text_is_told_b
         reuse=Reuse(store=store, identities=identities(asked)),
     )
     assert [record.prompt for record in run.reused] == ["ein roter Ball"] * 3
-    assert all(block.condition is words for block in run.reused_blocks)
+    assert all(block.condition is words for block in run.before)
 
 
 @every_pair("policy, context", POLICIES, CONTEXTS)

@@ -23,6 +23,7 @@ from tiny import (
 from sdvg_core.engine.history import History
 from sdvg_core.engine.keys import Identities, Keys
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import Emitted
 from sdvg_core.engine.store import Store
@@ -127,7 +128,8 @@ def block_key(
 ) -> str:
     history = History(blocks=(block_at(0, 1),) if blocks is None else blocks)
     estimates = [block_at(3, seed).latents for seed in given]
-    return Keys(identities, noise or make_noise()).block(model, history, span, condition(prompt), estimates)
+    noise = noise or make_noise()
+    return Keys(identities, noise).block(model, BlockCall(history, span, noise, condition(prompt), estimates))
 
 
 def test_everything_a_block_follows_from_is_in_its_key() -> None:
@@ -170,7 +172,9 @@ def test_a_prompt_that_is_given_anew_is_in_the_key_for_a_model_may_pass_its_wind
     assert torch.equal(latents_of(videos[0][:2]), latents_of(videos[1][:2]))
     assert not torch.equal(videos[0][2].block.latents, videos[1][2].block.latents)
     keys = [
-        Keys(ALL, make_noise()).block("t", video[1].timeline.history, block.span, block.condition)
+        Keys(ALL, make_noise()).block(
+            "t", BlockCall(video[1].timeline.history, block.span, make_noise(), block.condition)
+        )
         for video in videos
         for block in [video[2].block]
     ]

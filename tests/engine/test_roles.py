@@ -27,7 +27,7 @@ from sdvg_core.causal_wan.build import Wan, build_engine
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.fit import parts_there
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.roles import Absent, Roles
 from sdvg_core.engine.route import NOT_FORCED, Route, plan_route
@@ -211,7 +211,7 @@ def test_a_run_without_a_model_can_be_used_again_and_uses_that_of_a_run_with_it(
     made = list(first.blocks())
     again = planned(make_engine(), router, blocks=8, reuse=Reuse(store=store, identities=identities))
     assert len(again.reused) == 6
-    assert torch.equal(torch.cat([block.latents for block in again.reused_blocks], dim=2), latents_of(made))
+    assert torch.equal(torch.cat([block.latents for block in again.before], dim=2), latents_of(made))
     assert len(list(again.blocks())) == 2
     last = planned(without(make_engine(), role), router, blocks=8, reuse=Reuse(store=store, identities=alone))
     assert len(last.reused) == 8

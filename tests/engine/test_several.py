@@ -22,6 +22,7 @@ from tiny import (
 )
 
 from sdvg_core.engine.history import History
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.several import SeveralBlocks
 from sdvg_core.engine.types import Block, Span, plan_spans
@@ -47,7 +48,7 @@ def alone(policy: str, blocks: int, **options) -> list[Block]:
     for span in plan_spans(3 * blocks, 1):
         timeline, _ = timeline_of(tuple(made), codec, 3) if made else (None, None)
         history = timeline.history if timeline else History(horizon=3)
-        made.append(Block(span, model.generate(history, span, SameNoise(), PROMPT).latents, PROMPT))
+        made.append(Block(span, model.generate(BlockCall(history, span, SameNoise(), PROMPT)).latents, PROMPT))
     return made
 
 
@@ -89,7 +90,7 @@ def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, cont
         before = tuple(e.block for e in made[:place])
         timeline, _ = timeline_of(before, fresh.codec, fresh.horizon) if before else (None, None)
         history = timeline.history if timeline else History(horizon=fresh.horizon)
-        again = getattr(fresh, author).generate(history, emitted.block.span, make_noise(), PROMPT)
+        again = getattr(fresh, author).generate(BlockCall(history, emitted.block.span, make_noise(), PROMPT))
         assert torch.equal(again.latents, emitted.block.latents), place
 
 
@@ -102,10 +103,12 @@ def test_a_handover_gives_the_first_steps_of_every_piece(step):
     assert [e.record.draft.denoising_passes for e in made[1:]] == [6 + step] * 2
     whole = make_framewise("incremental", **four).drafter
     history = History((made[0].block,))
-    draft = whole.generate(history, made[1].block.span, make_noise(), PROMPT)
+    draft = whole.generate(BlockCall(history, made[1].block.span, make_noise(), PROMPT))
     assert len(made[1].draft.predictions) == step
     assert torch.equal(made[1].draft.latents, draft.predictions[step - 1])
-    finished = whole.generate(history, made[1].block.span, make_noise(), PROMPT, draft.predictions[:step])
+    finished = whole.generate(
+        BlockCall(history, made[1].block.span, make_noise(), PROMPT, draft.predictions[:step])
+    )
     assert torch.equal(finished.latents, draft.latents)
 
 

@@ -40,9 +40,9 @@ def spoil_model(engine: Any, model: str, at: int, bad: float) -> None:
     generator = getattr(engine, model)
     honest = generator.generate
 
-    def generate(history: Any, span: Any, *rest: Any) -> Any:
-        made = honest(history, span, *rest)
-        return replace(made, predictions=(spoiled(made.latents, bad),)) if span.index == at else made
+    def generate(call: Any) -> Any:
+        made = honest(call)
+        return replace(made, predictions=(spoiled(made.latents, bad),)) if call.span.index == at else made
 
     generator.generate = generate
 

@@ -20,7 +20,7 @@ from tiny import (
     timeline_of,
 )
 
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.speculate import Emitted, speculate
 from sdvg_core.engine.types import DrafterContext, plan_spans

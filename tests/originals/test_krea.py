@@ -27,7 +27,7 @@ from sdvg_core.causal_wan.context import AnchorEncoder, Prepared, Recompute
 from sdvg_core.causal_wan.schedule import SHIFT, Schedule, Step, get_schedule
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.engine import delivery
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 

@@ -21,6 +21,7 @@ from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import Schedule, get_schedule
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Condition, plan_spans
 
 HERE = Path(__file__).resolve().parent
@@ -89,7 +90,7 @@ def video_of(generator: CausalWanGenerator, prompts: Mapping[int, Condition] | N
     history, wanted = History(), FIRST
     for span in SPANS:
         wanted = (prompts or {}).get(span.index, wanted)
-        made = generator.generate(history, span, NOISE, wanted)
+        made = generator.generate(BlockCall(history, span, NOISE, wanted))
         history = history.commit(Block(span, made.latents, wanted))
     return history.latents(0, history.frames)
 

@@ -24,6 +24,7 @@ from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.history import History
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Span, plan_spans
 
 PROMPT = condition()
@@ -125,7 +126,7 @@ def our_velocity(tree: WanTree, policy, history: History, timestep: str) -> tupl
     )
     span = Span(history.frames // 3, history.frames, 3)
     noise = make_noise().draw(span, 0)
-    made = generator.generate(history, span, make_noise(), PROMPT)
+    made = generator.generate(BlockCall(history, span, make_noise(), PROMPT))
     return (noise - made.latents) / schedule[0].sigma, noise
 
 

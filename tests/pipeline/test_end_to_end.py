@@ -8,7 +8,7 @@ from thinned import every_pair, in_turn
 
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.parts import Engine
+from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import plan_spans
@@ -61,7 +61,7 @@ def check(pattern: str, engines, conditions, context: str) -> None:
     history = History(horizon=3)
     for one in emitted:
         author = other.drafter if one.record.author == "drafter" else other.target
-        again = author.generate(history, one.block.span, NOISE, one.block.condition).latents
+        again = author.generate(BlockCall(history, one.block.span, NOISE, one.block.condition)).latents
         assert torch.equal(again, one.block.latents)
         shown = one.frames.shape[1] - 1
         history = history.commit(one.block, tuple(one.frames[:, shown - 4 * back, None] for back in (2, 1, 0)))
@@ -84,7 +84,9 @@ def test_worst_frame_routing_uses_the_real_scorer_on_the_drafts_own_frames(engin
     engine, other = engines["recompute"]
     emitted = list(speculate(engine, RouterConfig(tau=-0.5), plan_spans(5, 3), NOISE, conditions))
     for before, one in itertools.pairwise(emitted):
-        draft = other.drafter.generate(before.timeline.history, one.block.span, NOISE, one.block.condition).latents
+        draft = other.drafter.generate(
+            BlockCall(before.timeline.history, one.block.span, NOISE, one.block.condition)
+        ).latents
         frames, _ = other.codec.decode(draft, before.timeline.decode_state)
         scores = other.scorer.score(frames, one.block.condition.gate_text)
         assert one.record.decision.frame_scores == tuple(scores.tolist())

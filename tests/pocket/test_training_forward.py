@@ -9,6 +9,7 @@ from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Condition, Span
 from training.causal import SCHEDULE, Prompted, build
 
@@ -50,5 +51,5 @@ def test_a_batch_samples_what_the_engine_makes_of_each_prompt_with_all_its_paddi
             history = history.commit(Block(Span(0, 0, 3), context[i : i + 1], condition), stills)
         policy = Recompute(encode_anchor=AnchorEncoder(lambda frame: frame))
         engine = CausalWanGenerator(tree, name="it", ops=TorchOps(torch.float32), context=policy, schedule=SCHEDULE)
-        made = engine.generate(history, span, NOISE, condition).latents
+        made = engine.generate(BlockCall(history, span, NOISE, condition)).latents
         torch.testing.assert_close(sampled[i : i + 1], made, atol=1e-5, rtol=0)

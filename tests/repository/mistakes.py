@@ -145,7 +145,7 @@ MISTAKES = [
     ),
     Mistake(
         "the history keeps what the drafter asks for alone",
-        "engine/parts.py",
+        "engine/protocols.py",
         "max(self.drafter.anchor_horizon, self.target.anchor_horizon)",
         "self.drafter.anchor_horizon",
         "engine/test_loop.py::test_a_history_keeps_pictures_for_whichever_model_asks_for_more",
@@ -189,8 +189,7 @@ MISTAKES = [
         "the target's cache is filled for every accepted block",
         "engine/speculate.py",
         "        # 4. Commit the winner.\n",
-        "        # 4. Commit the winner.\n        if remake is None:\n"
-        "            generate(target, committed, span, noise, condition)\n",
+        "        # 4. Commit the winner.\n        if remake is None:\n            generate(target, call)\n",
         "engine/test_counts.py::test_an_accepted_tail_costs_the_target_no_pass",
     ),
     Mistake(

@@ -10,6 +10,7 @@ from tiny import make_engine, make_noise
 from research.memo import Ledger, Memo, Sharing
 from research.protocol import protocol
 from research.videos import GAINS, configured, digest, rows_of
+from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import Condition, plan_spans
@@ -73,7 +74,7 @@ def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
     condition = Condition(embedding("a red ball"), "a red ball", "a red ball")
     run = replace(bench.run(condition, 7, RouterConfig(policy="first", forced_blocks=3)))
     whole = next(iter(run.blocks()))
-    rest = few.generate(whole.timeline.history, run.spans[1], run.noise, condition).latents
+    rest = few.generate(BlockCall(whole.timeline.history, run.spans[1], run.noise, condition)).latents
     alone = made(replace(bench, memo_bytes=0), job(wanted))
     assert [lasting(row) for row in rows.values()] == [lasting(row) for row in alone]
     emitted = list(

@@ -14,7 +14,7 @@ from synthetic_frames import synthetic_frames
 from torch import Tensor
 
 from sdvg_core.checkpoints.weights import TensorInfo, WeightFile, open_weights
-from sdvg_core.engine.parts import Scorer
+from sdvg_core.engine.protocols import Scorer
 from sdvg_core.errors import BadInput
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.scorers.checkpoint import read_config

@@ -1,4 +1,4 @@
-"""The parts of a run, as protocols: noise, models, codec, scorer.
+"""The parts of a run, as protocols: noise, models, codec, scorer; and what a model is asked.
 
 Latents are `b c t h w` in the model's normalised space, pixel frames `b f c h w` in [0, 1]. Always b = 1.
 """
@@ -21,6 +21,22 @@ class NoiseSource(Protocol):
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return standard normal noise `b c t h w`, float32 on the CPU."""
         ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockCall:
+    """What a model is asked for: the block at `span`, continuing `history`.
+
+    `given`: clean estimates of the first steps, from another model; denoising continues after them.
+    `stop`: the step to stop before, so that another model can continue; None to make the whole block.
+    """
+
+    history: History
+    span: Span
+    noise: NoiseSource
+    condition: Condition
+    given: Sequence[Tensor] = ()
+    stop: int | None = None
 
 
 class ModelShape(Protocol):
@@ -60,21 +76,23 @@ class ModelShape(Protocol):
 class BlockGenerator(ModelShape, Protocol):
     """A causal video model. `generate` is a pure function; it keeps nothing between calls but a cache."""
 
-    def generate(
-        self,
-        history: History,
-        span: Span,
-        noise: NoiseSource,
-        condition: Condition,
-        given: Sequence[Tensor] = (),
-        stop: int | None = None,
-    ) -> Generated:
-        """Generate the block at `span`, continuing `history`.
-
-        `given`: clean estimates of the first steps, from another model; denoising continues after them.
-        `stop`: the step to stop before, so that another model can continue; None to make the whole block.
-        """
+    def generate(self, call: BlockCall) -> Generated:
+        """Generate the block."""
         ...
+
+
+class WrappedGenerator:
+    """A `BlockGenerator` that passes everything on to `inner`, unless a subclass overrides it."""
+
+    def __init__(self, inner: BlockGenerator) -> None:
+        self.inner, self.name = inner, inner.name
+        self.block_frames, self.latent_channels = inner.block_frames, inner.latent_channels
+        self.timesteps, self.first_timesteps = inner.timesteps, inner.first_timesteps
+        self.anchor_horizon = inner.anchor_horizon
+
+    def generate(self, call: BlockCall) -> Generated:
+        """Generate the block, as `inner` does."""
+        return self.inner.generate(call)
 
 
 class VideoCodec(Protocol):
