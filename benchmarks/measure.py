@@ -135,7 +135,6 @@ class Bench:
             run = replace(
                 self.run(case, engine, blocks=min(len(script), max(self.request.blocks, 2))),
                 router=RouterConfig(policy="scripted", script=script, forced_blocks=int(forced)),
-                ahead=None,
             )
             for emitted in run.blocks():
                 emitted.delivered.frames()
@@ -152,8 +151,6 @@ class Bench:
             seed=SEED,
             width=self.request.width,
             height=self.request.height,
-            ahead=models.device if case.variant.execution.overlap else None,
-            side=models.side_device,
             clock=self.clock,
         )
 
