@@ -8,8 +8,8 @@
 # stock PyTorch image with transformers, einops and safetensors lacks diffusers and, for the step `same`, ftfy and av.
 # Where no package can be downloaded, carry those along as wheels (pip install --no-index --no-deps WHEEL...).
 # STEP: only these, in the order below. At most they take, in seconds: plan 60, tiny 90, same 270, check 300,
-# routes 540, decode 360, fast 540, judge 420, check-full 540, overlap 420, others 300, attention 300, long 300,
-# fp8 180, kv 240, two 360, two-judge 360 (where there are two GPUs); together 93 minutes.
+# routes 540, decode 360, fast 540, judge 420, check-full 540, others 300, attention 300, long 300,
+# fp8 180, kv 240, two 360 (where there are two GPUs); together 80 minutes.
 # Compiling takes minutes the first time; later steps find it in torch's own cache on disk.
 set -uo pipefail
 if [ $# -lt 1 ]; then
@@ -51,7 +51,7 @@ step same 270 "$python" -m benchmarks.same_on_gpu cuda --json
 # so small that compiling is most of the time, then (check-full) with the real ones. One kind of VAE layers, for its
 # decoder compiles longest; a size that gives attention more than a few tokens.
 step check 300 "${bench[@]}" --check --scale tiny --device cuda --blocks 4 --size 128x128 --dtype bfloat16 \
-    --vae-dtype float16 --executions compiled+planes compiled+planes+overlap
+    --vae-dtype float16 --executions compiled+planes
 # The four targets, and ours against the authors' order of work.
 step routes 540 "${bench[@]}" --routes target-only anchor-only first=2+2 r=1 r=2 bail-out --repeats 3
 # The VAE's layers, as they are and compiled: look at the seconds of decoding.
@@ -62,10 +62,7 @@ step fast 540 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --execution
 # A fast decoder for the verdicts, and for everything: what is left of the time if decoding costs next to nothing.
 step judge 420 "${bench[@]}" --routes target-only anchor-only r=1 r=2 --executions ours judge-tae tae lightvae \
     --repeats 2
-step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled+planes compiled+planes+overlap
-# What beginning a block beside the decoding of the newest brings on one device, where the two share it.
-step overlap 420 "${bench[@]}" --routes target-only anchor-only r=1 --repeats 2 \
-    --executions ours overlap compiled+planes compiled+planes+overlap
+step check-full 540 "${bench[@]}" --check --blocks 4 --executions compiled+planes
 step others 300 "${bench[@]}" --routes target-only draft-only r=4 r=8 --executions ours --repeats 2
 # torch's own choice of kernel; the other steps take cuDNN's on Hopper.
 step attention 300 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --attention sdpa
@@ -75,12 +72,10 @@ step long 300 "${bench[@]}" --routes target-only r=1 --blocks 64 --executions ou
 step fp8 180 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --fp8
 # Half the keys' and values' bytes: what rounding and reading them back costs.
 step kv 240 "${bench[@]}" --routes target-only r=1 --executions ours --repeats 2 --kv-dtype float8_e4m3fn
-# VAE and scorer on a device of their own, where the overlap has something to gain.
+# VAE and scorer on a device of their own: what copying between the two costs, and the memory of each.
 if [ "$("$python" -c 'import torch; print(torch.cuda.device_count())')" -gt 1 ]; then
     step two 360 "${bench[@]}" --side-device cuda:1 --routes target-only anchor-only r=1 --repeats 2 \
-        --executions ours overlap compiled+planes+overlap
-    step two-judge 360 "${bench[@]}" --side-device cuda:1 --routes target-only anchor-only r=1 r=2 --repeats 2 \
-        --executions overlap judge-tae+overlap tae+overlap
+        --executions ours compiled+planes
 fi
 echo "results are in $results"
 "$python" -m benchmarks.show "$results"

@@ -29,7 +29,6 @@ from .measure import Video, compare, compared_text
 # What each one changes besides the device, as options of `generate`.
 VARIANTS = {
     "plain": "",
-    "overlap": "--overlap",
     "attention of torch's choice": "--attention sdpa",
     "VAE as planes": "--vae-layers planes",
     "VAE as planes in float16": "--vae-layers planes --vae-dtype float16",
@@ -37,7 +36,6 @@ VARIANTS = {
     "transformers in bfloat16": "--dtype bfloat16",
     "keys and values in fp8": "--kv-dtype float8_e4m3fn",
     "compiled": "--compile default --vae-layers planes",
-    "compiled and overlap": "--compile default --vae-layers planes --overlap",
 }
 PRESETS = "--drafter-preset self-forcing-1.3b --target-preset krea-14b --dtype float32 --text-dtype float32"
 

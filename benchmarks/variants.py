@@ -162,7 +162,6 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     "diffusers": {"vae_layers": "diffusers"},
     "planes": {"vae_layers": "planes"},
     "compiled": {"compile": "default", "vae_layers": "planes"},
-    "overlap": {"overlap": True},
 }
 DECODERS: Mapping[str, Mapping[str, Any]] = {
     "judge-tae": {"judge": "tae"},
@@ -174,7 +173,7 @@ DECODERS: Mapping[str, Mapping[str, Any]] = {
 
 
 def parse_variant(name: str, common: Execution | None = None) -> Variant:
-    """Return a variant by name: ours, as-published, or marks joined by +, such as compiled+planes+overlap.
+    """Return a variant by name: ours, as-published, or marks joined by +, such as compiled+planes.
 
     `common`: the settings that all variants share. Raises `BadInput` if there is no such variant.
     """
@@ -213,7 +212,7 @@ class Setup:
         variant, execution = self.variant, self.variant.execution
         return {
             **{name: getattr(variant, name) for name in ("schedule", "as_published", "vae", "judge")},
-            **{name: getattr(execution, name) for name in ("compile", "vae_layers", "overlap")},
+            **{name: getattr(execution, name) for name in ("compile", "vae_layers")},
             "attention": dict(zip(("drafter", "target"), self.kernels, strict=True)),
         }
 

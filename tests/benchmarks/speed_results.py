@@ -26,7 +26,6 @@ SETUP = {
     "attention": {"drafter": "sdpa", "target": "cudnn"},
     "compile": "off",
     "vae_layers": "diffusers",
-    "overlap": False,
 }
 # Seconds of a video.
 PLAIN = {("ours", "target-only"): 96.0, ("ours", "anchor-only"): 30.0, ("ours", "r=1"): 48.0}

@@ -56,9 +56,10 @@ def test_a_route_that_does_not_exist_is_refused(name, part):
 
 def test_an_execution_is_ours_and_all_the_marks_in_its_name():
     """The later of two marks that say the same thing counts: compiled brings layers of its own."""
-    both = parse_variant("compiled+planes+overlap")
-    assert both.name == "compiled+planes+overlap"
-    assert both.execution == Execution(compile="default", vae_layers="planes", overlap=True)
+    both = parse_variant("compiled+planes+tae")
+    assert both.name == "compiled+planes+tae"
+    assert both.execution == Execution(compile="default", vae_layers="planes")
+    assert both.vae == "tae"
     assert parse_variant("compiled").execution.vae_layers == "planes"
     assert parse_variant("compiled+diffusers").execution.vae_layers == "diffusers"
     assert not both.as_published

@@ -42,5 +42,5 @@ def test_a_real_run_tells_what_is_alike_and_what_could_not_be_run(capsys, monkey
 
 def test_every_way_to_run_a_video_is_among_the_variants():
     named = {word for options in VARIANTS.values() for word in options.split() if word.startswith("--")}
-    ways = {"--overlap", "--attention", "--vae-layers", "--vae-dtype", "--reward-dtype", "--dtype", "--kv-dtype"}
+    ways = {"--attention", "--vae-layers", "--vae-dtype", "--reward-dtype", "--dtype", "--kv-dtype"}
     assert named == ways | {"--compile"}
