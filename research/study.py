@@ -29,10 +29,10 @@ from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_writable, staged_outputs
 from sdvg_core.files.video import LONGEST_SIDE
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
-from sdvg_core.plan.decoders import PUBLISHED_BASE
+from sdvg_core.pipeline.request import cost_request
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import judge_file, pocket_options, trained_set
@@ -75,7 +75,8 @@ def study(words: Sequence[str] | None) -> int:
         if judging:
             return ()
         taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
-        drafter, target = (shape.timesteps for shape in check_models(job.files, job.load).shapes)
+        headers = check_models(job.files, job.load).headers()
+        drafter, target = (headers.shape(role).timesteps for role in ("drafter", "target"))
         # Of two schedules a single step, as nothing can be handed over.
         shared = target if drafter == target else min(drafter, target, key=len)[:1]
         patterns = CALIBRATION if options.calibrate else options.configurations
@@ -245,24 +246,12 @@ def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
 
 def _costs_of(job: StudyOptions) -> PlanRequest:
     """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
-    checked = check_models(job.files, job.load)
-    judge = checked.judge.planned_as if checked.judge else None
+    headers = check_models(job.files, job.load).headers()
     if job.pocket:
-        return PlanRequest(judge=judge)
-    if not (checked.drafter and checked.target):
+        return PlanRequest(judge=headers.judge.planned_as if headers.judge else None)
+    if len(headers.models) < 2:
         raise BadInput("a study compares two models, but one is missing; give a drafter and a target")
-    return PlanRequest(
-        width=job.width,
-        height=job.height,
-        blocks=job.blocks,
-        drafter=checked.drafter.found.config,
-        target=checked.target.found.config,
-        drafter_preset=checked.drafter.preset,
-        target_preset=checked.target.preset,
-        vae=checked.vae.planned_as,
-        judge=judge,
-        vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
-    )
+    return cost_request(headers, job.width, job.height, job.blocks)
 
 
 def common_settings(job: StudyOptions) -> dict[str, Any]:

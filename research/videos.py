@@ -23,7 +23,7 @@ from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.timeline import begin_clip
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.report.run_report import RunReport
@@ -96,7 +96,7 @@ def load_study_models(options: StudyOptions) -> StudyModels:
         torch.set_num_threads(1)
     checked = check_models(options.files, options.load)
     loaded = load_models(options.files, options.load, checked)
-    few, oracle = few_steps(checked.shapes[1].timesteps), Oracle() if options.pocket else None
+    few, oracle = few_steps(checked.headers().shape("target").timesteps), Oracle() if options.pocket else None
     return StudyModels(
         engine=loaded.build(),
         blocks=options.blocks,

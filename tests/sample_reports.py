@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from sdvg_core.engine.records import BlockRecord, Seconds
-from sdvg_core.engine.router import Decision, Reason, RouterConfig, decide, foresee
+from sdvg_core.engine.router import Decision, Reason, RouterConfig, decide, decide_early
 from sdvg_core.engine.types import Span, Work
 from sdvg_core.report.run_report import RunReport
 
@@ -37,7 +37,7 @@ def route(config: RouterConfig, scores: Sequence[Sequence[float]]) -> tuple[Deci
     """The real router's decisions, given the frame scores each block's draft would have."""
     past: tuple[Decision, ...] = ()
     for index, frames in enumerate(scores):
-        known = foresee(config, index, past)
+        known = decide_early(config, index, past)
         past = (*past, known or decide(config, index, torch.tensor(frames)))
     return past
 

@@ -68,29 +68,13 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
     return None
 
 
-def check_pair(drafter: ModelPatcher, target: ModelPatcher, *, one_schedule: bool) -> None:
-    """Raise `BadInput` unless two MODELs that passed `check_model` can work on one video.
-
-    `one_schedule`: whether both roles take the same denoising steps.
-    """
-    if drafter.model is target.model:
-        if drafter.patches_uuid != target.patches_uuid:
-            raise BadInput(
-                "drafter and target are one loaded model with different LoRAs, and ComfyUI can apply the LoRAs of only "
-                "one of them; load the file twice, one loader for each"
-            )
-        if one_schedule:
-            raise BadInput(
-                "drafter and target are one model with one schedule, so a remade block would be the draft again; give "
-                "drafter_schedule fewer steps than target_schedule, or wire in two models"
-            )
-    small, large = drafter.model.diffusion_model, target.model.diffusion_model
-    for field, words in (("text_dim", "text channels"), ("patch_size", "patches")):
-        if getattr(small, field) != getattr(large, field):
-            raise BadInput(
-                f"drafter and target must have the same {words}, but the drafter has {getattr(small, field)} and the "
-                f"target {getattr(large, field)}; load two models that share one text encoder and VAE"
-            )
+def check_loras(models: Mapping[str, ModelPatcher]) -> None:
+    """Raise `BadInput` if drafter and target are one loaded model with different LoRAs."""
+    if len({id(patcher.model) for patcher in models.values()}) < len({p.patches_uuid for p in models.values()}):
+        raise BadInput(
+            "drafter and target are one loaded model with different LoRAs, and ComfyUI can apply the LoRAs of only "
+            "one of them; load the file twice, one loader for each"
+        )
 
 
 def _ineffective(patcher: ModelPatcher) -> Iterator[str]:

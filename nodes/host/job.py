@@ -11,8 +11,7 @@ from torch import Tensor
 
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
-from ...sdvg_core.engine.protocols import VideoCodec
-from ...sdvg_core.engine.roles import Roles
+from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
 from ..sockets import PromptEntry, RouterValue
 
@@ -65,37 +64,23 @@ class Job:
         """The MODEL that tells what both have in common."""
         return next(iter(self.models.values()))
 
-    def only(self, asked: Roles) -> Job:
+    def restrict_to(self, needed: ModelSet) -> Job:
         """Return the job without the MODELs that its run will not ask for."""
         return replace(
             self,
-            drafter=self.drafter if asked.drafter else None,
-            target=self.target if asked.target else None,
-            router=self.router if asked.scorer else replace(self.router, scorer=None),
+            drafter=self.drafter if needed.drafter else None,
+            target=self.target if needed.target else None,
+            router=self.router if needed.scorer else replace(self.router, scorer=None),
         )
 
 
-# --- what the video starts from: a clip's latents, or a picture
-
-
-def given_frames(job: Job) -> int:
-    """Return the latent frames of the clip that the run continues."""
-    return job.continue_from["samples"].shape[2] if job.continue_from else int(job.start_image is not None)
-
-
-def given_latents(job: Job, codec: VideoCodec) -> Tensor | None:
-    """Return the latents before the first new block, normalised, or None."""
-    if job.continue_from is not None:
-        return job.main.model.process_latent_in(job.continue_from["samples"].float())
-    if job.start_image is None:
-        return None
-    return codec.encode(fit(job.start_image, job.width, job.height)[:, None])
+# --- the picture that a video starts from
 
 
 def fit(images: Tensor, width: int, height: int) -> Tensor:
-    """Return the first of some images `f h w c` as `1 c h w` of that size, its sides or its top and bottom cut off."""
+    """Return the first of some images `f h w c` as `1 1 c h w` of that size, its sides or its top and bottom cut off."""
     image = cropped(images, width, height)[:1, :, :, :3].movedim(-1, 1)
-    return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")
+    return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")[:, None]
 
 
 def cropped(images: Tensor, width: int, height: int) -> Tensor:

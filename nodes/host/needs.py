@@ -17,11 +17,12 @@ from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.devices.execution import Execution
+from ...sdvg_core.plan.decoders import PUBLISHED_BASE
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.setting import Setting, Sizes, owner, step_parts, workers
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .model import compute_dtype, config_of
-from .vae import planned_as
+from .vae import header_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +55,16 @@ def plan_request(
     # The core plans for a pair. Nothing is counted on a device for a role without a MODEL.
     first = next(iter(models.values()))
     drafter, target = (models.get(role, first) for role in ("drafter", "target"))
-    decoder, base = planned_as(decoders["vae"])
+    headers = {role: header_of(vae) for role, vae in decoders.items()}
     request = PlanRequest(
         drafter=config_of(drafter[0].model.diffusion_model),
         target=config_of(target[0].model.diffusion_model),
         drafter_preset=drafter[1],
         target_preset=target[1],
         dtype=dtype_name(dtype),
-        vae=decoder,
-        judge=planned_as(decoders["judge"])[0] if "judge" in decoders else None,
-        vae_base=base,
+        vae=headers["vae"].planned_as,
+        judge=headers["judge"].planned_as if "judge" in headers else None,
+        vae_base=headers["vae"].decoder_base or PUBLISHED_BASE,
         vae_dtype=dtype_name(decoders["vae"].vae_dtype),
         execution=execution,
         **size,

@@ -6,44 +6,37 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import comfyui_version
 import torch
 from torch import Tensor
 
-from ...sdvg_core.causal_wan.build import Wan, WanShape, build_engine
+from ...sdvg_core.causal_wan.build import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, versions_on
-from ...sdvg_core.engine.fit import check_fit, check_given_shape, check_size
 from ...sdvg_core.engine.records import BlockRecord
-from ...sdvg_core.engine.roles import Roles
-from ...sdvg_core.engine.route import Route, plan_route
-from ...sdvg_core.engine.run import Run, plan_run
-from ...sdvg_core.engine.types import blocks_before
-from ...sdvg_core.errors import BadInput
-from ...sdvg_core.plan.budget import spend
+from ...sdvg_core.engine.run import Run, make_run
+from ...sdvg_core.pipeline.headers import Headers
+from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request
 from ...sdvg_core.report.assemble import (
-    FAST_NOTE,
-    JUDGE_NOTE,
     ModelSettings,
     PartSettings,
     assemble_report,
     notes_on,
-    swapped_note,
 )
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
-from .checks import check_model, check_pair
+from .checks import check_loras, check_model
 from .conditioning import read_conditions, settle_texts, unshown
 from .identity import begin_reuse, identify, store_notes
-from .job import Job, crop_note, given_frames, given_latents
+from .job import Job, crop_note, fit
 from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
 from .model import comfy_wan, compute_dtype, config_of, dictionary_of, file_notes, file_of, preset_of
-from .needs import plan_request
 from .progress import NodeProgress
-from .vae import ComfyCodec, check_decoders, codec_of, is_tae, kind_of_wire
+from .vae import check_decoders, codec_of, header_of, is_tae, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
@@ -55,17 +48,15 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
 
     Raises `BadInput` for any unusable input, before a model is loaded.
     """
-    if not job.models:
-        raise BadInput("a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL")
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
     prompts, of_texts = settle_texts(job.prompts)
-    job, bought = _within_budget(replace(job, prompts=prompts))
-    job, route = _settle(job)
-    presets = {role: _preset(job, role) for role in job.models}
-    _check_request(job, route, presets)
+    resolved = resolve(replace(job, prompts=prompts))
+    job = replace(job, prompts=prompts).restrict_to(resolved.models_needed)
+    presets = {role: preset_in(job, role) for role in job.models}
+    check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
-    conditions = read_conditions(job.prompts, channels, scored=route.asked.scorer)
+    conditions = read_conditions(job.prompts, channels, scored=resolved.models_needed.scorer)
     progress = NodeProgress(
         job.node_id,
         job.blocks,
@@ -76,17 +67,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         fps=FPS,
     )
     memory = memory_of(job, presets)
-    of_start = (*crop_note(job), *unshown(job.prompts, route.spans[-1].index))
-    said = (
-        *job.notes,
-        *of_texts,
-        *of_start,
-        *_of_files(job),
-        *bought,
-        *_decoded_by(job),
-        *_swapped(job),
-        *memory.plan,
-    )
+    of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
+    said = (*job.notes, *of_texts, *of_start, *resolved.notes, *memory.plan)
     notes = (*(note for role in job.models for note in ineffective[role]), *said)
     for line in notes:
         logger.info("SDVG: %s", line)
@@ -94,7 +76,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
-        run = _plan(job, presets, conditions, memory, progress)
+        run = _plan(job, resolved, presets, conditions, memory, progress)
         frames, latents, records = _make(run, progress)
         return frames, latents, _report(job, run, presets, conditions, records, (*notes, *store_notes()))
 
@@ -107,57 +89,33 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     return frames, {"samples": samples.cpu()}, report, progress.live
 
 
-def _within_budget(job: Job) -> tuple[Job, tuple[str, ...]]:
-    """Return the job with the router that its budget buys, and a sentence that says so."""
-    if job.router.budget is None:
-        return job, ()
-    if len(job.models) < 2:
-        raise BadInput("a budget is spent on two models, but only one is wired in; wire in a drafter and a target")
-    models = {role: (patcher, _preset(job, role)) for role, patcher in job.models.items()}
-    size = {"width": job.width, "height": job.height, "blocks": job.blocks}
-    request = plan_request(models, job.decoders, None, job.execution, **size)
-    given = blocks_before(given_frames(job), request.block_frames)
-    bought = spend(job.router.budget, job.router.config, replace(request, given_blocks=given))
-    return replace(job, router=replace(job.router, config=bought.router, budget=None)), (bought.note,)
-
-
-def _settle(job: Job) -> tuple[Job, Route]:
-    """Return the job with only the MODELs that its run may ask for, and the run's route."""
-    # Without a MODEL that is not asked for, blocks may have another size.
-    job = job.only(_route(job).asked)
-    return job, _route(job)
-
-
-def _route(job: Job) -> Route:
-    return plan_route(
-        job.router.config,
+def resolve(job: Job) -> ResolvedRequest:
+    """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
+    trees = {role: patcher.model.diffusion_model for role, patcher in job.models.items()}
+    headers = Headers(
+        models={role: (config_of(tree), preset_in(job, role)) for role, tree in trees.items()},
+        vae=header_of(job.vae, job.tae_kind),
+        judge=None if job.judge_vae is None else header_of(job.judge_vae, job.tae_kind),
+        scorer=job.router.scorer is not None,
+        one_model=len(trees) > len({(id(p.model), p.patches_uuid) for p in job.models.values()}),
+        notes={role: file_notes(patcher) for role, patcher in job.models.items()},
+    )
+    request = VideoRequest(
         blocks=job.blocks,
-        block_frames=preset_of(job.main).block_frames,
-        there=Roles(
-            drafter=job.drafter is not None,
-            target=job.target is not None,
-            scorer=job.router.scorer is not None,
-        ),
-        given_frames=given_frames(job),
+        seed=job.seed,
+        width=job.width,
+        height=job.height,
+        drafter_context=job.drafter_context,
+        router=job.router.config,
+        budget=job.router.budget,
         directions=job.directions,
         takes=job.takes,
     )
-
-
-def _check_request(job: Job, route: Route, presets: Mapping[str, Preset]) -> None:
-    """Raise `BadInput` for a size, a route or a start that these models cannot handle."""
-    if len(presets) == 2:
-        same = presets["drafter"].identity == presets["target"].identity
-        check_pair(job.drafter, job.target, one_schedule=same)
-    stride = ComfyCodec.spatial_stride
-    check_size(job.width, job.height, stride * job.main.model.diffusion_model.patch_size[1])
-    if job.continue_from is not None and job.start_image is not None:
-        raise BadInput("a video starts from a clip or from an image, but both are wired in; remove one")
-    if job.continue_from is not None:
-        rows, columns = job.height // stride, job.width // stride
-        check_given_shape(job.continue_from["samples"].shape, ComfyCodec.latent_channels, rows, columns)
-    drafter, target = (_shape(role, job, presets) for role in ("drafter", "target"))
-    check_fit(drafter, target, ComfyCodec.latent_channels, route.router, route.spans)
+    clip = None
+    if job.models and job.continue_from is not None:
+        clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
+    image = None if job.start_image is None else partial(fit, job.start_image)
+    return resolve_request(request, headers, clip=clip, read_image=image)
 
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
@@ -166,63 +124,43 @@ def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
     return pieces * max(len(preset.steps), len(preset.first_steps))
 
 
-def _preset(job: Job, role: str) -> Preset:
+def preset_in(job: Job, role: str) -> Preset:
+    """Return the preset of a job's MODEL, with the schedule that the node states."""
     preset, schedule = preset_of(job.models[role]), job.schedules.get(role)
     return replace(preset, schedule=schedule) if schedule else preset
 
 
-def _shape(role: str, job: Job, presets: Mapping[str, Preset]) -> WanShape:
-    """Return the shape of a model; one that is absent is like the other."""
-    there = role if role in presets else next(iter(presets))
-    return WanShape.of(role, config_of(job.models[there].model.diffusion_model), presets[there])
-
-
-def _of_files(job: Job) -> tuple[str, ...]:
-    """Return what to tell of the MODELs' files, each note once."""
-    return tuple(dict.fromkeys(note for patcher in job.models.values() for note in file_notes(patcher)))
-
-
-def _decoded_by(job: Job) -> tuple[str, ...]:
-    fast = (FAST_NOTE,) if is_tae(job.vae) else ()
-    return (*fast, JUDGE_NOTE) if job.judge_vae is not None else fast
-
-
-def _swapped(job: Job) -> tuple[str, ...]:
-    if len(job.models) < 2:
-        return ()
-    return swapped_note(*(config_of(patcher.model.diffusion_model) for patcher in (job.drafter, job.target)))
-
-
 def _plan(
-    job: Job, presets: Mapping[str, Preset], conditions: Conditions, memory: Memory, progress: NodeProgress
+    job: Job,
+    resolved: ResolvedRequest,
+    presets: Mapping[str, Preset],
+    conditions: Conditions,
+    memory: Memory,
+    progress: NodeProgress,
 ) -> Run:
     codecs = {role: codec_of(vae, job.tae_kind) for role, vae in job.decoders.items()}
-    codec = codecs["vae"]
     wans: dict[str, Wan] = {
         role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8) for role, patcher in job.models.items()
     }
     engine = build_engine(
         wans.get("drafter"),
         wans.get("target"),
-        codec,
+        codecs["vae"],
         job.router.scorer,
         judge=codecs.get("judge"),
         before_pass=progress.before_pass,
     )
     models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
     identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind)
-    return plan_run(
+    return make_run(
         engine,
-        job.router.config,
+        resolved.plan,
         conditions,
-        blocks=job.blocks,
         seed=job.seed,
-        width=job.width,
-        height=job.height,
-        directions=job.directions,
-        takes=job.takes,
+        width=resolved.width,
+        height=resolved.height,
         drafter_context=job.drafter_context,
-        given=given_latents(job, codec),
+        given=resolved.given(codecs["vae"]),
         reuse=begin_reuse(job.reuse_bytes, identities),
         clock=device_clock(*memory.devices),
     )

@@ -18,14 +18,13 @@ from comfy.sd import VAE
 from einops import rearrange
 from torch import Tensor
 
-from ...sdvg_core.decoders import TAE_KINDS, DecoderName, StatedKind, TaeKind
+from ...sdvg_core.decoders import TAE_KINDS, StatedKind, TaeKind
 from ...sdvg_core.decoders.taehv import TaehvCodec, load_taehv_network, taehv_from_weights
 from ...sdvg_core.decoders.taehv_net import Taehv
-from ...sdvg_core.decoders.vae_files import LIGHT_BASE
+from ...sdvg_core.decoders.vae_files import VaeHeader
 from ...sdvg_core.decoders.wan_vae_files import check_frames, check_latents
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.plan.decoders import PUBLISHED_BASE
 from .residency import patcher_of
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
@@ -76,12 +75,16 @@ def kind_of_wire(vae: VAE, stated: StatedKind) -> StatedKind:
     return kind
 
 
-def planned_as(vae: VAE) -> tuple[DecoderName, int]:
-    """Return the decoder that a plan takes a VAE for, and its narrowest width."""
-    if is_tae(vae):
-        return "tae", PUBLISHED_BASE
-    base = vae.first_stage_model.decoder.dim
-    return ("lightvae" if base == LIGHT_BASE else "wan"), base
+def header_of(vae: VAE, tae_kind: StatedKind = AUTO) -> VaeHeader:
+    """Return what is known of a VAE that passed `check_decoders`, as the header of its file would tell."""
+    return VaeHeader(
+        latent_channels=ComfyCodec.latent_channels,
+        temporal_stride=ComfyCodec.temporal_stride,
+        spatial_stride=ComfyCodec.spatial_stride,
+        decoder_base=None if is_tae(vae) else vae.first_stage_model.decoder.dim,
+        encodes=not is_tae(vae),
+        tae_kind=kind_of_wire(vae, tae_kind) if is_tae(vae) else None,
+    )
 
 
 def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:

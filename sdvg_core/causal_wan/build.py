@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from ..devices.device import device_clock
-from ..engine.protocols import BlockGenerator, Engine, Scorer, VideoCodec
-from ..engine.roles import Absent
+from ..engine.protocols import Absent, BlockGenerator, Engine, Scorer, VideoCodec
 from ..engine.several import SeveralBlocks
 from .attention import TorchOps
 from .config import WanConfig

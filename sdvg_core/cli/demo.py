@@ -126,23 +126,21 @@ def _run(options: argparse.Namespace) -> int:
 
 def outlook(request: VideoRequest, text: str) -> str:
     """Return what will be made, and whether drafts are scored on this route. Raises `BadInput` if there is none."""
-    from ..engine.route import plan_route
-    from ..pipeline.loading import EVERYTHING
+    from ..engine.plan import plan_blocks
     from ..report.summary import count
 
     # Only the number of blocks counts here, not how long they are.
-    route = plan_route(
+    route = plan_blocks(
         request.router,
         blocks=request.blocks,
-        block_frames=1,
-        there=EVERYTHING,
+        block_frames={"drafter": 1, "target": 1},
         directions=request.directions,
         takes=request.takes,
     )
     who = (
         "The smaller one drafts, every frame of a draft is scored, and the larger, slower one makes the blocks "
         "again whose worst frame scores too low."
-        if route.asked.scorer
+        if route.models_needed.scorer
         else "Nothing is scored: which one makes a block is settled beforehand."
     )
     return f"Two tiny models will make {count(request.blocks, 'block')} of {text!r}. {who}"

@@ -11,8 +11,7 @@ from typing import Any
 from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
-from ..engine.roles import Roles
-from ..engine.route import plan_route, without_target
+from ..engine.plan import plan_blocks, without_target
 from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
@@ -120,15 +119,14 @@ def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
     # A clip may hold all the blocks that are the target's whatever the policy, or that are never handed over.
     lengths = {1, router.forced_blocks, router.whole_blocks} - {0} if request.continue_from else {0}
     routes = [
-        plan_route(
+        plan_blocks(
             router,
             blocks=request.blocks,
-            block_frames=1,
-            there=Roles(drafter=True, target=True, scorer=True),
+            block_frames={"drafter": 1, "target": 1},
             given_frames=min(length, MOST_BLOCKS),
             directions=request.directions,
             takes=request.takes,
-        ).asked
+        ).models_needed
         for length in lengths
     ]
     roles = {"drafter": "drafter", "target": "target", "reward": "scorer"}

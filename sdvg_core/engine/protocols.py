@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from torch import Tensor
 
@@ -93,6 +93,18 @@ class WrappedGenerator:
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block, as `inner` does."""
         return self.inner.generate(call)
+
+
+class Absent(WrappedGenerator):
+    """Stands for a model that no block asks for, in the shape of the one that is there."""
+
+    def __init__(self, name: str, other: BlockGenerator) -> None:
+        super().__init__(other)
+        self.name, self.anchor_horizon = name, 0
+
+    def generate(self, call: BlockCall) -> NoReturn:
+        """Raise `AssertionError`: `check_available` lets no run ask for it."""
+        raise AssertionError(f"block {call.span.index} asked for the {self.name}, which is not there")
 
 
 class VideoCodec(Protocol):

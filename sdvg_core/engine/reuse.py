@@ -16,9 +16,8 @@ from torch import Tensor
 
 from .keys import Identities, Keys
 from .noise import KeyedNoise
-from .protocols import BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
+from .protocols import Absent, BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
 from .records import BlockRecord
-from .roles import Absent
 from .router import RouterConfig
 from .speculate import Emitted, speculate
 from .store import Result, Store
@@ -34,7 +33,7 @@ class Reuse:
     identities: Identities
 
 
-class Recaller:
+class ReuseSession:
     """What one run takes from the store, and what it puts there."""
 
     def __init__(self, reuse: Reuse, noise: KeyedNoise, handover: int) -> None:
@@ -46,7 +45,7 @@ class Recaller:
         """Return the engine with models that look into the store before they make a block."""
         return replace(engine, drafter=self._model(engine, "drafter"), target=self._model(engine, "target"))
 
-    def rehearse(
+    def dry_run(
         self,
         engine: Engine,
         router: RouterConfig,
@@ -84,7 +83,7 @@ class Recaller:
             for emitted in loop:
                 # It will be decoded once more to be shown, and drafts that were not kept not even once.
                 found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
-        except Unknown:
+        except CacheMiss:
             pass
         return tuple(found)
 
@@ -114,7 +113,7 @@ class Recaller:
         return recalled
 
 
-class Unknown(Exception):
+class CacheMiss(Exception):
     """The store does not have what the loop asked for."""
 
 
@@ -155,7 +154,7 @@ class _RecalledBlocks(WrappedGenerator):
         return kept if all(map(_is_finite, kept)) else None
 
     def _unknown(self, key: str, call: BlockCall) -> Generated:
-        raise Unknown
+        raise CacheMiss
 
 
 class _RememberedBlocks(_RecalledBlocks):
@@ -213,7 +212,7 @@ class _RecalledScores:
             kept = self._store.get(key)
             if kept is not None and _fits(kept, frames.shape[1:2]):
                 return kept[0]
-        raise Unknown
+        raise CacheMiss
 
     def describe(self) -> Mapping[str, Any]:
         """Nothing is said of it: the report describes the real one."""

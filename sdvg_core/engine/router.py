@@ -241,7 +241,7 @@ DIRECTED = {
 }
 
 
-def foresee(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
+def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
     """Return the decision on block `index` if it is certain before any draft; None if it depends on the scores."""
     direction = config.direction(index)
     if direction != ROUTER_DECIDES:

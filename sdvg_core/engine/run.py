@@ -12,12 +12,11 @@ from typing import Any
 from torch import Tensor
 
 from .delivery import Delivered
-from .fit import check_given, parts_there
 from .noise import KeyedNoise
+from .plan import RunPlan, available_in, check_given, plan_blocks
 from .protocols import Engine
 from .records import BlockRecord
-from .reuse import Recaller, Reuse
-from .route import plan_route
+from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
 from .speculate import Emitted, speculate
 from .timeline import Replayed, Timeline, begin_clip, replay
@@ -31,8 +30,8 @@ class Run:
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
     `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
-    `notes`: what a reader of the report must know of the route. `recaller`: keeps what is made for later runs; None
-    to keep nothing.
+    `notes`: what a reader of the report must know of the route. `session`: keeps what is made
+    for later runs; None to keep nothing.
     """
 
     engine: Engine
@@ -45,7 +44,7 @@ class Run:
     reused: tuple[BlockRecord, ...] = ()
     clock: Callable[[], float] = time.perf_counter
     notes: tuple[str, ...] = ()
-    recaller: Recaller | None = None
+    session: ReuseSession | None = None
 
     @property
     def given_frames(self) -> int:
@@ -111,8 +110,8 @@ class Run:
         )
         with closing(loop):
             for emitted in loop:
-                if self.recaller:
-                    self.recaller.remember(emitted)
+                if self.session:
+                    self.session.remember(emitted)
                 yield emitted
 
 
@@ -138,64 +137,79 @@ def plan_run(
     condition_of: Callable[[int], Condition],
     *,
     blocks: int,
+    directions: str = "",
+    takes: str = "",
+    given: Tensor | None = None,
+    **options: Any,
+) -> Run:
+    """Return the run that makes `blocks` blocks with the models of `engine`.
+
+    `directions`, `takes`: as users write them (see `plan`). The other options are those of `make_run`.
+    Raises `BadInput` for directions or takes that do not fit, or for a model that is missing.
+    """
+    available = available_in(engine)
+    plan = plan_blocks(
+        router,
+        blocks=blocks,
+        block_frames={
+            role: getattr(engine, role).block_frames for role in ("drafter", "target") if getattr(available, role)
+        },
+        scorer=available.scorer,
+        given_frames=0 if given is None else given.shape[2],
+        directions=directions,
+        takes=takes,
+    )
+    return make_run(engine, plan, condition_of, given=given, **options)
+
+
+def make_run(
+    engine: Engine,
+    plan: RunPlan,
+    condition_of: Callable[[int], Condition],
+    *,
     seed: int,
     width: int,
     height: int,
-    directions: str = "",
-    takes: str = "",
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
     reuse: Reuse | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
-    """Return the run that makes `blocks` blocks of `width` x `height` pixels.
+    """Return the run that makes the blocks of `plan`, of `width` x `height` pixels.
 
-    `directions`, `takes`: as users write them (see `directions`). `given`: normalised latents `b c t h w` of a clip
-    to continue, or of a start image. `reuse`: what earlier runs made; the longest beginning that is provably the
-    same is not made again, and what this run makes is put there.
-    Raises `BadInput` for directions or takes that do not fit, for a part that is missing, for a given clip of
-    another size, or one with NaN or infinity.
+    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image. `reuse`: what earlier runs
+    made; the longest beginning that is provably the same is not made again, and what this run makes is put there.
+    Raises `BadInput` for a given clip of another size, or one with NaN or infinity.
     """
     codec = engine.codec
     rows, columns = height // codec.spatial_stride, width // codec.spatial_stride
     if given is not None:
         check_given(given, codec.latent_channels, rows, columns)
-    route = plan_route(
-        router,
-        blocks=blocks,
-        block_frames=engine.target.block_frames,
-        there=parts_there(engine),
-        given_frames=0 if given is None else given.shape[2],
-        directions=directions,
-        takes=takes,
-    )
-    clip = tuple(
-        Block(span, given[:, :, span.start : span.stop], condition_of(span.index))
-        for span in route.clip
-        if given is not None
-    )
-    noise = KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns)
     run = Run(
         engine=engine,
-        router=route.router,
-        spans=route.spans,
-        noise=noise,
+        router=plan.router,
+        spans=plan.spans,
+        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns),
         condition_of=condition_of,
         drafter_context=drafter_context,
-        before=clip,
+        before=tuple(
+            Block(span, given[:, :, span.start : span.stop], condition_of(span.index))
+            for span in plan.clip
+            if given is not None
+        ),
         clock=clock,
-        notes=route.notes,
+        notes=plan.notes,
     )
     return _with_reuse(run, reuse) if reuse else run
 
 
 def _with_reuse(run: Run, reuse: Reuse) -> Run:
-    recaller = Recaller(reuse, run.noise, run.router.handover)
-    found = recaller.rehearse(run.engine, run.router, run.spans, run.before, run.condition_of, run.drafter_context)
+    session = ReuseSession(reuse, run.noise, run.router.handover)
+    found = session.dry_run(run.engine, run.router, run.spans, run.before, run.condition_of, run.drafter_context)
     return replace(
         run,
-        engine=recaller.engine(run.engine),
+        engine=session.engine(run.engine),
         before=(*run.before, *(block for block, _ in found)),
         reused=tuple(record for _, record in found),
-        recaller=recaller,
+        session=session,
     )

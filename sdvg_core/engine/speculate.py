@@ -16,10 +16,10 @@ from torch import Tensor
 
 from .delivery import Delivered
 from .drafts import OwnDrafts, generate
-from .fit import check_parts
+from .plan import check_parts
 from .protocols import BlockCall, Engine, NoiseSource, Scorer
 from .records import BlockRecord, Stopwatch, record_block
-from .router import Decision, RouterConfig, compares, decide, foresee
+from .router import Decision, RouterConfig, compares, decide, decide_early
 from .timeline import Timeline, begin_clip, earlier
 from .types import Block, Condition, DrafterContext, Generated, Span, check_finite
 
@@ -86,7 +86,7 @@ def speculate(
         condition, watch = condition_of(span.index), Stopwatch(clock)
         call = BlockCall(committed.history, span, noise, condition)
         draft = remake = winner = None
-        decision, handover = foresee(router, span.index, past), router.handover_at(span.index)
+        decision, handover = decide_early(router, span.index, past), router.handover_at(span.index)
 
         # 1. Draft. Of a block that is certain to be the target's, the drafter makes only the steps it hands over.
         stop = handover if decision and not decision.accepted else None
@@ -101,7 +101,7 @@ def speculate(
             if decision is None:
                 assert scorer is not None, "check_parts asks for one"
                 with watch.part("score"):
-                    scores, before = look(scorer, router, span, winner.frames, committed, condition, past)
+                    scores, before = score_draft(scorer, router, span, winner.frames, committed, condition, past)
                 decision = decide(router, span.index, scores, before)
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
@@ -125,7 +125,7 @@ def speculate(
         yield Emitted(block, winner.frames, delivered, record, committed, draft)
 
 
-def look(
+def score_draft(
     scorer: Scorer,
     router: RouterConfig,
     span: Span,

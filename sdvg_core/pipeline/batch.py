@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..checkpoints.model_files import ModelFiles
-from ..engine.roles import Roles
+from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..files.outputs import (
     CSV,
@@ -26,12 +26,12 @@ from ..files.outputs import (
 )
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
-from .checking import Checked, check_models
+from .headers import FileHeaders, check_models
 from .identity import Identity, digest_of, identify, identify_parts
 from .journal import find_unfinished, left_by
 from .latents import load_latents
 from .options import LoadOptions
-from .request import Beginning, VideoRequest, begin, predict_bytes
+from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
 from .results import check_reusable
 
 MOST_FOLDERS = 999
@@ -90,8 +90,8 @@ class Planned:
 
     folder: Path
     batch: Batch
-    checked: Checked
-    beginning: Beginning
+    headers: FileHeaders
+    resolved: ResolvedRequest
     videos: tuple[Video, ...]
 
     @property
@@ -122,15 +122,15 @@ def plan_videos(
     if batch.gate_prompt is not None:
         check_prompt(batch.gate_prompt)
     check_writable(output)
-    checked = check_models(batch.files, batch.load)
-    beginning = begin(request, checked, scorer=batch.files.reward is not None)
-    checked = checked.only(beginning.asked)
+    headers = check_models(batch.files, batch.load)
+    resolved = resolve_files(request, headers, scorer=batch.files.reward is not None)
+    headers = headers.restrict_to(resolved.models_needed)
     numbered = batch.numbered or len(prompts) > 1
-    batch = replace(batch, files=needed_files(batch.files, beginning.asked), numbered=numbered)
-    for note in (*checked.notes, *beginning.notes):
+    batch = replace(batch, files=needed_files(batch.files, resolved.models_needed), numbered=numbered)
+    for note in resolved.notes:
         sys.stderr.write(f"sdvg: {note}\n")
     identities = [identify(batch.files, batch.load, request, prompt, batch.gate_prompt) for prompt in prompts]
-    steps = len(checked.shapes[1].timesteps)
+    steps = len(headers.headers().shape("target").timesteps)
 
     def look(folder: Path) -> tuple[Video, ...]:
         places = [folder / f"{number:04d}" for number, _ in enumerate(prompts, 1)] if numbered else [folder]
@@ -144,10 +144,10 @@ def plan_videos(
         return _left_of(videos, folder, request.blocks, last, finished=resume)
 
     with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
-        planned = Planned(folder=folder, batch=batch, checked=checked, beginning=beginning, videos=videos)
+        planned = Planned(folder=folder, batch=batch, headers=headers, resolved=resolved, videos=videos)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
-        check_room(folder, len(planned.to_make) * predict_bytes(request, beginning, checked))
+        check_room(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
         sys.stderr.write("".join(f"{note}\n" for note in notes))
         yield planned
 
@@ -210,11 +210,11 @@ def _taken(folder: Path, *more: str) -> str | None:
 
 
 def _check_reuse(planned: Planned, reuse: Path) -> None:
-    identities = identify_parts(planned.batch.files, planned.batch.load, *planned.checked.identities)
+    identities = identify_parts(planned.batch.files, planned.batch.load, planned.headers.identities)
     # Of many videos, an earlier call that was stopped has not begun the last ones.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
-        check_reusable(folder, identities, planned.beginning.asked)
+        check_reusable(folder, identities, planned.resolved.models_needed)
 
 
 def texts_of(videos: Iterable[Video]) -> Iterator[str]:
@@ -222,15 +222,15 @@ def texts_of(videos: Iterable[Video]) -> Iterator[str]:
     return (text for video in videos for text in video.prompt.texts)
 
 
-def needed_files(files: ModelFiles, asked: Roles) -> ModelFiles:
+def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:
     """Return the files without those of parts that no block asks for."""
     return replace(
         files,
-        drafter=files.drafter if asked.drafter else None,
-        target=files.target if asked.target else None,
-        reward=files.reward if asked.scorer else None,
-        vocabulary=files.vocabulary if asked.scorer else None,
-        judge_vae=files.judge_vae if asked.scorer else None,
+        drafter=files.drafter if needed.drafter else None,
+        target=files.target if needed.target else None,
+        reward=files.reward if needed.scorer else None,
+        vocabulary=files.vocabulary if needed.scorer else None,
+        judge_vae=files.judge_vae if needed.scorer else None,
     )
 
 

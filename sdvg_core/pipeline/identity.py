@@ -82,19 +82,20 @@ def _short(value: str | None, limit: int = 40) -> str:
 # --- of the parts, for the keys of re-use
 
 
-def identify_parts(files: ModelFiles, load: LoadOptions, drafter: str | None, target: str | None) -> Identities:
+def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, str]) -> Identities:
     """Return what the results of each part depend on: its file, its settings, and the device's arithmetic.
 
-    `drafter`, `target`: what is taken from the file and how it is run, as text; None if the run has no such model.
+    `models`: by role, what is taken from the file and how it is run, as text; those the run has.
     """
     execution = load.settled().execution
     here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
 
-    def model(path: Path | None, run_as: str | None) -> str:
-        if path is None or run_as is None:
+    def model(role: str) -> str:
+        path: Path | None = getattr(files, role)
+        if path is None or role not in models:
             return ""
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
-        return repr((fingerprint(path), run_as, load.dtype, kernels, here))
+        return repr((fingerprint(path), models[role], load.dtype, kernels, here))
 
     def decoder(path: Path | None) -> str:
         if path is None:
@@ -107,8 +108,8 @@ def identify_parts(files: ModelFiles, load: LoadOptions, drafter: str | None, ta
         read = fingerprint(files.reward), fingerprint(find_vocabulary(files.reward, files.vocabulary))
         scorer = repr((*read, (load.reward_dtype, load.crop), side))
     return Identities(
-        drafter=model(files.drafter, drafter),
-        target=model(files.target, target),
+        drafter=model("drafter"),
+        target=model("target"),
         codec=decoder(files.vae),
         judge=decoder(files.judge_vae),
         scorer=scorer,

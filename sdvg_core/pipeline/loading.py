@@ -24,27 +24,27 @@ from ..decoders.wan_vae import WanCodec
 from ..devices.device import check_device, dtype_name, parse_dtype
 from ..devices.execution import compiler_of
 from ..engine.keys import Identities
+from ..engine.plan import ModelSet
 from ..engine.protocols import Engine, Scorer, VideoCodec
-from ..engine.roles import Roles
 from ..errors import BadInput
 from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
-from .checking import Checked, CheckedWan, attention_for
+from .headers import FileHeaders, WanHeader, attention_for
 from .identity import identify_parts
 from .options import LoadOptions
 
-EVERYTHING = Roles(drafter=True, target=True, scorer=True)
+EVERYTHING = ModelSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Loaded:
     """The parts of a run in memory.
 
-    `build`: makes the engine for one video; takes the callback before every forward pass, and `asked`, the parts
+    `build`: makes the engine for one video; takes the callback before every forward pass, and `needed`, the models
     that the video may ask for. `device`: of the transformers; `side`: of text encoder, VAE and scorer. `by_files`:
     what the parts' results depend on, as far as the files tell; `identify`: the same with a hash of every weight,
-    taken at the first call. `notes`: what a reader of the report must know of the models and their kernels.
+    taken at the first call. `notes`: what a reader of the report must know of their kernels.
     """
 
     build: Callable[..., Engine]
@@ -91,19 +91,20 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
     return encode
 
 
-def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Loaded:
+def load_models(files: ModelFiles, options: LoadOptions, checked: FileHeaders) -> Loaded:
     """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one."""
     options = options.settled()
     device, side, execution = check_device(options.device), options.side, options.execution
     codec = _load_vae(files.vae, options)
     judge = _load_vae(files.judge_vae, options) if files.judge_vae else None
     scorer = _load_scorer(files, options) if files.reward else None
-    drafter = _load_wan(checked.drafter, options, device) if checked.drafter else None
-    shared = drafter if checked.is_one_file else None
-    target = _load_wan(checked.target, options, device, shared) if checked.target else None
-    models = [model for model in (drafter, target) if model]
-    by_files = identify_parts(files, options, *checked.identities)
-    kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models)))
+    models: dict[str, _LoadedWan] = {}
+    for role, header in sorted(checked.models.items()):
+        shared = next(iter(models.values()), None) if checked.one_model else None
+        models[role] = _load_wan(header, options, device, shared)
+    drafter, target = models.get("drafter"), models.get("target")
+    by_files = identify_parts(files, options, checked.identities)
+    kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models.values())))
     return Loaded(
         build=partial(
             _build,
@@ -130,7 +131,7 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: Checked) -> Lo
         side=side,
         by_files=by_files,
         identify=cache(partial(_identify, by_files, drafter, target, scorer)),
-        notes=(*checked.notes, *kernel_notes),
+        notes=kernel_notes,
     )
 
 
@@ -141,16 +142,16 @@ def _build(
     scorer: Scorer | None,
     judge: VideoCodec | None,
     *,
-    asked: Roles = EVERYTHING,
+    needed: ModelSet = EVERYTHING,
     **options: Any,
 ) -> Engine:
     """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded."""
     return build_engine(
-        drafter if asked.drafter else None,
-        target if asked.target else None,
+        drafter if needed.drafter else None,
+        target if needed.target else None,
         codec,
-        scorer if asked.scorer else None,
-        judge=judge if asked.scorer else None,
+        scorer if needed.scorer else None,
+        judge=judge if needed.scorer else None,
         **options,
     )
 
@@ -210,7 +211,7 @@ class _LoadedWan:
 
 
 def _load_wan(
-    checked: CheckedWan, options: LoadOptions, device: torch.device, shared: _LoadedWan | None = None
+    checked: WanHeader, options: LoadOptions, device: torch.device, shared: _LoadedWan | None = None
 ) -> _LoadedWan:
     """Load a transformer. `shared`: the same file, already loaded for the other role."""
     found, preset = checked.found, checked.preset

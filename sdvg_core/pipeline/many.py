@@ -20,10 +20,10 @@ from ..report.progress import RouteBar
 from ..report.run_report import RunReport
 from ..text.prompts import PromptSchedule
 from .batch import Batch, Video, needed_files, plan_videos, texts_of
-from .checking import check_models
+from .headers import check_models
 from .journal import left_by
 from .loading import encode_prompts
-from .request import begin
+from .request import resolve_files
 from .table import Row, table_of
 from .videos import Stopping, VideoMaker
 
@@ -81,9 +81,9 @@ class VideoWorker:
         torch.set_num_threads(threads)
         batch = replace(batch, load=replace(batch.load, device=device))
         checked = check_models(batch.files, batch.load)
-        beginning = begin(batch.request, checked, scorer=batch.files.reward is not None)
-        needed = replace(batch, files=needed_files(batch.files, beginning.asked))
-        self._maker = VideoMaker(needed, checked.only(beginning.asked), beginning)
+        resolved = resolve_files(batch.request, checked, scorer=batch.files.reward is not None)
+        needed = replace(batch, files=needed_files(batch.files, resolved.models_needed))
+        self._maker = VideoMaker(needed, checked.restrict_to(resolved.models_needed), resolved)
 
     def __call__(self, task: Task, stop: Stop) -> RunReport:
         """Make a video."""

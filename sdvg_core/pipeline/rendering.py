@@ -11,7 +11,7 @@ from ..devices.device import device_clock, versions_on
 from ..engine.protocols import Engine
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse
-from ..engine.run import Run, plan_run
+from ..engine.run import Run, make_run
 from ..engine.store import Store
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, Staging
@@ -23,14 +23,14 @@ from ..text.prompts import Conditions
 from .journal import Entry, Journal
 from .latents import save_latents
 from .loading import Loaded
-from .request import Beginning, VideoRequest
+from .request import ResolvedRequest, VideoRequest
 from .results import recall_from, save_results
 
 
 def render(
     loaded: Loaded,
     request: VideoRequest,
-    beginning: Beginning,
+    resolved: ResolvedRequest,
     conditions: Conditions,
     staging: Staging,
     journal: Journal,
@@ -55,7 +55,7 @@ def render(
     journal.follow(store)
     store.begin_run()
     journal.made_with(loaded.identify())
-    run = plan_video(loaded, loaded.build(before_pass=on_pass), request, beginning, conditions, store)
+    run = plan_video(loaded, loaded.build(before_pass=on_pass), request, resolved, conditions, store)
     _check_unfinished(journal.before, run)
     # Blocks from before this very run was interrupted keep the seconds they took.
     records = [entry.record for entry in journal.before]
@@ -82,7 +82,7 @@ def render(
     save_latents(staging.path(LATENTS), history.latents(0, history.frames), noted)
     save_results(staging.path(BLOCKS), store.newest, loaded.by_files)
     report = replace(
-        _report(loaded, run, request, beginning, conditions, records, len(journal.before), reuse),
+        _report(loaded, run, request, resolved, conditions, records, len(journal.before), reuse),
         delivery_seconds=delivery_seconds,
     )
     if not prompt_in_report:
@@ -96,23 +96,20 @@ def plan_video(
     loaded: Loaded,
     engine: Engine,
     request: VideoRequest,
-    beginning: Beginning,
+    resolved: ResolvedRequest,
     conditions: Conditions,
     store: Store | None = None,
 ) -> Run:
     """Return the run of a request. `store`: where blocks are taken from and put; None to do neither."""
-    return plan_run(
+    return make_run(
         engine,
-        beginning.router,
+        resolved.plan,
         conditions,
-        blocks=request.blocks,
         seed=request.seed,
-        width=beginning.width,
-        height=beginning.height,
+        width=resolved.width,
+        height=resolved.height,
         drafter_context=request.drafter_context,
-        given=beginning.clip if beginning.image is None else engine.codec.encode(beginning.image),
-        directions=request.directions,
-        takes=request.takes,
+        given=resolved.given(engine.codec),
         reuse=None if store is None else Reuse(store=store, identities=loaded.identify()),
         clock=device_clock(loaded.device, loaded.side),
     )
@@ -131,14 +128,14 @@ def _report(
     loaded: Loaded,
     run: Run,
     request: VideoRequest,
-    beginning: Beginning,
+    resolved: ResolvedRequest,
     conditions: Conditions,
     records: Sequence[BlockRecord],
     resumed: int,
     reuse: Path | None,
 ) -> RunReport:
     texts = [condition.gate_text for _, condition in conditions.entries]
-    notes = beginning.notes + notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes)
+    notes = resolved.notes + notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes)
     if reuse and not run.reused:
         notes += ("Nothing of the earlier video could be used again: it followed from something else.",)
     if resumed:

@@ -1,17 +1,27 @@
-"""What one video should be, and every check of it that needs no weights."""
+"""What one video should be, and what that comes to with given models. Nothing here needs weights."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
 
-from ..engine.directions import check_directions, read_takes
-from ..engine.fit import check_fit, check_given, check_size
+from ..decoders.vae_files import VaeHeader
 from ..engine.noise import check_seed
-from ..engine.roles import Roles
-from ..engine.route import Route, plan_route
+from ..engine.plan import (
+    ModelSet,
+    RunPlan,
+    check_compatible,
+    check_directions,
+    check_given,
+    check_size,
+    plan_blocks,
+    read_takes,
+)
+from ..engine.protocols import VideoCodec
 from ..engine.router import RouterConfig
 from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
@@ -20,7 +30,8 @@ from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
-from .checking import Checked
+from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
+from .headers import FileHeaders, Headers
 from .latents import load_latents
 
 WIDTH, HEIGHT = 832, 480
@@ -35,7 +46,7 @@ class VideoRequest:
 
     `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480. `budget`: a share of
     target-only's cost for the router to spend, or None. `directions`, `takes`: what the user decides block by
-    block, as in `engine.directions`. `continue_from`: the latents of a clip to continue; `start_image`: a picture
+    block, as in `engine.plan`. `continue_from`: the latents of a clip to continue; `start_image`: a picture
     to use as the first frame.
     """
 
@@ -65,108 +76,155 @@ class VideoRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Beginning:
-    """The start of a video that its models can make: its size in pixels, and what the first new block follows.
+class ResolvedRequest:
+    """A video that its models can make: its size in pixels, its blocks, and what the first new one follows.
 
-    `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]. `asked`:
-    the parts its blocks may ask for. `router`: the request's, or what its budget buys; `notes`: what a reader of
-    the report must know of that.
+    `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]. `notes`:
+    what a reader of the report must know of models and budget.
     """
 
     width: int
     height: int
-    router: RouterConfig
+    plan: RunPlan
     clip: Tensor | None = None
     image: Tensor | None = None
-    asked: Roles = field(default_factory=lambda: Roles(drafter=True, target=True, scorer=True))
     notes: tuple[str, ...] = ()
 
+    @property
+    def models_needed(self) -> ModelSet:
+        """The models that its blocks may ask for."""
+        return self.plan.models_needed
 
-def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Beginning:
-    """Check a request against the models' headers. `scorer`: whether there is a reward model.
+    def given(self, codec: VideoCodec) -> Tensor | None:
+        """Return the latents before the first new block, `b c t h w`, or None."""
+        return self.clip if self.image is None else codec.encode(self.image)
 
-    Raises `BadInput` for a video they cannot make.
+
+def resolve_request(
+    request: VideoRequest,
+    headers: Headers,
+    *,
+    clip: Tensor | None = None,
+    read_image: Callable[[int, int], Tensor] | None = None,
+) -> ResolvedRequest:
+    """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
+
+    `clip`: normalised latents `b c t h w` of the clip to continue. `read_image`: makes the first frame, `1 1 c h w`
+    in [0, 1], in a width and a height. Raises `BadInput` for a video that the models cannot make.
     """
-    vae, patch = checked.vae, checked.there[0].found.config.patch_size[1]
+    if not headers.models:
+        raise BadInput("a video needs a drafter or a target, but there is neither; give at least one")
+    if clip is not None and read_image:
+        raise BadInput("a video starts from a clip or from an image, but got both; give one of them")
+    vae, patch = headers.vae, next(iter(headers.models.values()))[0].patch_size[1]
     stride = vae.spatial_stride
-    clip = load_latents(request.continue_from).latents.float() if request.continue_from else None
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
     width = usual[0] if request.width is None else request.width
     height = usual[1] if request.height is None else request.height
     check_size(width, height, stride * patch)
-    check_video_size(width, height)
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
-    if request.start_image and not vae.encodes:
+    if read_image and not vae.encodes:
         raise BadInput(
-            "a start image is encoded, but the VAE's file holds a decoder alone; give the Wan 2.1 VAE with --vae, "
-            "and the decoder with --judge-vae"
+            "a start image is encoded, but the VAE's file holds a decoder alone; give the Wan 2.1 VAE, and the "
+            "decoder as the judge"
         )
-    image = read_image(request.start_image, width, height) if request.start_image else None
-    given = clip.shape[2] if clip is not None else int(image is not None)
-    router, notes = _within_budget(request, checked, width, height, given)
-    request = replace(request, router=router)
-    # Without the models it does not ask for, the route may have blocks of another size.
-    needed = checked.only(_route(request, checked, given, scorer).asked)
-    route = _route(request, needed, given, scorer)
-    drafter, target = needed.identities
-    if needed.is_one_file and drafter == target:
-        raise BadInput(
-            "drafter and target are one file with one schedule, so a remade block would be the draft again; give "
-            "--drafter-settings schedule=... fewer steps than --target-settings, or name two files"
-        )
-    check_fit(*needed.shapes, vae.latent_channels, route.router, route.spans)
-    return Beginning(
-        width=width, height=height, router=router, clip=clip, image=image, asked=route.asked, notes=notes
-    )
-
-
-def _within_budget(
-    request: VideoRequest, checked: Checked, width: int, height: int, given_frames: int
-) -> tuple[RouterConfig, tuple[str, ...]]:
-    """Return the request's router, or what its budget buys, and a sentence that says so."""
-    if request.budget is None:
-        return request.router, ()
-    drafter, target = checked.drafter, checked.target
-    if drafter is None or target is None:
-        raise BadInput("a budget is spent on two models, but one of them is missing; give a drafter and a target")
-    bought = spend(
-        request.budget,
-        request.router,
-        PlanRequest(
-            width=width,
-            height=height,
-            blocks=request.blocks,
-            drafter=drafter.found.config,
-            target=target.found.config,
-            drafter_preset=drafter.preset,
-            target_preset=target.preset,
-            vae=checked.vae.planned_as,
-            judge=checked.judge.planned_as if checked.judge else None,
-            vae_base=checked.vae.decoder_base or PUBLISHED_BASE,
-            given_blocks=blocks_before(given_frames, target.preset.block_frames),
-        ),
-    )
-    return bought.router, (bought.note,)
-
-
-def _route(request: VideoRequest, checked: Checked, given_frames: int, scorer: bool) -> Route:
-    return plan_route(
-        request.router,
+    given_frames = clip.shape[2] if clip is not None else int(read_image is not None)
+    router, bought = _within_budget(request, headers, width, height, given_frames)
+    plan = plan_blocks(
+        router,
         blocks=request.blocks,
-        block_frames=checked.there[0].preset.block_frames,
-        there=Roles(drafter=checked.drafter is not None, target=checked.target is not None, scorer=scorer),
+        block_frames={role: preset.block_frames for role, (_, preset) in headers.models.items()},
+        scorer=headers.scorer,
         given_frames=given_frames,
         directions=request.directions,
         takes=request.takes,
     )
+    headers = headers.restrict_to(plan.models_needed)
+    _check_pair(headers)
+    shapes = headers.shape("drafter"), headers.shape("target")
+    check_compatible(*shapes, vae.latent_channels, plan.router, plan.spans)
+    return ResolvedRequest(
+        width=width,
+        height=height,
+        plan=plan,
+        clip=clip,
+        image=read_image(width, height) if read_image else None,
+        notes=(*_of_models(headers), *bought),
+    )
 
 
-def predict_bytes(request: VideoRequest, beginning: Beginning, checked: Checked) -> int:
+def _check_pair(headers: Headers) -> None:
+    """Raise `BadInput` if two models cannot work on one video."""
+    if len(headers.models) < 2:
+        return
+    (small, short), (large, long) = (headers.models[role] for role in ("drafter", "target"))
+    for name, words in {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}.items():
+        ours, theirs = getattr(small, name), getattr(large, name)
+        if ours != theirs:
+            raise BadInput(
+                f"drafter and target must have the same {words}, but the drafter has {ours} and the target "
+                f"{theirs}; load two models that share one VAE and text encoder"
+            )
+    if headers.one_model and short.identity == long.identity:
+        raise BadInput(
+            "drafter and target are one model with one schedule, so a remade block would be the draft again; give "
+            "the drafter's schedule fewer steps than the target's, or load two models"
+        )
+
+
+def _of_models(headers: Headers) -> tuple[str, ...]:
+    of_files = dict.fromkeys(note for role in sorted(headers.models) for note in headers.notes.get(role, ()))
+    fast, judge = (FAST_NOTE,) if headers.vae.is_tae else (), (JUDGE_NOTE,) if headers.judge else ()
+    if len(headers.models) < 2:
+        return (*of_files, *fast, *judge)
+    return (*of_files, *fast, *judge, *swapped_note(headers.models["drafter"][0], headers.models["target"][0]))
+
+
+def _within_budget(
+    request: VideoRequest, headers: Headers, width: int, height: int, given_frames: int
+) -> tuple[RouterConfig, tuple[str, ...]]:
+    """Return the request's router, or what its budget buys, and a sentence that says so."""
+    if request.budget is None:
+        return request.router, ()
+    if len(headers.models) < 2:
+        raise BadInput("a budget is spent on two models, but one of them is missing; give a drafter and a target")
+    cost = cost_request(headers, width, height, request.blocks)
+    cost = replace(cost, given_blocks=blocks_before(given_frames, cost.block_frames))
+    bought = spend(request.budget, request.router, cost)
+    return bought.router, (bought.note,)
+
+
+def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
+    """Return what to predict the costs of blocks by two models with."""
+    (drafter, drafter_preset), (target, target_preset) = (headers.models[role] for role in ("drafter", "target"))
+    return PlanRequest(
+        width=width,
+        height=height,
+        blocks=blocks,
+        drafter=drafter,
+        target=target,
+        drafter_preset=drafter_preset,
+        target_preset=target_preset,
+        vae=headers.vae.planned_as,
+        judge=headers.judge.planned_as if headers.judge else None,
+        vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
+    )
+
+
+def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = True) -> ResolvedRequest:
+    """Resolve a request whose start is in files. `scorer`: whether there is a reward model."""
+    clip = load_latents(request.continue_from).latents.float() if request.continue_from else None
+    image = partial(read_image, request.start_image) if request.start_image else None
+    resolved = resolve_request(request, files.headers(scorer=scorer), clip=clip, read_image=image)
+    check_video_size(resolved.width, resolved.height)
+    return resolved
+
+
+def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
     """Return roughly how many bytes of disk a video takes while it is made: latents, drafts, and the mp4."""
-    vae, width, height = checked.vae, beginning.width, beginning.height
-    given = beginning.clip.shape[2] if beginning.clip is not None else int(beginning.image is not None)
-    frames = given + request.blocks * checked.there[0].preset.block_frames
+    width, height, spans = resolved.width, resolved.height, resolved.plan.spans
+    frames = spans[-1].stop
     latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
     # The latents as one file, and both models' blocks in the journal and again in blocks.safetensors.
     return 5 * latents + int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)

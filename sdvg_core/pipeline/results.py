@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..checkpoints.weights import open_weights
 from ..engine.keys import Identities, hash_text
-from ..engine.roles import Roles
+from ..engine.plan import ModelSet
 from ..engine.store import Result, Store
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, JOURNAL, unfinished_in
@@ -50,7 +50,7 @@ def save_results(path: Path, results: Mapping[str, Result], identities: Identiti
     seal(path)
 
 
-def check_reusable(folder: Path, identities: Identities, asked: Roles) -> None:
+def check_reusable(folder: Path, identities: Identities, asked: ModelSet) -> None:
     """Raise `BadInput` if there is no video in `folder`, if a file is damaged, or if other models made it."""
     if not _files(folder):
         raise BadInput(
@@ -105,7 +105,7 @@ def _check_sealed(path: Path) -> None:
         )
 
 
-def _check_models(path: Path, identities: Identities, asked: Roles) -> None:
+def _check_models(path: Path, identities: Identities, asked: ModelSet) -> None:
     made_by = read_metadata(open_weights(path))
     used = [role for role in ROLES if getattr(asked, role)]
     if not any(made_by.get(role) == hash_text(getattr(identities, role)) for role in used):

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 
 from torch import Tensor
@@ -19,11 +20,11 @@ from ..checkpoints.model_files import ModelFiles
 from ..engine.records import BlockRecord
 from ..report.summary import block_line
 from ..text.prompts import PromptSchedule, one_prompt
-from .checking import check_models
+from .headers import check_models
 from .loading import load_encoder, load_models
 from .options import LoadOptions
 from .rendering import plan_video
-from .request import Beginning, VideoRequest, begin
+from .request import ResolvedRequest, VideoRequest, resolve_files
 
 MOST_PROMPTS = 16
 """Prompts whose embeddings are kept, 8 MB each."""
@@ -108,9 +109,9 @@ class Streamer:
 
         `keep_text_encoder`: otherwise it is loaded for every new prompt and freed again.
         """
-        self._checked = check_models(files, options)
+        self._headers = check_models(files, options)
         self._encoder = load_encoder(files, options) if keep_text_encoder else None
-        self._loaded = load_models(files, options, self._checked)
+        self._loaded = load_models(files, options, self._headers)
         self._files, self._options = files, options
         self._embeddings: OrderedDict[str, Tensor] = OrderedDict()
         self._lock = threading.Lock()
@@ -119,7 +120,8 @@ class Streamer:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
-        return self._loaded.notes
+        of_files = chain.from_iterable(self._headers.headers().notes.values())
+        return (*dict.fromkeys(of_files), *self._loaded.notes)
 
     def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
         """Return the blocks of a video, of which none is made yet.
@@ -128,7 +130,7 @@ class Streamer:
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
         """
         schedule = one_prompt(prompt) if isinstance(prompt, str) else prompt
-        beginning = begin(request, self._checked, scorer=self._files.reward is not None)
+        resolved = resolve_files(request, self._headers, scorer=self._files.reward is not None)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:
@@ -137,7 +139,7 @@ class Streamer:
                     "it, or load a second Streamer"
                 )
             asked_to_end = threading.Event()
-            stream = Stream(self._blocks(request, beginning, schedule, gate_prompt, asked_to_end), asked_to_end)
+            stream = Stream(self._blocks(request, resolved, schedule, gate_prompt, asked_to_end), asked_to_end)
             # A weak reference, so that a stream which nobody holds any more is not waited for.
             self._newest = weakref.ref(stream)
         return stream
@@ -145,7 +147,7 @@ class Streamer:
     def _blocks(
         self,
         request: VideoRequest,
-        beginning: Beginning,
+        resolved: ResolvedRequest,
         schedule: PromptSchedule,
         gate_prompt: str | None,
         asked_to_end: threading.Event,
@@ -156,8 +158,8 @@ class Streamer:
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Anew for every video, and freed with it: it holds the keys and values.
-        engine = self._loaded.build(asked=beginning.asked, before_pass=before_pass)
-        run = plan_video(self._loaded, engine, request, beginning, conditions)
+        engine = self._loaded.build(needed=resolved.models_needed, before_pass=before_pass)
+        run = plan_video(self._loaded, engine, request, resolved, conditions)
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)

@@ -22,12 +22,12 @@ from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import PromptSchedule, one_prompt
 from .batch import Batch, Planned, Video, folder_in, plan_videos, texts_of
-from .checking import Checked
+from .headers import FileHeaders
 from .journal import Journal, drop_unfinished
 from .loading import encode_prompts, load_models
 from .options import LoadOptions
 from .rendering import render
-from .request import Beginning, VideoRequest
+from .request import ResolvedRequest, VideoRequest
 from .table import table_of
 
 
@@ -126,7 +126,7 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
         embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
         loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
         say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
-        maker = VideoMaker(batch, planned.checked, planned.beginning)
+        maker = VideoMaker(batch, planned.headers, planned.resolved)
         for video in planned.to_make:
             if stopping and stopping.asked:
                 break
@@ -143,10 +143,10 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
 class VideoMaker:
     """Loaded models, and what they are to make."""
 
-    def __init__(self, batch: Batch, checked: Checked, beginning: Beginning) -> None:
+    def __init__(self, batch: Batch, headers: FileHeaders, resolved: ResolvedRequest) -> None:
         """Load the models."""
-        self._batch, self._beginning = batch, beginning
-        self._loaded = load_models(batch.files, batch.load, checked)
+        self._batch, self._resolved = batch, resolved
+        self._loaded = load_models(batch.files, batch.load, headers)
 
     def make(
         self, video: Video, embeddings: Mapping[str, Tensor], watching: Watching, stop: Callable[[], bool]
@@ -163,7 +163,7 @@ class VideoMaker:
                 report = render(
                     self._loaded,
                     batch.request,
-                    self._beginning,
+                    self._resolved,
                     video.prompt.conditions(embeddings, batch.gate_prompt),
                     staging,
                     journal,

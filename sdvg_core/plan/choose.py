@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..engine.records import BlockRecord
-from ..engine.router import RouterConfig, foresee
+from ..engine.router import RouterConfig, decide_early
 from ..errors import BadInput
 from .request import PlanRequest
 from .setting import Setting, Sizes, copied_bytes, most, settings, split_parts, step_parts, with_target
@@ -237,7 +237,7 @@ def _counts(router: RouterConfig, given_blocks: int, blocks: int) -> Counter[str
 
 def _kind(router: RouterConfig, index: int) -> str:
     """Return what happens to block `index`, as far as that is certain beforehand."""
-    certain = foresee(router, index, ())
+    certain = decide_early(router, index, ())
     if certain is None:
         return "scored"
     if certain.accepted:

@@ -11,7 +11,7 @@ from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
 from ..devices.device import DTYPES
 from ..devices.execution import AUTO, Execution, VaeLayers
-from ..engine.fit import check_size
+from ..engine.plan import check_size
 from ..engine.router import RouterConfig
 from ..engine.several import check_pieces
 from ..engine.types import MOST_BLOCKS

@@ -15,7 +15,7 @@ from cli_runs import generate, options
 from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import sdvg_core.pipeline.checking as checking
+import sdvg_core.pipeline.headers as checking
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import BUILDERS, SDPA, AttentionBackend, choose_attention, why_not
 from sdvg_core.causal_wan.generator import CausalWanGenerator
@@ -26,7 +26,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 

@@ -16,7 +16,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.plan import sizes

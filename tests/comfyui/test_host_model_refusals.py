@@ -10,11 +10,11 @@ import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_clip import text, with_lora
-from host_run import Parts, make_job, same_video, video_of
+from host_run import Parts, load_parts, make_job, same_video, video_of
 from host_tiny import CONFIG, generator_of, load_model, random_weights
-from sdvg_pack.nodes.host.checks import check_model, check_pair
+from sdvg_pack.nodes.host.checks import check_loras, check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
-from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.host.run import resolve, run_job
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
@@ -45,7 +45,7 @@ def test_a_text_to_video_model_passes_plain_causal_or_with_lora(tmp_path: Path) 
     assert (
         check_model(plain, "drafter") == check_model(causal, "target") == check_model(with_lora(plain), "x") == ()
     )
-    check_pair(plain, causal, one_schedule=True)
+    check_loras({"drafter": plain, "target": causal})
 
 
 def image_to_video() -> dict[str, Tensor]:
@@ -98,14 +98,15 @@ def test_a_model_of_another_family_is_refused() -> None:
 def test_two_clones_of_one_model_are_refused(tmp_path: Path) -> None:
     model = load_model(tmp_path)
     with pytest.raises(BadInput, match="one loaded model with different LoRAs"):
-        check_pair(model, with_lora(model), one_schedule=False)
+        check_loras({"drafter": model, "target": with_lora(model)})
 
 
 def test_one_model_is_a_pair_only_with_two_schedules(tmp_path: Path) -> None:
     model = load_model(tmp_path)
-    check_pair(model, model.clone(), one_schedule=False)
-    with pytest.raises(BadInput, match="give drafter_schedule fewer steps than target_schedule"):
-        check_pair(model, model, one_schedule=True)
+    pair = Parts(**{**vars(load_parts(tmp_path)), "drafter": model, "target": model.clone()})
+    resolve(make_job(pair, schedules={"drafter": "1000,625", "target": "four-step"}))
+    with pytest.raises(BadInput, match="one model with one schedule"):
+        resolve(make_job(pair))
 
 
 def test_patches_without_effect_are_named(tmp_path: Path) -> None:

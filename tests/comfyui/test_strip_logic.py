@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from running_server import ROOT
-from sdvg_pack.sdvg_core.engine.directions import check_directions, read_takes
+from sdvg_pack.sdvg_core.engine.plan import check_directions, read_takes
 
 pytestmark = pytest.mark.comfyui
 

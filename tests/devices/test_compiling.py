@@ -12,7 +12,7 @@ from sdvg_core.cli import main
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import identify, identify_parts
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions

@@ -23,8 +23,8 @@ from tiny import (
 )
 from torch import Tensor
 
-from sdvg_core.engine.directions import LETTERS, MOST_TAKES, check_directions, direct, read_takes
 from sdvg_core.engine.noise import key
+from sdvg_core.engine.plan import LETTERS, MOST_TAKES, check_directions, direct, read_takes
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import SCRIPT_LETTERS, Reason, RouterConfig

@@ -23,7 +23,7 @@ from tiny import (
     scripted,
 )
 
-from sdvg_core.engine.roles import Roles, check_roles
+from sdvg_core.engine.plan import ModelSet, check_available
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import plan_spans
 from sdvg_core.errors import BadInput
@@ -138,14 +138,14 @@ def test_a_handover_needs_both_models_and_one_schedule():
     with pytest.raises(BadInput, match="a handover needs one schedule for both models"):
         run(other, first(2, handover=1))
     alone, router = (
-        Roles(drafter=False, target=True, scorer=False),
+        ModelSet(drafter=False, target=True, scorer=False),
         RouterConfig(policy="always-target", handover=1),
     )
     with pytest.raises(
         BadInput, match="a handover needs a drafter, but there is none; load one, or set handover to 0"
     ):
-        check_roles(router, plan_spans(3, 3), alone)
-    check_roles(router, plan_spans(1, 3), alone)
+        check_available(router, plan_spans(3, 3), alone)
+    check_available(router, plan_spans(1, 3), alone)
 
 
 # --- the gate relative to the last committed frame

@@ -25,33 +25,32 @@ from tiny import (
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.build import Wan, build_engine
 from sdvg_core.causal_wan.presets import get_preset
-from sdvg_core.engine.fit import parts_there
 from sdvg_core.engine.keys import Identities
-from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.plan import NOT_FORCED, ModelSet, RunPlan, available_in, plan_blocks
+from sdvg_core.engine.protocols import Absent, Engine
 from sdvg_core.engine.reuse import Reuse
-from sdvg_core.engine.roles import Absent, Roles
-from sdvg_core.engine.route import NOT_FORCED, Route, plan_route
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.store import Store
 from sdvg_core.errors import BadInput
 
-EVERYTHING = Roles(drafter=True, target=True, scorer=True)
+EVERYTHING = ModelSet()
 CPU = torch.device("cpu")
 
 
-def route(router: RouterConfig, there: Roles = EVERYTHING, **options: Any) -> Route:
-    return plan_route(router, **{"blocks": 6, "block_frames": 3, "there": there, **options})
+def route(router: RouterConfig, available: ModelSet = EVERYTHING, **options: Any) -> RunPlan:
+    sizes = {role: 3 for role in ("drafter", "target") if getattr(available, role)}
+    return plan_blocks(router, **{"blocks": 6, "block_frames": sizes, "scorer": available.scorer, **options})
 
 
 def asked(router: RouterConfig, **options: Any) -> str:
     """The parts a run may ask for, by their first letters."""
-    roles = route(router, **options).asked
+    roles = route(router, **options).models_needed
     return "".join(name[0] for name in ("drafter", "target", "scorer") if getattr(roles, name))
 
 
-def there(letters: str) -> Roles:
-    return Roles(drafter="d" in letters, target="t" in letters, scorer="s" in letters)
+def models(letters: str) -> ModelSet:
+    return ModelSet(drafter="d" in letters, target="t" in letters, scorer="s" in letters)
 
 
 def without(engine: Engine, *roles: str) -> Engine:
@@ -112,7 +111,7 @@ def test_a_run_asks_for_the_parts_that_a_block_may_need_and_no_others(
     """Catches: a part that is ruled out although a block asks for it."""
     assert asked(router, directions=letters) == parts
     # Only these are needed: the same run is planned and made where nothing else is there.
-    assert route(router, there(parts), directions=letters).asked == there(parts)
+    assert route(router, models(parts), directions=letters).models_needed == models(parts)
     missing = [role for role in ("drafter", "target", "scorer") if role[0] not in parts]
     made = list(planned(without(make_engine(), *missing), router, directions=letters).blocks())
     whole = list(planned(make_engine(), router, directions=letters).blocks())
@@ -154,7 +153,7 @@ def test_a_part_that_is_missing_is_one_sentence_with_who_needs_it_and_a_way_out(
     router: RouterConfig, letters: str, parts: str, says: str
 ) -> None:
     with pytest.raises(BadInput) as caught:
-        route(router, there(parts), directions=letters)
+        route(router, models(parts), directions=letters)
     sentence = str(caught.value)
     assert sentence.startswith(says)
     assert "; load " in sentence
@@ -221,7 +220,7 @@ def test_an_engine_of_one_model_is_built_with_the_other_absent() -> None:
     wan = Wan(tree=random_tree(1), ops=TorchOps(torch.float32), preset=get_preset("self-forcing-1.3b"), device=CPU)
     only_drafter = build_engine(wan, None, EchoCodec(), None)
     only_target = build_engine(None, wan, EchoCodec(), None)
-    assert parts_there(only_drafter) == there("d")
-    assert parts_there(only_target) == there("t")
+    assert available_in(only_drafter) == models("d")
+    assert available_in(only_target) == models("t")
     assert (only_drafter.target.name, only_target.drafter.name) == ("target", "drafter")
     assert only_drafter.horizon == only_drafter.drafter.anchor_horizon

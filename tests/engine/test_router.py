@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from sdvg_core.engine.router import Decision, Reason, RouterConfig, aggregate, decide, foresee
+from sdvg_core.engine.router import Decision, Reason, RouterConfig, aggregate, decide, decide_early
 from sdvg_core.errors import BadInput
 
 
@@ -51,14 +51,14 @@ def test_a_score_that_is_no_number_rejects_with_its_own_reason(bad, policy, aggr
 
 def test_random_keeps_its_rate_and_depends_on_seed_and_block_alone():
     config = RouterConfig(policy="random", rate=0.7, seed=3)
-    kept = [foresee(config, i, ()).accepted for i in range(1, 4001)]
+    kept = [decide_early(config, i, ()).accepted for i in range(1, 4001)]
     # Four standard errors of a coin of 0.7 over 4000 throws are 0.029; the seed is fixed, so this cannot flicker.
     assert sum(kept) / 4000 == pytest.approx(0.7, abs=0.029)
-    assert kept[:50] == [foresee(config, i, ()).accepted for i in range(1, 51)]
+    assert kept[:50] == [decide_early(config, i, ()).accepted for i in range(1, 51)]
     other = RouterConfig(policy="random", rate=0.7, seed=4)
-    assert kept[:50] != [foresee(other, i, ()).accepted for i in range(1, 51)]
-    assert all(foresee(RouterConfig(policy="random", rate=1.0), i, ()).accepted for i in range(1, 99))
-    assert not any(foresee(RouterConfig(policy="random", rate=0.0), i, ()).accepted for i in range(1, 99))
+    assert kept[:50] != [decide_early(other, i, ()).accepted for i in range(1, 51)]
+    assert all(decide_early(RouterConfig(policy="random", rate=1.0), i, ()).accepted for i in range(1, 99))
+    assert not any(decide_early(RouterConfig(policy="random", rate=0.0), i, ()).accepted for i in range(1, 99))
 
 
 def rejection() -> Decision:
@@ -72,12 +72,12 @@ def acceptance(score: float = 0.0) -> Decision:
 def test_bail_out_counts_rejections_in_a_row_and_then_stays():
     config = RouterConfig(bail_out=2)
     forced = Decision(accepted=False, reason=Reason.FORCED)
-    assert foresee(config, 2, (forced, rejection())) is None, "a forced block is no rejection"
-    assert foresee(config, 4, (forced, rejection(), acceptance(), rejection())) is None
-    out = foresee(config, 3, (forced, rejection(), rejection()))
+    assert decide_early(config, 2, (forced, rejection())) is None, "a forced block is no rejection"
+    assert decide_early(config, 4, (forced, rejection(), acceptance(), rejection())) is None
+    out = decide_early(config, 3, (forced, rejection(), rejection()))
     assert out == Decision(accepted=False, reason=Reason.BAILED_OUT)
-    assert foresee(config, 4, (forced, rejection(), rejection(), out)) == out
-    assert foresee(RouterConfig(), 4, (rejection(),) * 4) is None, "off by default"
+    assert decide_early(config, 4, (forced, rejection(), rejection(), out)) == out
+    assert decide_early(RouterConfig(), 4, (rejection(),) * 4) is None, "off by default"
 
 
 def test_of_equal_frames_the_first_is_the_worst():

@@ -23,6 +23,7 @@ from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.keys import Identities
+from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
@@ -31,7 +32,7 @@ from sdvg_core.pipeline.journal import Journal, find_unfinished
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import Loaded
 from sdvg_core.pipeline.rendering import render
-from sdvg_core.pipeline.request import Beginning, VideoRequest
+from sdvg_core.pipeline.request import ResolvedRequest, VideoRequest
 from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.text.prompts import Conditions
@@ -92,8 +93,14 @@ def make_video(
     unfinished = find_unfinished(folder, IDENTITY) if resume else None
     with staged_outputs(folder, unfinished) as staging:
         journal = Journal(staging.journal, IDENTITY)
-        beginning = Beginning(width=16, height=16, router=request.router)
-        return render(loaded, request, beginning, conditions, staging, journal, on_block)
+        return render(loaded, request, resolve(request), conditions, staging, journal, on_block)
+
+
+def resolve(request: VideoRequest) -> ResolvedRequest:
+    sizes = {"drafter": 3, "target": 3}
+    options = {"directions": request.directions, "takes": request.takes}
+    plan = plan_blocks(request.router, blocks=request.blocks, block_frames=sizes, **options)
+    return ResolvedRequest(width=16, height=16, plan=plan)
 
 
 def result(folder: Path, report: RunReport) -> tuple[Any, ...]:

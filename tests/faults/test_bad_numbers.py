@@ -19,7 +19,7 @@ from sdvg_core.cli import main
 from sdvg_core.engine.router import Reason, RouterConfig
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.text.prompts import Conditions

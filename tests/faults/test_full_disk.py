@@ -17,10 +17,10 @@ from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_room
 from sdvg_core.pipeline import batch, videos
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.latents import save_latents
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
-from sdvg_core.pipeline.request import VideoRequest, begin, predict_bytes
+from sdvg_core.pipeline.request import VideoRequest, predict_bytes, resolve_files
 
 WRITES = ("write video", "write block", "write latents", "write results", "write report", "move")
 
@@ -43,10 +43,10 @@ def test_the_room_of_a_video_is_foreseen_within_reason(files, tmp_path):
     large = ("video.mp4", "latents.safetensors", "blocks.safetensors")
     written = sum((tmp_path / "out" / name).stat().st_size for name in large)
     krea = ModelOptions(preset="krea-14b")
-    checked = check_models(files, LoadOptions(drafter=krea, target=krea))
+    headers = check_models(files, LoadOptions(drafter=krea, target=krea))
 
     def predict(request: VideoRequest) -> int:
-        return predict_bytes(request, begin(request, checked), checked)
+        return predict_bytes(resolve_files(request, headers), headers.vae)
 
     foreseen = predict(VideoRequest(blocks=5, width=64, height=64))
     assert 0.3 * written < foreseen < 10 * written

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from cli_runs import OUTPUTS, report
-from faulty import CONDITIONS, IDENTITY, REQUEST, make_loaded, names
+from faulty import CONDITIONS, IDENTITY, REQUEST, make_loaded, names, resolve
 from reuse_folders import five
 
 from sdvg_core.checkpoints.model_files import ModelFiles
@@ -24,7 +24,7 @@ from sdvg_core.files.outputs import LATENTS, check_writable, staged_outputs
 from sdvg_core.pipeline.journal import Journal
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.rendering import render
-from sdvg_core.pipeline.request import Beginning, VideoRequest
+from sdvg_core.pipeline.request import VideoRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUESTS = (
@@ -48,8 +48,8 @@ def together(*tasks: Callable[[], Any]) -> list[Any]:
 def video(folder: Path, request: VideoRequest, policy: str) -> torch.Tensor:
     torch.set_num_threads(1)
     with staged_outputs(folder) as staging:
-        journal, size = Journal(staging.journal, IDENTITY), Beginning(width=16, height=16, router=request.router)
-        render(make_loaded(policy), request, size, CONDITIONS, staging, journal, lambda _: None)
+        journal = Journal(staging.journal, IDENTITY)
+        render(make_loaded(policy), request, resolve(request), CONDITIONS, staging, journal, lambda _: None)
         return load_latents(staging.path(LATENTS)).latents
 
 

@@ -19,9 +19,9 @@ from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
-from sdvg_core.engine.directions import direct, read_takes
 from sdvg_core.engine.noise import KeyedNoise
-from sdvg_core.engine.router import RouterConfig, decide, foresee
+from sdvg_core.engine.plan import direct, read_takes
+from sdvg_core.engine.router import RouterConfig, decide, decide_early
 from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import Span, plan_spans
 from sdvg_core.errors import BadInput
@@ -157,7 +157,7 @@ def build_router(**settings: Any) -> None:
     config = RouterConfig(**settings)
     config.check_blocks(1)
     for index in (0, 1):
-        foresee(config, index, ())
+        decide_early(config, index, ())
         decide(config, index, torch.tensor([0.1, -1.0]), 0.0)
 
 

@@ -12,7 +12,7 @@ from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.types import plan_spans
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import encode_prompts, load_models
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.text.prompts import one_prompt

@@ -8,7 +8,7 @@ from random_set import write_random_set
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.devices.execution import Execution
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import identify, identify_parts
 from sdvg_core.pipeline.options import LoadOptions, ModelOptions
 from sdvg_core.pipeline.request import VideoRequest
@@ -63,7 +63,7 @@ def usual(**changes: Any) -> LoadOptions:
 def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
     """The parts whose keys differ, and nothing if the whole request does not."""
     checked = [check_models(replace(files, judge_vae=None), load).identities for load in (one, other)]
-    first, second = (identify_parts(files, load, *of) for load, of in zip((one, other), checked, strict=True))
+    first, second = (identify_parts(files, load, of) for load, of in zip((one, other), checked, strict=True))
     requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
     changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}
     assert (requests[0] != requests[1]) or not changed, "what changes a result changes the request"
@@ -76,8 +76,8 @@ def elsewhere(monkeypatch) -> None:
     for module in ("identity", "checking", "options"):
         monkeypatch.setattr(f"sdvg_core.pipeline.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr("sdvg_core.pipeline.identity.arithmetic_on", lambda device: {"on": str(device)})
-    monkeypatch.setattr("sdvg_core.pipeline.checking.attention_for", lambda *_: None)
-    monkeypatch.setattr("sdvg_core.pipeline.checking.check_compile", lambda *_: None)
+    monkeypatch.setattr("sdvg_core.pipeline.headers.attention_for", lambda *_: None)
+    monkeypatch.setattr("sdvg_core.pipeline.headers.check_compile", lambda *_: None)
     monkeypatch.setattr(LoadOptions, "settled", lambda load: load)
 
 

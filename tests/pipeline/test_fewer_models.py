@@ -92,7 +92,7 @@ def test_one_file_in_both_roles_with_one_schedule_is_refused(base, files, tmp_pa
         "--output",
         str(tmp_path / "out"),
     ]
-    assert "drafter and target are one file with one schedule" in refused(capsys, [*base, *one])
+    assert "drafter and target are one model with one schedule" in refused(capsys, [*base, *one])
     assert not (tmp_path / "out").exists()
 
 

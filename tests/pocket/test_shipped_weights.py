@@ -14,7 +14,7 @@ from research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition
-from sdvg_core.pipeline.checking import check_models
+from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pocket import trained_set as shipped

@@ -1,9 +1,9 @@
-"""What models can be loaded and fit together, as the headers of their files tell. No weight is read here."""
+"""What is known of models before they are loaded, here from the headers of their files. No weight is read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -11,83 +11,93 @@ import torch
 from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import WanShape
 from ..causal_wan.checkpoint import WanCheckpoint, open_wan
+from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.dictionaries import Choice, note_on
 from ..checkpoints.model_files import ModelFiles
 from ..decoders.vae_files import VaeHeader, open_vae
 from ..devices.device import check_device, parse_dtype
 from ..devices.execution import AUTO, check_compile
-from ..engine.roles import Roles
+from ..engine.plan import ModelSet
 from ..errors import BadInput
-from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
 from ..scorers.image_reward import check_reward_dtype
 from ..text.umt5 import check_text_dtype
 from .options import LoadOptions, ModelOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Checked:
-    """Models that can be loaded and fit together, as their headers tell; no weight has been read.
+class Headers:
+    """What is known of a run's models before a weight is read, on the command line or in a host.
 
-    `drafter`, `target`: None if it is not there, but one of them is. `judge`: None if the VAE decodes drafts too.
+    `models`: sizes and preset by role, of those there are, the target first. `judge`: None if the VAE decodes
+    drafts too. `one_model`: whether drafter and target are the same weights. `notes`: by role, what a user should
+    know of the file.
     """
 
-    drafter: CheckedWan | None
-    target: CheckedWan | None
+    models: Mapping[str, tuple[WanConfig, Preset]]
+    vae: VaeHeader
+    judge: VaeHeader | None = None
+    scorer: bool = True
+    one_model: bool = False
+    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def restrict_to(self, needed: ModelSet) -> Headers:
+        """Return them without the models that a run does not ask for."""
+        models = {role: model for role, model in self.models.items() if getattr(needed, role)}
+        judge, scorer = (self.judge, self.scorer) if needed.scorer else (None, False)
+        return replace(
+            self, models=models, judge=judge, scorer=scorer, one_model=self.one_model and len(models) > 1
+        )
+
+    def shape(self, role: str) -> WanShape:
+        """Return what the engine needs to know of a model; one that is not there is like the other."""
+        return WanShape.of(role, *self.models.get(role, next(iter(self.models.values()))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FileHeaders:
+    """Models that can be loaded, as the headers of their files tell; no weight has been read.
+
+    `models`: by role, the target first. `judge`: None if the VAE decodes drafts too.
+    """
+
+    models: Mapping[str, WanHeader]
     vae: VaeHeader
     judge: VaeHeader | None = None
 
     @property
-    def there(self) -> tuple[CheckedWan, ...]:
-        """The models that are there, the target first."""
-        return tuple(model for model in (self.target, self.drafter) if model)
-
-    @property
-    def shapes(self) -> tuple[WanShape, WanShape]:
-        """What the engine needs to know of drafter and target before a run; an absent one is like the other."""
-        drafter, target = self.drafter or self.there[0], self.target or self.there[0]
-        return (
-            WanShape.of("drafter", drafter.found.config, drafter.preset),
-            WanShape.of("target", target.found.config, target.preset),
-        )
-
-    @property
-    def identities(self) -> tuple[str | None, str | None]:
-        """What the results of drafter and target depend on besides their files; None for one that is not there."""
-        drafter, target = self.drafter, self.target
-        return drafter.identity if drafter else None, target.identity if target else None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a user should know of these models."""
-        decoders = [*([FAST_NOTE] if self.vae.is_tae else []), *([JUDGE_NOTE] if self.judge else [])]
-        models = [model for model in (self.drafter, self.target) if model]
-        of_files = dict.fromkeys(note for model in models for note in model.notes)
-        if not (self.drafter and self.target):
-            return (*of_files, *decoders)
-        return (*of_files, *decoders, *swapped_note(self.drafter.found.config, self.target.found.config))
-
-    @property
-    def is_one_file(self) -> bool:
+    def one_model(self) -> bool:
         """Whether drafter and target are one model, perhaps with two schedules. It is then loaded once.
 
         The two dictionaries of one file are two models.
         """
-        files = [model.found.weights for model in self.there]
+        files = [model.found.weights for model in self.models.values()]
         return len({(file.path.resolve(), file.dictionary) for file in files}) < len(files)
 
-    def only(self, asked: Roles) -> Checked:
-        """Return it without the models that a run will not ask for."""
-        return replace(
-            self,
-            drafter=self.drafter if asked.drafter else None,
-            target=self.target if asked.target else None,
-            judge=self.judge if asked.scorer else None,
+    @property
+    def identities(self) -> dict[str, str]:
+        """What the results of each model depend on besides its file, by role."""
+        return {role: model.identity for role, model in self.models.items()}
+
+    def headers(self, *, scorer: bool = True) -> Headers:
+        """Return what a request is resolved with."""
+        return Headers(
+            models={role: (model.found.config, model.preset) for role, model in self.models.items()},
+            vae=self.vae,
+            judge=self.judge,
+            scorer=scorer,
+            one_model=self.one_model,
+            notes={role: model.notes for role, model in self.models.items()},
         )
+
+    def restrict_to(self, needed: ModelSet) -> FileHeaders:
+        """Return them without the models that a run will not ask for."""
+        models = {role: model for role, model in self.models.items() if getattr(needed, role)}
+        return replace(self, models=models, judge=self.judge if needed.scorer else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CheckedWan:
+class WanHeader:
     """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for."""
 
     found: WanCheckpoint
@@ -113,49 +123,32 @@ class CheckedWan:
         return (*([taken] if taken else []), *notes_by_name(file.path, self.found.config, stated=stated))
 
 
-def check_models(files: ModelFiles, options: LoadOptions) -> Checked:
+def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
     """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
     device = check_device(options.device)
     parse_dtype(options.vae_dtype)
     check_text_dtype(parse_dtype(options.text_dtype))
     check_reward_dtype(parse_dtype(options.reward_dtype))
     check_compile(options.execution.compile, device)
-    drafter = _check_wan(files.drafter, options.drafter, options, device)
-    target = _check_wan(files.target, options.target, options, device)
-    if drafter and target:
-        _check_pair(drafter.found, target.found)
-    elif not (drafter or target):
-        raise BadInput("a run needs a drafter or a target, but there is neither; give at least one")
+    options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
+    models = {
+        role: _check_wan(path, model, options, device)
+        for role, (path, model) in options_of.items()
+        if path is not None
+    }
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
-    _check_encoder(vae, files.vae, (drafter, target))
-    judge = _check_judge(files, vae, options) if files.judge_vae else None
-    return Checked(drafter=drafter, target=target, vae=vae, judge=judge)
+    _check_encoder(vae, files.vae, models.values())
+    return FileHeaders(models=models, vae=vae, judge=_check_judge(files, vae, options) if files.judge_vae else None)
 
 
-def _check_wan(
-    path: Path | None, model: ModelOptions, options: LoadOptions, device: torch.device
-) -> CheckedWan | None:
-    if path is None:
-        return None
+def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
     found = open_wan(path, model.choice(path))
     attention_for(found, options, device)
-    return CheckedWan(found=found, preset=model.resolve(found, options.schedule), options=model)
+    return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model)
 
 
-def _check_pair(drafter: WanCheckpoint, target: WanCheckpoint) -> None:
-    names = {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}
-    for field, words in names.items():
-        small, large = getattr(drafter.config, field), getattr(target.config, field)
-        if small != large:
-            raise BadInput(
-                f"drafter and target must have the same {words}, but {drafter.weights.path.name} (drafter) has "
-                f"{small} and {target.weights.path.name} (target) has {large}; load two models that share one VAE "
-                "and text encoder"
-            )
-
-
-def _check_encoder(vae: VaeHeader, path: Path, models: Iterable[CheckedWan | None]) -> None:
-    encoding = [model for model in models if model and model.preset.policy == "recompute"]
+def _check_encoder(vae: VaeHeader, path: Path, models: Iterable[WanHeader]) -> None:
+    encoding = [model for model in models if model.preset.policy == "recompute"]
     if encoding and not vae.encodes:
         raise BadInput(
             f"the context of {encoding[0].found.weights.path.name} is encoded from pixels, but {path.name} holds a "
@@ -181,8 +174,8 @@ def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> Vae
         "temporal_stride": "pixel frames per latent frame",
         "spatial_stride": "pixels per latent pixel",
     }
-    for field, words in names.items():
-        ours, theirs = getattr(vae, field), getattr(judge, field)
+    for name, words in names.items():
+        ours, theirs = getattr(vae, name), getattr(judge, name)
         if ours != theirs:
             raise BadInput(
                 f"VAE and judge must decode the same latents, but {files.vae.name} has {ours} {words} and "

@@ -1,0 +1,273 @@
+"""Which blocks a run makes, who may make them, and whether its parts fit together; known before anything is loaded.
+
+People count the blocks of a run from 1, as the squares of its strip are numbered. A clip that the run continues
+does not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ..errors import BadInput
+from .protocols import Absent, Engine, ModelShape
+from .router import ROUTER_DECIDES, SCRIPT_LETTERS, RouterConfig, decide_early
+from .several import check_pieces, first_timesteps
+from .types import Span, plan_spans, spans_of_clip
+
+LETTERS = {ROUTER_DECIDES: "the router decides", **SCRIPT_LETTERS}
+MOST_TAKES = 1_000_000
+LONGEST_TAKES = 1_000_000
+
+
+def check_directions(letters: str, blocks: int) -> None:
+    """Raise `BadInput` unless there is one of `LETTERS` for every block of a run, or none at all."""
+    if not isinstance(letters, str) or set(letters) - set(LETTERS):
+        raise BadInput(
+            f"directions use only the letters {' '.join(LETTERS)}, but are {letters!r:.60}; write one per block "
+            f"({', '.join(f'{letter}: {what}' for letter, what in LETTERS.items())})"
+        )
+    if letters and len(letters) != blocks:
+        raise BadInput(
+            f"directions need one letter for each of the {blocks} blocks, but {letters!r:.60} has {len(letters)}; "
+            f"add or remove some ({ROUTER_DECIDES} leaves a block to the router), or leave them empty"
+        )
+
+
+def direct(router: RouterConfig, letters: str, blocks: int, first: int) -> RouterConfig:
+    """Return the router with the directions for a run of `blocks` blocks, from block `first` of the clip on."""
+    check_directions(letters, blocks)
+    return replace(router, directions=ROUTER_DECIDES * first + letters) if letters.strip(".") else router
+
+
+def read_takes(text: str, blocks: int) -> Mapping[int, int]:
+    """Return the takes written in `text`, such as "6:2, 8:3", by the block's place in the run, counted from 0.
+
+    Raises `BadInput` for anything else, and for a block the run does not have.
+    """
+    if not isinstance(text, str) or len(text) > LONGEST_TAKES:
+        raise BadInput(f"takes must be text such as 6:2 (block 6, take 2), but are {text!r:.60}; correct them")
+    takes: dict[int, int] = {}
+    for part in filter(None, re.split(r"[,;\s]+", text)):
+        match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,7})", part)
+        if match is None:
+            raise BadInput(f"a take is written as 6:2 (block 6, take 2), but got {part!r:.60}; correct it")
+        number, take = int(match[1]), int(match[2])
+        if not 1 <= number <= blocks:
+            raise BadInput(
+                f"the take {part} is of block {number}, but the run has blocks 1 to {blocks}; correct it"
+            )
+        if not 1 <= take <= MOST_TAKES:
+            raise BadInput(f"takes are numbered from 1 to {MOST_TAKES}, but got {part}; 1 is the plain one")
+        if number - 1 in takes:
+            raise BadInput(f"block {number} is given two takes, {takes[number - 1]} and {take}; keep one of them")
+        takes[number - 1] = take
+    return {place: take for place, take in takes.items() if take > 1}
+
+
+# --- which models a run needs
+
+
+MISSING = {
+    "drafter": "a drafter, but there is none; load one, or choose the policy always-target, which needs none",
+    "target": "a target, but there is none; load one, or choose the policy always-draft, which needs none",
+    "scorer": "scores, but there is no scorer; load a reward model, or choose a policy that needs none, such as "
+    "anchor-only",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSet:
+    """The models that a run may ask for, or those that are available."""
+
+    drafter: bool = True
+    target: bool = True
+    scorer: bool = True
+
+
+def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
+    """Return the models that the blocks at `spans` may ask for. Only what is certain beforehand rules one out."""
+    certain = [(span.index, decide_early(router, span.index, ())) for span in spans]
+    open_ = any(decision is None for _, decision in certain)
+    kept = any(decision and decision.accepted for _, decision in certain)
+    remade = [index for index, decision in certain if decision and not decision.accepted]
+    return ModelSet(
+        drafter=open_ or kept or any(router.handover_at(index) for index in remade),
+        target=open_ or bool(remade),
+        scorer=open_,
+    )
+
+
+def check_available(router: RouterConfig, spans: Sequence[Span], available: ModelSet) -> ModelSet:
+    """Return the models that a run may ask for. Raises `BadInput` if one of them is not available."""
+    needed = models_needed(router, spans)
+    if needed.drafter and not available.drafter and not models_needed(replace(router, handover=0), spans).drafter:
+        raise BadInput("a handover needs a drafter, but there is none; load one, or set handover to 0")
+    by_policy = models_needed(replace(router, directions=""), spans)
+    for role, sentence in MISSING.items():
+        if getattr(needed, role) and not getattr(available, role):
+            who = f"the policy {router.policy} needs" if getattr(by_policy, role) else "the directions need"
+            raise BadInput(f"{who} {sentence}")
+    return needed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunPlan:
+    """A run's blocks. `router`: with the user's directions. `clip`: the spans of what it continues.
+
+    `notes`: what a reader of the report must know.
+    """
+
+    router: RouterConfig
+    clip: tuple[Span, ...]
+    spans: tuple[Span, ...]
+    models_needed: ModelSet
+    notes: tuple[str, ...] = ()
+
+
+NOT_FORCED = "There is no target, so the first block was not forced."
+
+
+def without_target(router: RouterConfig) -> RouterConfig:
+    """Return the router for a run without a target, which forces the first block only where that was asked for.
+
+    A router that needs a target all the same is refused by `check_available`.
+    """
+    by_default = router.forced_blocks == RouterConfig().forced_blocks and router.policy != "first"
+    return replace(router, forced_blocks=0) if by_default else router
+
+
+def plan_blocks(
+    router: RouterConfig,
+    *,
+    blocks: int,
+    block_frames: Mapping[str, int],
+    scorer: bool = True,
+    given_frames: int = 0,
+    directions: str = "",
+    takes: str = "",
+) -> RunPlan:
+    """Return the plan of a run of `blocks` blocks after a clip of `given_frames` latent frames.
+
+    `block_frames`: latent frames per block of the models to be had, by role; the target's count, if it is needed.
+    `directions`, `takes`: as users write them. `scorer`: whether there is one.
+    Raises `BadInput` if they are wrong, or if a model is missing that a block may ask for.
+    """
+    available = ModelSet(drafter="drafter" in block_frames, target="target" in block_frames, scorer=scorer)
+    size = block_frames["target" if available.target else "drafter"]
+    clip = spans_of_clip(given_frames, size)
+    spans = plan_spans(blocks, size, clip[-1].stop if clip else 0, read_takes(takes, blocks))
+    first = spans[0].index
+    directed = direct(router, directions, blocks, first)
+    notes: tuple[str, ...] = ()
+    if not available.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
+        unforced = without_target(directed)
+        directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
+    directed.check_blocks(spans[-1].index)
+    needed = check_available(directed, spans, available)
+    if needed.drafter and not needed.target and available.target and block_frames["drafter"] != size:
+        # Without the target, blocks have the drafter's size.
+        return plan_blocks(
+            router,
+            blocks=blocks,
+            block_frames={"drafter": block_frames["drafter"]},
+            scorer=scorer,
+            given_frames=given_frames,
+            directions=directions,
+            takes=takes,
+        )
+    return RunPlan(router=directed, clip=clip, spans=spans, models_needed=needed, notes=notes)
+
+
+# --- whether parts, router, blocks and sizes fit together; shapes are enough to tell
+
+
+def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -> None:
+    """Raise `BadInput` unless the parts of a run fit together and include all that the router may ask for."""
+    check_available(router, spans, available_in(engine))
+    drafter, target = engine.drafter.block_frames, engine.target.block_frames
+    if drafter != target:
+        raise BadInput(
+            f"drafter and target must make blocks of the same size, but theirs are {drafter} and {target} latent "
+            "frames; wrap a drafter with smaller blocks in SeveralBlocks"
+        )
+    check_compatible(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
+
+
+def available_in(engine: Engine) -> ModelSet:
+    """Return which models an engine has."""
+    return ModelSet(
+        drafter=not isinstance(engine.drafter, Absent),
+        target=not isinstance(engine.target, Absent),
+        scorer=engine.scorer is not None,
+    )
+
+
+def check_compatible(
+    drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
+) -> None:
+    """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together.
+
+    Nothing needs to be loaded for it.
+    """
+    for model in (drafter, target):
+        if model.latent_channels != latent_channels:
+            raise BadInput(
+                f"drafter, target and VAE must share their latent channels, but the VAE has {latent_channels} and "
+                f"the {model.name} has {model.latent_channels}; load models and VAE of one family"
+            )
+    check_pieces(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
+    handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
+    if 0 in handed_over:
+        _check_handover(first_timesteps(drafter, target.block_frames), target.first_timesteps, router.handover)
+    if any(handed_over):
+        _check_handover(drafter.timesteps, target.timesteps, router.handover)
+    router.check_blocks(spans[-1].index)
+
+
+def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
+    certain = decide_early(router, index, ())
+    return router.handover_at(index) > 0 and not (certain and certain.accepted)
+
+
+def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step: int) -> None:
+    if drafter != target:
+        raise BadInput(
+            "a handover needs one schedule for both models, but drafter and target denoise at "
+            f"{drafter or 'several lists'} and {target}; give both the same schedule, or set handover to 0"
+        )
+    if step >= len(target):
+        raise BadInput(
+            f"handover must be below the {len(target)} denoising steps, but is {step}; leave the "
+            "target at least one step"
+        )
+
+
+def check_size(width: int, height: int, step: int) -> None:
+    """Raise `BadInput` unless both are multiples of `step` pixels: the latent stride times the model's patch."""
+    for name, size in (("width", width), ("height", height)):
+        if size < step or size % step:
+            near = sorted({max(size // step, 1) * step, (max(size, 0) // step + 1) * step})
+            raise BadInput(f"{name} must be a multiple of {step}, but is {size}; use {' or '.join(map(str, near))}")
+
+
+def check_given_shape(shape: Sequence[int], channels: int, rows: int, columns: int) -> None:
+    """Raise `BadInput` unless latents of this shape are one clip with these channels, rows and columns."""
+    wanted = (channels, rows, columns)
+    if len(shape) != 5 or shape[0] != 1 or shape[2] < 1 or (shape[1], *shape[3:]) != wanted:
+        raise BadInput(
+            f"a clip to continue must be one video's latents, 1 x {channels} x frames x {rows} x {columns}, "
+            f"but these are {' x '.join(map(str, shape))}; use the size the clip was made in"
+        )
+
+
+def check_given(latents: Tensor, channels: int, rows: int, columns: int) -> None:
+    """Raise `BadInput` unless `latents` are one clip of this size with finite numbers."""
+    check_given_shape(latents.shape, channels, rows, columns)
+    if not bool(latents.isfinite().all()):
+        raise BadInput(
+            "a clip to continue must be finite, but some of its latents are NaN or infinity; make it again"
+        )
