@@ -73,7 +73,7 @@ def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> se
 @pytest.fixture
 def elsewhere(monkeypatch) -> None:
     """A second CPU, which rounds in another way."""
-    for module in ("identity", "checking", "options"):
+    for module in ("identity", "headers", "options"):
         monkeypatch.setattr(f"sdvg_core.pipeline.{module}.check_device", lambda name: name, raising=False)
     monkeypatch.setattr("sdvg_core.pipeline.identity.arithmetic_on", lambda device: {"on": str(device)})
     monkeypatch.setattr("sdvg_core.pipeline.headers.attention_for", lambda *_: None)

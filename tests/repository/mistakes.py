@@ -328,7 +328,7 @@ MISTAKES = [
     ),
     Mistake(
         "a key forgets which dictionary of a file was taken",
-        "pipeline/checking.py",
+        "pipeline/headers.py",
         "return repr((self.found.weights.dictionary, self.preset.identity))",
         "return self.preset.identity",
         "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_never_share_a_key",
