@@ -19,6 +19,7 @@ from ...sdvg_core.devices.device import device_clock, versions_on
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.run import Run, make_run
 from ...sdvg_core.pipeline.headers import Headers
+from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request
 from ...sdvg_core.report.assemble import (
     ModelSettings,
@@ -86,7 +87,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     finally:
         progress.give_up()
     samples = job.main.model.process_latent_out(latents)
-    return frames, {"samples": samples.cpu()}, report, progress.live
+    still = {STILL: resolved.plan.still} if resolved.plan.still else {}
+    return frames, {"samples": samples.cpu(), **still}, report, progress.live
 
 
 def resolve(job: Job) -> ResolvedRequest:
@@ -115,7 +117,8 @@ def resolve(job: Job) -> ResolvedRequest:
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
     image = None if job.start_image is None else partial(fit, job.start_image)
-    return resolve_request(request, headers, clip=clip, read_image=image)
+    still = still_in(job.continue_from or {})
+    return resolve_request(request, headers, clip=clip, still=still, read_image=image)
 
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ class Delivered:
     anchors: tuple[Picture, ...]
     _pieces: tuple[Future[Tensor], ...]
     _take: Callable[[Future[Tensor]], Tensor]
+    _most: int | None = None
 
     @classmethod
     def of(cls, frames: Tensor, latent_frames: int, temporal_stride: int) -> Delivered:
@@ -51,7 +52,14 @@ class Delivered:
         """
         shown = [self._take(piece) for piece in self._pieces]
         # Joined as a codec joins them, so that readers of the frames get the same strides.
-        return shown[0] if len(shown) == 1 else torch.cat([s.transpose(1, 2) for s in shown], dim=2).transpose(1, 2)
+        whole = (
+            shown[0] if len(shown) == 1 else torch.cat([s.transpose(1, 2) for s in shown], dim=2).transpose(1, 2)
+        )
+        return whole[:, : self._most]
+
+    def first_frame(self) -> Delivered:
+        """Return it without its pixel frames after the first."""
+        return replace(self, _most=1)
 
 
 def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tuple[Tensor, ...]:

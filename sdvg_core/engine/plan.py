@@ -118,6 +118,7 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
 class RunPlan:
     """A run's blocks. `router`: with the user's directions. `clip`: the spans of what it continues.
 
+    `still`: how many latent frames show a start image; of its pixels, the video shows the first frame.
     `notes`: what a reader of the report must know.
     """
 
@@ -125,6 +126,7 @@ class RunPlan:
     clip: tuple[Span, ...]
     spans: tuple[Span, ...]
     models_needed: ModelSet
+    still: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -147,10 +149,15 @@ def plan_blocks(
     block_frames: Mapping[str, int],
     scorer: bool = True,
     given_frames: int = 0,
+    still: int = 0,
+    picture: bool = False,
     directions: str = "",
     takes: str = "",
 ) -> RunPlan:
-    """Return the plan of a run of `blocks` blocks after a clip of `given_frames` latent frames.
+    """Return the plan of a run of `blocks` blocks after a clip of `given_frames` latent frames, or a picture.
+
+    `still`: how many of the clip's first frames show a start image. A picture becomes a whole block that shows it
+    without motion: no model was trained to go on from fewer frames.
 
     `block_frames`: latent frames per block of the models to be had, by role; the target's count, if it is needed.
     `directions`, `takes`: as users write them. `scorer`: whether there is one.
@@ -158,8 +165,11 @@ def plan_blocks(
     """
     available = ModelSet(drafter="drafter" in block_frames, target="target" in block_frames, scorer=scorer)
     size = block_frames["target" if available.target else "drafter"]
-    clip = spans_of_clip(given_frames, size)
-    spans = plan_spans(blocks, size, clip[-1].stop if clip else 0, read_takes(takes, blocks))
+    given, still = (size, size) if picture else (given_frames, still)
+    if not 0 <= still <= given:
+        raise BadInput(f"a clip of {given} latent frames cannot begin with {still} of a start image; make it again")
+    clip = spans_of_clip(given, size, still)
+    spans = plan_spans(blocks, size, given, read_takes(takes, blocks), still)
     first = spans[0].index
     directed = direct(router, directions, blocks, first)
     notes: tuple[str, ...] = ()
@@ -176,10 +186,12 @@ def plan_blocks(
             block_frames={"drafter": block_frames["drafter"]},
             scorer=scorer,
             given_frames=given_frames,
+            still=still,
+            picture=picture,
             directions=directions,
             takes=takes,
         )
-    return RunPlan(router=directed, clip=clip, spans=spans, models_needed=needed, notes=notes)
+    return RunPlan(router=directed, clip=clip, spans=spans, models_needed=needed, still=still, notes=notes)
 
 
 # --- whether parts, router, blocks and sizes fit together; shapes are enough to tell

@@ -30,8 +30,8 @@ class Run:
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
     `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
-    `notes`: what a reader of the report must know of the route. `session`: keeps what is made
-    for later runs; None to keep nothing.
+    `still`: how many latent frames show a start image. `notes`: what a reader of the report must know of the route.
+    `session`: keeps what is made for later runs; None to keep nothing.
     """
 
     engine: Engine
@@ -43,6 +43,7 @@ class Run:
     before: tuple[Block, ...] = ()
     reused: tuple[BlockRecord, ...] = ()
     clock: Callable[[], float] = time.perf_counter
+    still: int = 0
     notes: tuple[str, ...] = ()
     session: ReuseSession | None = None
 
@@ -73,8 +74,10 @@ class Run:
         timeline = begin_clip(self.engine)
         of_clip = (None,) * (len(self.before) - len(self.reused))
         for again, record in zip(self._replay(timeline), (*of_clip, *self.reused), strict=True):
+            is_still = timeline.history.frames < self.still
             timeline = again.timeline
-            yield show(timeline, again.delivered, record=record, preview=again.preview)
+            delivered = again.delivered.first_frame() if is_still else again.delivered
+            yield show(timeline, delivered, record=record, preview=again.preview)
         with closing(self._make(timeline)) as loop:
             for emitted in loop:
                 timeline = emitted.timeline
@@ -198,6 +201,7 @@ def make_run(
             if given is not None
         ),
         clock=clock,
+        still=plan.still,
         notes=plan.notes,
     )
     return _with_reuse(run, reuse) if reuse else run

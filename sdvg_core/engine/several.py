@@ -93,10 +93,10 @@ def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
 
 def cut(span: Span, frames: int) -> tuple[Span, ...]:
     """Return the pieces of `frames` latent frames that a span consists of; what fills none comes first."""
-    odd = span.frames % frames
-    starts = [span.start + odd + i for i in range(0, span.frames - odd, frames)]
-    lead = [Span(span.start // frames, span.start, odd, span.take)] if odd else []
-    return (*lead, *(Span(start // frames, start, frames, span.take) for start in starts))
+    odd, first = span.frames % frames, span.index * (span.frames // frames)
+    lead = [Span(first, span.start, odd, span.take)] if odd else []
+    starts = range(span.start + odd, span.stop, frames)
+    return (*lead, *(Span(first + i, start, frames, span.take) for i, start in enumerate(starts)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

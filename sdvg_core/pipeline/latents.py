@@ -19,6 +19,8 @@ from ..files.small_files import parse_json
 KEY = "latents"
 # One JSON text under one key: safetensors writes several keys in any order, and the bytes should not vary.
 METADATA = "sdvg"
+STILL = "still"
+"""In metadata: how many of the first latent frames show a start image."""
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -66,6 +68,14 @@ def load_latents(path: Path) -> SavedLatents:
     if not bool(torch.isfinite(latents).all()):
         raise BadInput(f"latents must be finite, but some in {path.name} are NaN or infinity; make the video again")
     return SavedLatents(latents, read_metadata(file))
+
+
+def still_in(values: Mapping[str, Any]) -> int:
+    """Return how many of a clip's first latent frames show a start image, by what was saved with it."""
+    still = values.get(STILL, 0)
+    if not isinstance(still, int) or still < 0:
+        raise BadInput(f"{STILL} must be a count of latent frames, but is {still!r:.40}; make the clip again")
+    return still
 
 
 def read_metadata(file: WeightFile) -> Mapping[str, Any]:

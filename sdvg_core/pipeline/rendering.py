@@ -21,7 +21,7 @@ from ..report.picture import route_picture
 from ..report.run_report import RunReport
 from ..text.prompts import Conditions
 from .journal import Entry, Journal
-from .latents import save_latents
+from .latents import STILL, save_latents
 from .loading import Loaded
 from .request import ResolvedRequest, VideoRequest
 from .results import recall_from, save_results
@@ -78,6 +78,8 @@ def render(
 
     block_frames = run.engine.target.block_frames
     noted = {"seed": request.seed, "block_frames": block_frames, "fps": request.fps, "request": journal.digest}
+    if run.still:
+        noted[STILL] = run.still
     history = shown.timeline.history
     save_latents(staging.path(LATENTS), history.latents(0, history.frames), noted)
     save_results(staging.path(BLOCKS), store.newest, loaded.by_files)

@@ -32,7 +32,7 @@ from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
 from .headers import FileHeaders, Headers
-from .latents import load_latents
+from .latents import load_latents, still_in
 
 WIDTH, HEIGHT = 832, 480
 """The paper's size."""
@@ -96,8 +96,13 @@ class ResolvedRequest:
         return self.plan.models_needed
 
     def given(self, codec: VideoCodec) -> Tensor | None:
-        """Return the latents before the first new block, `b c t h w`, or None."""
-        return self.clip if self.image is None else codec.encode(self.image)
+        """Return the latents before the first new block, `b c t h w`, or None. A picture fills a whole block."""
+        frames = 1 + codec.temporal_stride * (self.plan.still - 1)
+        if self.image is not None:
+            return codec.encode(self.image.expand(-1, frames, -1, -1, -1))
+        if self.clip is not None and self.clip.shape[2] < self.plan.still:
+            return codec.encode(codec.decode(self.clip)[0].expand(-1, frames, -1, -1, -1))
+        return self.clip
 
 
 def resolve_request(
@@ -105,12 +110,14 @@ def resolve_request(
     headers: Headers,
     *,
     clip: Tensor | None = None,
+    still: int = 0,
     read_image: Callable[[int, int], Tensor] | None = None,
 ) -> ResolvedRequest:
     """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
 
-    `clip`: normalised latents `b c t h w` of the clip to continue. `read_image`: makes the first frame, `1 1 c h w`
-    in [0, 1], in a width and a height. Raises `BadInput` for a video that the models cannot make.
+    `clip`: normalised latents `b c t h w` of the clip to continue; one frame is taken for a picture. `still`: how
+    many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
+    width and a height. Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
         raise BadInput("a video needs a drafter or a target, but there is neither; give at least one")
@@ -124,19 +131,22 @@ def resolve_request(
     check_size(width, height, stride * patch)
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
-    if read_image and not vae.encodes:
+    given_frames = 0 if clip is None else clip.shape[2]
+    picture = read_image is not None or given_frames == 1
+    if picture and not vae.encodes:
         raise BadInput(
             "a start image is encoded, but the VAE's file holds a decoder alone; give the Wan 2.1 VAE, and the "
             "decoder as the judge"
         )
-    given_frames = clip.shape[2] if clip is not None else int(read_image is not None)
-    router, bought = _within_budget(request, headers, width, height, given_frames)
+    router, bought = _within_budget(request, headers, width, height, 0 if picture else given_frames - still)
     plan = plan_blocks(
         router,
         blocks=request.blocks,
         block_frames={role: preset.block_frames for role, (_, preset) in headers.models.items()},
         scorer=headers.scorer,
         given_frames=given_frames,
+        still=still,
+        picture=picture,
         directions=request.directions,
         takes=request.takes,
     )
@@ -214,9 +224,10 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
 
 def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = True) -> ResolvedRequest:
     """Resolve a request whose start is in files. `scorer`: whether there is a reward model."""
-    clip = load_latents(request.continue_from).latents.float() if request.continue_from else None
+    saved = load_latents(request.continue_from) if request.continue_from else None
+    clip, still = (saved.latents.float(), still_in(saved.metadata)) if saved else (None, 0)
     image = partial(read_image, request.start_image) if request.start_image else None
-    resolved = resolve_request(request, files.headers(scorer=scorer), clip=clip, read_image=image)
+    resolved = resolve_request(request, files.headers(scorer=scorer), clip=clip, still=still, read_image=image)
     check_video_size(resolved.width, resolved.height)
     return resolved
 

@@ -10,6 +10,7 @@ from cli_runs import OUTPUTS, generate, latents, names, pixel_frames, report
 from PIL import Image
 
 import sdvg_core
+from sdvg_core.pipeline.latents import save_latents
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
 
@@ -58,7 +59,29 @@ def test_a_start_image_is_the_first_frame(base, tmp_path):
     Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
     more = ["--prompt", "a ball", "--blocks", "1", "--start-image", str(tmp_path / "red.png")]
     assert generate(base, tmp_path / "out", *more) == 0
-    assert latents(tmp_path / "out").shape[2] == 1 + 3
+    assert latents(tmp_path / "out").shape[2] == 3 + 3, "the picture fills a block"
+    assert pixel_frames(tmp_path / "out") == 1 + 12, "and of its pixels, the first frame is shown"
+
+
+def test_a_clip_that_began_with_a_picture_goes_on_as_if_it_were_made_in_one(base, tmp_path):
+    """Catches: the picture counted as a block of the clip, and its frames shown when the clip is continued."""
+    Image.new("RGB", (32, 32), (200, 30, 30)).save(tmp_path / "red.png")
+    more = ["--prompt", "a ball", "--policy", "scripted", "--script", "rarr"]
+    picture = ["--start-image", str(tmp_path / "red.png")]
+    assert generate(base, tmp_path / "begun", *more, *picture, "--blocks", "2") == 0
+    begun = ["--continue-from", str(tmp_path / "begun" / "latents.safetensors")]
+    assert generate(base, tmp_path / "rest", *more, *begun, "--blocks", "2") == 0
+    assert generate(base, tmp_path / "whole", *more, *picture, "--blocks", "4") == 0
+    assert torch.equal(latents(tmp_path / "rest"), latents(tmp_path / "whole"))
+    assert pixel_frames(tmp_path / "rest") == pixel_frames(tmp_path / "whole") == 1 + 4 * 12
+
+
+def test_a_clip_of_one_latent_frame_is_taken_for_a_picture(base, clip, tmp_path):
+    one = latents(clip)[:, :, :1]
+    save_latents(tmp_path / "one.safetensors", one, {})
+    more = ["--prompt", "a ball", "--blocks", "1", "--continue-from", str(tmp_path / "one.safetensors")]
+    assert generate(base, tmp_path / "out", *more) == 0
+    assert latents(tmp_path / "out").shape[2] == 3 + 3
     assert pixel_frames(tmp_path / "out") == 1 + 12
 
 

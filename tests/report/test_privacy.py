@@ -119,7 +119,7 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
     with av.open(str(clip / "video.mp4")) as container:
         assert set(container.metadata) <= {"major_brand", "minor_version", "compatible_brands"}
     with safe_open(clip / "latents.safetensors", "pt") as file:
-        assert set(json.loads(file.metadata()["sdvg"])) == {"seed", "block_frames", "fps", "request"}
+        assert set(json.loads(file.metadata()["sdvg"])) == {"seed", "block_frames", "fps", "request", "still"}
     with safe_open(clip / "blocks.safetensors", "pt") as file:
         assert set(json.loads(file.metadata()["sdvg"])) == {"digest", "drafter", "target"}
         texts = (*file.keys(), *json.loads(file.metadata()["sdvg"]).values())
