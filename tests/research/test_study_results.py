@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 from study_rows import made_up_gains, made_up_plan, made_up_rows
 
-from research.page import page_text
 from research.plots import LOOKS, draw_gain_over_first, write_plots
-from research.summary import summarise_study
+from research.summary import page_text, summarise_study
 from sdvg_core.files.outputs import staged_outputs
 
 
