@@ -21,14 +21,6 @@ from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.devices.execution import INDUCTOR
 from sdvg_core.engine.speculate import Emitted
 
-
-@pytest.fixture
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 ROUTE = scripted("rarraaararaa")
 STEPS = "1000,750,500,250"
 

@@ -155,12 +155,6 @@ def test_a_file_of_either_autoencoder_is_told_by_its_tensors(weights, tmp_path, 
     assert isinstance(load_vae(original_file, tae_kind="taew2_1"), WanCodec)
 
 
-@pytest.mark.parametrize("layers, last", [("diffusers", False), ("planes", True)])
-def test_the_layouts_of_the_wan_vae_mean_a_memory_order_here(weights, tmp_path, layers, last):
-    codec = load_vae(saved(weights, tmp_path), layers=layers)
-    assert codec._net.decoder[1].weight.is_contiguous(memory_format=torch.channels_last) == last
-
-
 # --- refusals
 
 
