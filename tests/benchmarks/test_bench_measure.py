@@ -61,9 +61,9 @@ def test_rounds_are_interleaved_and_an_execution_is_made_ready_just_before_its_f
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", ["judge-tae"])
-def test_with_a_judge_a_video_counts_until_its_last_pixel_is_decoded(name, monkeypatch):
+def test_with_a_judge_a_video_counts_until_its_last_pixel_is_decoded(monkeypatch):
     """Every block is decoded once for the video, in target-only too, and a rejected draft by the judge alone."""
+    name = "judge-tae"
     variant = parse_variant(name)
     bench, decoded = tiny_bench(variant), []
     full, judge = bench.setups[name].codec, bench.setups[name].judge

@@ -38,10 +38,7 @@ def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
 
 @pytest.mark.parametrize(
     "more, part",
-    [
-        (["--executions", "compiled"], "compiling failed"),
-        (["--attention", "flash"], "use --attention auto"),
-    ],
+    [(["--executions", "compiled"], "compiling failed"), (["--attention", "flash"], "use --attention auto")],
 )
 def test_a_fast_path_that_cannot_be_had_is_refused_before_a_model_is_made(capsys, monkeypatch, more, part):
     def failing(work):

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import (
-    POLICIES,
-    PROMPT,
-    can_compile,
-    latents_of,
-    make_engine,
-    run,
-    scripted,
-)
+from tiny import POLICIES, PROMPT, can_compile, latents_of, make_engine, run, scripted
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 

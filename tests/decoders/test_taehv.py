@@ -61,18 +61,6 @@ def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     assert not frames.isinf().any()
 
 
-def test_a_batch_is_decoded_and_encoded_clip_by_clip(codec):
-    one, other, frames = random_latents(3), random_latents(3, seed=4), random_frames(5)
-    both = torch.cat([one, other])
-    made, state = decode_pieces(codec, both, [1, 2])
-    apart = torch.cat([codec.decode(one)[0], codec.decode(other)[0]])
-    assert (made - apart).abs().max() < ROUNDING
-    assert {len(entry) for entry in state} == {2}
-    pair = torch.cat([frames, 1 - frames])
-    alone = torch.cat([codec.encode(frames), codec.encode(1 - frames)])
-    assert (codec.encode(pair) - alone).abs().max() < ROUNDING
-
-
 def test_the_kind_decides_which_latents_the_network_sees(weights):
     """`lighttaew2_1` takes those of the Wan VAE's own decoder, `taew2_1` the normalised ones."""
     plain, scaled, latents = codec_of(weights), codec_of(weights, "lighttaew2_1"), random_latents(3)

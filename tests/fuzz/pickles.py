@@ -44,7 +44,8 @@ def checkpoint(random: Random) -> bytes:
     """Return a pickle that is changed, or one in an archive that wants what it should not have."""
     if random.random() < 0.6:
         return changed_bytes(random, random.choice(seeds()))
-    wanted = b"c" + random.choice(WANTED).replace(" ", "\n", 1).encode() + b"\n"
+    name = random.choice(("os system", random.choice(WANTED)))
+    wanted = b"c" + name.replace(" ", "\n", 1).encode() + b"\n"
     called = wanted + b"(" + _text(random.choice(("touch ran", odd_text(random)[:40]))) + b"tR"
     program = b"\x80\x02}" + _text("a") + random.choice((wanted, called, called)) + b"s."
     return program if random.random() < 0.2 else _archive(random, program)

@@ -1,22 +1,18 @@
 """The picture of the route: what it shows is what happened, at any length and whatever the prompt."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageColor, ImageDraw
+from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.report.picture import (
     FAINT,
     INK,
-    Panel,
-    draw_scores,
     drawable,
     route_picture,
     tint,
@@ -27,34 +23,11 @@ FATE_OF_COLOUR = {ImageColor.getrgb(colour): fate for fate, colour in COLOURS.it
 STRIP_ROW = 130
 
 
-class Notebook(ImageDraw.ImageDraw):
-    """Draws, and notes the places of all frames and of the worst."""
-
-    def __init__(self, columns: int) -> None:
-        self.picture = Image.new("RGB", (2400, 1500), "white")
-        super().__init__(self.picture)
-        self.panel = Panel(pen=self, left=300, right=1500, top=300, bottom=1200, first=1, columns=columns)
-        self.frames: list[tuple[float, float]] = []
-        self.worst: list[tuple[float, float]] = []
-
-    def ellipse(self, xy: Any, fill: Any = None, outline: Any = None, width: int = 1) -> None:
-        middle = ((xy[0] + xy[2]) / 2, (xy[1] + xy[3]) / 2)
-        if middle[0] < self.panel.right:
-            (self.worst if outline else self.frames).append(middle)
-        super().ellipse(xy, fill, outline, width)
-
-
 def strip(image: Image.Image) -> list[Fate]:
     """The fates along the uppermost strip, read from the pixels."""
     row = [tuple(pixel) for pixel in np.asarray(image)[STRIP_ROW].tolist()]
     inside = row[: max(i for i, pixel in enumerate(row[: image.width - 300]) if pixel in FATE_OF_COLOUR) + 1]
     return [FATE_OF_COLOUR[colour] for colour, _ in groupby(inside) if colour in FATE_OF_COLOUR]
-
-
-def drawn_scores(decisions: Sequence[Decision]) -> Notebook:
-    notebook = Notebook(max(4, len(decisions)))
-    draw_scores(notebook.panel, tuple(record(decision, i) for i, decision in enumerate(decisions)))
-    return notebook
 
 
 def test_the_strip_shows_every_block_in_the_colour_of_its_fate():
@@ -66,17 +39,6 @@ def test_every_reason_has_a_fate_and_every_fate_a_letter_and_colour_of_its_own()
     fates = [fate_of(record(Decision(accepted=False, reason=reason))) for reason in Reason]
     assert set(fates) == set(Fate)
     assert len(set(LETTERS.values())) == len(set(COLOURS.values())) == len(Fate)
-
-
-def test_frames_lie_from_left_to_right_and_the_higher_the_score_the_higher():
-    scores = [0.5, -0.31, 1.0]
-    drawn = drawn_scores(route(RouterConfig(), [[0.0], scores]))
-    panel = drawn.panel
-    across, heights = zip(*drawn.frames, strict=True)
-    assert panel.x(1.5) < across[0] < across[1] < across[2] < panel.x(2.5)
-    assert panel.bottom > heights[1] > heights[0] > heights[2] > panel.top
-    assert (heights[1] - heights[0]) / (heights[0] - heights[2]) == pytest.approx(0.81 / 0.5)
-    assert drawn.worst == [drawn.frames[1]]
 
 
 @pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])

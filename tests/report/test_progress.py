@@ -144,12 +144,3 @@ def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left():
 )
 def test_squares_are_shown_only_where_they_can_be(stream, environment, colour):
     assert can_colour(stream, environment) is colour
-
-
-def test_a_terminal_gets_a_coloured_square_for_each_block():
-    stream = Terminal()
-    bar = RouteBar(3, stream)
-    bar.block(records()[0])
-    bar.block(records()[1])
-    bar.close()
-    assert "\x1b[38;5;33m■\x1b[0m\x1b[38;5;36m■\x1b[0m□ |" in stream.getvalue()

@@ -111,13 +111,3 @@ def test_a_folder_keeps_to_its_study(tmp_path):
     (tmp_path / "study.json").write_text("[]")
     with pytest.raises(BadInput, match="cannot be read"):
         claim_folder(tmp_path, {}, {})
-
-
-def test_more_prompts_and_configurations_add_to_what_is_there(tmp_path):
-    few = plan(SOME[:2], PROMPTS[:1])
-    study(tmp_path, few)
-    first = (tmp_path / "rows.jsonl").read_bytes()
-    notebook, _ = study(tmp_path, plan(SOME[:3]))
-    assert (tmp_path / "rows.jsonl").read_bytes().startswith(first)
-    assert len(notebook.rows_of(plan(SOME[:3]))) == 6
-    assert len(notebook.rows_of(few)) == 2

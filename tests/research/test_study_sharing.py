@@ -29,15 +29,6 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
     assert len({row["latents_sha256"] for row in shared}) > len(shared) // 3
 
 
-def test_a_fixed_route_gives_each_block_to_its_author_and_drafts_nothing_in_vain():
-    rows = {row["configuration"]: row for row in made(tiny_models(), job())}
-    assert rows["every@3"]["route"] == "Fddtd"
-    assert rows["every@3"]["accepted"] == [False, True, True, False, True]
-    assert rows["first@3"]["accepted"] == [False, False, False, True, True]
-    assert (rows["every@3"]["target_calls"], rows["every@3"]["draft_calls"]) == (2, 3)
-    assert rows["handover-1@3"]["route"] == "FFFdd"
-
-
 @pytest.mark.heavy
 def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
     """Catches: the control's first block in few passes too, or a block taken from the target with all its steps."""
