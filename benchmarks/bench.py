@@ -10,28 +10,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
 import torch
 
 from sdvg_core.causal_wan.backends import choose_attention
-from sdvg_core.cli import Parser
+from sdvg_core.cli import INTERRUPTED, Parser
 from sdvg_core.devices.device import DTYPES, check_device, device_clock
 from sdvg_core.devices.execution import AUTO, Attention, Execution, KvDtype, check_compile
 from sdvg_core.errors import BadInput
-from sdvg_core.plan.choose import plan
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.sizes import GB
-from sdvg_core.plan.text import plan_text
 
 from .measure import Bench, Gauge, Sample, WarmUp, compare, rounds, video_of
 from .models import SCALES, Models, random_models
 from .results import SCHEMA, check_text, conditions, result_text, summarise_cases, summarise_memory
 from .variants import (
     ANCHOR_ONLY,
-    DECODERS,
     MARKS,
     OURS,
     ROUTES,
@@ -45,7 +41,6 @@ from .variants import (
     set_up,
 )
 
-INTERRUPTED = 130
 NOTES = [
     "Weights are random and decisions scripted: the times are real, but they say nothing about quality.",
     "Each part is timed after the device has finished it; the parts add up to a little less than the video.",
@@ -54,6 +49,8 @@ CHECK_ROUTE = "r=2"
 PROPORTIONAL_ROUTES = (TARGET_ONLY, ANCHOR_ONLY, "first=2+2", "r=1", "r=2")
 Devices = tuple[torch.device, torch.device]
 """One for the transformers, one for VAE and scorer."""
+Work = tuple[Callable[[], None], Callable[[], dict[str, Any]], Callable[[dict[str, Any]], str]]
+"""What does the work; its result so far; the same as a page."""
 
 
 def make_parser() -> Parser:
@@ -74,7 +71,7 @@ def make_parser() -> Parser:
         default=list(USUAL),
         metavar="EXECUTION",
         help="ours; as-published, the authors' order of work; or options that make ours faster: "
-        f"{', '.join((*MARKS, *DECODERS))}, also joined by + (default: {' '.join(USUAL)})",
+        f"{', '.join(MARKS)}, also joined by + (default: {' '.join(USUAL)})",
     )
     option(
         "--check",
@@ -88,7 +85,6 @@ def make_parser() -> Parser:
     option("--side-device", help="for VAE and scorer, in every execution (default: --device)")
     option("--dtype", choices=DTYPES, help="of the transformers (default bfloat16; small scales float32)")
     option("--vae-dtype", choices=DTYPES, help="default float16; small scales float32")
-    option("--reward-dtype", choices=("float32", "float16"), help="default float32")
     option("--attention", choices=get_args(Attention), default=AUTO, help="kernel, in every execution")
     option("--kv-dtype", choices=get_args(KvDtype), default=AUTO, help="of keys and values, in every execution")
     option("--fp8", action="store_true", help="keep the target's linear weights in fp8")
@@ -110,15 +106,16 @@ def bench(words: Sequence[str] | None) -> int:
     for variant in variants:
         check_compile(variant.execution.compile, device)
     try:
-        return (_check if options.check else _bench)(options, request, devices, todo)
+        return _run(options, request, devices, todo)
     except torch.OutOfMemoryError as error:
-        raise no_room(request, device) from error
+        said = f"{device} ran out of memory, for the benchmark offloads nothing; add --fp8, or a smaller --size"
+        raise BadInput(said) from error
 
 
 def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
     """Return models and video, and every route in every execution that was asked for."""
     base = SCALES[options.scale]
-    given = {name: getattr(options, name) for name in ("blocks", "dtype", "vae_dtype", "reward_dtype")}
+    given = {name: getattr(options, name) for name in ("blocks", "dtype", "vae_dtype")}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if options.size:
         changes["width"], changes["height"] = parse_size(options.size)
@@ -150,18 +147,55 @@ def _device(options: argparse.Namespace, name: str) -> torch.device:
     return check_device(name)
 
 
-def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
+def _run(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
+    """Make the models, do the work and print its result; what is done so far if it is interrupted or fails."""
+    device, beside = devices
+    if options.check:
+        ours = parse_variant(OURS.name, request.execution)
+        route = parse_route(CHECK_ROUTE, request.blocks)
+        variants = dict.fromkeys((ours, *(case.variant for case in todo if not case.variant.as_published)))
+        todo = [Case(route=route, variant=variant) for variant in variants]
+    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {beside}")
+    models = random_models(request, device, beside, fp8=options.fp8)
+    bench = Bench(
+        setups=set_up(dict.fromkeys(case.variant for case in todo), models, request),
+        request=request,
+        clock=device_clock(*devices),
+        model_clock=device_clock(device),
+        gauge=Gauge(*devices),
+    )
+    work, result, text = (_check if options.check else _measure)(options, bench, models, todo)
+    interrupted = True
+    try:
+        work()
+        interrupted = False
+    except KeyboardInterrupt:
+        say("sdvg: interrupted; these are the results so far")
+    finally:
+        # One execution that fails should not cost us minutes of measurements.
+        found = {
+            "schema": SCHEMA,
+            "scale": options.scale,
+            **{name: getattr(request, name) for name in ("width", "height", "blocks")},
+            "interrupted": interrupted,
+            "conditions": conditions(request, models, bench.setups, fp8=options.fp8),
+            **result(),
+        }
+        print(json.dumps(found, allow_nan=False) if options.json else text(found))
+    return INTERRUPTED if interrupted else 0
+
+
+def _measure(options: argparse.Namespace, bench: Bench, models: Models, todo: Sequence[Case]) -> Work:
     samples: dict[Case, list[Sample]] = {case: [] for case in todo}
     warm_ups: dict[str, WarmUp] = {}
-    models, bench = _open(options, request, devices, todo)
 
     def result() -> dict[str, Any]:
         return {
             "benchmark": "sdvg",
             "repeats": options.repeats,
-            "warm_up_seconds": {name: done.seconds for name, done in warm_ups.items()},
+            "warm_up_seconds": {name: seconds for name, (seconds, _) in warm_ups.items()},
             "cases": summarise_cases(samples),
-            "memory": summarise_memory(models, request, warm_ups, fp8=options.fp8),
+            "memory": summarise_memory(models, bench.request, warm_ups, fp8=options.fp8),
             "notes": NOTES,
         }
 
@@ -175,92 +209,22 @@ def _bench(options: argparse.Namespace, request: PlanRequest, devices: Devices, 
             name = f"{case.route.name}, {case.variant.name}"
             say(f"video {number}/{len(todo) * options.repeats}: {name}: {sample.video:.3f} s")
 
-    return _to_the_end(options, bench, models, work, result, result_text, warm_ups)
+    return work, result, result_text
 
 
-def _check(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
-    """Print how much each execution's video differs from ours, on one route. Ours is made a second time too."""
-    route = parse_route(CHECK_ROUTE, request.blocks)
-    ours = parse_variant(OURS.name, request.execution)
-    variants = dict.fromkeys((ours, *(case.variant for case in todo if not case.variant.as_published)))
-    checked = [Case(route=route, variant=variant) for variant in variants]
-    models, bench = _open(options, request, devices, checked)
+def _check(options: argparse.Namespace, bench: Bench, models: Models, todo: Sequence[Case]) -> Work:
+    """Compare each execution's video with ours, on one route. Ours is made a second time too."""
     found: dict[str, Any] = {}
 
     def work() -> None:
-        plain = video_of(bench, checked[0])
-        for case in checked:
-            say(f"making {route.name}, {case.variant.name}")
+        plain = video_of(bench, todo[0])
+        for case in todo:
+            say(f"making {case.route.name}, {case.variant.name}")
             found[case.variant.name] = compare(plain, video_of(bench, case))
 
-    def result() -> dict[str, Any]:
-        return {"benchmark": "sdvg check", "route": route.script, "checks": found}
-
-    return _to_the_end(options, bench, models, work, result, check_text, found)
-
-
-def _to_the_end(
-    options: argparse.Namespace,
-    bench: Bench,
-    models: Models,
-    work: Callable[[], None],
-    result: Callable[[], dict[str, Any]],
-    text: Callable[[dict[str, Any]], str],
-    done: Sized,
-) -> int:
-    """Do the work and print its result. If it is interrupted or fails, print what is `done` so far."""
-
-    def show(*, interrupted: bool) -> None:
-        request = bench.request
-        found = {
-            "schema": SCHEMA,
-            "scale": options.scale,
-            **{name: getattr(request, name) for name in ("width", "height", "blocks")},
-            "interrupted": interrupted,
-            "conditions": conditions(request, models, bench.setups, fp8=options.fp8),
-            **result(),
-        }
-        print(json.dumps(found, allow_nan=False) if options.json else text(found))
-
-    try:
-        work()
-    except KeyboardInterrupt:
-        say("sdvg: interrupted; these are the results so far")
-        show(interrupted=True)
-        return INTERRUPTED
-    except Exception:
-        # One execution that fails should not cost us minutes of measurements.
-        if done:
-            show(interrupted=True)
-        raise
-    show(interrupted=False)
-    return 0
-
-
-def _open(
-    options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]
-) -> tuple[Models, Bench]:
-    device, beside = devices
-    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {beside}")
-    models = random_models(request, device, beside, fp8=options.fp8)
-    return models, Bench(
-        setups=set_up(dict.fromkeys(case.variant for case in todo), models, request),
-        request=request,
-        clock=device_clock(*devices),
-        model_clock=device_clock(device),
-        gauge=Gauge(*devices),
-    )
+    return work, lambda: {"benchmark": "sdvg check", "route": todo[0].route.script, "checks": found}, check_text
 
 
 def say(text: str) -> None:
     """Report progress on stderr, apart from the results on stdout."""
     print(text, file=sys.stderr, flush=True)
-
-
-def no_room(request: PlanRequest, device: torch.device) -> BadInput:
-    """Print the plan for the first device, and return the error that says what to do."""
-    free, _ = torch.cuda.mem_get_info(device)
-    sys.stderr.write(plan_text(plan(max(free / GB, 0.1), request)) + "\n")
-    return BadInput(
-        f"{device} ran out of memory, for the benchmark offloads nothing; add --fp8, or a smaller --size"
-    )

@@ -44,7 +44,6 @@ class Sample:
 
     @property
     def video(self) -> float:
-        """Seconds for the whole video."""
         return self.arrivals[-1] if self.delivered is None else self.delivered
 
     @property
@@ -60,7 +59,6 @@ class Gauge:
         self._devices = [device for device in dict.fromkeys(devices) if device.type == "cuda"]
 
     def clear(self) -> None:
-        """Start over."""
         for device in self._devices:
             torch.cuda.reset_peak_memory_stats(device)
 
@@ -70,20 +68,13 @@ class Gauge:
         return sum(peaks) if peaks else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarmUp:
-    """What the warm-up took: seconds, including compilation, and the peak bytes of each part."""
-
-    seconds: float
-    peaks: Mapping[str, int]
+WarmUp = tuple[float, Mapping[str, int]]
+"""What the warm-up took: seconds, including compilation, and the peak bytes of each part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bench:
-    """Everything to time videos with: the models as each variant runs them, the video's size, clocks and gauge.
-
-    `clock` waits for every device, `model_clock` only for the transformers'.
-    """
+    """Everything to time videos with. `clock` waits for every device, `model_clock` only for the transformers'."""
 
     setups: Mapping[str, Setup]
     request: PlanRequest
@@ -91,13 +82,9 @@ class Bench:
     model_clock: Callable[[], float]
     gauge: Gauge
 
-    def engine(self, case: Case) -> Engine:
-        """Return the parts of one video."""
-        return case.engine(self.setups[case.variant.name], self.model_clock)
-
     def measure(self, case: Case) -> Sample:
         """Make one video and return what it took. Raises `BadInput` if it did not take the intended route."""
-        run = self.run(case, self.engine(case))
+        run = self.run(case)
         self.gauge.clear()
         arrivals, records = [], []
         began = self.clock()
@@ -128,21 +115,18 @@ class Bench:
         peaks: dict[str, int] = {}
         began = self.clock()
         for script in WARM_UP_SCRIPTS:
-            engine = metered(self.engine(case), self.gauge, peaks)
+            run = self.run(case, blocks=min(len(script), max(self.request.blocks, 2)))
             forced = script[0] == "r" and not case.variant.as_published
-            run = replace(
-                self.run(case, engine, blocks=min(len(script), max(self.request.blocks, 2))),
-                router=RouterConfig(policy="scripted", script=script, forced_blocks=int(forced)),
-            )
-            for emitted in run.blocks():
+            router = RouterConfig(policy="scripted", script=script, forced_blocks=int(forced))
+            for emitted in replace(run, engine=metered(run.engine, self.gauge, peaks), router=router).blocks():
                 emitted.delivered.frames()
-        return WarmUp(seconds=self.clock() - began, peaks=peaks)
+        return self.clock() - began, peaks
 
-    def run(self, case: Case, engine: Engine, blocks: int | None = None) -> Run:
+    def run(self, case: Case, blocks: int | None = None) -> Run:
         """Return the run of a case; all cases share noise and prompt. `blocks`: None for the requested number."""
         models = self.setups[case.variant.name].models
         return plan_run(
-            engine,
+            case.engine(self.setups[case.variant.name], self.model_clock),
             case.router,
             lambda _: models.condition,
             blocks=blocks or self.request.blocks,
@@ -161,20 +145,14 @@ def rounds(
     `get_ready`: called with a case of each variant, just before the variant's first video. So a run that is stopped
     while one variant compiles has measured those before it.
     """
-    waiting = {case.variant: case for case in one_of_each(cases)}
+    waiting: dict[Variant, Case] = {}
+    for case in sorted(cases, key=lambda case: not case.route.routed):
+        waiting.setdefault(case.variant, case)  # preferably one that uses both models
     for _ in range(repeats):
         for case in cases:
             if case.variant in waiting:
                 get_ready(waiting.pop(case.variant))
             yield case, bench.measure(case)
-
-
-def one_of_each(cases: Sequence[Case]) -> tuple[Case, ...]:
-    """Return one case of every variant, preferably one that uses both models."""
-    found: dict[Variant, Case] = {}
-    for case in sorted(cases, key=lambda case: not case.route.routed):
-        found.setdefault(case.variant, case)
-    return tuple(found.values())
 
 
 def metered(engine: Engine, gauge: Gauge, peaks: dict[str, int]) -> Engine:
@@ -198,7 +176,7 @@ Video = Mapping[str, Any]
 
 def video_of(bench: Bench, case: Case) -> Video:
     """Make the video of a case."""
-    return collect(bench.run(case, bench.engine(case)).blocks())
+    return collect(bench.run(case).blocks())
 
 
 def collect(emitted: Iterable[Emitted]) -> Video:

@@ -7,12 +7,10 @@ noise, but finite.
 from __future__ import annotations
 
 import math
-import string
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,16 +29,15 @@ from sdvg_core.devices.execution import Backend, VaeLayers
 from sdvg_core.engine.types import Condition
 from sdvg_core.plan.decoders import PUBLISHED_BASE, DecoderName
 from sdvg_core.plan.request import PlanRequest
+from sdvg_core.pocket.trained_set import FOLDER
 from sdvg_core.scorers.blip import build_model, used_shapes
 from sdvg_core.scorers.config import ImageRewardConfig
 from sdvg_core.scorers.image_reward import ImageRewardScorer
-from sdvg_core.scorers.tokenizer import PromptTokenizer, load_tokenizer
+from sdvg_core.scorers.tokenizer import load_tokenizer
 
+Net = TypeVar("Net", bound=nn.Module)
 PROMPT, PROMPT_TOKENS = "a red fox runs through deep snow at dawn", 40
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 TAE_WIDTHS, TAE_SEED = (256, 128, 64, 64), 2
-# BLIP appends two words of its own to the vocabulary.
-APPENDED_WORDS = 2
 
 # The tiny scale. The text's width is the trained set's, so that each may read the other's text.
 TEXT_WIDTH, VAE_BASE, WORDS = 128, 8, 128
@@ -91,11 +88,7 @@ SCALES: Mapping[str, PlanRequest] = {"full": PlanRequest(), "proportional": PROP
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Models:
-    """The models of a benchmark.
-
-    `device`: of the transformers; `side_device`: of VAE and scorer. `weights`: the bytes of each model's weights
-    there.
-    """
+    """The models of a benchmark. `device`: of the transformers; `side_device`: of VAE and scorer."""
 
     drafter: WanTree
     target: WanTree
@@ -104,7 +97,10 @@ class Models:
     condition: Condition
     device: torch.device
     side_device: torch.device
-    weights: dict[str, int]
+
+    @property
+    def parts(self) -> tuple[tuple[str, nn.Module], ...]:
+        return ("target", self.target), ("drafter", self.drafter), ("vae", self.vae), ("scorer", self.scorer.model)
 
 
 def random_models(
@@ -113,20 +109,18 @@ def random_models(
     side_device: torch.device | None = None,
     *,
     fp8: bool = False,
-    seed: int = 0,
 ) -> Models:
     """Make the models of a request. `side_device`: of VAE and scorer, None for the same one.
 
     `fp8`: keep the target's linear weights in fp8, and cast them up on use.
     """
     beside = side_device or device
-    random, aside = Random(device, seed), Random(beside, seed + 1)
+    random, aside = Random(device, 0), Random(beside, 1)
     dtype = DTYPES[request.dtype]
     drafter = random_wan(request.drafter, dtype, random)
     target = random_wan(request.target, dtype, random, fp8=fp8)
-    vae = _random_vae(request.vae_base, DTYPES[request.vae_dtype], aside)
+    vae = _filled(empty_wan_vae(base_dim=request.vae_base), DTYPES[request.vae_dtype], aside)
     scorer = _random_scorer(request.reward, DTYPES[request.reward_dtype], aside)
-    parts: dict[str, nn.Module] = {"target": target, "drafter": drafter, "vae": vae, "scorer": scorer.model}
     embedding = random.normal((1, request.target.text_len, request.target.text_dim))
     embedding[:, PROMPT_TOKENS:] = 0
     return Models(
@@ -137,7 +131,6 @@ def random_models(
         condition=Condition(embedding, PROMPT, PROMPT),
         device=device,
         side_device=beside,
-        weights={name: tensor_bytes(module) for name, module in parts.items()},
     )
 
 
@@ -155,14 +148,13 @@ def fast_codec(
     random, dtype = Random(device, TAE_SEED), DTYPES[request.vae_dtype]
     share = request.vae_base / PUBLISHED_BASE
     if name == "lightvae":
-        return codec_of(_random_vae(max(1, round(LIGHT_BASE * share)), dtype, random), layers, compiler)
+        vae = empty_wan_vae(base_dim=max(1, round(LIGHT_BASE * share)))
+        return codec_of(_filled(vae, dtype, random), layers, compiler)
     first, second, third, last = (max(1, round(width * share)) for width in TAE_WIDTHS)
     with torch.device("meta"):
         net = Taehv(16, (first, second, third, last), (last,) * 4)
-    _fill(net, dtype, random)
-    return TaehvCodec(
-        net.eval(), latent_channels=16, kind="taew2_1", channels_last=layers == "planes", compiler=compiler
-    )
+    net = _filled(net, dtype, random)
+    return TaehvCodec(net, latent_channels=16, kind="taew2_1", channels_last=layers == "planes", compiler=compiler)
 
 
 class Random:
@@ -173,7 +165,6 @@ class Random:
         self._generator = torch.Generator(device).manual_seed(seed)
 
     def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Return standard normal numbers, float32."""
         return torch.randn(shape, generator=self._generator, device=self.device)
 
     def weight(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -190,26 +181,21 @@ def random_wan(config: WanConfig, dtype: torch.dtype, random: Random, *, fp8: bo
     """Return a transformer of this size; its weights are drawn one by one on their device."""
     with torch.device("meta"):
         tree = WanTree(config)
-    _fill(tree, dtype, random)
+    _filled(tree, dtype, random)
     for name, module in list(tree.named_modules()) if fp8 else ():
         if isinstance(module, nn.Linear):
             parent, _, leaf = name.rpartition(".")
             kept = Fp8Linear(module.weight.data.to(torch.float8_e4m3fn), None, module.bias)
             tree.get_submodule(parent).register_module(leaf, kept)
-    return tree.eval()
+    return tree
 
 
-def _fill(module: nn.Module, dtype: torch.dtype, random: Random) -> None:
+def _filled(module: Net, dtype: torch.dtype, random: Random) -> Net:
     for name, owner in module.named_modules():
         for leaf, parameter in list(owner.named_parameters(recurse=False)):
             value = random.weight(f"{name}.{leaf}", tuple(parameter.shape)).to(dtype)
             owner.register_parameter(leaf, nn.Parameter(value, requires_grad=False))
-
-
-def _random_vae(base: int, dtype: torch.dtype, random: Random) -> nn.Module:
-    vae = empty_wan_vae(base_dim=base)
-    _fill(vae, dtype, random)
-    return vae
+    return module.eval()
 
 
 def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random) -> ImageRewardScorer:
@@ -224,21 +210,11 @@ def _random_scorer(config: ImageRewardConfig, dtype: torch.dtype, random: Random
     return ImageRewardScorer(
         file="random",
         model=build_model(file, config, random.device, dtype),
-        tokenizer=_tokenizer(config.vocabulary - APPENDED_WORDS),
+        tokenizer=load_tokenizer(FOLDER / "vocab.txt"),  # fewer words than a real one, and all of its forms
         config=config,
         dtype=dtype,
         crop="center",
     )
-
-
-def _tokenizer(words: int) -> PromptTokenizer:
-    """Return a tokenizer with this many words: letters, and fillers that no prompt uses."""
-    known = [*SPECIAL, *string.ascii_lowercase, *(f"##{letter}" for letter in string.ascii_lowercase)]
-    known += [f"[unused{number}]" for number in range(words - len(known))]
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "vocab.txt"
-        path.write_text("\n".join(known) + "\n", encoding="utf-8")
-        return load_tokenizer(path)
 
 
 def tensor_bytes(module: nn.Module) -> int:

@@ -1,5 +1,8 @@
 """A benchmark's result: medians, ratios, the limit and memory as JSON values, and the same as Markdown.
 
+    python -m benchmarks.results RESULTS
+
+makes a page of what run_gpu.sh wrote into a folder: of each NAME.json with a line of `python -m benchmarks --json`.
 A full run of the goals' clip is held against the paper's speed-ups and our own goals, any other against none.
 """
 
@@ -7,16 +10,20 @@ from __future__ import annotations
 
 import json
 import platform
-import shutil
-import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
 from research.markdown import markdown, number
+from sdvg_core.cli import Parser, guarded
 from sdvg_core.devices.device import versions_on
+from sdvg_core.errors import BadInput, first_line
+from sdvg_core.files.outputs import staged_outputs
+from sdvg_core.files.small_files import parse_json
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.setting import Setting, Sizes, step_parts
 from sdvg_core.plan.text import STEP_NAMES, gigabytes
@@ -24,7 +31,7 @@ from sdvg_core.report.record_json import SECONDS
 from sdvg_core.report.run_report import Passes
 
 from .measure import Sample, WarmUp, compared_text
-from .models import Models
+from .models import Models, tensor_bytes
 from .variants import ANCHOR_ONLY, BAIL_OUT, OURS, TARGET_ONLY, Case, Setup
 
 SCHEMA = 2
@@ -79,14 +86,10 @@ def summarise_memory(
     """Return predicted and measured bytes for the weights, and for each part of our plain execution."""
     sizes = Sizes.of(request, fp8=fp8)
     steps = step_parts(request, sizes, Setting(fp8=fp8))
-    measured = warm_ups[OURS.name].peaks if OURS.name in warm_ups else {}
-    missing = (
-        "peaks are measured on CUDA devices only; torch does not count a CPU's memory"
-        if OURS.name in warm_ups
-        else "peaks are compared with the prediction only for the execution ours, which was not run"
-    )
+    _, measured = warm_ups.get(OURS.name, (0.0, {}))
+    missing = "peaks are measured on CUDA devices only, and compared with the prediction for the execution ours"
     return {
-        "weights": {name: _compared(models.weights[name], sizes.weights[name]) for name in sizes.weights},
+        "weights": {name: _compared(tensor_bytes(module), sizes.weights[name]) for name, module in models.parts},
         "peak": {step: _compared(measured.get(step), sum(parts.values())) for step, parts in steps.items()},
         "note": None if measured else missing,
     }
@@ -112,24 +115,18 @@ def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup]
         "target": request.target.size,
         **{name: getattr(request, name) for name in ("dtype", "vae_dtype", "reward_dtype")},
         "target_weights": "float8_e4m3fn" if fp8 else request.dtype,
-        "presets": {"drafter": request.drafter_preset.name, "target": request.target_preset.name},
         "kv_dtype": request.execution.kv_dtype,
         "executions": {name: setup.as_dict() for name, setup in setups.items()},
     }
 
 
 def _gpu(device: torch.device) -> dict[str, Any]:
-    cuda, found, tool = torch.backends.cuda, torch.cuda.get_device_properties(device), shutil.which("nvidia-smi")
-    asked = [tool or "", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"]
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout if tool else ""
+    cuda, found = torch.backends.cuda, torch.cuda.get_device_properties(device)
     return {
         "name": found.name,
         "memory_bytes": found.total_memory,
-        "capability": list(torch.cuda.get_device_capability(device)),
-        "driver": next(iter(answer.strip().splitlines()), None),
         "cuda": torch.version.cuda,
         "cudnn": torch.backends.cudnn.version(),
-        "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "tf32": {"matmul": cuda.matmul.allow_tf32, "cudnn": torch.backends.cudnn.allow_tf32},
     }
 
@@ -151,20 +148,6 @@ GOALS: Mapping[str, tuple[str, float | None]] = {
 CLIP = (832, 480, 9)
 # How far predicted peak memory may be off, as a fraction of the measured peak.
 MEMORY_TOLERANCE = 0.1
-
-
-def goals_of(result: Result) -> Mapping[str, tuple[str, float | None]]:
-    """Return the goals of a run by route: none unless it measured speed, on one device and their clip."""
-    clip, conditions = (result["width"], result["height"], result["blocks"]), result["conditions"]
-    one_device = conditions["device"] == conditions["side_device"]
-    return GOALS if clip == CLIP and one_device and not_a_measurement(result) is None else {}
-
-
-def not_a_measurement(result: Result) -> str | None:
-    """Return the warning, with its reasons, that a run says nothing about speed; None if it does."""
-    reasons = [f"models of {result['scale']} scale"] if result["scale"] != "full" else []
-    reasons += ["no GPU"] if result["conditions"]["gpu"] is None else []
-    return f"Not a measurement of speed: {' and '.join(reasons)}." if reasons else None
 
 
 # --- for people
@@ -190,15 +173,19 @@ def headline(result: Result) -> str:
 
 def result_text(result: Result) -> str:
     """Return a run's table, what it is compared with, its memory, its conditions and the notes."""
-    warning, goals = not_a_measurement(result), goals_of(result)
+    clip, conditions = (result["width"], result["height"], result["blocks"]), result["conditions"]
+    reasons = [f"models of {result['scale']} scale"] if result["scale"] != "full" else []
+    reasons += ["no GPU"] if conditions["gpu"] is None else []
+    comparable = clip == CLIP and conditions["device"] == conditions["side_device"] and not reasons
+    goals = GOALS if comparable else {}
     parts = [
-        *([f"**{warning}**"] if warning else []),
+        *([f"**Not a measurement of speed: {' and '.join(reasons)}.**"] if reasons else []),
         f"{headline(result)}.",
         *([] if goals else [UNHELD]),
-        *_unfinished(result),
+        _unfinished(result),
         markdown(COLUMNS, [_cells(case, result, goals) for case in result["cases"]], words=3),
         _memory(result["memory"]["peak"]),
-        f"Conditions:\n\n```json\n{json.dumps(result['conditions'], indent=1)}\n```",
+        f"Conditions:\n\n```json\n{json.dumps(conditions, indent=1)}\n```",
         " ".join(result["notes"]),
     ]
     return "\n\n".join(filter(None, parts))
@@ -216,13 +203,14 @@ def _cells(case: Result, result: Result, goals: Mapping[str, tuple[str, float | 
     spread = (max(case["videos"]) - min(case["videos"])) / seconds["video"] if len(case["videos"]) > 1 else None
     if result["conditions"]["executions"][case["execution"]]["as_published"]:
         wanted = None
+    reached = "not measured" if ratio is None else "reached" if ratio >= (wanted or 0) else "not reached"
     return [
         case["execution"],
         case["route"],
         case["script"],
         number(ratio, 2, "x"),
         printed,
-        f"{wanted}x, {_reached(ratio, wanted)}" if wanted else "-",
+        f"{wanted}x, {reached}" if wanted else "-",
         number(share and 100 * share, 0, " %"),
         number(case["ratio_to_ours"], 2, "x"),
         number(case["ratio_to_as_published"], 2, "x"),
@@ -235,17 +223,14 @@ def _cells(case: Result, result: Result, goals: Mapping[str, tuple[str, float | 
     ]
 
 
-def _reached(measured: float | None, wanted: float) -> str:
-    return "not measured" if measured is None else "reached" if measured >= wanted else "not reached"
-
-
-def _unfinished(result: Result) -> Iterator[str]:
-    """Say which cases of an interrupted run have fewer videos than asked for."""
-    if result["interrupted"]:
-        asked = result["repeats"]
-        short = [f"{c['execution']} {c['route']} ({c['repeats']})" for c in result["cases"] if c["repeats"] < asked]
-        fewer = f" Fewer than {asked} videos were made of: {', '.join(short)}." if short else ""
-        yield f"Interrupted: cases that are missing were not finished.{fewer}"
+def _unfinished(result: Result) -> str:
+    """Return which cases of an interrupted run have fewer videos than asked for; nothing of another."""
+    if not result["interrupted"]:
+        return ""
+    asked = result["repeats"]
+    short = [f"{c['execution']} {c['route']} ({c['repeats']})" for c in result["cases"] if c["repeats"] < asked]
+    fewer = f" Fewer than {asked} videos were made of: {', '.join(short)}." if short else ""
+    return f"Interrupted: cases that are missing were not finished.{fewer}"
 
 
 def _memory(peaks: Mapping[str, Result]) -> str:
@@ -258,3 +243,56 @@ def _memory(peaks: Mapping[str, Result]) -> str:
             cells = [gigabytes(found["bytes"]), off]
         rows.append([STEP_NAMES[step], gigabytes(found["predicted_bytes"]), *cells])
     return markdown((f"peak memory of {OURS.name} in", "predicted", "measured", "prediction is off by"), rows)
+
+
+# --- the page of a folder of results
+
+PAGE = "speed.md"
+PREAMBLE = """\
+# Speed
+
+A ratio is to target-only in the same execution and the same run. *Published* is what the paper reports (arXiv
+2604.17397, two RTX A6000, 832x480, nine blocks) and was not measured here: anchor-only is printed there, the others
+follow from its times per prompt. *Must reach* is this project's own goal. The limit is the speed-up if drafting and
+routing took no time: 9 / (1 + r) with r of nine blocks rejected."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Show a folder of results, and return the exit code."""
+    parser = Parser(prog="python -m benchmarks.results", description=__doc__)
+    parser.add_argument("results", type=Path, metavar="RESULTS", help="the folder that run_gpu.sh wrote into")
+    return guarded(lambda: show(parser.parse_args(words).results), instead="bench")
+
+
+def show(folder: Path) -> int:
+    """Write the page. Raises `BadInput` if there is nothing to show."""
+    sections = []
+    for path in sorted(folder.glob("*.json"), key=lambda path: (path.stem != "routes", path)):
+        try:
+            sections.append(f"## {path.stem}\n\n{result_text(read_run(path))}")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            print(f"sdvg: {path.name} is left out: {first_line(error)}", file=sys.stderr)
+    if not sections:
+        raise BadInput(
+            f"no file in {folder} has times of a finished video; run benchmarks/run_gpu.sh, or name the folder it "
+            "wrote into"
+        )
+    commit = folder / "commit.txt"
+    commits = " and ".join(commit.read_text(encoding="utf-8").split()) if commit.is_file() else ""
+    with staged_outputs(folder) as staging:
+        page = "\n\n".join([PREAMBLE, *([f"Commit {commits}."] if commits else []), *sections])
+        staging.path(PAGE).write_text(page + "\n", encoding="utf-8")
+    print(f"{folder / PAGE} is written")
+    return 0
+
+
+def read_run(path: Path) -> Result:
+    """Return what a run measured. Raises `ValueError` if it measured nothing by this version's schema."""
+    result: Result = parse_json(path.read_bytes().partition(b"\n")[0])
+    if result["benchmark"] != "sdvg" or result["schema"] != SCHEMA or not result["cases"]:
+        raise ValueError(f"it has no times of routes by this version's schema {SCHEMA}")
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -78,4 +78,4 @@ if [ "$("$python" -c 'import torch; print(torch.cuda.device_count())')" -gt 1 ];
         --executions ours compiled+planes
 fi
 echo "results are in $results"
-"$python" -m benchmarks.show "$results"
+"$python" -m benchmarks.results "$results"

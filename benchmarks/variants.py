@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -76,7 +77,6 @@ class Route:
 
     @property
     def router(self) -> RouterConfig:
-        """The router that takes this route."""
         return RouterConfig(
             policy=self.policy,
             script=self.script if self.policy == "scripted" else "",
@@ -88,11 +88,11 @@ class Route:
 
 def default_routes(blocks: int, names: Sequence[str] = ROUTES) -> tuple[Route, ...]:
     """Return those of the usual routes that are possible in a clip of this many blocks."""
-    # A clip of n blocks has at most n - 1 that are rejected, and n that are the target's.
-    possible = {"r": blocks - 1, "first": blocks}
-    counts = {name: re.match(r"(r|first)=(\d+)", name) for name in names}
-    fitting = [name for name, of in counts.items() if not of or int(of[2]) <= possible[of[1]]]
-    return tuple(parse_route(name, blocks) for name in fitting)
+    routes = []
+    for name in names:
+        with suppress(BadInput):
+            routes.append(parse_route(name, blocks))
+    return tuple(routes)
 
 
 def parse_route(name: str, blocks: int) -> Route:
@@ -162,14 +162,11 @@ MARKS: Mapping[str, Mapping[str, Any]] = {
     "diffusers": {"vae_layers": "diffusers"},
     "planes": {"vae_layers": "planes"},
     "compiled": {"compile": "default", "vae_layers": "planes"},
-}
-DECODERS: Mapping[str, Mapping[str, Any]] = {
     "judge-tae": {"judge": "tae"},
     "judge-lightvae": {"judge": "lightvae"},
     "tae": {"vae": "tae"},
     "lightvae": {"vae": "lightvae"},
 }
-"""Marks that change who decodes."""
 
 
 def parse_variant(name: str, common: Execution | None = None) -> Variant:
@@ -182,22 +179,17 @@ def parse_variant(name: str, common: Execution | None = None) -> Variant:
         return replace(OURS, execution=common)
     if name == AS_PUBLISHED.name:
         return replace(AS_PUBLISHED, execution=replace(common, vae_layers=AS_PUBLISHED.execution.vae_layers))
-    changes: dict[str, Any] = {}
-    decoders: dict[str, Any] = {}
-    for mark in name.split("+"):
-        if mark not in MARKS and mark not in DECODERS:
-            marks = ", ".join((*MARKS, *DECODERS))
-            raise BadInput(
-                f"there is no execution {name!r}; use {', '.join(USUAL)}, or some of {marks} joined by +"
-            )
-        changes |= MARKS.get(mark, {})
-        decoders |= DECODERS.get(mark, {})
+    if unknown := set(name.split("+")) - set(MARKS):
+        known = f"use {', '.join(USUAL)}, or some of {', '.join(MARKS)} joined by +"
+        raise BadInput(f"there is no execution {'+'.join(sorted(unknown))!r}; {known}")
+    changes = {key: value for mark in name.split("+") for key, value in MARKS[mark].items()}
+    decoders = {key: changes.pop(key) for key in ("vae", "judge") if key in changes}
     return Variant(name=name, execution=replace(common, **changes), **decoders)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Setup:
-    """Models as one variant runs them. `kernels`: the attention of drafter and target, by name."""
+    """Models as one variant runs them. `kernels`: the names of their attention."""
 
     variant: Variant
     models: Models
@@ -205,15 +197,14 @@ class Setup:
     target: Wan
     codec: WanCodec | TaehvCodec
     judge: WanCodec | TaehvCodec | None
-    kernels: tuple[str, str]
+    kernels: Mapping[str, str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return its conditions for the result."""
         variant, execution = self.variant, self.variant.execution
         return {
             **{name: getattr(variant, name) for name in ("schedule", "as_published", "vae", "judge")},
             **{name: getattr(execution, name) for name in ("compile", "vae_layers")},
-            "attention": dict(zip(("drafter", "target"), self.kernels, strict=True)),
+            "attention": self.kernels,
         }
 
 
@@ -260,10 +251,7 @@ def set_up(variants: Iterable[Variant], models: Models, request: PlanRequest) ->
             target=wan(models.target, request.target_preset, variant),
             codec=codec(variant.vae, *shared),
             judge=codec(variant.judge, *shared) if variant.judge else None,
-            kernels=(
-                kernel(models.drafter, execution.attention).name,
-                kernel(models.target, execution.attention).name,
-            ),
+            kernels={of: kernel(getattr(models, of), execution.attention).name for of in ("drafter", "target")},
         )
 
     return {variant.name: setup(variant) for variant in variants}
@@ -275,11 +263,6 @@ class Case:
 
     route: Route
     variant: Variant
-
-    @property
-    def possible(self) -> bool:
-        """Whether the case exists: the authors have no bail-out, and no policy `first`."""
-        return not (self.variant.as_published and (self.route.bail_out or self.route.policy == "first"))
 
     @property
     def router(self) -> RouterConfig:
@@ -303,10 +286,11 @@ class Case:
         return as_published(engine, self.route) if published and self.route.routed else engine
 
 
-def cases(routes: Iterable[Route], variants: Iterable[Variant]) -> tuple[Case, ...]:
-    """Return every route in every variant that has it; target-only comes before the routes compared with it."""
+def cases(routes: Sequence[Route], variants: Iterable[Variant]) -> tuple[Case, ...]:
+    """Return every route in every variant that has it: the authors have no bail-out, and no policy `first`."""
     every = (Case(route=route, variant=variant) for variant in variants for route in routes)
-    return tuple(case for case in every if case.possible)
+    theirs = [route for route in routes if not (route.bail_out or route.policy == "first")]
+    return tuple(case for case in every if not case.variant.as_published or case.route in theirs)
 
 
 # --- the authors' order of work, made of wrappers around the parts, so that the loop needs no special case for it

@@ -27,12 +27,11 @@ from sdvg_core.files.outputs import staged_outputs
 
 from .folder import Notebook, Plan
 from .markdown import Numbers, markdown, with_interval
-from .page import opening
 from .plots import BLACK, COSTS, GREEN, GREY, ORANGE, Look, figure, titled
 from .protocol import Configuration
 from .statistics import Array, Bootstrap, Interval, Record, as_told, interval
 from .study import make_and_show, make_parser
-from .summary import QUALITIES, conditions_of
+from .summary import QUALITIES, conditions_of, opening
 
 MOST_BLOCKS = 10
 """Each block more doubles the number of routes."""
@@ -143,14 +142,12 @@ def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     with staged_outputs(options.output) as staging:
         staging.path("room.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
         staging.path("room.md").write_text(room_text(found), encoding="utf-8")
-        if not options.no_plots:
-            with figure(staging.path("room.png")) as (_, axes):
-                for name, look in ROOM.items():
-                    line = [(at["calls"], at[name]["value"]) for at in found["room"]]
-                    looks = {"color": look.colour, "marker": look.marker, "linestyle": look.line}
-                    axes.plot(*zip(*line, strict=True), label=look.words, **looks)
-                title = "The room above the first m blocks, over every route"
-                titled(axes, title, COSTS["target_calls"], found["quality"]["words"], frameon=False, loc="best")
+        with figure(staging.path("room.png")) as axes:
+            for name, look in ROOM.items():
+                line = [(at["calls"], at[name]["value"]) for at in found["room"]]
+                axes.plot(*zip(*line, strict=True), **look.style)
+            title = "The room above the first m blocks, over every route"
+            titled(axes, title, COSTS["target_calls"], found["quality"]["words"], frameon=False, loc="best")
     print(json.dumps(found) if options.json else room_text(found))
 
 

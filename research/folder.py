@@ -7,8 +7,8 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -60,14 +60,7 @@ class Notebook:
     """The records in a study's folder, by file and by key."""
 
     def __init__(self, folder: Path) -> None:
-        """Read them. Raises `BadInput` for a damaged file."""
-        self._folder = folder
-        self.records: dict[str, dict[Key, Record]] = {}
-        self.read()
-
-    def read(self) -> None:
-        """Read what was added meanwhile, too."""
-        self.records = {name: read_records(self._folder / name) for name in KEYS}
+        self.records = {name: read_records(folder / name) for name in KEYS}
 
     def missing(self, plan: Plan) -> list[PromptSeedJob]:
         """Return what every pair still lacks, without the embeddings."""
@@ -75,27 +68,22 @@ class Notebook:
         for prompt, seed in plan.pairs:
             wanted = tuple(c for c in plan.configurations if (c.name, prompt, seed) not in self.records[ROWS])
             keys = [(prompt, seed, block) for block in range(1, plan.blocks)]
-            gains, judged = (any(key not in self.records[name] for key in keys) for name in (GAINS, JUDGED))
-            job = PromptSeedJob(
-                prompt=prompt,
-                seed=seed,
-                configurations=wanted,
-                gains=plan.gains and gains,
-                judged=plan.judged and judged,
-            )
-            if wanted or job.gains or job.judged:
-                found.append(job)
+            asked = ((GAINS, plan.gains), (JUDGED, plan.judged))
+            gains, judged = (on and any(key not in self.records[name] for key in keys) for name, on in asked)
+            if wanted or gains or judged:
+                found.append(
+                    PromptSeedJob(prompt=prompt, seed=seed, configurations=wanted, gains=gains, judged=judged)
+                )
         return found
 
     def rows_of(self, plan: Plan) -> list[Record]:
         """Return the rows that the plan asks for, in its order."""
-        return self._of(ROWS, ((c.name, *pair) for c in plan.configurations for pair in plan.pairs))
+        keys = ((c.name, *pair) for c in plan.configurations for pair in plan.pairs)
+        return [self.records[ROWS][key] for key in keys if key in self.records[ROWS]]
 
     def gains_of(self, plan: Plan, name: str = GAINS) -> list[Record]:
         """Return the gains of the plan's pairs, in its order; of the file `JUDGED`, the scores by both decoders."""
-        return self._of(name, ((*pair, block) for pair in plan.pairs for block in range(1, plan.blocks)))
-
-    def _of(self, name: str, keys: Iterable[Key]) -> list[Record]:
+        keys = ((*pair, block) for pair in plan.pairs for block in range(1, plan.blocks))
         return [self.records[name][key] for key in keys if key in self.records[name]]
 
 
@@ -137,19 +125,13 @@ def cut_torn_lines(folder: Path) -> None:
             os.truncate(path, content.rfind(b"\n") + 1)
 
 
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> AbstractContextManager[Any]:
     """Keep other runs of the study out of its folder. Raises `BadInput` if one is using it."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / LOCK)
     try:
-        lock.acquire(blocking=False)
+        return FileLock(folder / LOCK).acquire(blocking=False)
     except Timeout:
         raise BadInput(f"another study is running in {folder}; wait for it, or name another folder") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapping[str, Any]) -> None:
@@ -203,44 +185,33 @@ def fill(
     cut_torn_lines(folder)
     embeddings = embeddings_of(dict.fromkeys(job.prompt for job in missing))
     jobs = [replace(job, embedding=pack(embeddings[job.prompt])) for job in missing]
-    began = time.monotonic()
-    for done, job in enumerate(share_out(folder, load, jobs, workers), 1):
+    began, opened = time.monotonic(), partial(open_worker, folder, load)
+    made: Iterable[tuple[PromptSeedJob, BadInput | None]]
+    if workers == 1:
+        work = opened()
+        made = ((job, work(job)) for job in jobs)
+    else:
+        made = spread(jobs, opened, [""] * min(workers, len(jobs)))
+    for done, (job, refusal) in enumerate(made, 1):
+        if refusal:
+            raise BadInput(f"{refusal}; all rows so far are kept: call again, perhaps with fewer --workers")
         left = math.ceil((time.monotonic() - began) / done * (len(jobs) - done))
         say(
             f"{done}/{len(jobs)}  {len(job.configurations)} rows of {job.prompt!r}, seed {job.seed}; "
             f"{left // 60}:{left % 60:02d} left"
         )
-    notebook.read()
-    return notebook
+    return Notebook(folder)
 
 
-def share_out(
-    folder: Path, load: Callable[[], StudyModels], jobs: Sequence[PromptSeedJob], workers: int
-) -> Iterator[PromptSeedJob]:
-    """Yield each job when it is done: by this process, or by `workers` others that each have the models."""
-    if workers == 1:
-        work = Worker(folder, load)
-        for job in jobs:
-            work(job, bool)
-            yield job
-        return
-    for job, refusal in spread(jobs, partial(Worker, folder, load), [""] * min(workers, len(jobs))):
-        if refusal:
-            raise BadInput(f"{refusal}; all rows so far are kept: call again, perhaps with fewer --workers")
-        yield job
+def open_worker(folder: Path, load: Callable[[], StudyModels], device: str = "") -> Callable[..., None]:
+    """Load the models, which know their device, and return what makes a job's rows and adds each to the folder."""
+    models = load()
 
-
-class Worker:
-    """Makes the videos of one job after the other, and adds their rows to the folder as they are made."""
-
-    def __init__(self, folder: Path, load: Callable[[], StudyModels], device: str = "") -> None:
-        """Load the models. `device`: of no use, as the models know their own."""
-        self._folder, self._models = folder, load()
-
-    def __call__(self, job: PromptSeedJob, stop: Callable[[], bool]) -> None:
-        """Make what the job asks for."""
-        for name, record in rows_of(self._models, job):
-            append(self._folder / name, record)
+    def work(job: PromptSeedJob, stop: Callable[[], bool] = bool) -> None:
+        for name, record in rows_of(models, job):
+            append(folder / name, record)
             # GNU's C library would keep freed memory: small blocks that a memo still holds lie between large ones.
             with suppress(AttributeError, OSError, TypeError):
                 ctypes.CDLL(None).malloc_trim(0)
+
+    return work

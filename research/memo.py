@@ -10,6 +10,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from torch import Tensor
@@ -24,14 +25,6 @@ Result = TypeVar("Result")
 GIGABYTE = 1 << 30
 
 
-class Ledger:
-    """The calls one run asked for, by kind, and those of them that were computed."""
-
-    def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
-        self.made: Counter[str] = Counter()
-
-
 class Memo:
     """Results of pure calls by their arguments. Beyond `limit` bytes, the least recently used are dropped.
 
@@ -43,17 +36,13 @@ class Memo:
         # Arguments live as long as their result, so that no other object can get one of their ids.
         self._entries: OrderedDict[Hashable, tuple[Any, tuple[Any, ...]]] = OrderedDict()
 
-    def call(
-        self, kind: str, arguments: tuple[Any, ...], ledger: Ledger, make: Callable[[], Result], *values: Hashable
-    ) -> Result:
+    def call(self, kind: str, arguments: tuple[Any, ...], make: Callable[[], Result], *values: Hashable) -> Result:
         """Return the result of `make`, computed now or earlier for the same call.
 
         A call is identified by its `kind`, the identity of its `arguments`, and its `values`.
         """
         key = (kind, *values, *map(id, arguments))
-        ledger.asked[kind] += 1
         if key not in self._entries:
-            ledger.made[kind] += 1
             self._entries[key] = make(), arguments
             self._bytes += _bytes_of(self._entries[key])
         self._entries.move_to_end(key)
@@ -77,16 +66,13 @@ class Sharing:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        limit: float = GIGABYTE,
-        targets: Mapping[str, BlockGenerator] | None = None,
+        self, engine: Engine, limit: float = GIGABYTE, targets: Mapping[str, BlockGenerator] = MappingProxyType({})
     ) -> None:
-        self._engine, self._targets = engine, targets or {}
+        self._engine, self._targets = engine, targets
         self._latents, self._pixels = Memo(float("inf") if limit else 0), Memo(limit)
 
-    def engine(self, ledger: Ledger, target_schedule: str = "") -> Engine:
-        """Return the engine for one run; its calls are counted in `ledger`.
+    def engine(self, calls: Counter[str], target_schedule: str = "") -> Engine:
+        """Return the engine for one run; its calls are counted, by part.
 
         `target_schedule`: of the target's blocks after the clip's first one; its own if empty.
         """
@@ -96,11 +82,12 @@ class Sharing:
 
         def look_up(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
             """Look up a block by the committed blocks before it, frames by latents and state, scores by frames."""
+            calls[part] += 1
             if part == "score":
                 frames, prompt = arguments
-                return self._pixels.call(part, (frames,), ledger, lambda: work(frames, prompt), prompt)
+                return self._pixels.call(part, (frames,), lambda: work(frames, prompt), prompt)
             if part not in ("draft", "target"):
-                return self._pixels.call("decode", arguments, ledger, lambda: work(*arguments))
+                return self._pixels.call("decode", arguments, lambda: work(*arguments))
             (call,) = arguments
             schedule = target_schedule if part == "target" and call.span.index else ""
             model = whole.generate if part == "target" and not schedule else work
@@ -109,7 +96,6 @@ class Sharing:
             return self._latents.call(
                 part,
                 (call.noise, call.condition, *before, *call.given),
-                ledger,
                 lambda: model(replace(call, history=_unseen(call.history))),
                 *(call.span, len(call.given), call.stop, schedule),
             )
@@ -123,9 +109,9 @@ def _unseen(history: History) -> History:
     So the passes of a call do not depend on which run made it first. A remade block counts once more than it would
     alone the encoding of its context's first frame, which drafter and target otherwise share.
     """
-    return replace(history, anchors=tuple(partial(_as_new, anchor) for anchor in history.anchors))
 
+    def as_new(anchor: Picture) -> Tensor:
+        shown = anchor if isinstance(anchor, Tensor) else anchor()
+        return shown.view_as(shown)
 
-def _as_new(anchor: Picture) -> Tensor:
-    shown = anchor if isinstance(anchor, Tensor) else anchor()
-    return shown.view_as(shown)
+    return replace(history, anchors=tuple(partial(as_new, anchor) for anchor in history.anchors))

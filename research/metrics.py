@@ -1,4 +1,9 @@
-"""Metrics for finished videos. A metric is anything with a `measure`."""
+"""What finished videos are measured by: the small world's oracle, the change at seams, an external program.
+
+The oracle says how good a clip is, compared with the clip its prompt determines. A clip that runs a little early or
+late is not a bad picture, so each frame is compared with the best moment within half a second of its own. The time
+difference and the picture's quality are reported separately.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +15,90 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.video import write_mp4
 from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.world import Scene
 
-from .oracle import judge
+from .world import render_with_mask
 
-FPS = 16.0
-TIMEOUT = 600.0
-"""Seconds for an external command and one video."""
+REACH = 8
+"""How many frames early or late a moment may be and still count as the same."""
+
+BEST = 40.0
+"""Decibels above which frames count as equal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdict:
+    """What the oracle found in a clip of f pixel frames.
+
+    `quality`: (f,) decibels, higher is better: the PSNR against the best moment, with equal weight for things and
+    ground. `lag`: (f,) frames by which the clip is ahead (positive) or behind. `temporal_error`: (f - 1,) how far
+    each change from frame to frame is from the true one, root mean square in levels of 255. `seam_error`: how much
+    larger it is at block borders than elsewhere.
+    """
+
+    quality: Tensor
+    lag: Tensor
+    temporal_error: Tensor
+    seam_error: float
+
+
+def judge(frames: Tensor, scene: Scene, seams: Sequence[int] = ()) -> Verdict:
+    """Judge the whole clip of a scene, `f c h w` in [0, 1] from its first frame; `seams`: where blocks start."""
+    count = len(frames)
+    truth, errors = errors_by_lag(frames, scene)
+    # Of moments that fit equally well, as when everything stands still, take the nearest.
+    nearest = torch.arange(-REACH, REACH + 1).abs().argsort(stable=True)
+    lag = nearest[errors[nearest].argmin(dim=0)]
+    due = torch.arange(count)
+    quality = (-10 * errors[lag, due].clamp(min=1e-12).log10()).clamp(max=BEST)
+    shown = due + lag
+    true_change = truth[shown[:-1] + 1] - truth[shown[:-1]]
+    change_error = levels(frames.diff(dim=0) - true_change)
+    return Verdict(quality, lag - REACH, change_error, excess_at(seams, change_error))
+
+
+def levels(change: Tensor) -> Tensor:
+    """Return (f,) root mean squares of frames `f c h w`, in levels of 255."""
+    return change.square().mean(dim=(1, 2, 3)).sqrt() * 255
+
+
+def excess_at(seams: Sequence[int], change: Tensor) -> float:
+    """Return how much larger a change between frames is before the first frames of blocks; 0 without a border."""
+    at_border = torch.zeros(len(change), dtype=torch.bool)
+    at_border[[seam - 1 for seam in seams]] = True
+    if not at_border.any() or at_border.all():
+        return 0.0
+    return float(change[at_border].mean() - change[~at_border].mean())
+
+
+def errors_by_lag(frames: Tensor, scene: Scene) -> tuple[Tensor, Tensor]:
+    """Return what a scene shows from REACH frames early to REACH late, and `l f` errors of frames at every lag."""
+    count = len(frames)
+    truth, mask = render_with_mask(scene, torch.arange(-REACH, count + REACH, dtype=torch.float32).clamp(min=0))
+    moments = [slice(first, first + count) for first in range(2 * REACH + 1)]
+    return truth, torch.stack([weighted_error(frames, truth[moment], mask[moment]) for moment in moments])
+
+
+def weighted_error(frames: Tensor, truth: Tensor, mask: Tensor) -> Tensor:
+    """Return (f,) mean squared errors of frames `f c h w`; all things together weigh as much as the ground.
+
+    `mask`: how much of each pixel a thing covers, `f 1 h w`.
+    """
+    error = (frames - truth).square().mean(dim=1, keepdim=True)
+    on_things = (error * mask).sum(dim=(1, 2, 3)) / mask.sum(dim=(1, 2, 3)).clamp(min=1)
+    on_ground = (error * (1 - mask)).sum(dim=(1, 2, 3)) / (1 - mask).sum(dim=(1, 2, 3)).clamp(min=1)
+    return (on_things + on_ground) / 2
+
+
+# --- metrics: anything with a `measure`
 
 
 class Metric(Protocol):
@@ -49,9 +124,8 @@ class Oracle:
             "seam_error": verdict.seam_error,
         }
 
-    def frame_quality(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Tensor:
-        """Return each frame's quality in dB."""
-        return judge(frames, parse(prompt), seams).quality
+    def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
+        return judge(frames, parse(prompt)).quality
 
 
 class SeamChange:
@@ -59,11 +133,7 @@ class SeamChange:
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return the difference of the two mean changes, root mean square in levels of 255; 0 without a border."""
-        change = (frames.diff(dim=0).square().mean(dim=(1, 2, 3)).sqrt() * 255).tolist()
-        borders = {seam - 1 for seam in seams}
-        at = [value for place, value in enumerate(change) if place in borders]
-        inside = [value for place, value in enumerate(change) if place not in borders]
-        return {"seam_change": fmean(at) - fmean(inside) if at and inside else 0.0}
+        return {"seam_change": excess_at(seams, levels(frames.diff(dim=0)))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +145,14 @@ class External:
     """
 
     command: tuple[str, ...]
-    timeout: float = TIMEOUT
+    timeout: float = 600.0
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return the number. Raises `BadInput` if the program fails, takes too long, or prints none."""
         try:
             with tempfile.TemporaryDirectory() as folder:
                 video = Path(folder) / "video.mp4"
-                write_mp4(video, frames, FPS)
+                write_mp4(video, frames, 16.0)
                 given = {"{video}": str(video), "{prompt}": prompt}
                 command = [given.get(part, part) for part in self.command]
                 run = subprocess.run(command, stdout=subprocess.PIPE, timeout=self.timeout)
@@ -102,10 +172,8 @@ def parse_external(text: str) -> External:
     """Read a command such as `score.py {video} {prompt}`. Raises `BadInput` if it is not one or takes no video."""
     try:
         command = tuple(shlex.split(text))
-    except ValueError as error:
-        raise BadInput(f"the command {text!r} cannot be read ({error}); check its quotes") from error
+    except ValueError:
+        command = ()
     if "{video}" not in command:
-        raise BadInput(
-            f"the external command has no argument {{video}}: {text!r}; write 'score.py {{video}} {{prompt}}'"
-        )
+        raise BadInput("--external has no argument {video}, or an open quote; write 'score.py {video} {prompt}'")
     return External(command)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +17,10 @@ from matplotlib.figure import Figure
 from sdvg_core.files.outputs import Staging
 
 from .markdown import Numbers, with_interval
+from .statistics import CURVES
 from .summary import points
 
-WIDTH, HEIGHT, DOTS_PER_INCH = 9.0, 5.4, 130
+SIZE, DOTS_PER_INCH = (9.0, 5.4), 130
 BLACK, GREY, ORANGE, SKY, GREEN, BLUE, RED, PINK = (
     "#000000", "#777777", "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7",
 )  # fmt: skip
@@ -49,6 +50,10 @@ class Look:
     marker: str
     line: str = "none"
 
+    @property
+    def style(self) -> dict[str, str]:
+        return {"label": self.words, "color": self.colour, "marker": self.marker, "linestyle": self.line}
+
 
 LOOKS = {
     "first": Look("first m blocks the target's", BLACK, "o", "-"),
@@ -63,54 +68,43 @@ LOOKS = {
     "repair": Look("worst frame, repaired after k steps", RED, "d"),
     "every": Look("every n-th block the target's", BLACK, ">"),
 }
-ENDS_OF = {"first": ("target-only", "anchor-only", "draft-only"), "random": ("target-only", "anchor-only")}
 COSTS = {"cost": "cost per video of the published pair, in target blocks", "target_calls": "target calls per video"}
 
 
 @contextmanager
-def figure(path: Path, width: float = WIDTH, height: float = HEIGHT) -> Iterator[tuple[Figure, Any]]:
-    """Give a figure with axes to draw on; then it is saved as PNG. `width`, `height`: in inches."""
+def figure(path: Path) -> Iterator[Any]:
+    """Give axes to draw on; then the figure is saved as PNG."""
     # The figure's own canvas: pyplot would keep figures in a global list and choose a window system.
     with rc_context(STYLE):
-        drawn = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout="constrained")
+        drawn = Figure(figsize=SIZE, dpi=DOTS_PER_INCH, layout="constrained")
         FigureCanvasAgg(drawn)
-        yield drawn, drawn.add_subplot()
+        yield drawn.add_subplot()
         drawn.savefig(path, format="png")
 
 
 def titled(axes: Any, title: str, x: str, y: str, **legend: Any) -> None:
     """Write the words around a plot."""
-    axes.set_title(title)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
-    if legend:
-        axes.legend(**legend)
+    axes.set(title=title, xlabel=x, ylabel=y)
+    axes.legend(**legend)
 
 
 def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
     """Draw every plot that has numbers into staged PNG files, and return their names."""
-    drawings: dict[str, tuple[bool, Callable[[Any], None]]] = {
-        "quality_against_cost.png": (True, partial(draw_quality_against, summary=summary, cost="cost")),
-        "quality_against_target_calls.png": (
-            True,
-            partial(draw_quality_against, summary=summary, cost="target_calls"),
-        ),
-        "gain_over_first.png": (
-            any(map(_over_first, summary["configurations"])),
-            partial(draw_gain_over_first, summary=summary),
-        ),
-        "scores.png": (bool(gains), partial(draw_scores, summary=summary, gains=gains)),
-        "gate.png": (bool(summary["gate"]), partial(draw_gate, summary=summary, gains=gains)),
-    }
-    names = tuple(name for name, (known, _) in drawings.items() if known)
-    for name in names:
-        with figure(staging.path(name)) as (_, axes):
-            drawings[name][1](axes)
-    return names
+    drawings = {f"quality_against_{cost}.png": partial(draw_quality_against, cost=cost) for cost in COSTS}
+    if any(map(_over_first, summary["configurations"])):
+        drawings["gain_over_first.png"] = partial(draw_gain_over_first)
+    if gains:
+        drawings["scores.png"] = partial(draw_scores, gains=gains)
+    if summary["gate"]:
+        drawings["gate.png"] = partial(draw_gate, gains=gains)
+    for name, draw in drawings.items():
+        with figure(staging.path(name)) as axes:
+            draw(axes, summary)
+    return tuple(drawings)
 
 
 def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
-    """Draw mean quality, with its interval, against mean cost: a name of `COSTS`."""
+    """Draw mean quality against mean cost: a name of `COSTS`."""
     metric = summary["quality"]["metric"]
     known = {c["name"]: c for c in summary["configurations"]}
 
@@ -119,11 +113,18 @@ def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
 
     for group, look in LOOKS.items():
         members = [c for c in known.values() if c["group"] == group]
-        ends = [known[name] for name in ENDS_OF.get(group, ()) if name in known]
+        ends = [known[name] for name in CURVES.get(group, ()) if name in known]
         _draw_points(axes, [place(c) for c in (*members, *ends) if members], look)
-    for name in ENDS_OF["first"]:
-        if name in known:
-            _draw_end(axes, name, *place(known[name]))
+    for name in CURVES["first"]:
+        if name not in known:
+            continue
+        x, y = place(known[name])
+        axes.errorbar(
+            [x], [y["value"]], yerr=_bars([y]), color=BLACK, marker="*", markersize=13, capsize=3, zorder=5
+        )
+        # The curves begin on the right of draft-only, which is left of the others.
+        beside, side = ((10, -14), "left") if name == "draft-only" else ((-8, 9), "right")
+        axes.annotate(name, (x, y["value"]), xytext=beside, textcoords="offset points", ha=side, fontweight="bold")
     labels: dict[tuple[float, float], list[float]] = {}  # if several coincide, the lowest and the highest
     for c in (c for c in known.values() if c["group"] == "reward-min"):
         x, y = place(c)
@@ -160,10 +161,7 @@ def _draw_points(axes: Any, places: Sequence[tuple[float, Numbers]], look: Look)
         x,
         [value["value"] for value in y],
         yerr=_bars(y),
-        label=look.words,
-        color=look.colour,
-        marker=look.marker,
-        linestyle=look.line,
+        **look.style,
         markersize=6,
         linewidth=1.6,
         elinewidth=0.8,
@@ -173,23 +171,13 @@ def _draw_points(axes: Any, places: Sequence[tuple[float, Numbers]], look: Look)
         pale.set_alpha(0.4)
 
 
-def _draw_end(axes: Any, name: str, x: float, y: Numbers) -> None:
-    axes.errorbar([x], [y["value"]], yerr=_bars([y]), color=BLACK, marker="*", markersize=13, capsize=3, zorder=5)
-    left = name != "draft-only"  # the curves begin on the right of the others
-    at, side = ((-8, 9), "right") if left else ((10, -14), "left")
-    axes.annotate(name, (x, y["value"]), xytext=at, textcoords="offset points", ha=side, fontweight="bold")
-
-
 def _bars(intervals: Sequence[Numbers]) -> list[list[float]]:
-    values, ends = [i["value"] for i in intervals], [ends_of(i) for i in intervals]
-    return [[abs(end[side] - value) for value, end in zip(values, ends, strict=True)] for side in (0, 1)]
+    """Return how far the ends are from each figure; 0 without them, or where rounding swaps the two."""
 
+    def off(one: Numbers, end: str, way: int) -> float:
+        return 0.0 if one[end] is None else max(0.0, way * (one[end] - one["value"]))
 
-def ends_of(value: Numbers) -> tuple[float, float]:
-    """Return the ends of a figure's interval; without one, the figure twice."""
-    low, high = (value["value"] if value[end] is None else value[end] for end in ("low", "high"))
-    # A mean lies within its interval, except for rounding.
-    return min(value["value"], low), max(value["value"], high)
+    return [[off(one, end, way) for one in intervals] for end, way in (("low", -1), ("high", 1))]
 
 
 def draw_scores(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:

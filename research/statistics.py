@@ -38,15 +38,11 @@ class Interval:
     low: float
     high: float
 
-    def as_dict(self) -> dict[str, float]:
-        """Return it as JSON values."""
-        return asdict(self)
-
 
 def as_told(figures: Any, prompts: int) -> Any:
     """Return figures as JSON values; of fewer prompts than `ENOUGH`, without the ends of their intervals."""
     if isinstance(figures, Interval):
-        return figures.as_dict() if prompts >= ENOUGH else {"value": figures.value, "low": None, "high": None}
+        return asdict(figures) | ({} if prompts >= ENOUGH else {"low": None, "high": None})
     if isinstance(figures, Mapping):
         return {name: as_told(value, prompts) for name, value in figures.items()}
     if isinstance(figures, list | tuple):
@@ -75,14 +71,14 @@ class Bootstrap:
         return np.tensordot(self.weights, values, axes=1)
 
     def mean(self, values: Array) -> Interval:
-        """Return the mean of one number per prompt."""
         found = interval(self.means(values))
         assert found is not None
         return found
 
-    def per_draw(self, statistic: Callable[[Counts], float]) -> Interval | None:
-        """Return a statistic that is not a mean; `statistic` gets how often each prompt was drawn."""
-        return interval(np.array([statistic(row) for row in self.counts[: DRAWS + 1]]))
+    def per_draw(self, statistics: Callable[[Counts], Mapping[str, float]]) -> dict[str, Interval | None]:
+        """Return statistics that are no means; `statistics` gets how often each prompt was drawn."""
+        draws = [statistics(row) for row in self.counts[: DRAWS + 1]]
+        return {name: interval(np.array([draw[name] for draw in draws])) for name in draws[0]}
 
 
 def drawn(groups: Sequence[Array], counts: Counts) -> Array:
@@ -115,11 +111,6 @@ def correlation(kind: str, x: Array, y: Array) -> float:
 def metric(name: str) -> NumberOf:
     """Return a function that reads a metric from a row."""
     return lambda row: float(row["metrics"][name])
-
-
-def target_calls(row: Record) -> float:
-    """How many blocks the target generated."""
-    return float(row["target_calls"])
 
 
 def cost_with(weights: Mapping[str, float]) -> NumberOf:
@@ -161,11 +152,9 @@ class Table:
         return means
 
     def means(self, configuration: str, number_of: NumberOf) -> Array:
-        """Return the mean of a number over all rows of a configuration in every draw."""
         return self.bootstrap.means(self.per_prompt(configuration, number_of))
 
     def mean(self, configuration: str, number_of: NumberOf) -> Interval:
-        """Return the mean of a number over all rows of a configuration."""
         return self.bootstrap.mean(self.per_prompt(configuration, number_of))
 
     def difference(self, configuration: str, other: str, number_of: NumberOf) -> Interval:

@@ -21,39 +21,37 @@ import torch
 
 from sdvg_core import __version__
 from sdvg_core.checkpoints.model_files import KNOWN_FILES
-from sdvg_core.cli import Parser
+from sdvg_core.cli import INTERRUPTED, Parser
 from sdvg_core.cli.options import load_options, model_files
 from sdvg_core.cli.shared import add_device_options, add_model_options, file_path
 from sdvg_core.devices.device import check_device, device_line
+from sdvg_core.engine.plan import check_size
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import check_writable, staged_outputs
-from sdvg_core.files.video import LONGEST_SIDE
 from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pipeline.request import cost_request
-from sdvg_core.plan.request import PlanRequest
+from sdvg_core.plan.request import PATCH, VAE_STRIDE, PlanRequest
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import judge_file, pocket_options, trained_set
 from sdvg_core.report.summary import count
 from sdvg_core.text.prompts import read_prompt_list
 
-from .calibrate import Goal, calibrate, compare_judge
+from .calibrate import calibrate, compare_judge
 from .folder import Notebook, Plan, claim_folder, fill, held
 from .markdown import markdown, with_interval
 from .metrics import parse_external
-from .page import page_text
 from .plots import write_plots
-from .protocol import PAPER_TAUS, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
-from .statistics import as_told, cost_with, make_table, pass_weights, too_few
-from .summary import summarise_study
+from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
+from .statistics import as_told, make_table, pass_weights, too_few
+from .summary import page_text, summarise_study
 from .videos import JUDGED, StudyOptions, load_study_models
 from .world import held_out_prompts
 
-INTERRUPTED = 130
 SUMMARY, TABLE = "summary.json", "table.md"
-CALIBRATION = (TARGET_ONLY, "reward-min@*")
+CALIBRATION = ("reward-min@*",)
 POCKET_SIZE, REAL_SIZE = (64, 64), (832, 480)
 ROWS_VERSION = 2
 """Rows of version 1 do not count passes."""
@@ -66,10 +64,10 @@ def study(words: Sequence[str] | None) -> int:
     """Make what is missing, then summarise everything."""
     options = make_parser("python -m research", __doc__).parse_args(words)
     judging = options.calibrate and options.judge_vae
-    if judging and (len(options.tau or [0]) > 1 or options.speed_up):
-        raise BadInput("a judge is calibrated at one tau, but there are several or a speed-up; give one --tau")
-    if options.calibrate and not judging and options.draft_share is None and options.speed_up is None:
-        raise BadInput("--calibrate has no goal; add --draft-share 0.8 or --speed-up 1.5")
+    if judging and len(options.tau or [0]) > 1:
+        raise BadInput("a judge is calibrated at one tau, but there are several; give one --tau")
+    if options.calibrate and not judging and options.draft_share is None:
+        raise BadInput("--calibrate has no goal; add --draft-share 0.8")
 
     def choose(job: StudyOptions) -> tuple[Configuration, ...]:
         if judging:
@@ -92,7 +90,6 @@ def make_parser(program: str, description: str | None) -> Parser:
     option = parser.add_argument
     option("--output", type=file_path, default=Path("out/study"), help="folder to write into, or to continue in")
     option("--json", action="store_true", help="print the summary as JSON")
-    option("--no-plots", action="store_true", help="make no plots")
     option("--workers", type=int, metavar="N", help="processes (default: one per core; 1 on a GPU)")
     option = parser.add_argument_group(
         "protocol", "the embedded models and their world, unless models are given"
@@ -119,12 +116,10 @@ def make_parser(program: str, description: str | None) -> Parser:
     group.add_argument(
         "--calibrate",
         action="store_true",
-        help="instead, choose tau for a draft share or a speed-up; with --judge-vae, compare its scores of drafts "
-        "with the full VAE's, and find its tau for a --tau of the full VAE (--judge-vae pocket: the embedded one)",
+        help="instead, choose tau for a draft share; with --judge-vae, compare its scores of drafts with the full "
+        "VAE's, and find its tau for a --tau of the full VAE (--judge-vae pocket: the embedded one)",
     )
-    goal = group.add_mutually_exclusive_group()
-    goal.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
-    goal.add_argument("--speed-up", type=float, metavar="FACTOR", help="over target-only, such as 1.5")
+    group.add_argument("--draft-share", type=float, metavar="SHARE", help="of all blocks, such as 0.8")
     add_model_options(parser)
     parser.set_defaults(models=None)
     add_device_options(parser)
@@ -143,10 +138,24 @@ def make_and_show(
 
     `choose`: returns the configurations. `show`: prints and writes. `gains`, `judged`: as in `PromptSeedJob`.
     """
-    _check(options)
+    for name in ("prompts", "blocks", "workers"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name} must be at least 1, but is {value}; ask for 1 or more")
     check_writable(options.output)
     job = _job(options)
-    plan = _plan(options, job, choose(job), gains=gains and not options.no_gains, judged=judged)
+    check_size(job.width, job.height, VAE_STRIDE * PATCH)
+    configurations, classes = choose(job), _prompts(options, job)
+    plan = Plan(
+        prompts=tuple(classes),
+        seeds=tuple(dict.fromkeys(options.seeds)),
+        configurations=configurations,
+        blocks=job.blocks,
+        gains=gains and not options.no_gains,
+        judged=judged,
+        weights=pass_weights(costs_of(job)),
+        classes={prompt: of for prompt, of in classes.items() if of},
+    )
     on_cpu = check_device(job.load.device).type == "cpu"
     workers = options.workers or ((os.cpu_count() or 1) if on_cpu else 1)
     say = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -172,17 +181,6 @@ def make_and_show(
     return 0
 
 
-def _check(options: argparse.Namespace) -> None:
-    for name in ("prompts", "blocks", "workers"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name} must be at least 1, but is {value}; ask for 1 or more")
-    for name in ("width", "height"):
-        size = getattr(options, name)
-        if size is not None and (size % 16 or not 16 <= size <= LONGEST_SIDE):
-            raise BadInput(f"--{name} must be a multiple of 16, but is {size}; choose one up to {LONGEST_SIDE}")
-
-
 def _job(options: argparse.Namespace) -> StudyOptions:
     """Return the models and what to make with them. Raises `BadInput` if they cannot be loaded or do not fit."""
     given = options.models or any(getattr(options, known.role) for known in KNOWN_FILES)
@@ -193,7 +191,7 @@ def _job(options: argparse.Namespace) -> StudyOptions:
     else:
         meant, files = pocket_options(), replace(trained_set(), judge_vae=judge_file(options.judge_vae))
         load = replace(
-            load, drafter=meant.drafter, target=meant.target, dtype=meant.dtype, text_dtype=meant.text_dtype
+            load, **{name: getattr(meant, name) for name in ("drafter", "target", "dtype", "text_dtype")}
         )
     width, height = REAL_SIZE if given else POCKET_SIZE
     return StudyOptions(
@@ -207,35 +205,18 @@ def _job(options: argparse.Namespace) -> StudyOptions:
     )
 
 
-def _plan(
-    options: argparse.Namespace,
-    job: StudyOptions,
-    configurations: tuple[Configuration, ...],
-    *,
-    gains: bool,
-    judged: bool,
-) -> Plan:
-    """Return what the study covers. Raises `BadInput` for prompts outside the pocket world."""
+def _prompts(options: argparse.Namespace, job: StudyOptions) -> dict[str, str | None]:
+    """Return the prompts, with their classes. Raises `BadInput` for one outside the pocket world."""
     if options.prompt_file:
         classes = read_classes(schedule.texts[0] for schedule in read_prompt_list(options.prompt_file))
     elif job.pocket:
         classes = {prompt: parse(prompt).relation or "alone" for prompt in held_out_prompts(options.prompts)}
     else:
         raise BadInput("the given models have no prompts; add --prompt-file FILE")
-    prompts = tuple(classes)[: options.prompts]
-    if job.pocket:
-        for prompt in prompts:
-            parse(prompt)
-    return Plan(
-        prompts=prompts,
-        seeds=tuple(dict.fromkeys(options.seeds)),
-        configurations=configurations,
-        blocks=job.blocks,
-        gains=gains,
-        judged=judged,
-        weights=pass_weights(_costs_of(job)),
-        classes={prompt: of for prompt, of in classes.items() if of},
-    )
+    classes = dict(list(classes.items())[: options.prompts])
+    for prompt in classes if job.pocket else ():
+        parse(prompt)
+    return classes
 
 
 def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
@@ -244,7 +225,7 @@ def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
     return {m[2].strip() if m else line: m[1].strip() if m else None for line, m in matches}
 
 
-def _costs_of(job: StudyOptions) -> PlanRequest:
+def costs_of(job: StudyOptions) -> PlanRequest:
     """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
     headers = check_models(job.files, job.load).headers()
     if job.pocket:
@@ -274,7 +255,7 @@ def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     with staged_outputs(options.output) as staging:
         staging.path(SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         staging.path(TABLE).write_text(page_text(summary), encoding="utf-8")
-        plots = () if options.no_plots else write_plots(staging, summary, notebook.gains_of(plan))
+        plots = write_plots(staging, summary, notebook.gains_of(plan))
     if options.json:
         print(json.dumps(summary, allow_nan=False))
         return
@@ -289,10 +270,7 @@ def _show_judge(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> 
 
 def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     table = make_table(notebook.rows_of(plan), plan.prompts, plan.seeds)
-    by_share = options.draft_share is not None
-    wanted = options.draft_share if by_share else options.speed_up
-    goal: Goal = "draft share" if by_share else "speed-up"
-    _print_figures(calibrate(table, plan.configurations, goal, wanted, cost_with(plan.weights)), options, plan)
+    _print_figures(calibrate(table, plan.configurations, options.draft_share), options, plan)
 
 
 def _print_figures(found: dict[str, Any], options: argparse.Namespace, plan: Plan) -> None:

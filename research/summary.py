@@ -1,4 +1,4 @@
-"""The results of a finished study as numbers: summary.json."""
+"""The results of a finished study: as numbers, summary.json, and for people, table.md."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 
 from .folder import Notebook, Plan
+from .markdown import Numbers, figure, markdown, with_interval
 from .protocol import ANCHOR_ONLY, DRAFT_ONLY, TARGET_ONLY, Configuration
 from .statistics import (
     CURVES,
+    ENOUGH,
     Array,
     Bootstrap,
+    Counts,
     Interval,
     Record,
     Table,
@@ -25,7 +28,7 @@ from .statistics import (
     interval,
     make_table,
     metric,
-    target_calls,
+    too_few,
 )
 
 QUALITIES = {
@@ -36,7 +39,7 @@ QUALITIES = {
 """What videos are ranked by, with its name in words; the first one that was measured counts."""
 
 SEAMS = {"seam_error": "seam error (levels of 255)", "seam_change": "extra change at block borders (levels of 255)"}
-SCORES = ("worst_score", "mean_score")
+SCORES, KINDS = ("worst_score", "mean_score"), ("pearson", "spearman")
 
 
 def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
@@ -67,7 +70,7 @@ def _configuration(
     table: Table, configuration: Configuration, plan: Plan, metrics: Sequence[str], quality: str
 ) -> dict[str, Any]:
     name, quality_of = configuration.name, metric(quality)
-    costs = {"cost": cost_with(plan.weights), "target_calls": target_calls}
+    costs = {"cost": cost_with(plan.weights), "target_calls": lambda row: float(row["target_calls"])}
     accepted = table.bootstrap.means(table.per_prompt(name, lambda row: row["accepted"]))
     ends = [end for end in (TARGET_ONLY, DRAFT_ONLY, ANCHOR_ONLY) if end in table.rows]
     speed_up = gap = None
@@ -107,39 +110,33 @@ def by_class(rows: Sequence[Record], plan: Plan, quality: str) -> list[dict[str,
     """
     gates = [c.name for c in plan.configurations if c.group in ("reward-min", "relative")]
     classes = dict.fromkeys(plan.classes[prompt] for prompt in plan.prompts if prompt in plan.classes)
-    return [_of_class(name, rows, plan, quality, gates) for name in classes if gates]
-
-
-def _of_class(name: str, rows: Sequence[Record], plan: Plan, quality: str, gates: Sequence[str]) -> dict[str, Any]:
-    prompts = tuple(prompt for prompt in plan.prompts if plan.classes.get(prompt) == name)
-    table = make_table([row for row in rows if row["prompt"] in prompts], prompts, plan.seeds)
-    ends = {TARGET_ONLY, DRAFT_ONLY} <= table.rows.keys()
-    figures = {
-        "class": name,
-        "prompts": len(prompts),
-        "target_gain": table.difference(TARGET_ONLY, DRAFT_ONLY, metric(quality)) if ends else None,
-        "draft_share": {gate: table.mean(gate, lambda row: float(np.mean(row["accepted"]))) for gate in gates},
-    }
-    found: dict[str, Any] = as_told(figures, len(prompts))
+    found = []
+    for name in classes if gates else ():
+        prompts = tuple(prompt for prompt in plan.prompts if plan.classes.get(prompt) == name)
+        table = make_table([row for row in rows if row["prompt"] in prompts], prompts, plan.seeds)
+        ends = {TARGET_ONLY, DRAFT_ONLY} <= table.rows.keys()
+        gain = table.difference(TARGET_ONLY, DRAFT_ONLY, metric(quality)) if ends else None
+        shares = {gate: table.mean(gate, lambda row: float(np.mean(row["accepted"]))) for gate in gates}
+        figures = {"class": name, "prompts": len(prompts), "target_gain": gain, "draft_share": shares}
+        found.append(as_told(figures, len(prompts)))
     return found
 
 
 def gate_correlations(gains: Sequence[Record], prompts: Sequence[str]) -> dict[str, Interval | None]:
-    """Return the correlations of scores and gains over all blocks, by name of score and correlation.
+    """Return the correlations of scores and gains over all blocks; None if one does not vary, {} without qualities.
 
-    A gate that knows where the target helps has a correlation well below zero: low score, large gain. None if
-    either does not vary; an empty result without qualities.
+    A gate that knows where the target helps has a correlation well below zero: low score, large gain.
     """
     known = [gain for gain in gains if gain["draft_quality"] is not None]
     if not known:
         return {}
-    bootstrap, found = Bootstrap(len(prompts)), {}
-    for score in SCORES:
-        groups = [points(known, score, prompt) for prompt in prompts]
-        for kind in ("pearson", "spearman"):
-            of = lambda counts, kind=kind, groups=groups: correlation(kind, *drawn(groups, counts).T)  # noqa: E731
-            found[f"{score}_{kind}"] = bootstrap.per_draw(of)
-    return found
+    pairs = {score: [points(known, score, prompt) for prompt in prompts] for score in SCORES}
+
+    def figures(counts: Counts) -> dict[str, float]:
+        at = {score: drawn(groups, counts).T for score, groups in pairs.items()}
+        return {f"{name}_{kind}": correlation(kind, *at[name]) for name in SCORES for kind in KINDS}
+
+    return Bootstrap(len(prompts)).per_draw(figures)
 
 
 def points(gains: Sequence[Mapping[str, Any]], score: str, prompt: str | None = None) -> Array:
@@ -147,3 +144,112 @@ def points(gains: Sequence[Mapping[str, Any]], score: str, prompt: str | None = 
     chosen = [gain for gain in gains if prompt in (None, gain["prompt"])]
     pairs = [(gain[score], gain["target_quality"] - gain["draft_quality"]) for gain in chosen]
     return np.array(pairs, dtype=np.float64).reshape(-1, 2)
+
+
+# --- for people
+
+MATCHED = {
+    "first m, at the same cost": ("first", "cost"),
+    "first m, at as many target calls": ("first", "target_calls"),
+    "random, at the same cost": ("random", "cost"),
+    "random, at as many target calls": ("random", "target_calls"),
+}
+
+
+def page_text(summary: Numbers) -> str:
+    """Return the whole page."""
+    sections = (opening, _main_table, _matched_table, _classes, _gate)
+    return "\n\n".join(filter(None, (section(summary) for section in sections))) + "\n"
+
+
+def opening(summary: Numbers, what: str = "") -> str:
+    """Return title and conditions. `what`: was made, if not the configurations of the protocol."""
+    seeds, few = ", ".join(map(str, summary["seeds"])), too_few(summary["prompts"])
+    intervals = "In brackets: 95 % bootstrap intervals over prompts, paired by prompt and seed."
+    what = what or f"{len(summary['configurations'])} configurations"
+    return (
+        f"# Study: {what}, {summary['prompts']} prompts, seeds {seeds}, {summary['blocks']} blocks\n\n"
+        f"Quality: {summary['quality']['words']}; higher is better. {few + '.' if few else intervals} "
+        "*Gap* is how much of the way from draft-only to target-only a configuration goes. *Cost* counts every "
+        "pass, decode and score as the published pair would pay for it, in blocks that the target makes alone. "
+        "*Drafts* is the share of all blocks that are the drafter's."
+    )
+
+
+def _main_table(summary: Numbers) -> str:
+    header = (
+        "configuration", "quality", "minus target-only", "minus draft-only", "gap",
+        "cost", "target calls", "drafts", summary["seams"]["words"],
+    )  # fmt: skip
+    rows = [
+        [
+            c["name"],
+            with_interval(c["metrics"][summary["quality"]["metric"]]),
+            *(with_interval(c["against"].get(end), sign="+") for end in ("target-only", "draft-only")),
+            figure(c["share_of_gap"], ".0%"),
+            figure(c["cost"], ".2f"),
+            figure(c["target_calls"], ".2f"),
+            figure(c["draft_share"], ".0%"),
+            with_interval(c["metrics"][summary["seams"]["metric"]]),
+        ]
+        for c in summary["configurations"]
+    ]
+    return markdown(header, rows)
+
+
+def _matched_table(summary: Numbers) -> str:
+    rows = [
+        [c["name"], *(_matched_cell(c["at_same"].get(curve, {}).get(cost)) for curve, cost in MATCHED.values())]
+        for c in summary["configurations"]
+        if c["at_same"]
+    ]
+    chance = (
+        f"Random is random routing that leaves the target the first block. *Open*: the interval spans zero. "
+        f"By chance alone about {len(rows) * 0.025:.1f} of {len(rows)} would seem better in each column."
+    )
+    if summary["prompts"] < ENOUGH:
+        chance = f"Which is better takes at least {ENOUGH} prompts."
+    table = markdown(("quality minus that of", *MATCHED), rows)
+    return f"## Where do target calls pay?\n\n{table}\n\n{chance}"
+
+
+def _matched_cell(value: Numbers | None) -> str:
+    if value is None:
+        return "beyond the curve"
+    if value["low"] is None:
+        return with_interval(value, sign="+")
+    word = "better" if value["low"] > 0 else "worse" if value["high"] < 0 else "open"
+    return f"{with_interval(value, sign='+')} {word}"
+
+
+def _classes(summary: Numbers) -> str:
+    """Return each gate's share of drafts by class of prompt; empty if the prompts have no classes."""
+    if not summary["classes"]:
+        return ""
+    gates = list(summary["classes"][0]["draft_share"])
+    rows = [
+        [
+            of["class"],
+            str(of["prompts"]),
+            with_interval(of["target_gain"], "+"),
+            *(figure(of["draft_share"][gate], ".0%") for gate in gates),
+        ]
+        for of in summary["classes"]
+    ]
+    table = markdown(("class", "prompts", "target-only minus draft-only", *gates), rows)
+    return f"## By class of prompt\n\nThe share of all blocks whose draft is kept.\n\n{table}"
+
+
+def _gate(summary: Numbers) -> str:
+    gate, title = summary["gate"], "## Does the score know what the target would gain?"
+    if not gate:
+        return f"{title}\n\nNot measured: it takes a metric for single frames, such as the pocket world's oracle."
+    rows = [
+        [words, *(with_interval(gate[f"{score}_{kind}"], sign="+") for kind in KINDS)]
+        for score, words in zip(SCORES, ("worst frame's score", "mean score"), strict=True)
+    ]
+    return (
+        f"{title}\n\nOver all blocks of the anchor-only videos, each generated by both models from the same "
+        "history. A useful gate is well below zero: a low score where the target gains much.\n\n"
+        + markdown(("correlation with the target's gain", "Pearson", "Spearman"), rows)
+    )

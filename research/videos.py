@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean
@@ -29,7 +30,7 @@ from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import LETTERS, fate_of
 
-from .memo import GIGABYTE, Ledger, Sharing
+from .memo import GIGABYTE, Sharing
 from .metrics import External, Metric, Oracle, SeamChange
 from .protocol import Configuration, few_steps
 from .statistics import Record
@@ -71,14 +72,14 @@ class StudyModels:
     targets: Mapping[str, BlockGenerator] = field(default_factory=dict)
     memo_bytes: float = GIGABYTE
 
-    def run(self, condition: Condition, seed: int, router: RouterConfig | None = None) -> Run:
+    def run(self, condition: Condition, seed: int) -> Run:
         """Return the run that all videos of one prompt and seed have in common: blocks, noise and prompt.
 
         All videos get the same objects for these, so that runs can share results computed from them.
         """
         return plan_run(
             self.engine,
-            router or RouterConfig(),
+            RouterConfig(),
             lambda _: condition,
             blocks=self.blocks,
             seed=seed,
@@ -141,11 +142,6 @@ class PromptSeedJob:
     gains: bool = False
     judged: bool = False
 
-    @property
-    def condition(self) -> Condition:
-        """What every block should show; a new object each time."""
-        return Condition(load(self.embedding)["embedding"], self.prompt, self.prompt)
-
 
 def pack(embedding: Tensor) -> bytes:
     """Return the bytes of an embedding; a tensor would be sent as a handle to the sender's memory."""
@@ -156,16 +152,16 @@ def pack(embedding: Tensor) -> bytes:
 def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Record]]:
     """Yield the rows as they are made, each with the name of its file."""
     sharing = Sharing(models.engine, models.memo_bytes, models.targets)
-    run, of = models.run(job.condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
+    condition = Condition(load(job.embedding)["embedding"], job.prompt, job.prompt)
+    run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
     for configuration in job.configurations:
-        ledger = Ledger()
-        engine = sharing.engine(ledger, configuration.target_schedule)
+        calls: Counter[str] = Counter()
+        engine = sharing.engine(calls, configuration.target_schedule)
         row = _row(models, configured(run, configuration, engine))
-        calls = {"target_calls": ledger.asked["target"], "draft_calls": ledger.asked["draft"]}
-        shared = {"asked": dict(ledger.asked), "made": dict(ledger.made)}
-        yield ROWS, {"configuration": configuration.name, **of, **row, **calls, "sharing": shared}
+        counts = {"target_calls": calls["target"], "draft_calls": calls["draft"]}
+        yield ROWS, {"configuration": configuration.name, **of, **row, **counts}
     if job.gains:
-        for gain in measure_gains(replace(run, engine=sharing.engine(Ledger())), models.judge):
+        for gain in measure_gains(replace(run, engine=sharing.engine(Counter())), models.judge):
             yield GAINS, {**of, **gain}
     if job.judged:
         for scores in measure_judge(run):
@@ -181,11 +177,16 @@ def _row(models: StudyModels, run: Run) -> Record:
     seams = list(accumulate(one.frames.shape[1] for one in emitted))[:-1]
     measured = [metric.measure(frames, text, seams).items() for metric in models.metrics]
     scores = [record.decision.frame_scores for record in records]
+
+    def of(many: Callable[[Sequence[float]], float]) -> list[float | None]:
+        found = [many(values) if values else math.nan for values in scores]
+        return [value if math.isfinite(value) else None for value in found]
+
     return {
         "route": "".join(LETTERS[fate_of(record)] for record in records),
         "accepted": [record.decision.accepted for record in records],
-        "worst_scores": [_finite(min(values)) if values else None for values in scores],
-        "mean_scores": [_finite(fmean(values)) if values else None for values in scores],
+        "worst_scores": of(min),
+        "mean_scores": of(fmean),
         "passes": _passes(records, judged=run.engine.judge is not None),
         "metrics": {
             "reward_mean": float(torch.cat(rewards).mean()),
@@ -197,32 +198,24 @@ def _row(models: StudyModels, run: Run) -> Record:
 
 
 def _passes(records: Sequence[BlockRecord], *, judged: bool) -> dict[str, int]:
-    """Return how many passes of each kind the video took, as if nothing were shared; `scores` are pixel frames.
+    """Return how many passes of each kind the video took, as if nothing were shared.
 
-    `judged`: whether a judge left the video to be decoded by the VAE.
-
+    `judged`: whether a judge left the video to be decoded by the VAE. `scores` are pixel frames: a draft's, and the
+    last one before it where nobody has scored that yet.
     Only the passes of a growing cache (context policy `incremental`) depend on what was asked before: a block from
     the memo counts those of the row that made it.
     """
     counted = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0).passes
-    scores = sum(map(_scored_frames, (None, *records), records))
+    scores, known = 0, False
+    for decision in (record.decision for record in records):
+        scores += len(decision.frame_scores) + (decision.reference is not None and not known)
+        known = decision.accepted and decision.scored
     return {**asdict(counted), "scores": scores, "deliveries": len(records) if judged else 0}
-
-
-def _scored_frames(before: BlockRecord | None, record: BlockRecord) -> int:
-    """Return how many pixel frames were scored for a block: its draft's, and the last one before it if need be."""
-    decision = record.decision
-    known = before is not None and before.decision.accepted and before.decision.scored
-    return len(decision.frame_scores) + (decision.reference is not None and not known)
 
 
 def digest(latents: Tensor) -> str:
     """Return a hash of latents."""
     return hashlib.sha256(latents.detach().float().cpu().contiguous().numpy().tobytes()).hexdigest()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def measure_gains(run: Run, judge: Oracle | None) -> Iterator[Record]:
@@ -260,9 +253,8 @@ def measure_gains(run: Run, judge: Oracle | None) -> Iterator[Record]:
 def _qualities(judge: Oracle | None, blocks: list[Tensor], prompt: str) -> list[float | None]:
     if judge is None:
         return [None] * len(blocks)
-    counts = [block.shape[1] for block in blocks]
-    quality = judge.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt, tuple(accumulate(counts))[:-1])
-    return [float(part.mean()) for part in quality.split(counts)]
+    quality = judge.frame_quality(torch.cat(blocks, dim=1)[0].cpu(), prompt)
+    return [float(part.mean()) for part in quality.split([block.shape[1] for block in blocks])]
 
 
 def measure_judge(run: Run) -> Iterator[Record]:

@@ -18,3 +18,10 @@ def files(tmp_path_factory) -> Any:
     from random_set import write_random_set
 
     return write_random_set(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture
+def fresh_compiler():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from research.oracle import judge
+from research.metrics import judge
 from research.world import held_out_prompts, render
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.pocket.grammar import parse

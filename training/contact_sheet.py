@@ -17,7 +17,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from research.oracle import judge
+from research.metrics import judge
 from research.protocol import Configuration
 from research.videos import StudyOptions, configured, load_study_models
 from research.world import held_out_prompts, render

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +52,13 @@ def same(good: Tensor, bad: Tensor) -> float:
 def with_interval(statistic: Callable[[Tensor, Tensor], float], good: Tensor, bad: Tensor) -> dict[str, float]:
     """Return a statistic of pairs, one per scene, and its interval over scenes."""
 
-    def of_draw(counts: npt.NDArray[np.int64]) -> float:
+    def of_draw(counts: npt.NDArray[np.int64]) -> dict[str, float]:
         drawn = torch.from_numpy(counts)
-        return statistic(good.repeat_interleave(drawn), bad.repeat_interleave(drawn))
+        return {"of": statistic(good.repeat_interleave(drawn), bad.repeat_interleave(drawn))}
 
-    found = Bootstrap(len(good)).per_draw(of_draw)
+    found = Bootstrap(len(good)).per_draw(of_draw)["of"]
     assert found is not None
-    return found.as_dict()
+    return asdict(found)
 
 
 def correlations(rewards: Tensor, qualities: Tensor) -> dict[str, float]:

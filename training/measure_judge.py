@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from research.calibrate import compare_judge
-from research.oracle import judge
+from research.metrics import judge
 from research.statistics import as_told
 from research.videos import JUDGED
 from research.world import held_out_prompts, render

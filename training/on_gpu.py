@@ -34,7 +34,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
-from research.oracle import judge
+from research.metrics import judge
 from research.world import _bounce, _distance, draw_scene
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.config import WanConfig

@@ -14,8 +14,8 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from research import oracle
-from research.oracle import BEST, Verdict, errors_by_lag, weighted_error
+from research import metrics
+from research.metrics import BEST, Verdict, errors_by_lag, weighted_error
 from research.world import draw_any, render_with_mask
 from sdvg_core.pocket.world import DIRECTIONS, GROUNDS, OPENABLE, PLACES, RADII, Scene, clash
 
@@ -72,11 +72,11 @@ def open_scenes(count: int, seed: int = 0) -> tuple[Scene, ...]:
 
 
 def judge(frames: Tensor, scene: Scene, seams: Sequence[int] = ()) -> Verdict:
-    """Judge the whole clip of a scene, which may be open, as `oracle.judge` does.
+    """Judge the whole clip of a scene, which may be open, as `metrics.judge` does.
 
     The frames before the first seam choose; all of them if there is none.
     """
-    return oracle.judge(frames, choice(frames[: min(seams, default=len(frames))], scene), seams)
+    return metrics.judge(frames, choice(frames[: min(seams, default=len(frames))], scene), seams)
 
 
 def choice(frames: Tensor, scene: Scene) -> Scene:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
-from research.oracle import BEST
+from research.metrics import BEST
 from research.world import centre, draw_scene, render_with_mask
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.world import COLOURS, GROUNDS, RADII, SHAPES, SIZE, Scene

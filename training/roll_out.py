@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import UMT5EncoderModel
 
-from research.oracle import weighted_error
+from research.metrics import weighted_error
 from research.world import render, render_with_mask
 from sdvg_core.causal_wan.schedule import Schedule
 from sdvg_core.decoders.wan_vae import WanCodec

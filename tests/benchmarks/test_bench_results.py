@@ -3,18 +3,10 @@
 from statistics import median
 
 from bench_parts import case
+from speed_results import sample
 
-from benchmarks.measure import Sample
 from benchmarks.results import summarise_cases
 from benchmarks.variants import AS_PUBLISHED
-from sdvg_core.engine.records import Seconds
-from sdvg_core.report.run_report import Passes
-
-
-def sample(*arrivals: float, decode: float = 1.0, peak: int | None = None) -> Sample:
-    none = dict.fromkeys(Passes.__slots__, 0)
-    parts = Seconds(decode=decode)
-    return Sample(arrivals=arrivals, parts=parts, passes=Passes(**none), pixel_frames=105, peak=peak)
 
 
 def test_ratios_limits_and_shares_follow_from_the_medians():
@@ -22,11 +14,7 @@ def test_ratios_limits_and_shares_follow_from_the_medians():
     found = summarise_cases(
         {
             target: [sample(1, 10), sample(1, 90), sample(1, 12)],
-            one: [
-                sample(1, 4, decode=3.0, peak=7),
-                sample(2, 3, decode=1.0, peak=9),
-                sample(3, 6, decode=2.0, peak=8),
-            ],
+            one: [sample(1, 4, decode=3, peak=7), sample(2, 3, decode=1, peak=9), sample(3, 6, decode=2, peak=8)],
             published: [sample(2, 8)],
             case("r=2"): [],
         }

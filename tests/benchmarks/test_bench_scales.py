@@ -1,13 +1,11 @@
 """The proportional scale: the published pair's shares of the work, in operations, and a short run of it."""
 
-import json
 from collections.abc import Mapping
 
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks.__main__ import main
 from benchmarks.models import PROMPT, PROPORTIONAL, Models, random_models
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.sizes import frame_tokens
@@ -41,11 +39,3 @@ def test_a_block_s_parts_stand_to_each_other_as_with_the_published_pair(models):
     found = shares(request, score.get_total_flops())
     wanted = shares(PlanRequest(), 4 * 3 * SCORE_OPERATIONS)
     assert found == pytest.approx(wanted, rel=0.1)
-
-
-def test_a_block_of_its_own_models_is_made(capsys):
-    few = ["--blocks", "1", "--repeats", "1", "--routes", "target-only", "--executions", "planes"]
-    assert main([*ASKED, *few, "--size", "16x16", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["conditions"]["device"], found["conditions"]["dtype"]) == ("cpu", "float32")
-    assert found["cases"][0]["passes"]["target_denoising"] == 4

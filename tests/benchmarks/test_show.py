@@ -1,4 +1,4 @@
-"""What run_gpu.sh leaves as a page and a chart: from a folder's results to two files, or a refusal."""
+"""What run_gpu.sh leaves as a page: from a folder's results to a file, or a refusal."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from speed_results import PLAIN, result, rows
 
-from benchmarks.show import PAGE, main, read_runs
+from benchmarks.results import PAGE, main
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,28 +35,21 @@ def folder(tmp_path) -> Path:
 
 
 def test_files_without_a_result_are_named_and_the_others_shown(folder, capsys):
-    assert list(read_runs(folder)) == ["routes", "attention"]
+    assert main([str(folder)]) == 0
     said = dict(
         line.removeprefix("sdvg: ").split(".json is left out: ") for line in capsys.readouterr().err.splitlines()
     )
     assert set(said) == {path.stem for path in folder.glob("*.json")} - {"routes", "attention"}
-
-
-def test_the_command_writes_a_page_with_a_section_for_every_run(folder, capsys):
-    out = folder / "out"
-    assert main([str(folder), "--out", str(out)]) == 0
-    assert [path.name for path in out.iterdir() if path.name != ".lock"] == [PAGE]
-    page = (out / PAGE).read_text(encoding="utf-8")
+    page = (folder / PAGE).read_text(encoding="utf-8")
     assert "Commit 0123abc." in page
     _, routes, attention = page.split("\n## ")
     assert (routes.split()[0], attention.split()[0]) == ("routes", "attention")
     assert rows(routes)["ours", "anchor-only"]["x target-only"] == "3.20x"
-    assert "speed.md" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("place", ["nowhere", "."])
 def test_a_folder_without_results_is_refused_in_one_sentence(place, tmp_path, capsys):
-    assert main([str(tmp_path / place), "--out", str(tmp_path / "out")]) == 2
+    assert main([str(tmp_path / place)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"sdvg: no file in {tmp_path / place} has times of a finished video; ")
     assert list(tmp_path.iterdir()) == []

@@ -42,20 +42,6 @@ def test_a_goal_is_reached_from_its_very_number_on(route, wanted):
     assert row_at(wanted - 0.002, route)["must reach"] == f"{wanted}x, not reached"
 
 
-def test_without_target_only_there_is_no_ratio():
-    found = rows(result_text(result({("ours", "r=1"): 48.0})))["ours", "r=1"]
-    assert (found["x target-only"], found["share of limit"]) == ("-", "-")
-    assert found["must reach"] == "2.4x, not measured"
-    assert found["s per video"] == "48.000"
-
-
-def test_an_interrupted_run_says_what_it_has_fewer_videos_of():
-    whole, cut = result(), result(repeats=2, interrupted=True)
-    cut["cases"][0]["repeats"] = 2
-    assert "Interrupted" not in result_text(whole)
-    assert "Fewer than 2 videos were made of: ours anchor-only (1), ours r=1 (1)." in result_text(cut)
-
-
 @pytest.mark.parametrize("changes", [{"blocks": 64}, {"width": 480}, ON_TWO_GPUS])
 def test_another_clip_or_a_second_device_is_held_against_no_goal(changes):
     found = row_at(9, **changes)

@@ -11,7 +11,6 @@ from typing import get_args
 import pytest
 import torch
 import torch.nn.functional as F
-from cli_runs import generate, options
 from tiny import PROMPT, EchoCodec, make_generator, make_noise, random_tree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -280,12 +279,3 @@ def test_the_report_names_the_kernel_of_either_model_and_says_once_that_it_round
     assert [wan.attention for wan in (rounded.parts.drafter, rounded.parts.target)] == ["sage", "sage"]
     assert (plain.notes, rounded.notes) == ((), ("It rounds.",))
     assert rounded.build().target._model.ops._backend is sage
-
-
-def test_the_command_line_refuses_a_kernel_before_anything_is_read_or_written(files, tmp_path, capsys):
-    more = ["--prompt", "a red ball", "--attention", "flash"]
-    assert generate(options(files), tmp_path / "out", *more) == 2
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert "the attention flash" in lines[0]
-    assert not (tmp_path / "out").exists()

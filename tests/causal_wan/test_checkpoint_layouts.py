@@ -6,7 +6,7 @@ import torch
 from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefixed, random_state, save
 
 from sdvg_core.causal_wan.checkpoint import inspect_weights, load_wan
-from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig, detect_config, wan_shapes
+from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, detect_config, wan_shapes
 from sdvg_core.checkpoints.weights import TensorInfo, open_weights
 
 
@@ -81,12 +81,6 @@ def test_the_stored_dtype_is_kept_unless_another_is_asked_for(tmp_path, stored, 
     wanted = asked or stored
     assert loaded.dtype == wanted
     assert_same_tensors(loaded.tree.state_dict(), {n: t.to(wanted) for n, t in state.items()})
-
-
-def test_a_published_size_is_named_and_others_are_counted():
-    small = WanConfig(dim=1536, ffn_dim=8960, num_layers=2, num_heads=12)
-    assert (WAN_1_3B.size, WAN_14B.size, TINY.size) == ("1.3B", "14B", f"{TINY.parameters / 1e6:.2f}M")
-    assert small.size == f"{small.parameters / 1e9:.2f}B"
 
 
 def test_finding_out_what_a_file_is_reads_no_weight(tmp_path):

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from wan_files import NARROW, TINY, prefixed, random_state, save, save_hollow
+from wan_files import NARROW, prefixed, random_state, save, save_hollow
 
 from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
@@ -164,9 +164,3 @@ def test_a_number_of_blocks_that_only_the_metadata_claims_is_refused_before_they
     """The names to look for would fill the memory."""
     config = json.dumps({"transformer": {"num_layers": 10_000}})
     assert "lacks most of them" in refusal_of(tmp_path, random_state(), {"config": config})
-
-
-def test_a_dtype_that_cannot_be_computed_in_is_refused(tmp_path):
-    path = save(tmp_path / "w.safetensors", random_state(TINY))
-    with pytest.raises(BadInput, match=r"got torch\.int8"):
-        load_wan(path, dtype=torch.int8)

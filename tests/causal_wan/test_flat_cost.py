@@ -75,14 +75,6 @@ def test_the_cost_of_a_block_is_flat_from_block_3_on_to_64_blocks(policy, window
         assert (model.operations[1] < model.operations[3]) == (policy == "incremental")
 
 
-def test_a_kept_window_of_21_frames_is_full_at_block_7_and_flat_from_there():
-    """Self-Forcing's own: up to that block each block sees more."""
-    _, target = counted_run("incremental", "r" * 10, window=21, sink=0)
-    operations = [target.operations[block] for block in range(10)]
-    assert operations[1:8] == sorted(set(operations[1:8]))
-    assert len(set(operations[7:])) == 1
-
-
 def test_what_an_incremental_model_did_not_make_it_passes_once_before_it_next_makes_a_block():
     """There a remade block's cost is not flat: after n kept drafts, n + 1 blocks are taken in."""
     gaps = {}

@@ -1,9 +1,7 @@
-import json
 import sys
 
 import pytest
 import torch
-from random_set import write_random_set
 from wan_files import NARROW, NARROW_METADATA, prefixed, random_state, save, save_hollow
 
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
@@ -90,30 +88,3 @@ def test_the_dictionaries_of_a_training_checkpoint_are_listed_and_the_one_looked
     assert (found.dictionary, found.dictionaries) == ("generator_ema", ("generator", "generator_ema"))
     assert "layout       PyTorch pickle, generator_ema\ndictionaries generator, generator_ema\n" in str(found)
     assert "holds two sets of weights" in found.notes[-1]
-
-
-def test_a_file_with_a_known_name_is_looked_at_as_it_would_be_run(tmp_path):
-    drafter = write_random_set(tmp_path).drafter
-    (tmp_path / "chunkwise").mkdir()
-    known = drafter.rename(tmp_path / "chunkwise" / "causal_forcing.pt")
-    found = inspect_file(known)
-    assert (found.preset, found.dictionary) == ("causal-forcing", "generator")
-    assert found.licence == "Apache-2.0 (read 2026-11-22)"
-    assert "preset       causal-forcing (by its name)" in str(found)
-    assert not any("sets of weights" in note for note in found.notes)
-    found = inspect_file(known.rename(tmp_path / "causal_forcing.pt"))
-    assert (found.would_load, found.preset, found.model) == (True, None, "")
-    assert any("is the name of 2 models" in note for note in found.notes)
-
-
-@pytest.mark.parametrize("extra", [{}, {"img_emb.proj.0.bias": ONE}])
-def test_the_findings_are_json_and_text_and_another_kind_of_transformer_would_not_load(tmp_path, extra):
-    found = inspect_file(save(tmp_path / "wan.safetensors", {**random_state(), **extra}))
-    assert found.would_load == (not extra)
-    assert found.kind == ("Wan transformer of another kind" if extra else "causal Wan 2.1 transformer")
-    assert ("image-to-video" in found.reason) == bool(extra)
-    assert json.loads(json.dumps(found.as_dict()))["kind"] == found.kind
-    text = str(found)
-    assert f"kind         {found.kind}" in text
-    assert ("would load   yes" in text) == found.would_load
-    assert found.reason in text

@@ -4,52 +4,15 @@ from __future__ import annotations
 
 import gc
 import weakref
-from dataclasses import replace
 
 import pytest
 import torch
-from tiny import make_engine, random_tree, run, scripted
+from tiny import random_tree
 
 from sdvg_core.causal_wan.attention import REMEMBERED_TABLES, RopeTables, TorchOps
 
 CPU = torch.device("cpu")
 GRID = (3, 2, 2)
-
-
-class CountingOps(TorchOps):
-    """Notes each table that is built."""
-
-    def __init__(self) -> None:
-        super().__init__(torch.float32)
-        self.built: list[tuple[int, tuple[int, int, int]]] = []
-
-    def rope(self, tree, first, grid, device):
-        self.built.append((first, grid))
-        return super().rope(tree, first, grid, device)
-
-
-def counted(generator) -> CountingOps:
-    ops, model = CountingOps(), generator._model
-    generator._model = replace(model, ops=ops, rope=RopeTables(model.tree, ops, model.device))
-    return ops
-
-
-@pytest.mark.parametrize(
-    "policy, script, drafter, target",
-    [
-        ("recompute", "raarraaar", 2, 2),
-        # One for every position that the model makes a block at, and of blocks it did not make, for the context.
-        ("incremental", "raaaaaaar", 9, 9),
-    ],
-)
-def test_a_nine_block_run_builds_so_many_tables(policy, script, drafter, target):
-    """Catches: a table built anew for each context pass and each block, 17 in a run of nine."""
-    engine = make_engine(policy)
-    ops = [counted(engine.drafter), counted(engine.target)]
-    run(engine, scripted(script))
-    assert [len(found.built) for found in ops] == [drafter, target]
-    if policy == "recompute":
-        assert ops[1].built == [(0, GRID), (3, GRID)]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import (
-    POLICIES,
-    PROMPT,
-    can_compile,
-    latents_of,
-    make_engine,
-    run,
-    scripted,
-)
+from tiny import POLICIES, PROMPT, can_compile, latents_of, make_engine, run, scripted
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -20,14 +12,6 @@ from benchmarks.measure import collect, compare
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.devices.execution import INDUCTOR
 from sdvg_core.engine.speculate import Emitted
-
-
-@pytest.fixture
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
 
 ROUTE = scripted("rarraaararaa")
 STEPS = "1000,750,500,250"

@@ -117,14 +117,7 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
 @pytest.mark.parametrize(
     "more",
     [
-        [
-            "--drafter-settings",
-            "cache=incremental",
-            "--target-settings",
-            "cache=incremental",
-            "--target-settings",
-            "window=6",
-        ],
+        [*("--drafter-settings", "cache=incremental"), *("--target-settings", "cache=incremental", "window=6")],
         ["--drafter-context", "own", "--handover", "1"],
         ["--policy", "relative", "--tau", "-0.5", "--crop", "tiles", "--reward-dtype", "float16"],
         ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],

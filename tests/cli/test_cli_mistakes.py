@@ -92,17 +92,6 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     assert "needs drafter, target" in refused(capsys, asked)
 
 
-@pytest.mark.parametrize(
-    "budget, said",
-    [
-        ("50", "for 50 % write 0.5"),
-        ("nan", "but is nan; 0.5 is usual"),
-    ],
-)
-def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsys, budget, said):
-    assert said in refused(capsys, ["demo", "--budget", budget])
-
-
 @pytest.mark.heavy
 def test_without_the_packages_there_is_a_sentence_that_says_how_to_get_them(tmp_path):
     """Catches a traceback for whoever calls it with the Python of the system."""

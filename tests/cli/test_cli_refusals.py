@@ -87,14 +87,8 @@ def test_latents_of_the_wrong_shape_are_refused(base, tmp_path, capsys):
         ((16, 3, 4, 4), "shape"),
     ):
         save_file({"latents": torch.zeros(shape)}, tmp_path / "z.safetensors")
-        more = [
-            "--prompt",
-            "x",
-            "--output",
-            str(tmp_path / "out"),
-            "--continue-from",
-            str(tmp_path / "z.safetensors"),
-        ]
+        more = ["--prompt", "x", "--output", str(tmp_path / "out")]
+        more += ["--continue-from", str(tmp_path / "z.safetensors")]
         assert part in refused(capsys, [*base, *SMALL, *more])
 
 

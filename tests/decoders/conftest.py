@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from safetensors.torch import save_file
 from vae_parts import make_vae
 
@@ -26,10 +25,3 @@ def original_file(vae, tmp_path_factory):
 @pytest.fixture(scope="module")
 def codec(original_file):
     return load_wan_vae(original_file)
-
-
-@pytest.fixture
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()

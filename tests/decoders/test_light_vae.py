@@ -11,7 +11,6 @@ from vae_parts import decode_pieces, decode_whole, random_latents, random_vae
 from sdvg_core.decoders.vae_files import open_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
 from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
-from sdvg_core.pipeline.inspection import inspect_file
 
 BASE = 24
 PUBLISHED_BYTES, HEADER = 32_160_476, 20_464
@@ -42,10 +41,3 @@ def test_it_streams_to_the_bit(vae, light_file):
     pieces, _ = decode_pieces(load_wan_vae(light_file), latents, [1, 2])
     assert torch.equal(pieces, decode_whole(vae, latents))
     assert pieces.std() > 0.01
-
-
-def test_inspect_says_whose_it_is_and_what_its_quality_is(light_file):
-    found = str(inspect_file(light_file))
-    assert "Wan 2.1 VAE" in found
-    assert "lightvaew2_1" in found
-    assert "32.61 dB" in found

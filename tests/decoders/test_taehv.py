@@ -10,7 +10,7 @@ from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 from vae_parts import MEAN, STD, assert_still_a_value, decode_pieces, random_frames, random_latents
 
-from sdvg_core.decoders.taehv_net import Grow, MemoryBlock, run_half
+from sdvg_core.decoders.taehv_net import MemoryBlock, run_half
 from sdvg_core.errors import BadInput
 
 ROUNDING = 5e-6
@@ -50,17 +50,6 @@ def test_what_a_block_remembers_is_its_input_one_time_step_earlier():
     assert torch.allclose(made[:1], half[0](x[:1], torch.zeros_like(x[:1])))
 
 
-def test_channels_that_grow_become_frames_one_after_the_other():
-    """Catches frames that take every other channel; two clips tell time from batch."""
-    grow = Grow(2, 2).requires_grad_(False)
-    grow.conv.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [10.0, 0.0], [0.0, 10.0]])[:, :, None, None])
-    x = torch.arange(8.0).view(4, 2, 1, 1)  # two time steps of two clips
-    assert grow(x, 2).flatten(1).tolist() == [
-        *[[0, 1], [2, 3], [0, 10], [20, 30]],
-        *[[4, 5], [6, 7], [40, 50], [60, 70]],
-    ]
-
-
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     """The limit would turn an infinite latent into an ordinary one."""
@@ -70,18 +59,6 @@ def test_what_is_not_finite_becomes_nan_and_never_white(codec, value):
     assert frames[:, 0].isfinite().all()
     assert frames[:, 1:].isnan().any()
     assert not frames.isinf().any()
-
-
-def test_a_batch_is_decoded_and_encoded_clip_by_clip(codec):
-    one, other, frames = random_latents(3), random_latents(3, seed=4), random_frames(5)
-    both = torch.cat([one, other])
-    made, state = decode_pieces(codec, both, [1, 2])
-    apart = torch.cat([codec.decode(one)[0], codec.decode(other)[0]])
-    assert (made - apart).abs().max() < ROUNDING
-    assert {len(entry) for entry in state} == {2}
-    pair = torch.cat([frames, 1 - frames])
-    alone = torch.cat([codec.encode(frames), codec.encode(1 - frames)])
-    assert (codec.encode(pair) - alone).abs().max() < ROUNDING
 
 
 def test_the_kind_decides_which_latents_the_network_sees(weights):
@@ -127,13 +104,6 @@ def test_without_an_encoder_it_decodes_and_refuses_to_encode(weights):
 
 
 # --- ways to run it
-
-
-def test_weights_in_memory_are_shared_where_they_need_no_change(weights):
-    shared = {name: p.data_ptr() for name, p in codec_of(weights)._net.named_parameters()}
-    assert shared == {name: tensor.data_ptr() for name, tensor in weights.items()}
-    assert codec_of(weights, dtype=torch.bfloat16).dtype == torch.bfloat16
-    assert codec_of(random_tae(dtype=torch.float16)).dtype == torch.float16
 
 
 @pytest.mark.heavy

@@ -19,7 +19,6 @@ from sdvg_core.decoders.taehv_files import checked_taehv, kind_of, open_taehv
 from sdvg_core.decoders.vae_files import load_vae, open_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline.inspection import inspect_file
 
 NAME = "taew2_1.safetensors"
 
@@ -155,12 +154,6 @@ def test_a_file_of_either_autoencoder_is_told_by_its_tensors(weights, tmp_path, 
     assert isinstance(load_vae(original_file, tae_kind="taew2_1"), WanCodec)
 
 
-@pytest.mark.parametrize("layers, last", [("diffusers", False), ("planes", True)])
-def test_the_layouts_of_the_wan_vae_mean_a_memory_order_here(weights, tmp_path, layers, last):
-    codec = load_vae(saved(weights, tmp_path), layers=layers)
-    assert codec._net.decoder[1].weight.is_contiguous(memory_format=torch.channels_last) == last
-
-
 # --- refusals
 
 
@@ -213,23 +206,6 @@ def test_a_wan_vae_is_no_taehv(original_file):
 
 
 # --- what it is said to be
-
-
-@pytest.mark.parametrize(
-    "name, words",
-    [
-        ("lighttaew2_1.safetensors", "taken for lighttaew2_1 by its name"),
-        (
-            "mine.safetensors",
-            "The kind must be stated, for nothing here tells it: --tae-kind taew2_1 or lighttaew2_1",
-        ),
-    ],
-)
-def test_inspect_says_which_kind_a_file_is_taken_for(weights, tmp_path, name, words):
-    found = inspect_file(saved(weights, tmp_path, name))
-    assert (found.kind, found.would_load) == ("tiny autoencoder (TAEHV)", True)
-    assert found.size == "widths 14, 12, 10, 6; with its encoder"
-    assert words in str(found)
 
 
 @pytest.mark.parametrize("folder", ["vae_approx", "vae", ""])

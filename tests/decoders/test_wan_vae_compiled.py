@@ -26,17 +26,6 @@ def test_the_decoder_is_compiled_for_the_first_frame_the_second_and_all_later_on
     assert counter.frame_count == 3
 
 
-@pytest.mark.exhaustive
-def test_any_number_of_decoders_may_be_compiled_in_one_process(fresh_compiler):
-    """Catches the compiler giving the decoder up for having been compiled eight times, whatever it was for."""
-    counter = CompileCounterWithBackend("eager")
-    for made in range(1, 4):
-        codec_of(random_vae(SMALL), layers=("diffusers", "planes")[made % 2], compiler=counter).decode(
-            random_latents(3)
-        )
-        assert counter.frame_count == 3 * made
-
-
 @pytest.mark.exhaustive  # over a minute of the compiler's
 @pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from research.folder import read_records
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.causal_wan.schedule import get_schedule
@@ -130,10 +129,6 @@ def read_run_report(path: Path) -> None:
         make_page(path.parent)
 
 
-def read_study(path: Path) -> None:
-    read_records(path)
-
-
 def read_words(path: Path) -> None:
     load_tokenizer(path).ids(PROMPT, 512)
 
@@ -210,7 +205,6 @@ READERS: Mapping[str, Reader] = {
         Reader(name="script", make=texts.script, read=read_script),
         Reader(name="workflow", make=texts.workflow, read=read_values),
         Reader(name="report", make=texts.report, read=read_run_report),
-        Reader(name="study", make=texts.study, read=read_study),
         Reader(name="tokenizer", make=texts.tokenizer, read=read_words),
         Reader(name="pieces", make=texts.pieces, read=read_words),
         Reader(name="vocabulary", make=texts.vocabulary, read=read_vocabulary),

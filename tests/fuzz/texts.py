@@ -1,4 +1,4 @@
-"""Text files, spoiled: prompts, scripts, reports, study rows, tokenizers, and the values of a workflow."""
+"""Text files, spoiled: prompts, scripts, reports, tokenizers, and the values of a workflow."""
 
 from __future__ import annotations
 
@@ -65,15 +65,8 @@ def report_seed() -> dict[str, Any]:
     names = ("draft", "decode", "score", "target", "context")
     block = {
         **{"index": 0, "start": 0, "latent_frames": 3, "pixel_frames": 9, "prompt": "a red ball"},
-        **{
-            "accepted": False,
-            "reason": "forced",
-            "score": None,
-            "threshold": None,
-            "frame_scores": [],
-            "decodes": 1,
-            "draft": None,
-        },
+        **{"accepted": False, "reason": "forced", "score": None, "threshold": None, "frame_scores": []},
+        **{"decodes": 1, "draft": None},
         "target": {"denoising_passes": 4, "context_passes": 0, "encodes": 0, "context_seconds": 0.0},
         "seconds": dict.fromkeys(names, 0.5),
     }
@@ -95,21 +88,6 @@ def report(random: Random) -> Files:
         content = changed_json(random, content)
     data = to_json(content)
     return {"report.json": changed_bytes(random, data) if random.random() < 0.15 else data}
-
-
-def study(random: Random) -> Files:
-    """Return a study's folder: its rows, or its settings."""
-    row = {"configuration": "random@0.2", "prompt": "a ball", "metrics": {"x": 1.0}}
-    rows: Any = [{**row, "seed": n} for n in (1, 2)]
-    settings: Any = {"settings": {"blocks": 9}, "configurations": {"random@0.2": {"rate": 0.2}}}
-    if random.random() < 0.5:
-        rows = [changed_json(random, row) for row in rows]
-    else:
-        settings = changed_json(random, settings)
-    lines = b"".join(to_json(row) + random.choice((b"\n", b"\n", b"\n", b"", b"\r\n")) for row in rows)
-    if random.random() < 0.3:
-        lines = changed_bytes(random, lines)
-    return {"rows.jsonl": lines, "study.json": to_json(settings)}
 
 
 def workflow(random: Random) -> Files:

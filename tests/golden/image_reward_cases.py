@@ -24,33 +24,11 @@ gold hill tower town rain roof snow dusk while say twice then leave facade naive
 """
 
 # Arguments of `ImageRewardConfig`; what is not said is as published. `narrow` has heads that are not 64 wide.
+VISION = ("image_size", "patch_size", "vision_width", "vision_layers", "vision_mlp", "vision_heads")
+SIZES = (*VISION, "positions", "text_width", "text_layers", "text_mlp", "text_heads")
 CASES: Mapping[str, Mapping[str, int]] = {
-    "tiny": {
-        "image_size": 48,
-        "patch_size": 8,
-        "vision_width": 192,
-        "vision_layers": 3,
-        "vision_mlp": 256,
-        "vision_heads": 3,
-        "positions": 64,
-        "text_width": 128,
-        "text_layers": 2,
-        "text_mlp": 256,
-        "text_heads": 2,
-    },
-    "narrow": {
-        "image_size": 64,
-        "patch_size": 16,
-        "vision_width": 40,
-        "vision_layers": 2,
-        "vision_mlp": 96,
-        "vision_heads": 5,
-        "positions": 40,
-        "text_width": 48,
-        "text_layers": 2,
-        "text_mlp": 80,
-        "text_heads": 4,
-    },
+    "tiny": dict(zip(SIZES, (48, 8, 192, 3, 256, 3, 64, 128, 2, 256, 2), strict=True)),
+    "narrow": dict(zip(SIZES, (64, 16, 40, 2, 96, 5, 40, 48, 2, 80, 4), strict=True)),
     "full": {},
 }
 

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import pytest
 from torch import Tensor
-from witness import (
-    AGREES,
-    SECOND,
-    ask,
-    difference,
-    generator_over,
-    per_block,
-    request_for,
-    tree_of,
-    video_of,
-)
+from witness import AGREES, SECOND, ask, difference, generator_over, per_block, request_for, tree_of, video_of
 
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.presets import get_preset

@@ -27,12 +27,8 @@ def test_a_page_lists_every_video_once_worst_frame_first(tmp_path, capsys):
     worst = [float(card["data-worst"]) for card in seen.all("li", "card")]
     assert worst == pytest.approx([-2.0, -1.0, -0.8, -0.2])
     assert [int(card["data-number"]) for card in seen.all("li", "card")] == [2, 3, 1, 4]
-    assert [b["aria-pressed"] for b in seen.all("button") if "data-sort" in b] == [
-        "true",
-        "false",
-        "false",
-        "false",
-    ]
+    pressed = [b["aria-pressed"] for b in seen.all("button") if "data-sort" in b]
+    assert pressed == ["true", "false", "false", "false"]
 
 
 def test_a_square_has_the_letter_the_colour_and_the_sentence_of_its_block(tmp_path):

@@ -1,60 +1,26 @@
 """The picture of the route: what it shows is what happened, at any length and whatever the prompt."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, ImageColor, ImageDraw
+from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.report.picture import (
     FAINT,
     INK,
-    Panel,
-    draw_scores,
     drawable,
-    nice_ticks,
     route_picture,
     tint,
 )
-from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Fate, fate_of
 
 FATE_OF_COLOUR = {ImageColor.getrgb(colour): fate for fate, colour in COLOURS.items()}
 STRIP_ROW = 130
-
-
-class Notebook(ImageDraw.ImageDraw):
-    """Draws, and notes the texts of the panel and its legend, and the places of all frames and of the worst."""
-
-    def __init__(self, columns: int) -> None:
-        self.picture = Image.new("RGB", (2400, 1500), "white")
-        super().__init__(self.picture)
-        self.panel = Panel(pen=self, left=300, right=1500, top=300, bottom=1200, first=1, columns=columns)
-        self.texts: list[str] = []
-        self.legend: list[str] = []
-        self.frames: list[tuple[float, float]] = []
-        self.worst: list[tuple[float, float]] = []
-
-    def text(self, xy: Any, text: Any, *style: Any, **look: Any) -> None:
-        (self.texts if xy[0] < self.panel.right else self.legend).append(text)
-        super().text(xy, text, *style, **look)
-
-    def ellipse(self, xy: Any, fill: Any = None, outline: Any = None, width: int = 1) -> None:
-        middle = ((xy[0] + xy[2]) / 2, (xy[1] + xy[3]) / 2)
-        if middle[0] < self.panel.right:
-            (self.worst if outline else self.frames).append(middle)
-        super().ellipse(xy, fill, outline, width)
-
-
-def run(blocks: int, config: RouterConfig | None = None) -> RunReport:
-    scores = [[0.5 - 0.2 * ((7 * i + j) % 11) for j in range(12)] for i in range(blocks)]
-    return report(route(config or RouterConfig(), scores))
 
 
 def strip(image: Image.Image) -> list[Fate]:
@@ -62,12 +28,6 @@ def strip(image: Image.Image) -> list[Fate]:
     row = [tuple(pixel) for pixel in np.asarray(image)[STRIP_ROW].tolist()]
     inside = row[: max(i for i, pixel in enumerate(row[: image.width - 300]) if pixel in FATE_OF_COLOUR) + 1]
     return [FATE_OF_COLOUR[colour] for colour, _ in groupby(inside) if colour in FATE_OF_COLOUR]
-
-
-def drawn_scores(decisions: Sequence[Decision]) -> Notebook:
-    notebook = Notebook(max(4, len(decisions)))
-    draw_scores(notebook.panel, tuple(record(decision, i) for i, decision in enumerate(decisions)))
-    return notebook
 
 
 def test_the_strip_shows_every_block_in_the_colour_of_its_fate():
@@ -79,41 +39,6 @@ def test_every_reason_has_a_fate_and_every_fate_a_letter_and_colour_of_its_own()
     fates = [fate_of(record(Decision(accepted=False, reason=reason))) for reason in Reason]
     assert set(fates) == set(Fate)
     assert len(set(LETTERS.values())) == len(set(COLOURS.values())) == len(Fate)
-
-
-@pytest.mark.parametrize("blocks, width", [(1, 970), (30, 1870), (200, 1970)])
-def test_the_picture_grows_with_the_blocks_up_to_a_limit(blocks, width):
-    image = route_picture(run(blocks))
-    assert (image.mode, image.width) == ("RGB", width)
-    assert image.height == (724 if blocks > 1 else 464)
-
-
-def test_frames_lie_from_left_to_right_and_the_higher_the_score_the_higher():
-    scores = [0.5, -0.31, 1.0]
-    drawn = drawn_scores(route(RouterConfig(), [[0.0], scores]))
-    panel = drawn.panel
-    across, heights = zip(*drawn.frames, strict=True)
-    assert panel.x(1.5) < across[0] < across[1] < across[2] < panel.x(2.5)
-    assert panel.bottom > heights[1] > heights[0] > heights[2] > panel.top
-    assert (heights[1] - heights[0]) / (heights[0] - heights[2]) == pytest.approx(0.81 / 0.5)
-    assert drawn.worst == [drawn.frames[1]]
-
-
-def rows_of_ink(drawn: Notebook, number: int) -> set[int]:
-    """The rows with a line of ink across most of a block's column."""
-    panel = drawn.panel
-    columns = slice(round(panel.x(number - 0.5)) + 1, round(panel.x(number + 0.5)) - 1)
-    dark = (np.asarray(drawn.picture)[panel.top : panel.bottom, columns] < 100).all(-1)
-    return {int(row) + panel.top for row in np.flatnonzero(dark.mean(1) > 0.5)}
-
-
-def test_each_block_has_the_line_of_its_own_threshold():
-    """Catches one line drawn for all; the second and third block share theirs, the fourth's is lower."""
-    decisions = [replace(of_every_reason()[1], threshold=threshold) for threshold in (-0.5, 0.0, 0.0, -0.6)]
-    drawn = drawn_scores(decisions)
-    one, two, three, four = (rows_of_ink(drawn, number) for number in (1, 2, 3, 4))
-    assert min(four) > min(one) > min(two) > drawn.panel.top
-    assert two == three
 
 
 @pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])
@@ -156,20 +81,6 @@ def test_any_prompt_can_be_shown(prompt):
 )
 def test_letters_that_the_font_lacks_lose_their_accents_or_become_a_box(text, shown):
     assert drawable(text) == shown
-
-
-@pytest.mark.parametrize(
-    "low, high, texts",
-    [
-        (0, 11.55, ["0", "2", "4", "6", "8", "10"]),
-        (-1.74, 0.62, ["-1.5", "-1.0", "-0.5", "0.0", "0.5"]),
-        (0, 1e-3, ["0.0000", "0.0002", "0.0004", "0.0006", "0.0008", "0.0010"]),
-    ],
-)
-def test_ticks_are_round_and_few(low, high, texts):
-    ticks = nice_ticks(low, high, most=6)
-    assert [text for _, text in ticks] == texts
-    assert [value for value, _ in ticks] == pytest.approx([float(text) for text in texts])
 
 
 # --- contrast ----------------------------------------------------------------------------------------------------

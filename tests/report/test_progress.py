@@ -11,8 +11,8 @@ from sample_reports import of_every_reason, record
 
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import Decision, Reason
-from sdvg_core.report.progress import WIDEST_STRIP, RouteBar, can_colour, strip
-from sdvg_core.report.summary import Fate, block_line
+from sdvg_core.report.progress import RouteBar, can_colour
+from sdvg_core.report.summary import block_line
 
 
 class Terminal(io.StringIO):
@@ -144,21 +144,3 @@ def test_blocks_made_before_count_for_the_strip_and_not_for_the_time_left():
 )
 def test_squares_are_shown_only_where_they_can_be(stream, environment, colour):
     assert can_colour(stream, environment) is colour
-
-
-def test_a_terminal_gets_a_coloured_square_for_each_block():
-    stream = Terminal()
-    bar = RouteBar(3, stream)
-    bar.block(records()[0])
-    bar.block(records()[1])
-    bar.close()
-    assert "\x1b[38;5;33m■\x1b[0m\x1b[38;5;36m■\x1b[0m□ |" in stream.getvalue()
-
-
-@pytest.mark.parametrize("done", [0, 25, 200])
-def test_the_strip_of_a_long_run_shows_its_newest_blocks(done):
-    fates = [Fate.KEPT] * (done - 1) + [Fate.REMADE] if done else []
-    shown = strip(fates, 200, colour=False)
-    assert len(shown) == WIDEST_STRIP
-    assert shown.count("r") == (done > 0)
-    assert shown.endswith(".") == (done < 200)

@@ -108,15 +108,8 @@ def options(models: Path) -> list[str]:
         "reward": "TinyImageReward.pt",
     }
     named = [word for role, name in files.items() for word in (f"--{role}", str(models / name))]
-    return [
-        *named,
-        "--drafter-preset",
-        "self-forcing-1.3b",
-        "--target-preset",
-        "krea-14b",
-        "--text-dtype",
-        "float32",
-    ]
+    presets = ("--drafter-preset", "self-forcing-1.3b", "--target-preset", "krea-14b")
+    return [*named, *presets, "--text-dtype", "float32"]
 
 
 def commands(models: Path, prompts: Path) -> dict[str, list[str]]:

@@ -64,18 +64,6 @@ def test_every_dependency_has_its_row_and_every_row_its_dependency():
     assert rows == declared() | declared("standalone", "research", "ray", "dev") | build_tool
 
 
-def test_every_file_that_a_row_names_imports_its_package():
-    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    importing = imports("sdvg_core", "nodes")
-    named = re.findall(r"^\| ([\w.-]+) \|[^|]+\|[^|]+\| (`[^|]+`) \|", page, re.MULTILINE)
-    assert len(named) >= 10
-    for package, places in named:
-        files = importing[IMPORTED_AS.get(package.lower(), package)]
-        for place in re.findall(r"`([^`]+)`", places):
-            where = place if place.startswith("nodes/") else f"sdvg_core/{place}"
-            assert any(file.startswith(where) for file in files), (package, place)
-
-
 def test_the_package_and_the_nodes_do_without_the_study_and_the_benchmark():
     """These lie beside the package, and are not in the registry's archive."""
     assert not {"research", "benchmarks"} & imports("sdvg_core", "nodes").keys()

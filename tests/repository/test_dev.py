@@ -55,15 +55,6 @@ def test_study_and_benchmark_are_found_from_any_folder(dev, asked, monkeypatch, 
     assert os.environ["PYTHONPATH"] == os.pathsep.join((str(ROOT), "elsewhere"))
 
 
-def test_a_command_of_run_without_run_is_told_where_it_belongs(dev, asked, capsys):
-    """Catches the whole help, without a word of what was wrong with `dev.py doctor`."""
-    assert dev["main"](["doctor", "--json"]) == 2
-    assert (
-        capsys.readouterr().err == "dev.py has no command doctor; write python3 dev.py run doctor, or see --help\n"
-    )
-    assert asked == []
-
-
 def test_ctrl_c_is_left_to_the_command_which_first_ends_its_block(dev, monkeypatch):
     """Catches subprocess.run, which kills its child a quarter of a second after Ctrl-C."""
     waits = iter([KeyboardInterrupt, KeyboardInterrupt, 130])

@@ -76,18 +76,8 @@ def test_the_latents_are_those_made_at_home(abroad, models, tmp_path):
         assert here.equal(there), name
 
 
-NETWORK = (
-    "socket",
-    "ssl",
-    "http",
-    "urllib.request",
-    "urllib3",
-    "requests",
-    "aiohttp",
-    "httpx",
-    "websockets",
-    "asyncio",
-)
+NETWORK = ("socket", "ssl", "http", "urllib.request", "urllib3", "requests", "aiohttp", "httpx")
+NETWORK += ("websockets", "asyncio")
 
 
 def imported(path: Path) -> set[str]:

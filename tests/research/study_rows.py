@@ -71,7 +71,6 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
         "draft_calls": BLOCKS - target,
         "metrics": {"quality": quality, "seam_error": 1.0 + 0.1 * draw.normal(), "reward_mean": 0.0},
         "latents_sha256": "0",
-        "sharing": {"asked": {"target": 9}, "made": {"target": 4}},
     }
 
 

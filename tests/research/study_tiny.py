@@ -37,7 +37,7 @@ class Redness:
         time.sleep(self._seconds)
         return {"quality": float(frames[:, 0].mean()), "seams": float(len(seams))}
 
-    def frame_quality(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Tensor:
+    def frame_quality(self, frames: Tensor, prompt: str) -> Tensor:
         return frames[:, 0].mean(dim=(1, 2))
 
 
@@ -76,11 +76,6 @@ def job(
 
 def plan(configurations: Sequence[Configuration] = SOME, prompts: Sequence[str] = PROMPTS) -> Plan:
     return Plan(prompts=tuple(prompts), seeds=(7,), configurations=tuple(configurations), blocks=BLOCKS)
-
-
-def lasting(record: Record) -> Record:
-    """A row without what depends on what was made before it."""
-    return {name: value for name, value in record.items() if name != "sharing"}
 
 
 def made(models: StudyModels, wanted: PromptSeedJob) -> list[Record]:

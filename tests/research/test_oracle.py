@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from research.oracle import BEST, judge
+from research.metrics import BEST, judge
 from research.world import draw_scene, render
 from sdvg_core.pocket.world import Scene, Thing
 

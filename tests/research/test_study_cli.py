@@ -45,9 +45,9 @@ def test_a_study_writes_rows_gains_summary_table_and_plots(folder):
 
 @pytest.mark.heavy
 def test_a_second_call_makes_nothing_and_prints_json(folder, capsys, monkeypatch):
-    monkeypatch.setattr(work, "share_out", None)
+    monkeypatch.setattr(work, "open_worker", None)
     before = (folder / "rows.jsonl").read_bytes()
-    assert main(["--output", str(folder), *SMALL, *SOME, "--json", "--no-plots"]) == 0
+    assert main(["--output", str(folder), *SMALL, *SOME, "--json"]) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["prompts"] == 2
     assert "10 of 10 rows are done" in err
@@ -65,21 +65,21 @@ def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, ca
     ("arguments", "message"),
     [
         (["--prompts", "0"], "--prompts must be at least 1"),
-        (["--width", "40"], "--width must be a multiple of 16, but is 40"),
+        (["--width", "40"], "width must be a multiple of 16, but is 40"),
         (["--device", "meta"], "a device is cpu"),
-        (["--calibrate"], "add --draft-share 0.8 or --speed-up 1.5"),
+        (["--calibrate"], "add --draft-share 0.8"),
         (["--configurations", "rewards"], "'rewards' is no configuration's name or pattern; choose among"),
         (["--external", "score.py"], "no argument {video}"),
         (["--models", "nowhere"], "none was given or found in nowhere"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(arguments, message, tmp_path, capsys):
-    assert message in refused(capsys, "--output", str(tmp_path / "out"), "--no-plots", *arguments)
+    assert message in refused(capsys, "--output", str(tmp_path / "out"), *arguments)
 
 
 def test_a_prompt_outside_the_world_is_refused_with_its_grammar(tmp_path, capsys):
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("a whale sings\n")
-    error = refused(capsys, "--output", str(tmp_path / "out"), "--no-plots", "--prompt-file", str(prompts))
+    error = refused(capsys, "--output", str(tmp_path / "out"), "--prompt-file", str(prompts))
     assert "'a whale sings' is outside the grammar" in error
     assert "PROMPT    =" in error

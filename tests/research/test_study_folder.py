@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import study_tiny
-from study_tiny import PROMPTS, SOME, doomed_models, lasting, made, plan, study, tiny_models
+from study_tiny import PROMPTS, SOME, doomed_models, made, plan, study, tiny_models
 
 from research.folder import Notebook, claim_folder
 from sdvg_core.errors import BadInput
@@ -20,7 +20,7 @@ ROWS = len(SOME) * len(PROMPTS)
 
 def contents(folder: Path) -> dict:
     found = Notebook(folder).records
-    return {key: lasting(row) for name in ("rows.jsonl", "gains.jsonl") for key, row in found[name].items()}
+    return {key: row for name in ("rows.jsonl", "gains.jsonl") for key, row in found[name].items()}
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_two_workers_give_the_rows_of_one(unbroken, tmp_path):
     assert contents(tmp_path) == contents(unbroken)
     assert [line.split()[0] for line in said] == ["1/2", "2/2"]
     assert "left" in said[0]
-    here = [lasting(row) for row in made(tiny_models(), study_tiny.job(SOME))]
+    here = made(tiny_models(), study_tiny.job(SOME))
     rows = contents(tmp_path)
     assert here == [rows[c.name, PROMPTS[0], 7] for c in SOME]
 
@@ -111,13 +111,3 @@ def test_a_folder_keeps_to_its_study(tmp_path):
     (tmp_path / "study.json").write_text("[]")
     with pytest.raises(BadInput, match="cannot be read"):
         claim_folder(tmp_path, {}, {})
-
-
-def test_more_prompts_and_configurations_add_to_what_is_there(tmp_path):
-    few = plan(SOME[:2], PROMPTS[:1])
-    study(tmp_path, few)
-    first = (tmp_path / "rows.jsonl").read_bytes()
-    notebook, _ = study(tmp_path, plan(SOME[:3]))
-    assert (tmp_path / "rows.jsonl").read_bytes().startswith(first)
-    assert len(notebook.rows_of(plan(SOME[:3]))) == 6
-    assert len(notebook.rows_of(few)) == 2

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from research import study
 from research.__main__ import main
 from research.calibrate import compare_judge
+from research.statistics import pass_weights
 from sdvg_core.decoders.taehv_net import Taehv
 
 PROMPTS = tuple(f"prompt {n}" for n in range(20))
@@ -64,5 +65,5 @@ def test_the_command_compares_a_judge_on_the_embedded_set(tmp_path, capsys):
 def test_with_the_embedded_judge_a_study_pays_for_its_decodes_and_for_the_videos_own():
     """Catches: the judge's decodes at the price of the full VAE's, and the delivery of the video for nothing."""
     options = study.make_parser("study", None).parse_args(["--output", "unused", "--judge-vae", "pocket"])
-    paid = study._plan(options, study._job(options), (), gains=False, judged=False).weights
+    paid = pass_weights(study.costs_of(study._job(options)))
     assert paid["deliveries"] == pytest.approx(paid["decodes"] * 5.5 / 0.25)

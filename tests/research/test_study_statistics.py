@@ -17,7 +17,6 @@ from research.statistics import (
     make_table,
     metric,
     pass_weights,
-    target_calls,
 )
 from research.study import read_classes
 from research.summary import by_class, gate_correlations
@@ -25,7 +24,11 @@ from sdvg_core.errors import BadInput
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.work import step_seconds
 
-QUALITY, COST = metric("quality"), target_calls
+QUALITY = metric("quality")
+
+
+def target_calls(row) -> float:
+    return row["target_calls"]
 
 
 def table_of(prompts: int = 40, **options):
@@ -140,7 +143,7 @@ def test_the_correlation_of_score_and_gain_is_found():
 
 def test_calibration_finds_the_quantile_of_the_scores(table):
     """Scores are standard normal: 5 of 9 blocks are drafts if 5 of the 8 scored ones are kept."""
-    found = calibrate(table, CONFIGURATIONS, "draft share", 5 / 9, COST)
+    found = calibrate(table, CONFIGURATIONS, 5 / 9)
     truth = NormalDist().inv_cdf(3 / 8)
     assert found["tau"].low < truth < found["tau"].high
     assert found["tau"].value == pytest.approx(truth, abs=0.15)
@@ -151,7 +154,7 @@ def test_calibration_finds_the_quantile_of_the_scores(table):
 
 def test_calibration_refuses_what_no_threshold_gives(table):
     with pytest.raises(BadInput, match=r"give a draft share from 0\.1\d* to 0\.7\d*.*but got 0\.95; .*--tau"):
-        calibrate(table, CONFIGURATIONS, "draft share", 0.95, COST)
+        calibrate(table, CONFIGURATIONS, 0.95)
     one = [c for c in CONFIGURATIONS if c.name in ("target-only", "reward-min@0")]
     with pytest.raises(BadInput, match="at least two thresholds"):
-        calibrate(table, one, "draft share", 0.5, COST)
+        calibrate(table, one, 0.5)

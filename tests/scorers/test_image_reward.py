@@ -57,16 +57,6 @@ def test_it_scores_every_frame_in_float32_on_the_cpu(scorer: ImageRewardScorer) 
     assert scores.isfinite().all()
 
 
-def test_a_block_is_one_batch(scorer: ImageRewardScorer) -> None:
-    batches: list[int] = []
-    hook = scorer.model.vision.register_forward_pre_hook(
-        lambda _, __, kwargs: batches.append(len(kwargs["pixel_values"])), with_kwargs=True
-    )
-    scorer.score(clip(5), PROMPT)
-    hook.remove()
-    assert batches == [5]
-
-
 def test_a_frame_scores_the_same_alone_and_in_a_block(scorer: ImageRewardScorer) -> None:
     """Catches frames or tiles that mix when the batch is laid out."""
     frames = clip(4)
@@ -132,15 +122,6 @@ def test_what_the_score_does_not_need_may_be_missing_or_there(tmp_path: Path, sc
     loaded = load_image_reward(rewrite(tmp_path, state))
     assert loaded.config == case_config("tiny"), "without metadata heads are 64 wide"
     assert torch.equal(loaded.score(clip(), PROMPT), scorer.score(clip(), PROMPT))
-
-
-def test_the_towers_take_the_dtype_and_the_head_stays_float32(weights: Path) -> None:
-    model = load_image_reward(weights, dtype=torch.float16).model
-    towers = [p.dtype for part in (model.vision, model.text) for p in part.parameters()]
-    assert set(towers) == {torch.float16}
-    assert {p.dtype for p in model.head.parameters()} == {torch.float32}
-    assert not any(p.requires_grad for p in model.parameters())
-    assert not model.training
 
 
 def test_weights_stored_in_half_precision_are_run_in_float32(tmp_path: Path, scorer: ImageRewardScorer) -> None:
@@ -213,16 +194,3 @@ def test_a_vocabulary_of_another_model_is_refused(weights: Path, tmp_path: Path)
 def test_another_dtype_is_refused(dtype: torch.dtype, why: str, weights: Path) -> None:
     with pytest.raises(BadInput, match=why):
         load_image_reward(weights, dtype=dtype)
-
-
-@pytest.mark.parametrize(
-    "metadata, message",
-    [
-        ({"config": "{"}, "JSON"),
-        ({"config": '{"image_reward": {"vision_heads": "3"}}'}, "whole numbers"),
-        ({"config": '{"image_reward": {"vision_heads": 5}}'}, "divides the width 192"),
-    ],
-)
-def test_wrong_metadata_is_refused(metadata: dict[str, str], message: str, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=message):
-        load_image_reward(rewrite(tmp_path, case_state("tiny"), metadata))

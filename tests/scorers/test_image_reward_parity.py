@@ -55,14 +55,6 @@ def test_scores_equal_those_of_the_original_package(case: str, weights: dict[str
     assert worst_error(load_image_reward(weights[case]), case) < TOLERANCE
 
 
-@pytest.mark.parametrize("case", ["tiny", "narrow", "full"])
-def test_images_and_prompts_matter_far_more_than_the_tolerance(case: str) -> None:
-    for block in cases.BLOCKS:
-        golden = golden_scores(case, block)
-        assert golden.std(dim=0).min() > 1000 * TOLERANCE, "prompts"
-        assert golden.std(dim=1).mean() > 1000 * TOLERANCE, "frames"
-
-
 def test_token_ids_equal_those_of_the_original_tokenizer(weights: dict[str, Path]) -> None:
     tokenizer = load_image_reward(weights["tiny"]).tokenizer
     for prompt, expected in zip(cases.PROMPTS, GOLDEN["tiny"]["ids"], strict=True):

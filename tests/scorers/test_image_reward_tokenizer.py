@@ -19,13 +19,6 @@ def tokenizer(tmp_path: Path) -> PromptTokenizer:
     return load_tokenizer(write_vocabulary(tmp_path / "vocab.txt", TOKENS))
 
 
-def test_a_prompt_starts_with_cls_ends_with_sep_and_is_padded(tokenizer: PromptTokenizer) -> None:
-    ids, mask = tokenizer.encode("red fox")
-    names = ["[CLS]", "red", "fox", "[SEP]"] + ["[PAD]"] * 31
-    assert ids[0].tolist() == [TOKENS.index(name) for name in names]
-    assert mask[0].tolist() == [1] * 4 + [0] * 31
-
-
 def test_a_longer_prompt_is_read_up_to_its_33rd_word_piece(tokenizer: PromptTokenizer) -> None:
     prompt = " ".join(["Fóx"] * 31 + ["slowly", "red"])
     assert tokenizer.reads(prompt) == prompt.removesuffix(" red")
@@ -40,11 +33,6 @@ def test_lines_may_end_as_windows_writes_them(tmp_path: Path) -> None:
     loaded = load_tokenizer(tmp_path / "vocab.txt")
     assert loaded.size == len(TOKENS) + 2
     assert loaded.encode("fox")[0][0, 1] == TOKENS.index("fox")
-
-
-def test_a_vocabulary_that_already_has_the_appended_tokens_is_not_longer_for_it(tmp_path: Path) -> None:
-    loaded = load_tokenizer(write_vocabulary(tmp_path / "vocab.txt", [*TOKENS, "[DEC]", "[ENC]"]))
-    assert loaded.size == len(TOKENS) + 2
 
 
 @pytest.mark.parametrize("token", ["[CLS]", "[SEP]", "[PAD]", "[UNK]"])
