@@ -85,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
         request=request,
         gate_prompt=options.gate_prompt,
         reuse=options.reuse,
-        prompt_in_report=options.prompt_in_report,
+        private=options.private,
         numbered=bool(options.prompt_file),
         command=options.words,
     )

@@ -103,10 +103,9 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
             help="start generating the next block while the newest is decoded; same video, more memory",
         )
         group.add_argument(
-            "--prompt-in-report",
-            action="store_true",
-            help="write the prompts into report.json and route.png; otherwise report.json has only a hash of each",
+            "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
         )
+        group.add_argument("--prompt-in-report", action="store_true", help=argparse.SUPPRESS)  # without effect
     group.add_argument(
         "--directions",
         default="",

@@ -67,7 +67,7 @@ class Batch:
     """What all videos of a call share. It holds values only, so it can be sent to other processes.
 
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same.
-    `numbered`: whether each video gets a numbered folder, as several always do. `command`: the words of the command
+    `private`: whether report and table have hashes in place of prompts. `numbered`: whether each video gets a numbered folder, as several always do. `command`: the words of the command
     line, for whoever finds it unfinished.
     """
 
@@ -76,7 +76,7 @@ class Batch:
     request: VideoRequest
     gate_prompt: str | None = None
     reuse: Path | None = None
-    prompt_in_report: bool = False
+    private: bool = False
     numbered: bool = False
     command: tuple[str, ...] = ()
 

@@ -172,7 +172,7 @@ class VideoMaker:
                     on_delivery=watch.delivering,
                     reuse=reuse,
                     stop=stop,
-                    prompt_in_report=batch.prompt_in_report,
+                    private=batch.private,
                 )
         drop_unfinished(video.folder, video.identity)
         return report

@@ -72,9 +72,16 @@ def test_a_budget_counts_no_block_for_a_start_image(base, tmp_path):
     assert any("of 3 blocks the target makes the first block." in note for note in made["notes"])
 
 
+def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path, capsys):
+    more = ["--prompt", "a red ball", "--blocks", "4", "--policy", "scripted", "--script", "raraaa"]
+    assert generate(base, tmp_path / "out", *more, "--takes", "4:2", "--reuse", str(clip)) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("block ")]
+    assert [line.endswith(", re-used") for line in lines] == [True, True, True, False]
+
+
 def test_a_change_of_prompt_at_a_block_leaves_earlier_blocks_bit_identical(base, clip, tmp_path):
     (tmp_path / "prompts.txt").write_text("1: a red ball\n\n4: a blue cube\n", encoding="utf-8")
-    more = ["--blocks", "4", "--policy", "scripted", "--script", "rarara", "--prompt-in-report"]
+    more = ["--blocks", "4", "--policy", "scripted", "--script", "rarara"]
     assert generate(base, tmp_path / "out", *more, "--prompt-schedule", str(tmp_path / "prompts.txt")) == 0
     assert torch.equal(latents(tmp_path / "out")[:, :, :9], latents(clip)[:, :, :9])
     assert not torch.equal(latents(tmp_path / "out")[:, :, 9:], latents(clip)[:, :, 9:])
@@ -83,7 +90,7 @@ def test_a_change_of_prompt_at_a_block_leaves_earlier_blocks_bit_identical(base,
 
 def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
-    more = ["--blocks", "1", "--json", "--prompt-in-report"]
+    more = ["--blocks", "1", "--json"]
     assert generate(base, tmp_path / "out", *more, "--prompt-file", str(tmp_path / "prompts.txt")) == 0
     assert [names(tmp_path / "out" / number) for number in ("0001", "0002")] == [OUTPUTS, OUTPUTS]
     lines = capsys.readouterr().out.splitlines()
