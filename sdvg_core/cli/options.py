@@ -24,6 +24,8 @@ ROUTER_OPTIONS = (
     *("policy", "tau", "aggregation", "rate", "seed", "script"),
     *("forced_blocks", "bail_out", "handover"),
 )
+OF_A_GATE = ("gate_prompt", "judge_vae")
+"""More options that say something of a gate, and so ask for one."""
 SPENT = ("policy", "forced_blocks", "handover")
 """What a budget chooses."""
 
@@ -42,8 +44,9 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
     if options.budget is None:
-        return replace(ROUTER_PRESETS[options.preset], **given)
-    if options.preset != "paper" or any(name in given for name in SPENT):
+        gated = given or any(getattr(options, name, None) is not None for name in OF_A_GATE)
+        return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
+    if options.preset or any(name in given for name in SPENT):
         raise BadInput(
             "--budget chooses who makes which block, but there is also a preset, a policy, forced blocks or a "
             "handover; leave them out"

@@ -13,7 +13,7 @@ from ..checkpoints.dictionaries import Weights
 from ..checkpoints.model_files import KNOWN_FILES
 from ..decoders import StatedKind
 from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
-from ..engine.router import ROUTER_PRESETS, Policy
+from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, Policy
 from ..engine.types import DrafterContext
 from ..scorers import Crop
 
@@ -136,13 +136,15 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
 
 def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the router's options; those that are not given are the preset's. `demo`: those that it has too."""
+    usual = "paper" if demo else DEFAULT_PRESET
+    parser.set_defaults(usual_preset=usual)
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
         choices=tuple(ROUTER_PRESETS),
-        default="paper",
-        help="paper (default): the reward gate at tau -0.7. fast, balanced, careful: the target makes the first 1, "
-        "2, 4 blocks, and the drafter half of the steps of all these but the first",
+        help="fast, balanced, careful: the target makes the first 1, 2, 4 blocks, and the drafter half of the "
+        "steps of all these but the first. paper: --gate -0.7. "
+        f"Default: {usual}; paper if an option of the router is given",
     )
     group.add_argument(
         "--budget",
@@ -152,10 +154,13 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     )
     group.add_argument("--policy", metavar="POLICY", help=", ".join(get_args(Policy)))
     group.add_argument(
+        "--gate",
         "--tau",
+        dest="tau",
+        metavar="TAU",
         type=float,
-        help="keep a draft that scores at least this (paper: -0.7); for --policy relative, at least this more than "
-        "the last committed frame",
+        help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7); for --policy "
+        "relative, at least this more than the last committed frame",
     )
     group.add_argument(
         "--forced-blocks",

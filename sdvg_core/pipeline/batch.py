@@ -66,9 +66,9 @@ class Video:
 class Batch:
     """What all videos of a call share. It holds values only, so it can be sent to other processes.
 
-    `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same.
-    `private`: whether report and table have hashes in place of prompts. `numbered`: whether each video gets a numbered folder, as several always do. `command`: the words of the command
-    line, for whoever finds it unfinished.
+    `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
+    whether report and table have hashes in place of prompts. `numbered`: whether each video gets a numbered folder,
+    as several always do. `command`: the words of the command line, for whoever finds it unfinished.
     """
 
     files: ModelFiles

@@ -12,7 +12,7 @@ from ..engine.fit import check_given, check_route, check_size
 from ..engine.noise import check_seed
 from ..engine.roles import Roles
 from ..engine.route import Route, plan_route
-from ..engine.router import RouterConfig
+from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
 from ..files.images import read_image
@@ -20,6 +20,7 @@ from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
+from ..report.summary import count
 from .checking import Checked
 from .latents import load_latents
 
@@ -105,6 +106,7 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
     image = read_image(request.start_image, width, height) if request.start_image else None
     given = clip.shape[2] if clip is not None else int(image is not None)
     router, notes = _within_budget(request, checked, width, height, given)
+    router, notes = _as_steps_allow(router, notes, checked)
     request = replace(request, router=router)
     # Without the models it does not ask for, the route may have blocks of another size.
     needed = checked.only(_route(request, checked, given, scorer).asked)
@@ -157,6 +159,23 @@ def _within_budget(
         ),
     )
     return bought.router, (bought.note,)
+
+
+def _as_steps_allow(
+    router: RouterConfig, notes: tuple[str, ...], checked: Checked
+) -> tuple[RouterConfig, tuple[str, ...]]:
+    """Return a preset's router with no more handed over than half of the steps, and nothing between two schedules.
+
+    A preset is the default, so it works with every pair.
+    """
+    drafter, target = checked.shapes
+    half = len(target.timesteps) // 2 if drafter.timesteps == target.timesteps else 0
+    if router not in ROUTER_PRESETS.values() or router.handover <= half:
+        return router, notes
+    said = (
+        f"{count(half, 'step')} of a block handed over in place of {router.handover}: the schedules allow no more."
+    )
+    return replace(router, handover=half), (*notes, said)
 
 
 def _route(request: VideoRequest, checked: Checked, given_frames: int, scorer: bool) -> Route:

@@ -23,7 +23,7 @@ WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One video. `prompt`: its text, or a hash of it. `route`: a letter for every block. `error`: why there is none."""
+    """One video. `prompt`: as text, or a hash. `route`: a letter for every block. `error`: why there is none."""
 
     number: int
     folder: str

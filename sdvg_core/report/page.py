@@ -62,14 +62,8 @@ def make_page(folder: Path) -> Page:
     keys = [("share", "Draft share"), ("seconds", "Seconds"), ("number", "Number")]
     scored = any(card.get("worst") is not None for card in cards)
     keys = [("worst", "Worst frame"), *keys] if scored else [keys.pop(), *keys]
-    given = {
-        "title": folder.resolve().name,
-        "cards": cards,
-        "unreadable": len(unreadable),
-        "fates": fates,
-        "keys": keys,
-    }
-    html = TEMPLATE.render(given, version=__version__)
+    given = {"title": folder.resolve().name, "cards": cards, "unreadable": len(unreadable), "fates": fates}
+    html = TEMPLATE.render(given, keys=keys, version=__version__)
     return Page(html=html + "\n", videos=len(cards) - len(unreadable), unreadable=unreadable)
 
 

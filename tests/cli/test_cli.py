@@ -142,6 +142,36 @@ def test_a_preset_sets_the_router_and_other_options_override_it(base, tmp_path):
     assert [block["handover"] for block in report(tmp_path / "more")["blocks"]] == [0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [
+        ([], ["--preset", "balanced"]),
+        (["--directions", "..a"], ["--preset", "balanced", "--directions", "..a"]),
+        (["--tau", "-1.5"], ["--preset", "paper", "--gate", "-1.5"]),
+        (["--gate-prompt", "a ball"], ["--preset", "paper", "--gate-prompt", "a ball"]),
+        (["--forced-blocks", "2"], ["--policy", "reward", "--forced-blocks", "2"]),
+    ],
+)
+def test_balanced_is_the_default_and_what_names_the_gate_means_the_gate(base, tmp_path, more, same):
+    """Catches: a command of earlier, such as --tau alone, that is read by the new default."""
+    asked = ["--prompt", "a red ball", "--blocks", "3", "--schedule", "four-step"]
+    for number, options in enumerate((more, same)):
+        assert generate(base, tmp_path / str(number), *asked, *options) == 0
+    routers = [report(tmp_path / str(number))["settings"]["router"] for number in (0, 1)]
+    assert routers[0] == routers[1]
+    assert routers[0]["policy"] == ("first" if more in ([], ["--directions", "..a"]) else "reward")
+
+
+def test_the_default_works_with_models_of_fewer_steps(base, tmp_path, capsys):
+    """They are two here. Catches: a command without any option of the router that is refused for one."""
+    assert generate(base, tmp_path / "out", "--prompt", "a red ball", "--blocks", "3") == 0
+    assert [block["handover"] for block in report(tmp_path / "out")["blocks"]] == [0, 1, 0]
+    assert "sdvg: 1 step of a block handed over in place of 2" in capsys.readouterr().err
+    other = ["--drafter-settings", "schedule=1000,500"]
+    assert generate(base, tmp_path / "two", "--prompt", "a red ball", "--blocks", "3", *other) == 0
+    assert [block["handover"] for block in report(tmp_path / "two")["blocks"]] == [0, 0, 0]
+
+
 def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):
     """Another budget, another route; the same budget resumes and re-uses like any other setting."""
     asked = ["--prompt", "a red ball", "--blocks", "4", "--budget"]
@@ -158,3 +188,5 @@ def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base,
     assert 1 <= some["settings"]["router"]["forced_blocks"] <= 4
     assert some["blocks"][0]["reused"]
     assert generate(base, tmp_path / "some", *asked, "0.99", "--resume") == 0
+    assert generate(base, tmp_path / "least", *asked, "0.01") == 0
+    assert "below the cheapest route" in report(tmp_path / "least")["notes"][0]
