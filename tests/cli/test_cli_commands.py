@@ -3,7 +3,9 @@
 import json
 
 import pytest
-from cli_runs import OUTPUTS, names, refused, report
+import torch
+from cli_runs import OUTPUTS, SMALL, names, options, refused, report
+from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_core.cli import main
@@ -16,6 +18,50 @@ def test_inspect_says_what_a_file_is(files, capsys):
     assert main(["inspect", str(files.vae)]) == 0
     assert "Wan 2.1 VAE" in capsys.readouterr().out
     assert "no weight file at" in refused(capsys, ["inspect", "nowhere.safetensors"])
+
+
+def test_inspect_ends_with_2_for_a_file_that_no_run_would_load(files, tmp_path, capsys):
+    weights = {**load_file(files.target), "lora_te.down.lora_A.weight": torch.ones(1)}
+    save_file(weights, tmp_path / "with_a_lora.safetensors")
+    assert main(["inspect", str(tmp_path / "with_a_lora.safetensors")]) == 2
+    assert "would load   no: this must be a whole model" in capsys.readouterr().out
+
+
+def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
+    asked = ["--prompt", "a ball", "--blocks", "2", "--policy", "always-draft"]
+    assert main([*options(files), *SMALL, *asked, "--output", str(tmp_path)]) == 0
+    said = {}
+    for name, code in {"report.json": 0, "latents.safetensors": 0, "blocks.safetensors": 0, "video.mp4": 2}.items():
+        capsys.readouterr()
+        assert main(["inspect", str(tmp_path / name)]) == code
+        said[name] = capsys.readouterr().out
+        assert main(["inspect", str(tmp_path / name), "--json"]) == code
+        assert json.loads(capsys.readouterr().out)["would_load"] == (code == 0)
+    assert "kind         report of a video" in said["report.json"]
+    assert "2 blocks, 21 pixel frames" in said["report.json"]
+    assert "6 latent frames of 4x4, seed 42, fps 16" in said["latents.safetensors"]
+    assert "kind         blocks of a video" in said["blocks.safetensors"]
+    assert "32x32, 21 pixel frames at 16 a second" in said["video.mp4"]
+    assert "--continue-from its latents.safetensors" in said["video.mp4"]
+    (tmp_path / "video.mp4").write_bytes(b"no video")
+    assert "cannot be read" in refused(capsys, ["inspect", str(tmp_path / "video.mp4")])
+
+
+def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_path, capsys):
+    """The target's names have a prefix. Catches: a LoRA beside it that is passed over without a word."""
+    asked = [*options(files), *SMALL, "--prompt", "a ball", "--blocks", "1", "--output", str(tmp_path / "out")]
+    weights = load_file(files.target)
+    save_file({**weights, "first_stage.weight": torch.ones(1)}, tmp_path / "more.safetensors")
+    assert main([*asked, "--target", str(tmp_path / "more.safetensors")]) == 0
+    told = "more.safetensors: 1 tensor beside the transformer, not used: first_stage.weight"
+    assert f"sdvg: {told}" in capsys.readouterr().err
+    assert told in report(tmp_path / "out")["notes"]
+    save_file({**weights, "blocks.0.ffn.0.lora_A.weight": torch.ones(1)}, tmp_path / "lora.safetensors")
+    assert "holds a LoRA" in refused(capsys, [*asked, "--target", str(tmp_path / "lora.safetensors")])
+    scorer = torch.load(files.reward, weights_only=True)
+    torch.save({**scorer, "text.lora_B.weight": torch.ones(1)}, tmp_path / "Reward.pt")
+    assert main(["inspect", str(tmp_path / "Reward.pt")]) == 2
+    assert "holds a LoRA" in capsys.readouterr().out
 
 
 def test_doctor_lists_what_is_missing_and_where_to_get_it(tmp_path, files, capsys):
