@@ -136,17 +136,6 @@ def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None
             video.add(part)
 
 
-def describe_mp4(path: Path) -> str:
-    """Return size, length and rate of a video. Raises `BadInput` if it cannot be read."""
-    try:
-        with av.open(str(path)) as container:
-            video = container.streams.video[0]
-            rate = float(video.average_rate or 0)
-            return f"{video.width}x{video.height}, {video.frames} pixel frames at {rate:g} a second"
-    except (av.FFmpegError, IndexError) as error:
-        raise BadInput(f"the video {path.name} cannot be read; make it again") from error
-
-
 def check_rgb(frames: Tensor) -> None:
     """Raise `BadInput` unless frames are `f 3 h w` or `1 f 3 h w`."""
     if frames.ndim not in (4, 5) or frames.shape[-3] != 3 or (frames.ndim == 5 and frames.shape[0] != 1):

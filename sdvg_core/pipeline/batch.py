@@ -48,6 +48,7 @@ class Video:
 
     number: int
     of: int
+    seed: int
     folder: Path
     prompt: PromptSchedule
     identity: Identity
@@ -67,8 +68,9 @@ class Batch:
     """What all videos of a call share. It holds values only, so it can be sent to other processes.
 
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
-    whether report and table have hashes in place of prompts. `numbered`: whether each video gets a numbered folder,
-    as several always do. `command`: the words of the command line, for whoever finds it unfinished.
+    whether report and table have hashes in place of prompts. `seeds`: each makes a video of each prompt; without
+    any, the request's does. `numbered`: whether each video gets a numbered folder, as several always do. `command`:
+    the words of the command line, for whoever finds it unfinished.
     """
 
     files: ModelFiles
@@ -77,6 +79,7 @@ class Batch:
     gate_prompt: str | None = None
     reuse: Path | None = None
     private: bool = False
+    seeds: tuple[int, ...] = ()
     numbered: bool = False
     command: tuple[str, ...] = ()
 
@@ -125,19 +128,23 @@ def plan_videos(
     checked = check_models(batch.files, batch.load)
     beginning = begin(request, checked, scorer=batch.files.reward is not None)
     checked = checked.only(beginning.asked)
-    numbered = batch.numbered or len(prompts) > 1
+    wanted = [(prompt, seed) for prompt in prompts for seed in batch.seeds or (request.seed,)]
+    of = len(wanted)
+    numbered = batch.numbered or of > 1
     batch = replace(batch, files=needed_files(batch.files, beginning.asked), numbered=numbered)
     for note in (*checked.notes, *beginning.notes):
         sys.stderr.write(f"sdvg: {note}\n")
-    identities = [identify(batch.files, batch.load, request, prompt, batch.gate_prompt) for prompt in prompts]
+    identities = [
+        identify(batch.files, batch.load, replace(request, seed=seed), prompt, batch.gate_prompt)
+        for prompt, seed in wanted
+    ]
     steps = len(checked.shapes[1].timesteps)
 
     def look(folder: Path) -> tuple[Video, ...]:
-        places = [folder / f"{number:04d}" for number, _ in enumerate(prompts, 1)] if numbered else [folder]
-        wanted = zip(places, prompts, identities, strict=True)
+        places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]
         videos = tuple(
-            Video(number=number, of=len(prompts), folder=place, prompt=prompt, identity=identity, steps=steps)
-            for number, (place, prompt, identity) in enumerate(wanted, 1)
+            Video(number=n, of=of, seed=seed, folder=place, prompt=prompt, identity=identity, steps=steps)
+            for n, (place, (prompt, seed), identity) in enumerate(zip(places, wanted, identities, strict=True), 1)
         )
         if overwrite:
             return tuple(replace(video, unfinished=left_by(video.folder, video.identity)) for video in videos)

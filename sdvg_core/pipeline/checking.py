@@ -20,7 +20,6 @@ from ..devices.execution import AUTO, check_compile
 from ..engine.roles import Roles
 from ..errors import BadInput
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
-from ..report.summary import count
 from ..scorers.image_reward import check_reward_dtype
 from ..text.umt5 import check_text_dtype
 from .options import LoadOptions, ModelOptions
@@ -111,20 +110,10 @@ class CheckedWan:
         """What a user should know of the dictionary that was taken, and of the file by its name."""
         file = self.found.weights
         taken = note_on(file.path.name, file.dictionary, file.dictionaries, self.choice)
-        stated = self.options.preset != AUTO
-        return (
-            *([taken] if taken else []),
-            *_not_used(self.found),
-            *notes_by_name(file.path, self.found.config, stated=stated),
-        )
-
-
-def _not_used(found: WanCheckpoint) -> tuple[str, ...]:
-    names = ", ".join((*found.unused[:2], *(["..."] if found.unused[2:] else [])))
-    one = (
-        f"{found.weights.path.name}: {count(len(found.unused), 'tensor')} beside the transformer, not used: {names}"
-    )
-    return (one,) if found.unused else ()
+        stated, beside = self.options.preset != AUTO, ", ".join(self.found.unused[:3])
+        unused = f"{file.path.name} has tensors beside the transformer, which are not used: {beside}"
+        told = (*([taken] if taken else []), *([unused] if beside else []))
+        return (*told, *notes_by_name(file.path, self.found.config, stated=stated))
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> Checked:

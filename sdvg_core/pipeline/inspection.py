@@ -34,7 +34,6 @@ from ..decoders.wan_vae import open_wan_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 from ..files.outputs import LATENTS
-from ..files.video import describe_mp4
 from ..report.run_report import read_report
 from ..report.summary import count, summarise
 from ..scorers.blip import used_shapes
@@ -156,7 +155,7 @@ def _written(path: Path) -> Inspection | None:
         return Inspection(kind="report of a video", would_load=True, notes=notes, **said)
     if path.suffix == ".mp4" and path.is_file():
         beside = f"a video is not read; to continue one, give --continue-from its {LATENTS}"
-        return Inspection(kind="video", size=describe_mp4(path), would_load=False, reason=beside, **said)
+        return Inspection(kind="video", would_load=False, reason=beside, **said)
     if path.suffix != ".safetensors" or METADATA not in (file := open_weights(path)).metadata:
         return None
     if KEY not in file:

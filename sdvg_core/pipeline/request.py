@@ -106,7 +106,11 @@ def begin(request: VideoRequest, checked: Checked, *, scorer: bool = True) -> Be
     image = read_image(request.start_image, width, height) if request.start_image else None
     given = clip.shape[2] if clip is not None else int(image is not None)
     router, notes = _within_budget(request, checked, width, height, given)
-    router, notes = _as_steps_allow(router, notes, checked)
+    of_drafter, of_target = (shape.timesteps for shape in checked.shapes)
+    half = len(of_target) // 2 if of_drafter == of_target else 0
+    if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
+        steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
+        router, notes = replace(router, handover=half), (*notes, f"{steps}: the schedules allow no more.")
     request = replace(request, router=router)
     # Without the models it does not ask for, the route may have blocks of another size.
     needed = checked.only(_route(request, checked, given, scorer).asked)
@@ -159,23 +163,6 @@ def _within_budget(
         ),
     )
     return bought.router, (bought.note,)
-
-
-def _as_steps_allow(
-    router: RouterConfig, notes: tuple[str, ...], checked: Checked
-) -> tuple[RouterConfig, tuple[str, ...]]:
-    """Return a preset's router with no more handed over than half of the steps, and nothing between two schedules.
-
-    A preset is the default, so it works with every pair.
-    """
-    drafter, target = checked.shapes
-    half = len(target.timesteps) // 2 if drafter.timesteps == target.timesteps else 0
-    if router not in ROUTER_PRESETS.values() or router.handover <= half:
-        return router, notes
-    said = (
-        f"{count(half, 'step')} of a block handed over in place of {router.handover}: the schedules allow no more."
-    )
-    return replace(router, handover=half), (*notes, said)
 
 
 def _route(request: VideoRequest, checked: Checked, given_frames: int, scorer: bool) -> Route:
