@@ -22,8 +22,9 @@ from .values import shown
 
 NONE, BUDGET = "none", "budget"
 NOT_WIRED = object()
-FIRST = ("fast", "balanced", "careful", "first")
-"""The names under which the policy `first` is offered, each with its own numbers to begin with."""
+FIRST = ("balanced", "fast", "careful", "first")
+"""The names under which the policy `first` is offered, each with its own numbers to begin with. The first one is what
+a new node has."""
 
 
 class QualityRouter(io.ComfyNode):
@@ -187,14 +188,14 @@ def _policy_input() -> Any:
     )
     return io.DynamicCombo.Input(
         "policy",
-        tooltip="The policy: which model makes a block. 'reward' is the paper's. 'fast', 'balanced' and 'careful' let the "
+        tooltip="The policy: which model makes a block. 'reward' is the reward gate (paper). 'fast', 'balanced' and 'careful' let the "
         "target make the first blocks and need no scorer: predicted 0.35, 0.41 and 0.51 of what the target alone would "
         "cost at 832x480, the paper's 0.56. On the embedded miniature they came to 3.2, 2.6 and 1.6 dB below it. "
         "'budget' chooses their numbers for a share of that cost.",
         options=[
-            io.DynamicCombo.Option("reward", [tau, aggregation, quantile]),
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
             io.DynamicCombo.Option(BUDGET, [budget]),
+            io.DynamicCombo.Option("reward", [tau, aggregation, quantile]),
             io.DynamicCombo.Option("relative", [tau, aggregation, quantile]),
             io.DynamicCombo.Option("anchor-only", []),
             io.DynamicCombo.Option("random", [rate, seed]),

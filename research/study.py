@@ -34,6 +34,7 @@ from sdvg_core.pipeline.identity import named
 from sdvg_core.pipeline.loading import encode_prompts
 from sdvg_core.pipeline.request import cost_request
 from sdvg_core.plan.request import PATCH, VAE_STRIDE, PlanRequest
+from sdvg_core.pocket import POCKET
 from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import judge_file, pocket_options, trained_set
 from sdvg_core.report.summary import count
@@ -183,7 +184,7 @@ def make_and_show(
 
 def _job(options: argparse.Namespace) -> StudyOptions:
     """Return the models and what to make with them. Raises `BadInput` if they cannot be loaded or do not fit."""
-    given = options.models or any(getattr(options, known.role) for known in KNOWN_FILES)
+    given = options.models not in (None, POCKET) or any(getattr(options, known.role) for known in KNOWN_FILES)
     load = load_options(options, embedded=not given)
     if given:
         options.models = options.models or Path("models")

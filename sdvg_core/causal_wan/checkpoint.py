@@ -109,7 +109,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     name = file.path.name
     style = _only_style(file)
     weights = file.renamed(style.wan_name)
-    check_no_additions(name, weights)
+    check_no_additions(name, weights, file)
     metadata = _metadata(file, style)
     config = detect_config(weights.info, metadata)
     check_channels(name, config)

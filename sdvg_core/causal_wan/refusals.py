@@ -79,11 +79,10 @@ def refuse_several(file: str, styles: Iterable[object]) -> BadInput:
     )
 
 
-def check_no_additions(file: str, names: Iterable[str]) -> None:
-    """Refuse adapters and the variants of Wan that take more than text."""
-    names = list(names)
-    if any(is_lora(name) for name in names):
-        raise _unmerged(file, names)
+def check_no_additions(file: str, names: Iterable[str], every: Collection[str]) -> None:
+    """Refuse adapters among `every` name of a file, and the variants of Wan that take more than text."""
+    if any(map(is_lora, every)):
+        raise _unmerged(file, every)
     for name in names:
         addition = ADDITIONS.get(name.split(".")[0])
         if addition or name.endswith((".k_img.weight", ".add_k_proj.weight")):

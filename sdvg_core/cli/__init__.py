@@ -115,7 +115,7 @@ def make_parser() -> Parser:
         summary = (command.__doc__ or "").strip().splitlines()[0]
         own = commands.add_parser(name, help=summary, description=command.__doc__)
         command.add_arguments(own)
-        own.set_defaults(command=name)
+        own.set_defaults(command=name, parser=own)
     return parser
 
 

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 TARGET_ONLY = "target-only"
 """The folder, inside that of the video, of what the target alone makes."""
-GPU = "H100"
 TITLES = ("Drafted and routed", "Target only")
 
 
@@ -75,7 +74,7 @@ def _run(options: argparse.Namespace) -> int:
     from ..pocket.world import SIZE
     from ..report.summary import summarise
     from ..text.prompts import one_prompt
-    from .generate import exit_code
+    from .generate import exit_code, with_the_real_pair
     from .options import video_request
 
     scene, told = understand(options.prompt)
@@ -107,12 +106,12 @@ def _run(options: argparse.Namespace) -> int:
         say=say,
     )
     say(summarise(report))
-    say(_with_the_real_pair(report))
+    say(with_the_real_pair(report))
     (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     compared = not stopping.asked and report.tally.by_target < len(report.blocks)
     if compared:
         say("To compare, the target alone makes the same blocks from the same noise.")
-        compared = _compare(batch, prompts, folder, stopping, say, overwrite=options.overwrite)
+        compared = _compare(batch, prompts, folder, report, stopping, say, overwrite=options.overwrite)
     say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
     if compared:
         say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")
@@ -150,6 +149,7 @@ def _compare(
     batch: Batch,
     prompts: tuple[PromptSchedule, ...],
     folder: Path,
+    report: RunReport,
     stopping: Stopping,
     say: Callable[[str], None],
     *,
@@ -162,7 +162,7 @@ def _compare(
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     batch = replace(batch, request=alone, files=replace(batch.files, judge_vae=None), reuse=None)
-    ((other, _),) = make_videos(
+    ((other, alone_report),) = make_videos(
         batch,
         prompts,
         folder / TARGET_ONLY,
@@ -172,21 +172,9 @@ def _compare(
     )
     if stopping.asked:
         return False
+    if not any(block.reused for block in report.blocks):
+        seconds, whole = report.seconds.total + (report.delivery_seconds or 0), alone_report.seconds.total
+        say(f"Measured: {seconds:.1f} s instead of {whole:.1f} s, {whole / seconds:.2f}x as fast as target-only.")
     say("Both are decoded again, to put them side by side.")
     compare_videos(folder, other, TITLES, batch.files.vae, batch.load)
     return True
-
-
-def _with_the_real_pair(report: RunReport) -> str:
-    """Return what the seconds of the miniature mean, and what the route would take with the real models."""
-    from ..plan.choose import route_seconds
-    from ..plan.rates import H100
-    from ..plan.request import PlanRequest
-
-    routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
-    remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""
-    return (
-        f"Those seconds say little of the real pair: the miniature mostly decodes{remade}.\n"
-        f"Predicted for the real pair on an {GPU}, 832x480, by the same route: {routed:.0f} s "
-        f"instead of {alone:.0f} s, {alone / routed:.2f}x as fast as target-only (published rates, not measured)."
-    )

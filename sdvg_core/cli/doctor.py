@@ -11,7 +11,7 @@ from typing import Any
 from .. import __version__
 from ..causal_wan.config import HEAD_DIM
 from ..checkpoints.known_models import KNOWN_MODELS
-from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files, find_models
+from ..checkpoints.model_files import KNOWN_FILES, OPTIONAL_FILES, KnownFile, find_files
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from .shared import file_path, folder_said
@@ -34,7 +34,7 @@ STANDALONE = ("diffusers", "ftfy")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models)"
+        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models), or pocket"
     )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
@@ -49,9 +49,10 @@ def run(options: argparse.Namespace) -> int:
 def examine(models: Path) -> dict[str, Any]:
     """Return versions, devices, attention kernels, and for each model file what it is or where to get it."""
     from ..devices.device import package_version
+    from .options import found_models
 
     every = (*KNOWN_FILES, *OPTIONAL_FILES)
-    found = find_models(models, every)
+    found = found_models(models, every)
     return {
         "sdvg": __version__,
         "python": platform.python_version(),

@@ -16,25 +16,36 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import BadInput
+from ..pocket import POCKET
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
     from ..pipeline.table import Row
     from ..pipeline.videos import Stopping
+    from ..report.run_report import RunReport
     from ..text.prompts import PromptSchedule
 
 FAILURES, INTERRUPTED = 1, 130
+EMBEDDED = [
+    *("--drafter-preset=self-forcing-1.3b", "--target-preset=krea-14b", "--dtype=float32", "--text-dtype=float32"),
+    *("--width=64", "--height=64"),
+]
+"""How the embedded models are run, as options."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", help="what the video should show")
     prompt.add_argument("--prompt-file", type=file_path, help="prompts, one video per line")
     prompt.add_argument(
         "--prompt-schedule",
         type=file_path,
         help="prompts of one video; each line has the first block it applies to (from 1), a colon, the text",
+    )
+    parser.add_argument(
+        "--from", dest="report", type=file_path, metavar="REPORT", help="report.json of a video to make again"
     )
     parser.add_argument(
         "--output", type=file_path, default=Path("out"), help="folder to write into (default ./out)"
@@ -60,12 +71,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the videos that were asked for."""
     from ..devices.device import settled_threads
+    from ..report.run_report import read_report
+    from .again import words_again
 
-    with settled_threads():
-        return _run(options)
+    report = read_report(options.report) if options.report else None
+    usual = EMBEDDED if options.models == POCKET else []
+    before = words_again(report, options.models) if report else usual
+    # As if they had been given first, so that what was given goes before them.
+    words = options.words
+    options = options.parser.parse_args([*before, *words[1:]])
+    options.words, options.seed = words, options.seeds[0]
+    for name in ("continue_from", "start_image"):
+        if report and report.settings.get(name) and not getattr(options, name):
+            given = f"--{name.replace('_', '-')}"
+            raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {given} FILE")
+    embedded = options.models == POCKET
+    with settled_threads(embedded=embedded):
+        return _run(options, report, embedded=embedded)
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool) -> int:
     from ..devices.device import device_line
     from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
@@ -73,10 +98,11 @@ def _run(options: argparse.Namespace) -> int:
     from ..pipeline.table import FAILED, FINISHED
     from ..pipeline.videos import Stopping, make_videos
     from ..report.summary import summarise
+    from .again import compared
     from .options import load_options, model_files, video_request, worker_devices
 
-    request, load = video_request(options), load_options(options)
-    prompts, devices = read_prompts(options), worker_devices(options, load.device)
+    request, load = video_request(options), load_options(options, embedded=embedded)
+    prompts, devices = read_prompts(options, again), worker_devices(options, load.device)
     check_writable(options.output)
     stopping = Stopping()
     batch = Batch(
@@ -85,7 +111,8 @@ def _run(options: argparse.Namespace) -> int:
         request=request,
         gate_prompt=options.gate_prompt,
         reuse=options.reuse,
-        prompt_in_report=options.prompt_in_report,
+        private=options.private,
+        seeds=tuple(dict.fromkeys(options.seeds)),
         numbered=bool(options.prompt_file),
         command=options.words,
     )
@@ -109,8 +136,13 @@ def _run(options: argparse.Namespace) -> int:
         say=say,
     )
     for folder, report in reports:
-        print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}\nWritten to {folder}")
-    whole = len(reports) == len(prompts) and all(len(report.blocks) == request.blocks for _, report in reports)
+        pair = f"\n{with_the_real_pair(report)}" if embedded else ""
+        print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}{pair}\nWritten to {folder}")
+        if again and len(reports) == 1:
+            say(compared(again, options.report.parent, report, folder))
+    whole = len(reports) == len(prompts) * len(batch.seeds) and all(
+        len(report.blocks) == request.blocks for _, report in reports
+    )
     return exit_code(stopping, whole=whole)
 
 
@@ -141,12 +173,40 @@ def exit_code(stopping: Stopping, *, whole: bool) -> int:
     return INTERRUPTED
 
 
-def read_prompts(options: argparse.Namespace) -> tuple[PromptSchedule, ...]:
-    """Return the prompts of each video."""
-    from ..text.prompts import one_prompt, read_prompt_list, read_prompt_schedule
+def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
+    """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
+    from ..pocket.grammar import understand
+    from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
+    from .again import prompts_again
 
     if options.prompt_file:
-        return read_prompt_list(options.prompt_file)
-    if options.prompt_schedule:
-        return (read_prompt_schedule(options.prompt_schedule),)
-    return (one_prompt(options.prompt),)
+        prompts = read_prompt_list(options.prompt_file)
+    elif options.prompt_schedule:
+        prompts = (read_prompt_schedule(options.prompt_schedule),)
+    elif options.prompt is not None:
+        prompts = (one_prompt(options.prompt),)
+    elif again:
+        prompts = (prompts_again(again),)
+    else:
+        options.parser.error("there is no prompt; add --prompt TEXT, --prompt-file FILE or --from report.json")
+    if options.models != POCKET:
+        return prompts
+    shown = {text: understand(text) for prompt in prompts for text in prompt.texts}
+    sys.stderr.write("".join(f"sdvg: {told}\n" for _, told in shown.values() if told))
+    return tuple(PromptSchedule(tuple((at, shown[text][0].text) for at, text in one.entries)) for one in prompts)
+
+
+def with_the_real_pair(report: RunReport) -> str:
+    """Return what the seconds of the miniature mean, and what the route would take with the real models."""
+    from ..plan.choose import route_seconds
+    from ..plan.rates import H100
+    from ..plan.request import PlanRequest
+
+    routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
+    remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""
+    faster = f", {alone / routed:.2f}x as fast as target-only" if routed != alone else ""
+    return (
+        f"Those seconds say little of the real pair: the miniature mostly decodes{remade}.\n"
+        f"Predicted for the real pair on an H100, 832x480, by the same route: {routed:.0f} s "
+        f"instead of {alone:.0f} s{faster} (published rates, not measured)."
+    )

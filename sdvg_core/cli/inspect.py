@@ -1,4 +1,7 @@
-"""Say what a checkpoint is, whether it would load, and why not."""
+"""Say what a checkpoint is, whether it would load, and why not; or what a file of a finished video is.
+
+Exit code 0 if a run would take the file, else 2.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,18 @@ from .shared import file_path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument(
-        "file", type=file_path, help="a file of weights, an index of shards, or a folder with either"
+        "file",
+        type=file_path,
+        help="a file of weights, an index of shards, a folder with either, or a file that generate wrote",
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--values", action="store_true", help="also read all values, and look for NaN and infinity")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what the file is. A file that would not load is still a successful inspection."""
+    """Print what the file is."""
     from ..pipeline.inspection import inspect_file
 
     found = inspect_file(options.file, values=options.values)
     print(json.dumps(found.as_dict(), indent=2) if options.json else found)
-    return 0
+    return 0 if found.would_load else 2

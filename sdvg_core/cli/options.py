@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from itertools import cycle, islice
+from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import KNOWN_FILES, ModelFiles, find_models
+from ..checkpoints.model_files import KNOWN_FILES, KnownFile, ModelFiles, find_models
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.plan import plan_blocks, without_target
@@ -17,12 +19,16 @@ from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest
+from ..pocket import POCKET
+from ..pocket.trained_set import judge_file, pocket_judge, trained_set
 from .shared import folder_said
 
 ROUTER_OPTIONS = (
     *("policy", "tau", "aggregation", "rate", "seed", "script"),
     *("forced_blocks", "bail_out", "handover"),
 )
+OF_A_GATE = ("gate_prompt", "judge_vae")
+"""More options that say something of a gate, and so ask for one."""
 SPENT = ("policy", "forced_blocks", "handover")
 """What a budget chooses."""
 
@@ -41,8 +47,9 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
     if options.budget is None:
-        return replace(ROUTER_PRESETS[options.preset], **given)
-    if options.preset != "paper" or any(name in given for name in SPENT):
+        gated = given or any(getattr(options, name, None) is not None for name in OF_A_GATE)
+        return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
+    if options.preset or any(name in given for name in SPENT):
         raise BadInput(
             "--budget chooses who makes which block, but there is also a preset, a policy, forced blocks or a "
             "handover; leave them out"
@@ -78,6 +85,14 @@ def _listed(names: list[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
+def found_models(folder: Path, known: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:
+    """Return the path of every role in a folder of models; for `POCKET`, the embedded ones."""
+    if folder != POCKET:
+        return find_models(folder, known)
+    embedded = replace(trained_set(), judge_vae=pocket_judge())
+    return {one.role: getattr(embedded, one.role) for one in known}
+
+
 ALTERNATIVES = {"drafter": "the policy always-target needs no drafter", "target": "always-draft needs no target"}
 
 
@@ -86,9 +101,9 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
 
     Raises `BadInput` that names every missing file and where to get it.
     """
-    found = find_models(options.models)
+    found = found_models(options.models)
     paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
-    paths["judge_vae"] = options.judge_vae
+    paths["judge_vae"] = judge_file(options.judge_vae)
     needed = _needed(request, has_target=paths["target"] is not None)
     missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role in needed]
     if missing:
@@ -137,8 +152,8 @@ def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:
     """Return the device of each worker, none if this process makes the videos. `device`: if none is named."""
     if options.workers is None and not options.devices and not options.ray:
         return ()
-    if not options.prompt_file:
-        raise BadInput("workers need several videos; add --prompt-file FILE, or leave the workers out")
+    if not (options.prompt_file or options.seeds[1:]):
+        raise BadInput("workers need several videos; add --prompt-file FILE or --seeds, or leave the workers out")
     if options.workers is not None and options.workers < 1:
         raise BadInput(f"--workers is {options.workers}; give 1 or more")
     if options.ray and options.devices:

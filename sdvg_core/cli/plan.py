@@ -15,7 +15,7 @@ from ..causal_wan.config import PUBLISHED
 from ..causal_wan.presets import PRESETS, get_preset
 from ..decoders import JUDGES, DecoderName
 from ..devices.execution import Execution, KvDtype
-from ..engine.router import ROUTER_PRESETS
+from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..errors import BadInput
 from ..plan.rates import A6000, H100, RATES, Rates
 
@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     video.add_argument(
         "--preset",
         choices=tuple(ROUTER_PRESETS),
-        default="paper",
-        help="who makes which block, as in generate (default paper)",
+        help=f"who makes which block, as in generate (default {DEFAULT_PRESET})",
     )
     video.add_argument("--budget", type=float, metavar="SHARE", help="as in generate")
     models = parser.add_argument_group("models")
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
         width=options.width,
         height=options.height,
         blocks=options.blocks,
-        router=ROUTER_PRESETS[options.preset],
+        router=ROUTER_PRESETS[options.preset or DEFAULT_PRESET],
         drafter=PUBLISHED[SIZES[options.drafter_preset]],
         target=PUBLISHED[SIZES[options.target_preset]],
         drafter_preset=get_preset(options.drafter_preset),
@@ -94,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         rates=RATES[options.rates] if options.rates else _guess_rates(),
     )
     if options.budget is not None:
-        if options.preset != "paper":
+        if options.preset:
             raise BadInput("--budget chooses who makes which block, but so does --preset; leave one of them out")
         bought = spend(options.budget, request.router, request)
         request = replace(request, router=bought.router)

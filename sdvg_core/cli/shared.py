@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from ..causal_wan.presets import POLICIES, PRESETS
 from ..causal_wan.schedule import SCHEDULES
@@ -13,8 +13,9 @@ from ..checkpoints.dictionaries import Weights
 from ..checkpoints.model_files import KNOWN_FILES
 from ..decoders import StatedKind
 from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
-from ..engine.router import ROUTER_PRESETS, Policy
+from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, Policy
 from ..engine.types import DrafterContext
+from ..pocket import POCKET
 from ..scorers import Crop
 
 LONGEST_PART, LONGEST_PATH = 255, 4095
@@ -69,9 +70,26 @@ def setting(text: str) -> tuple[str, object]:
     return name, value
 
 
+SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
+"""What the models were trained at, and a square of as many pixels."""
+
+
+class Size(argparse.Action):
+    """Takes a size, in words or such as 640x352, for width and height."""
+
+    def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
+        """Set both. Argparse prints the error if it is none."""
+        try:
+            options.width, options.height = SIZES.get(value) or map(int, value.split("x"))
+        except ValueError:
+            raise argparse.ArgumentError(
+                self, f"{value!r:.60} is no size; give {', '.join(SIZES)} or 640x352"
+            ) from None
+
+
 def folder_said(folder: Path) -> str:
     """Return a folder's name, and that it is not there, if so."""
-    return f"{folder}" if folder.is_dir() else f"{folder} (no such folder)"
+    return f"{folder}" if folder == POCKET or folder.is_dir() else f"{folder} (no such folder)"
 
 
 def vae_layers(text: str) -> str:
@@ -85,10 +103,17 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
     if not demo:
-        group.add_argument("--width", type=int, help="pixels, a multiple of 16 (default 832)")
-        group.add_argument("--height", type=int, help="pixels, a multiple of 16 (default 480)")
+        group.add_argument(
+            "--size", action=Size, help=f"{', '.join(SIZES)}, or pixels such as 640x352, multiples of 16"
+        )
+        for side in ("--width", "--height"):  # --size names both
+            group.add_argument(side, type=int, help=argparse.SUPPRESS)
+        group.add_argument(
+            "--seed", "--seeds", dest="seeds", type=int, nargs="+", default=[42], help="each its video (default 42)"
+        )
+    else:
+        group.add_argument("--seed", type=int, default=42, help="default 42")
     group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames to make (default 9)")
-    group.add_argument("--seed", type=int, default=42, help="default 42")
     if not demo:
         group.add_argument("--fps", type=float, default=16.0, help="pixel frames a second of the mp4 (default 16)")
         group.add_argument(
@@ -98,10 +123,9 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
             help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
         )
         group.add_argument(
-            "--prompt-in-report",
-            action="store_true",
-            help="write the prompts into report.json and route.png; otherwise report.json has only a hash of each",
+            "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
         )
+        group.add_argument("--prompt-in-report", action="store_true", help=argparse.SUPPRESS)  # without effect
     group.add_argument(
         "--directions",
         default="",
@@ -132,13 +156,15 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
 
 def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the router's options; those that are not given are the preset's. `demo`: those that it has too."""
+    usual = "paper" if demo else DEFAULT_PRESET
+    parser.set_defaults(usual_preset=usual)
     group = parser.add_argument_group("router", "who makes a block; options override the preset")
     group.add_argument(
         "--preset",
         choices=tuple(ROUTER_PRESETS),
-        default="paper",
-        help="paper (default): the reward gate at tau -0.7. fast, balanced, careful: the target makes the first 1, "
-        "2, 4 blocks, and the drafter half of the steps of all these but the first",
+        help="fast, balanced, careful: the target makes the first 1, 2, 4 blocks, and the drafter half of the "
+        "steps of all these but the first. paper: --gate -0.7. "
+        f"Default: {usual}; paper if an option of the router is given",
     )
     group.add_argument(
         "--budget",
@@ -148,10 +174,13 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     )
     group.add_argument("--policy", metavar="POLICY", help=", ".join(get_args(Policy)))
     group.add_argument(
+        "--gate",
         "--tau",
+        dest="tau",
+        metavar="TAU",
         type=float,
-        help="keep a draft that scores at least this (paper: -0.7); for --policy relative, at least this more than "
-        "the last committed frame",
+        help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7); for --policy "
+        "relative, at least this more than the last committed frame",
     )
     group.add_argument(
         "--forced-blocks",
@@ -189,7 +218,10 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Declare the options for the model files and how they run."""
     group = parser.add_argument_group("models", "files not given are taken from --models by their usual names")
     group.add_argument(
-        "--models", type=file_path, default=Path("models"), help="folder of models (default ./models)"
+        "--models",
+        type=file_path,
+        default=Path("models"),
+        help=f"folder of models (default ./models); {POCKET}: the embedded miniature, for any machine",
     )
     for known in KNOWN_FILES:
         group.add_argument(

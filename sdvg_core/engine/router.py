@@ -194,6 +194,8 @@ ROUTER_PRESETS: Mapping[str, RouterConfig] = {
     "careful": RouterConfig(policy="first", forced_blocks=4, handover=2),
 }
 """Routers by name: the paper's, and then from the fastest to the one closest to the target."""
+DEFAULT_PRESET = "balanced"
+"""Of new commands and new nodes; `RouterConfig()` is the paper's."""
 
 
 def router_preset(name: str) -> RouterConfig:

@@ -48,6 +48,7 @@ class Video:
 
     number: int
     of: int
+    seed: int
     folder: Path
     prompt: PromptSchedule
     identity: Identity
@@ -66,9 +67,10 @@ class Video:
 class Batch:
     """What all videos of a call share. It holds values only, so it can be sent to other processes.
 
-    `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same.
-    `numbered`: whether each video gets a numbered folder, as several always do. `command`: the words of the command
-    line, for whoever finds it unfinished.
+    `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
+    whether report and table have hashes in place of prompts. `seeds`: each makes a video of each prompt; without
+    any, the request's does. `numbered`: whether each video gets a numbered folder, as several always do. `command`:
+    the words of the command line, for whoever finds it unfinished.
     """
 
     files: ModelFiles
@@ -76,7 +78,8 @@ class Batch:
     request: VideoRequest
     gate_prompt: str | None = None
     reuse: Path | None = None
-    prompt_in_report: bool = False
+    private: bool = False
+    seeds: tuple[int, ...] = ()
     numbered: bool = False
     command: tuple[str, ...] = ()
 
@@ -125,19 +128,23 @@ def plan_videos(
     headers = check_models(batch.files, batch.load)
     resolved = resolve_files(request, headers, scorer=batch.files.reward is not None)
     headers = headers.restrict_to(resolved.models_needed)
-    numbered = batch.numbered or len(prompts) > 1
+    wanted = [(prompt, seed) for prompt in prompts for seed in batch.seeds or (request.seed,)]
+    of = len(wanted)
+    numbered = batch.numbered or of > 1
     batch = replace(batch, files=needed_files(batch.files, resolved.models_needed), numbered=numbered)
     for note in resolved.notes:
         sys.stderr.write(f"sdvg: {note}\n")
-    identities = [identify(batch.files, batch.load, request, prompt, batch.gate_prompt) for prompt in prompts]
+    identities = [
+        identify(batch.files, batch.load, replace(request, seed=seed), prompt, batch.gate_prompt)
+        for prompt, seed in wanted
+    ]
     steps = len(headers.headers().shape("target").timesteps)
 
     def look(folder: Path) -> tuple[Video, ...]:
-        places = [folder / f"{number:04d}" for number, _ in enumerate(prompts, 1)] if numbered else [folder]
-        wanted = zip(places, prompts, identities, strict=True)
+        places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]
         videos = tuple(
-            Video(number=number, of=len(prompts), folder=place, prompt=prompt, identity=identity, steps=steps)
-            for number, (place, prompt, identity) in enumerate(wanted, 1)
+            Video(number=n, of=of, seed=seed, folder=place, prompt=prompt, identity=identity, steps=steps)
+            for n, (place, (prompt, seed), identity) in enumerate(zip(places, wanted, identities, strict=True), 1)
         )
         if overwrite:
             return tuple(replace(video, unfinished=left_by(video.folder, video.identity)) for video in videos)

@@ -119,8 +119,10 @@ class WanHeader:
         """What a user should know of the dictionary that was taken, and of the file by its name."""
         file = self.found.weights
         taken = note_on(file.path.name, file.dictionary, file.dictionaries, self.choice)
-        stated = self.options.preset != AUTO
-        return (*([taken] if taken else []), *notes_by_name(file.path, self.found.config, stated=stated))
+        stated, beside = self.options.preset != AUTO, ", ".join(self.found.unused[:3])
+        unused = f"{file.path.name} has tensors beside the transformer, which are not used: {beside}"
+        told = (*([taken] if taken else []), *([unused] if beside else []))
+        return (*told, *notes_by_name(file.path, self.found.config, stated=stated))
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:

@@ -33,8 +33,13 @@ from ..decoders.vae_files import LIGHT_BASE
 from ..decoders.wan_vae import open_wan_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
+from ..files.outputs import LATENTS
+from ..report.run_report import read_report
+from ..report.summary import count, summarise
+from ..scorers.blip import used_shapes
 from ..scorers.checkpoint import read_config
 from ..text.umt5 import open_umt5
+from .latents import KEY, METADATA, load_latents
 
 INDISTINGUISHABLE = (
     "A causal checkpoint has the same names and shapes as plain Wan 2.1, so nothing here proves that this one was "
@@ -95,7 +100,7 @@ class Inspection:
             ("dictionaries", ", ".join(self.dictionaries)),
             ("names", self.key_style),
             ("size", self.size),
-            ("numbers", f"{self.parameters:,}"),
+            ("numbers", f"{self.parameters:,}" if self.parameters else ""),
             ("tensors", dtypes),
             ("quantised", self.quantisation),
             (
@@ -120,6 +125,8 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
     Raises `BadInput` if it cannot be opened as weights at all.
     """
     path = Path(path)
+    if written := _written(path):
+        return written
     shared: tuple[str, ...] = ()
     try:
         by_name = preset_by_name(path)
@@ -137,6 +144,31 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
         return dataclasses.replace(found, values="all finite")
     reason = f"weights must be finite, but {printable(bad)} holds NaN or infinity; fetch the file again"
     return dataclasses.replace(found, would_load=False, reason=reason, values="not all finite")
+
+
+def _written(path: Path) -> Inspection | None:
+    """Return what a file of a finished video is; None for any other. Raises `BadInput` if it is damaged."""
+    said: dict[str, Any] = {"file": path.name, "layout": "", "parameters": 0, "dtypes": {}}
+    if path.suffix == ".json" and not path.name.endswith(".index.json"):
+        report = read_report(path)
+        notes = (*map(printable, summarise(report).splitlines()), f"generate --from {path} makes this video again.")
+        return Inspection(kind="report of a video", would_load=True, notes=notes, **said)
+    if path.suffix == ".mp4" and path.is_file():
+        beside = f"a video is not read; to continue one, give --continue-from its {LATENTS}"
+        return Inspection(kind="video", would_load=False, reason=beside, **said)
+    if path.suffix != ".safetensors" or METADATA not in (file := open_weights(path)).metadata:
+        return None
+    if KEY not in file:
+        notes = ("generate --reuse with its folder takes blocks from it.",)
+        return Inspection(
+            kind="blocks of a video", size=f"{len(file)} results", would_load=True, notes=notes, **said
+        )
+    saved = load_latents(path)
+    _, _, frames, height, width = saved.latents.shape
+    noted = ", ".join(f"{name} {saved.metadata[name]}" for name in ("seed", "fps") if name in saved.metadata)
+    size = f"{count(frames, 'latent frame')} of {width}x{height}" + (f", {printable(noted):.80}" if noted else "")
+    notes = (f"generate --continue-from {path} continues the video.",)
+    return Inspection(kind="latents of a video", size=size, would_load=True, notes=notes, **said)
 
 
 def _inspect_header(
@@ -199,8 +231,8 @@ def _inspect_text_encoder(file: WeightFile) -> dict[str, Any]:
 
 
 def _inspect_reward(file: WeightFile) -> dict[str, Any]:
-    read_config(file)
-    return {}
+    used = used_shapes(read_config(file))
+    return {"unused": tuple(name for name in file if name not in used)}
 
 
 # For each other part, the check its loader makes before it reads a weight, and what more can be said of it.

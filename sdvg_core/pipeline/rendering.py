@@ -40,14 +40,14 @@ def render(
     on_delivery: Callable[[int], None] = lambda blocks_left: None,
     reuse: Path | None = None,
     stop: Callable[[], bool] = lambda: False,
-    prompt_in_report: bool = False,
+    private: bool = False,
 ) -> RunReport:
     """Make one video; write video, latents, report, picture and blocks into `staging`; return the report.
 
     Each block goes into `journal` once it is committed; blocks already in there are not made again, nor those of
     the video in the folder `reuse`. `on_pass`: called before every forward pass; `on_delivery`: before every block
     that is decoded after the last one was made, with how many there are left. `stop`: asked after every block
-    whether to end there. `prompt_in_report`: also in the picture; without it, each prompt is hashed.
+    whether to end there. `private`: whether the report has a hash in place of each prompt; the picture has none.
     """
     store = Store()
     if reuse:
@@ -87,10 +87,10 @@ def render(
         _report(loaded, run, request, resolved, conditions, records, len(journal.before), reuse),
         delivery_seconds=delivery_seconds,
     )
-    if not prompt_in_report:
-        report = report.without_prompts()
+    hidden = report.without_prompts()
+    report = hidden if private else report
     staging.path(REPORT).write_text(report.to_json(), encoding="utf-8")
-    route_picture(report).save(staging.path(PICTURE), format="PNG")
+    route_picture(hidden).save(staging.path(PICTURE), format="PNG")
     return report
 
 

@@ -22,7 +22,7 @@ from ..engine.plan import (
     read_takes,
 )
 from ..engine.protocols import VideoCodec
-from ..engine.router import RouterConfig
+from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
 from ..files.images import read_image
@@ -31,6 +31,7 @@ from ..plan.budget import check_budget, spend
 from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
+from ..report.summary import count
 from .headers import FileHeaders, Headers
 from .latents import load_latents, still_in
 
@@ -139,6 +140,10 @@ def resolve_request(
             "decoder as the judge"
         )
     router, bought = _within_budget(request, headers, width, height, 0 if picture else given_frames - still)
+    half = _most_handover(headers)
+    if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
+        steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"
+        router, bought = replace(router, handover=half), (*bought, f"{steps}: the schedules allow no more.")
     plan = plan_blocks(
         router,
         blocks=request.blocks,
@@ -162,6 +167,12 @@ def resolve_request(
         image=read_image(width, height) if read_image else None,
         notes=(*_of_models(headers), *bought),
     )
+
+
+def _most_handover(headers: Headers) -> int:
+    """Return half of the target's denoising steps; 0 where the drafter's schedule is another."""
+    drafter, target = headers.shape("drafter").timesteps, headers.shape("target").timesteps
+    return len(target) // 2 if drafter == target else 0
 
 
 def _check_pair(headers: Headers) -> None:

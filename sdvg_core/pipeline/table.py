@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One video. `prompt`: a hash of it. `route`: a letter for every block. `error`: why there is no video."""
+    """One video. `prompt`: as text, or a hash. `route`: a letter for every block. `error`: why there is none."""
 
     number: int
     folder: str
@@ -36,11 +36,6 @@ class Row:
     worst_score: float | None = None
     seconds: float | None = None
     error: str = ""
-
-
-def waiting_row(number: int, folder: Path, prompt: str, seed: int) -> Row:
-    """Return the row of a video that is not there yet. `prompt`: its text, of which the row gets a hash."""
-    return Row(number=number, folder=folder.name, prompt=hide_prompt(prompt), seed=seed)
 
 
 class VideoTable:
@@ -102,8 +97,14 @@ class VideoTable:
 def table_of(planned: Planned) -> VideoTable:
     """Write the table of planned videos into their output folder, and return it."""
     request = planned.batch.request
+    shown: Callable[[str], str] = hide_prompt if planned.batch.private else str
     rows = [
-        waiting_row(video.number, video.folder, "\n".join(video.prompt.texts), request.seed)
+        Row(
+            number=video.number,
+            folder=video.folder.name,
+            prompt=shown("\n".join(video.prompt.texts)),
+            seed=video.seed,
+        )
         for video in planned.videos
     ]
     there = {video.number: read_report(video.folder / REPORT) for video in planned.videos if video.exists}

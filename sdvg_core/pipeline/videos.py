@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -162,7 +163,7 @@ class VideoMaker:
                 watch.made_before([entry.record for entry in journal.before])
                 report = render(
                     self._loaded,
-                    batch.request,
+                    replace(batch.request, seed=video.seed),
                     self._resolved,
                     video.prompt.conditions(embeddings, batch.gate_prompt),
                     staging,
@@ -172,7 +173,7 @@ class VideoMaker:
                     on_delivery=watch.delivering,
                     reuse=reuse,
                     stop=stop,
-                    prompt_in_report=batch.prompt_in_report,
+                    private=batch.private,
                 )
         drop_unfinished(video.folder, video.identity)
         return report

@@ -36,7 +36,7 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     `budget`: a share of target-only's predicted seconds. `router`: keeps its other settings. `request`: the run.
     Of the routes from the cheapest to target-only, the last one within the budget is chosen: one more block by the
     target each time, half of its steps handed over; then the same with fewer steps handed over, down to none.
-    Raises `BadInput` if the budget buys no route.
+    A budget below the cheapest route takes that one, and the note says so.
     """
     check_budget(budget)
     # Neither a machine's speed nor its memory may change the video: one device's rates, and nothing is copied.
@@ -45,14 +45,8 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
     costs = {steps: seconds_without_copying(replace(request, router=of)) for steps, of in routers.items()}
     shares = _shares(costs, request, _routes(request, half), router.whole_blocks)
-    affordable = [route for route, share in shares.items() if share <= budget]
-    if not affordable:
-        least = math.ceil(100 * min(shares.values())) / 100
-        raise BadInput(
-            f"a budget of {budget:g} buys no video of {request.blocks} blocks: the cheapest route takes {least:g} "
-            "of target-only; give at least that, or choose the policy always-draft with no forced blocks"
-        )
-    blocks, steps = affordable[-1]
+    least = min(shares, key=lambda route: shares[route])
+    blocks, steps = [least, *(route for route, share in shares.items() if share <= budget)][-1]
     return Spending(
         router=replace(router, policy="first", forced_blocks=request.given_blocks + blocks, handover=steps),
         share=shares[blocks, steps],
@@ -109,7 +103,8 @@ def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_
 def _note(budget: float, blocks: int, of: int, handover: int, share: float) -> str:
     what = {0: "no block", 1: "the first block"}.get(blocks, f"the first {blocks} blocks")
     steps = f", with {handover} steps of a block handed over" if handover else ""
+    below = " It is below the cheapest route, which was taken." if share > budget else ""
     return (
         f"A budget of {budget:g} of target-only's cost: of {of} blocks the target makes {what}{steps}. "
-        f"Predicted: {share:.2f}."
+        f"Predicted: {share:.2f}.{below}"
     )

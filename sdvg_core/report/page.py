@@ -58,8 +58,12 @@ def make_page(folder: Path) -> Page:
     cards.sort(key=lambda card: card["rank"])
     unreadable = {card["name"]: card["reason"] for card in cards if "reason" in card}
     fates = [(fate.name, COLOURS[fate], INKS[fate], LETTERS[fate], fate.value) for fate in Fate]
+    # A page of videos that nobody scored has nothing to sort by the worst frame.
+    keys = [("share", "Draft share"), ("seconds", "Seconds"), ("number", "Number")]
+    scored = any(card.get("worst") is not None for card in cards)
+    keys = [("worst", "Worst frame"), *keys] if scored else [keys.pop(), *keys]
     given = {"title": folder.resolve().name, "cards": cards, "unreadable": len(unreadable), "fates": fates}
-    html = TEMPLATE.render(given, version=__version__)
+    html = TEMPLATE.render(given, keys=keys, version=__version__)
     return Page(html=html + "\n", videos=len(cards) - len(unreadable), unreadable=unreadable)
 
 

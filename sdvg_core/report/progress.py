@@ -57,7 +57,7 @@ class RouteBar:
         self._passes_of_blocks = self._passes
         if made := len(self._fates) - self._before:
             self._passes_of_one = self._passes / made
-        line = block_line(record, len(self._fates), self._blocks)
+        line = block_line(record, len(self._fates), self._blocks) + (", re-used" if record.reused else "")
         self._show(line)
         if self._bar.disable:
             self._stream.write(line + "\n")

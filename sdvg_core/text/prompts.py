@@ -89,8 +89,8 @@ def check_prompt(text: str) -> None:
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
-    """Read a file of prompts, one video per line; empty lines are skipped."""
-    lines = [line.strip() for line in _read_lines(path) if line.strip()]
+    """Read a file of prompts, one video per line; empty lines and those that begin with # are skipped."""
+    lines = [line.strip() for line in _read_lines(path) if not _is_skipped(line)]
     if not lines:
         raise BadInput(f"the prompt file {path.name} is empty; write at least one prompt, one per line")
     return tuple(one_prompt(line) for line in lines)
@@ -100,7 +100,7 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
     """Read a file of prompts for one video, one per line: the block it starts at (from 1), a colon, the prompt."""
     entries = []
     for number, line in enumerate(_read_lines(path), 1):
-        if not line.strip():
+        if _is_skipped(line):
             continue
         match = re.fullmatch(r"\s*([0-9]{1,6})\s*:\s*(\S.*)", line)
         if match is None:
@@ -110,6 +110,10 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
             )
         entries.append((int(match[1]) - 1, match[2].strip()))
     return PromptSchedule(tuple(entries))
+
+
+def _is_skipped(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
 
 
 def _read_lines(path: Path) -> list[str]:

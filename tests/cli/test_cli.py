@@ -95,9 +95,16 @@ def test_a_budget_counts_no_block_for_a_start_image(base, tmp_path):
     assert any("of 3 blocks the target makes the first block." in note for note in made["notes"])
 
 
+def test_blocks_of_an_earlier_video_are_printed_as_re_used(base, clip, tmp_path, capsys):
+    more = ["--prompt", "a red ball", "--blocks", "4", "--policy", "scripted", "--script", "raraaa"]
+    assert generate(base, tmp_path / "out", *more, "--takes", "4:2", "--reuse", str(clip)) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("block ")]
+    assert [line.endswith(", re-used") for line in lines] == [True, True, True, False]
+
+
 def test_a_change_of_prompt_at_a_block_leaves_earlier_blocks_bit_identical(base, clip, tmp_path):
     (tmp_path / "prompts.txt").write_text("1: a red ball\n\n4: a blue cube\n", encoding="utf-8")
-    more = ["--blocks", "4", "--policy", "scripted", "--script", "rarara", "--prompt-in-report"]
+    more = ["--blocks", "4", "--policy", "scripted", "--script", "rarara"]
     assert generate(base, tmp_path / "out", *more, "--prompt-schedule", str(tmp_path / "prompts.txt")) == 0
     assert torch.equal(latents(tmp_path / "out")[:, :, :9], latents(clip)[:, :, :9])
     assert not torch.equal(latents(tmp_path / "out")[:, :, 9:], latents(clip)[:, :, 9:])
@@ -106,7 +113,7 @@ def test_a_change_of_prompt_at_a_block_leaves_earlier_blocks_bit_identical(base,
 
 def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
     (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
-    more = ["--blocks", "1", "--json", "--prompt-in-report"]
+    more = ["--blocks", "1", "--json"]
     assert generate(base, tmp_path / "out", *more, "--prompt-file", str(tmp_path / "prompts.txt")) == 0
     assert [names(tmp_path / "out" / number) for number in ("0001", "0002")] == [OUTPUTS, OUTPUTS]
     lines = capsys.readouterr().out.splitlines()
@@ -151,6 +158,36 @@ def test_a_preset_sets_the_router_and_other_options_override_it(base, tmp_path):
     assert [block["handover"] for block in report(tmp_path / "more")["blocks"]] == [0, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("more", "same"),
+    [
+        ([], ["--preset", "balanced"]),
+        (["--directions", "..a"], ["--preset", "balanced", "--directions", "..a"]),
+        (["--tau", "-1.5"], ["--preset", "paper", "--gate", "-1.5"]),
+        (["--gate-prompt", "a ball"], ["--preset", "paper", "--gate-prompt", "a ball"]),
+        (["--forced-blocks", "2"], ["--policy", "reward", "--forced-blocks", "2"]),
+    ],
+)
+def test_balanced_is_the_default_and_what_names_the_gate_means_the_gate(base, tmp_path, more, same):
+    """Catches: a command of earlier, such as --tau alone, that is read by the new default."""
+    asked = ["--prompt", "a red ball", "--blocks", "3", "--schedule", "four-step"]
+    for number, options in enumerate((more, same)):
+        assert generate(base, tmp_path / str(number), *asked, *options) == 0
+    routers = [report(tmp_path / str(number))["settings"]["router"] for number in (0, 1)]
+    assert routers[0] == routers[1]
+    assert routers[0]["policy"] == ("first" if more in ([], ["--directions", "..a"]) else "reward")
+
+
+def test_the_default_works_with_models_of_fewer_steps(base, tmp_path, capsys):
+    """They are two here. Catches: a command without any option of the router that is refused for one."""
+    assert generate(base, tmp_path / "out", "--prompt", "a red ball", "--blocks", "3") == 0
+    assert [block["handover"] for block in report(tmp_path / "out")["blocks"]] == [0, 1, 0]
+    assert "sdvg: 1 step of a block handed over in place of 2" in capsys.readouterr().err
+    other = ["--drafter-settings", "schedule=1000,500"]
+    assert generate(base, tmp_path / "two", "--prompt", "a red ball", "--blocks", "3", *other) == 0
+    assert [block["handover"] for block in report(tmp_path / "two")["blocks"]] == [0, 0, 0]
+
+
 def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base, tmp_path, capsys):
     """Another budget, another route; the same budget resumes and re-uses like any other setting."""
     asked = ["--prompt", "a red ball", "--blocks", "4", "--budget"]
@@ -167,3 +204,5 @@ def test_a_budget_is_spent_on_the_first_blocks_and_the_report_says_on_what(base,
     assert 1 <= some["settings"]["router"]["forced_blocks"] <= 4
     assert some["blocks"][0]["reused"]
     assert generate(base, tmp_path / "some", *asked, "0.99", "--resume") == 0
+    assert generate(base, tmp_path / "least", *asked, "0.01") == 0
+    assert "below the cheapest route" in report(tmp_path / "least")["notes"][0]

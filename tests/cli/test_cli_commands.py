@@ -1,9 +1,12 @@
 """The commands beside `generate`: inspect, doctor and demo."""
 
 import json
+import re
 
 import pytest
-from cli_runs import OUTPUTS, names, refused, report
+import torch
+from cli_runs import OUTPUTS, SMALL, names, options, refused, report
+from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_core.cli import main
@@ -16,6 +19,47 @@ def test_inspect_says_what_a_file_is(files, capsys):
     assert main(["inspect", str(files.vae)]) == 0
     assert "Wan 2.1 VAE" in capsys.readouterr().out
     assert "no weight file at" in refused(capsys, ["inspect", "nowhere.safetensors"])
+
+
+def test_inspect_ends_with_2_for_a_file_that_no_run_would_load(files, tmp_path, capsys):
+    weights = {**load_file(files.target), "lora_te.down.lora_A.weight": torch.ones(1)}
+    save_file(weights, tmp_path / "with_a_lora.safetensors")
+    assert main(["inspect", str(tmp_path / "with_a_lora.safetensors")]) == 2
+    assert "would load   no: this must be a whole model" in capsys.readouterr().out
+
+
+def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
+    asked = ["--prompt", "a ball", "--blocks", "2", "--policy", "always-draft"]
+    assert main([*options(files), *SMALL, *asked, "--output", str(tmp_path)]) == 0
+    said = {}
+    for name, code in {"report.json": 0, "latents.safetensors": 0, "blocks.safetensors": 0, "video.mp4": 2}.items():
+        capsys.readouterr()
+        assert main(["inspect", str(tmp_path / name)]) == code
+        said[name] = capsys.readouterr().out
+        assert main(["inspect", str(tmp_path / name), "--json"]) == code
+        assert json.loads(capsys.readouterr().out)["would_load"] == (code == 0)
+    assert "kind         report of a video" in said["report.json"]
+    assert "2 blocks, 21 pixel frames" in said["report.json"]
+    assert "6 latent frames of 4x4, seed 42, fps 16" in said["latents.safetensors"]
+    assert "kind         blocks of a video" in said["blocks.safetensors"]
+    assert "--continue-from its latents.safetensors" in said["video.mp4"]
+
+
+def test_a_tensor_outside_the_model_is_told_and_a_lora_there_refused(files, tmp_path, capsys):
+    """The target's names have a prefix. Catches: a LoRA beside it that is passed over without a word."""
+    asked = [*options(files), *SMALL, "--prompt", "a ball", "--blocks", "1", "--output", str(tmp_path / "out")]
+    weights = load_file(files.target)
+    save_file({**weights, "first_stage.weight": torch.ones(1)}, tmp_path / "more.safetensors")
+    assert main([*asked, "--target", str(tmp_path / "more.safetensors")]) == 0
+    told = "more.safetensors has tensors beside the transformer, which are not used: first_stage.weight"
+    assert f"sdvg: {told}" in capsys.readouterr().err
+    assert told in report(tmp_path / "out")["notes"]
+    save_file({**weights, "blocks.0.ffn.0.lora_A.weight": torch.ones(1)}, tmp_path / "lora.safetensors")
+    assert "holds a LoRA" in refused(capsys, [*asked, "--target", str(tmp_path / "lora.safetensors")])
+    scorer = torch.load(files.reward, weights_only=True)
+    torch.save({**scorer, "text.lora_B.weight": torch.ones(1)}, tmp_path / "Reward.pt")
+    assert main(["inspect", str(tmp_path / "Reward.pt")]) == 2
+    assert "holds a LoRA" in capsys.readouterr().out
 
 
 def test_doctor_lists_what_is_missing_and_where_to_get_it(tmp_path, files, capsys):
@@ -52,16 +96,18 @@ def test_doctor_lists_every_model_we_know_and_says_how_a_found_one_is_run(tmp_pa
 
 
 @pytest.mark.heavy
-def test_the_comparison_has_the_same_bytes_every_time_and_goes_where_there_is_none(tmp_path):
+def test_the_comparison_has_the_same_bytes_every_time_and_goes_where_there_is_none(tmp_path, capsys):
     """Catches the comparison of an earlier video beside a new one."""
     made = []
     for name in "ab":
         assert main(["demo", "--blocks", "2", "--output", str(tmp_path / name)]) == 0
         made.append((tmp_path / name / "comparison.mp4").read_bytes())
     assert made[0] == made[1]
+    capsys.readouterr()
     alone = ["demo", "--blocks", "1", "--policy", "always-target", "--output", str(tmp_path / "a"), "--overwrite"]
     assert main(alone) == 0
     assert "comparison.mp4" not in names(tmp_path / "a")
+    assert "as fast as" not in capsys.readouterr().out, "target-only is not faster than itself"
 
 
 def test_the_demo_takes_any_text_for_the_nearest_prompt_and_says_so(tmp_path, capsys):
@@ -85,6 +131,13 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     assert device.startswith("device: cpu (")
     assert "will make 9 blocks" in first
     assert "Predicted for the real pair on an H100" in said.out
+    measured = [
+        float(seconds) for seconds in re.findall(r"Measured: ([\d.]+) s instead of ([\d.]+) s, ", said.out)[0]
+    ]
+    (ratio,) = re.findall(r"Measured: .*, ([\d.]+)x as fast as target-only\.", said.out)
+    assert float(ratio) == pytest.approx(measured[1] / measured[0], rel=0.1)
+    whole = report(folder / "target-only")["totals"]["seconds"]["total"]
+    assert measured[1] == pytest.approx(whole, abs=0.06)
     assert "report.json" in last
     assert "block 9/9" in said.err
     found = report(folder)["totals"]

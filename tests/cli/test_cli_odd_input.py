@@ -33,7 +33,7 @@ def sentence(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
 def command(files, tmp_path, monkeypatch) -> list[str]:
     for reader in ("encode_prompts", "load_models"):
         monkeypatch.delattr(videos, reader)  # no weight is read before everything else has been judged
-    return [*options(files), *SMALL, "--output", str(tmp_path / "out")]
+    return [*options(files), *SMALL, "--gate", "0", "--output", str(tmp_path / "out")]
 
 
 @in_turn("option, name", PATHS, [LONG, f"a/{LONG}.safetensors", "a/" * 2100, "a\0b"])

@@ -36,7 +36,6 @@ from sdvg_core.pipeline import videos
         (["--device", "gpu"], "a device is cpu, cuda"),
         (["--handover", "9"], "handover must be below the 2"),
         (["--budget", "2"], "a budget must be a share"),
-        (["--budget", "0.01"], "buys no video of 9 blocks: the cheapest route takes"),
         (["--budget", "0.5", "--policy", "reward"], "--budget chooses who makes which block"),
         (["--policy", "reward", "--forced-blocks", "-1"], "forced_blocks must be 0 or more"),
         (["--text-dtype", "float16"], "bfloat16 or float32"),
@@ -100,13 +99,22 @@ def test_parts_of_another_kind_are_refused(base, files, tmp_path, capsys):
         ("text-encoder", files.reward),
         ("reward", files.vae),
     ):
-        more = [f"--{role}", str(wrong), "--prompt", "x", "--output", str(tmp_path / "out")]
+        more = [f"--{role}", str(wrong), "--gate", "0", "--prompt", "x", "--output", str(tmp_path / "out")]
         assert wrong.name in refused(capsys, [*base, *SMALL, *more])
     weights = torch.load(files.reward, weights_only=True)
     weights.pop("mlp.layers.0.weight")
     torch.save(weights, tmp_path / "Broken.pt")
     (tmp_path / "vocab.txt").write_bytes((files.reward.parent / "vocab.txt").read_bytes())
-    more = ["--reward", str(tmp_path / "Broken.pt"), "--prompt", "x", "--output", str(tmp_path / "out")]
+    more = [
+        "--reward",
+        str(tmp_path / "Broken.pt"),
+        "--gate",
+        "0",
+        "--prompt",
+        "x",
+        "--output",
+        str(tmp_path / "out"),
+    ]
     assert "mlp.layers.0.weight" in refused(capsys, [*base, *SMALL, *more])
 
 

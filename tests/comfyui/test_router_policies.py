@@ -14,7 +14,7 @@ from comfy_page import browse
 from running_server import ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
-from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
+from sdvg_pack.sdvg_core.engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from sdvg_pack.sdvg_core.plan.budget import spend
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
@@ -35,6 +35,11 @@ def policy(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(folder_paths.folder_names_and_paths, "image_reward", ([], {".pt"}))
     [found] = [given for given in QualityRouter.define_schema().inputs if given.id == "policy"]
     return found
+
+
+def test_a_new_router_starts_with_what_the_command_line_starts_with(policy: Any) -> None:
+    """A page takes the first choice."""
+    assert policy.options[0].key == DEFAULT_PRESET
 
 
 @pytest.mark.parametrize("name", NAMED)

@@ -93,7 +93,7 @@ def test_widgets_of_an_option_are_spoken_of_in_the_pages_language(server: Server
     """ComfyUI would show the English tooltip written on them, before the translated one."""
     page = browse(server, tmp_path, "tooltips.js", locale="zh")
     zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
-    for chosen, names in (("first", ("tau", "aggregation", "quantile")), ("second", ("rate", "seed"))):
+    for chosen, names in (("first", ("target_blocks", "handover_steps")), ("second", ("rate", "seed"))):
         assert page[chosen] == [[f"policy.{name}", zh[f"policy_{name}"]["name"], None] for name in names]
     assert page["errors"] == []
 

@@ -64,9 +64,11 @@ def test_the_whole_budget_is_target_only_and_half_of_the_steps_come_first():
     ]
 
 
-def test_a_budget_that_buys_nothing_says_what_the_cheapest_route_takes():
-    with pytest.raises(BadInput, match=r"the cheapest route takes 0\.36 of target-only"):
-        spend(0.1, RouterConfig(), FULL)
+def test_a_budget_below_the_cheapest_route_takes_that_and_says_so():
+    bought = spend(0.1, RouterConfig(), FULL)
+    assert bought.router == spend(0.36, RouterConfig(), FULL).router == ROUTER_PRESETS["fast"]
+    assert bought.note.endswith("Predicted: 0.35. It is below the cheapest route, which was taken.")
+    assert "below" not in spend(0.36, RouterConfig(), FULL).note
     for odd in (0.0, -1.0, 1.5, float("nan")):
         with pytest.raises(BadInput, match="must be a share"):
             spend(odd, RouterConfig(), FULL)

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from research.oracle import BEST
+from research.metrics import BEST
 from research.world import draw_scene, render
 from sdvg_core.pocket.world import Scene, Thing, clash
 from training.open_prompts import (

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from research.oracle import judge
+from research.metrics import judge
 from research.videos import StudyOptions, load_study_models
 from research.world import held_out_prompts, render
 from sdvg_core.checkpoints.weights import open_weights

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from research.oracle import REACH, weighted_error
+from research.metrics import REACH, weighted_error
 from research.world import held_out_prompts, render, render_with_mask
 from sdvg_core import RouterConfig, Streamer, VideoRequest, pocket_options, trained_set
 from sdvg_core.pipeline.latents import save_latents

@@ -10,8 +10,10 @@ from urllib.parse import unquote
 import pytest
 from cli_runs import names, refused
 from page_folders import EVIL, Seen, some_report, write_video
+from sample_reports import report, route
 
 from sdvg_core.cli import main
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.report.page import make_page, write_page
 
@@ -29,6 +31,19 @@ def test_a_page_lists_every_video_once_worst_frame_first(tmp_path, capsys):
     assert [int(card["data-number"]) for card in seen.all("li", "card")] == [2, 3, 1, 4]
     pressed = [b["aria-pressed"] for b in seen.all("button") if "data-sort" in b]
     assert pressed == ["true", "false", "false", "false"]
+
+
+def test_a_page_of_videos_that_nobody_scored_is_sorted_by_number(tmp_path):
+    """Catches: "Worst frame" pressed over cards that have none."""
+    unscored = report(route(RouterConfig(policy="first"), (None,) * 4))
+    for number in (1, 2):
+        write_video(tmp_path / f"{number:04d}", unscored)
+    keys = [b for b in Seen(make_page(tmp_path).html).all("button") if "data-sort" in b]
+    assert [(b["data-sort"], b["aria-pressed"]) for b in keys] == [
+        ("number", "true"),
+        ("share", "false"),
+        ("seconds", "false"),
+    ]
 
 
 def test_a_square_has_the_letter_the_colour_and_the_sentence_of_its_block(tmp_path):

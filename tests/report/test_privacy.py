@@ -1,4 +1,4 @@
-"""What a run writes can be passed on: no prompt, no path and no user name is in it unless that was asked for."""
+"""What a run writes can be passed on: no path and no user name is in it, prompts only in report, table and page."""
 
 import contextlib
 import io
@@ -35,20 +35,30 @@ def home(tmp_path_factory) -> Path:
 def options(home) -> list[str]:
     files = write_random_set(home / "models")
     (home / "prompts.txt").write_text(f"1: {FIRST}\n2: {SECOND}\n", encoding="utf-8")
-    return [*files_of(files), *SMALL, "--blocks", "2", "--prompt-schedule", str(home / "prompts.txt")]
+    return [
+        *files_of(files),
+        *SMALL,
+        "--tau",
+        "-0.7",
+        "--blocks",
+        "2",
+        "--prompt-schedule",
+        str(home / "prompts.txt"),
+    ]
 
 
 @pytest.fixture(scope="module")
 def begun(home, options) -> Path:
     """A clip; it is the one that the others go on from."""
     Image.new("RGB", (40, 40), "red").save(home / "picture.png")
-    assert main([*options, "--output", str(home / "begun"), "--start-image", str(home / "picture.png")]) == 0
+    more = ["--start-image", str(home / "picture.png"), "--private"]
+    assert main([*options, "--output", str(home / "begun"), *more]) == 0
     return home / "begun"
 
 
 @pytest.fixture(scope="module")
 def clip(home, options, begun) -> Path:
-    more = ["--continue-from", str(begun / "latents.safetensors"), "--gate-prompt", GATE]
+    more = ["--continue-from", str(begun / "latents.safetensors"), "--gate-prompt", GATE, "--private"]
     assert main([*options, "--output", str(home / "out"), *more]) == 0
     assert main(["report", "--html", str(home / "out")]) == 0
     return home / "out"
@@ -56,7 +66,7 @@ def clip(home, options, begun) -> Path:
 
 @pytest.fixture(scope="module")
 def shown(home, options, begun) -> Path:
-    more = ["--continue-from", str(begun / "latents.safetensors"), "--prompt-in-report"]
+    more = ["--continue-from", str(begun / "latents.safetensors")]
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main([*options, "--output", str(home / "shown"), *more, "--json"]) == 0
     assert json.loads(printed.getvalue()) == json.loads(
@@ -74,7 +84,7 @@ def found_in(path: Path) -> list[str]:
     return [secret for secret, ways in spellings.items() if any(way in content for way in ways)]
 
 
-def test_no_file_of_a_run_holds_a_prompt_a_path_or_a_user_name(begun, clip):
+def test_no_file_of_a_private_run_holds_a_prompt_a_path_or_a_user_name(begun, clip):
     """Catches: the prompt in the report, words of it in a note, the folder of a model or of the clip before."""
     files = [path for folder in (begun, clip) for path in folder.rglob("*") if path.is_file()]
     outputs = {"video.mp4", "latents.safetensors", "blocks.safetensors", "report.json", "route.png", "index.html"}
@@ -105,14 +115,11 @@ def texts_of(value: object) -> list[str]:
 
 def test_the_picture_is_the_one_of_the_report_without_prompts(clip, shown):
     """Catches a picture that is drawn before the prompts are taken out."""
-    heights = []
     for folder in (clip, shown):
         with Image.open(folder / "route.png") as picture:
             assert picture.info == {}
-            expected = route_picture(read_report(folder / "report.json"))
+            expected = route_picture(read_report(folder / "report.json").without_prompts())
             assert ImageChops.difference(picture.convert("RGB"), expected.convert("RGB")).getbbox() is None
-            heights.append(picture.height)
-    assert heights[0] < heights[1]  # by the line with the prompt
 
 
 def test_video_and_latents_carry_no_words_of_their_own(clip):
@@ -126,11 +133,23 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
     assert [text for text in texts if not re.fullmatch("[0-9a-f]{64}", text)] == []
 
 
-def test_prompts_are_written_if_asked_for(shown):
+def test_report_and_page_name_prompts_in_words(shown):
     assert {block.prompt for block in read_report(shown / "report.json").blocks} == {SECOND}
     for name in ("video.mp4", "latents.safetensors", "blocks.safetensors"):
         assert found_in(shown / name) == []
     assert found_in(shown / "report.json") == ["quokka"]
+    assert main(["report", "--html", str(shown)]) == 0
+    assert found_in(shown / "index.html") == ["quokka"]
+
+
+@pytest.mark.parametrize(("more", "shown"), [([], True), (["--prompt-in-report"], True), (["--private"], False)])
+def test_the_table_names_prompts_in_words_and_a_line_with_a_hash_is_a_comment(home, options, tmp_path, more, shown):
+    (tmp_path / "prompts.txt").write_text(f"# a capybara\n{SECOND}\n", encoding="utf-8")
+    alone = ["--policy", "always-draft", "--prompt-file", str(tmp_path / "prompts.txt"), *more]
+    assert main([*options[:-2], *alone, "--output", str(tmp_path / "out")]) == 0
+    for name in ("videos.csv", "videos.jsonl", "0001/report.json"):
+        assert found_in(tmp_path / "out" / name) == (["quokka"] if shown else [])
+    assert not (tmp_path / "out" / "0002").exists()
 
 
 def test_a_hash_tells_prompts_apart_and_is_told_from_a_prompt(begun):

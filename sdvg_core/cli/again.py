@@ -1,0 +1,94 @@
+"""A video again, from its report: the options that make it, and what differs once it is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import BadInput
+from ..files.outputs import LATENTS
+from ..pipeline.identity import differences
+from ..pipeline.latents import load_latents
+from ..pocket import POCKET
+from ..pocket.trained_set import NAMES
+from ..report.run_report import RunReport, hide_prompt, is_hidden
+from ..text.prompts import PromptSchedule
+
+VIDEO = ("seed", "blocks", "drafter_context", "compile")
+ROUTER = ("policy", "forced_blocks", "bail_out", "handover", "rate", "script")
+MODEL = ("block_frames", "schedule", "first_schedule", "context_frames", "window", "sink", "recache")
+FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
+MACHINE = ("device", "overlap")
+"""How settings end that say where a video was made, not what it is."""
+
+
+def words_again(report: RunReport, models: Path) -> list[str]:
+    """Return the options of `generate` for a report's video. `models`: where its files are looked for, by name.
+
+    Raises `BadInput` if the report lacks them.
+    """
+    words, now = [], report.settings
+    try:
+        router, scorer, first = now["router"], now["scorer"], report.blocks[0].span.index
+        own: dict[str, Any] = {name: now[name] for name in VIDEO} | {name: router[name] for name in ROUTER}
+        own |= {"gate": router["tau"], "router_seed": router["seed"], "directions": router["directions"][first:]}
+        own |= {"aggregation": router["quantile" if router["aggregation"] == "quantile" else "aggregation"]}
+        own |= {"takes": ",".join(f"{place}:{take}" for place, take in now["takes"].items()), "fps": report.fps}
+        own |= {"vae_dtype": now["vae"]["dtype"], "text_dtype": now["text_encoder"]["dtype"]}
+        own |= {"reward_dtype": scorer["dtype"], "crop": scorer["crop"]} if "crop" in scorer else {}
+        for role in ("drafter", "target"):
+            if model := now[role]:
+                own |= {f"{role}_preset": model["preset"], "dtype": model["dtype"]}
+                own |= {"kv_dtype": model["kv_dtype"]} if model["kv_dtype"] != model["dtype"] else {}
+                given = [f"{name.replace('_', '-')}={_text(model[name])}" for name in MODEL if name in model]
+                words += [f"--{role}-settings", f"cache={model['policy']}", *given]
+        if now["vae"]["file"] == NAMES["vae"]:
+            own |= {"models": POCKET, "judge_vae": now["judge"] and POCKET}
+        else:
+            lying = {path.name: path for path in sorted(models.rglob("*")) if path.is_file()}
+            names = {
+                option: (now[role] or {}).get("file") for role, option in {**FILES, "judge": "judge_vae"}.items()
+            }
+            own |= {option: lying.get(str(name)) for option, name in names.items()}
+        words += [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value not in (None, "")]
+        return [*words, f"--size={now['width']}x{now['height']}"]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise BadInput("the report has no settings of a run; give the report.json that generate wrote") from error
+
+
+def _text(value: Any) -> str:
+    said = "yes" if value else "no"
+    return ",".join(map(str, value)) if isinstance(value, list) else said if isinstance(value, bool) else str(value)
+
+
+def prompts_again(report: RunReport) -> PromptSchedule:
+    """Return the prompts of a report. Raises `BadInput` if they are hidden."""
+    runs = groupby(report.blocks, key=lambda record: record.prompt)
+    (_, text), *later = [(next(blocks).span.index, text) for text, blocks in runs]
+    if any(map(is_hidden, (text, *(text for _, text in later)))):
+        raise BadInput("the report has hashes in place of its prompts; add the prompt with --prompt")
+    return PromptSchedule(((0, text), *later))
+
+
+def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:
+    """Return whether a video made again is the same, or what differs. `at`, `folder`: where the two are."""
+    there = os.path.lexists(at / LATENTS)
+    if there and torch.equal(load_latents(at / LATENTS).latents, load_latents(folder / LATENTS).latents):
+        return f"The same video as in {at}, bit for bit."
+    told = differences(_told(then), _told(now))
+    same = "the latents are others" if there else f"there are no {LATENTS} to compare"
+    return f"Not the video of {at}: other {told}." if told else f"The settings are those of {at}; {same}."
+
+
+def _told(report: RunReport) -> dict[str, str]:
+    """Return what a video was made by, as text by name."""
+    prompts = [block.prompt if is_hidden(block.prompt) else hide_prompt(block.prompt) for block in report.blocks]
+    parts = {**report.settings, "prompts": prompts, "version of": report.versions}
+    values = {name: part if isinstance(part, Mapping) else {"": part} for name, part in parts.items()}
+    told = {f"{name} {inner}".strip(): str(value) for name, part in values.items() for inner, value in part.items()}
+    return {name: value for name, value in told.items() if not name.endswith(MACHINE)}

@@ -1,0 +1,172 @@
+"""`--models pocket`, sizes in words, several seeds, and a video made again from its report."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import OUTPUTS, generate, latents, names, options, refused, report
+from PIL import Image
+from torch import equal
+
+from sdvg_core.cli import main, make_parser
+from sdvg_core.cli.again import words_again
+from sdvg_core.report.run_report import read_report
+
+POCKET = ["generate", "--models", "pocket", "--blocks", "2"]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory) -> Path:
+    """A video with one of each: take, direction, judge, gate."""
+    out = tmp_path_factory.mktemp("clip") / "out"
+    more = [
+        "--gate",
+        "-0.5",
+        "--takes",
+        "2:2",
+        "--directions",
+        "..d",
+        "--judge-vae",
+        "pocket",
+        "--drafter-settings",
+    ]
+    asked = ["--prompt", "a big red ball", "--blocks", "3", *more, "context-frames=6", "--seed", "5"]
+    assert main([*POCKET, *asked, "--output", str(out)]) == 0
+    return out
+
+
+# --- the embedded models
+
+
+def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
+    """With what the demo gives them; and a line says what the real pair would take."""
+    assert main([*POCKET, "--prompt", "a whale sings", "--output", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr()
+    assert "shown is the nearest one of the pocket world: a big" in said.err
+    assert re.search(r"Predicted for the real pair on an H100.* instead of \d+ s", said.out)
+    assert said.out.count("as fast as target-only") <= 1
+    settings = report(tmp_path / "out")["settings"]
+    assert (settings["width"], settings["height"], settings["device"]) == (64, 64, "cpu")
+    assert [settings[role]["preset"] for role in ("drafter", "target")] == ["self-forcing-1.3b", "krea-14b"]
+    assert [settings[role]["dtype"] for role in ("drafter", "text_encoder")] == ["float32", "float32"]
+
+
+def test_prompt_files_workers_and_a_start_image_work_with_them(tmp_path):
+    (tmp_path / "prompts.txt").write_text("# shapes\na red ball\na blue box\n", encoding="utf-8")
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "red.png")
+    listed = ["--prompt-file", str(tmp_path / "prompts.txt"), "--start-image", str(tmp_path / "red.png")]
+    assert main([*POCKET, *listed, "--workers", "2", "--output", str(tmp_path / "out")]) == 0
+    for number in ("0001", "0002"):
+        assert report(tmp_path / "out" / number)["settings"]["start_image"] == "red.png"
+
+
+def test_doctor_finds_them(capsys):
+    assert main(["doctor", "--models", "pocket"]) == 0
+    said = capsys.readouterr().out
+    assert "Models in pocket\n" in said
+    assert said.count("pocket/weights") == 7
+
+
+# --- sizes and seeds
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        (["--size", "landscape"], (832, 480)),
+        (["--size", "portrait"], (480, 832)),
+        (["--size", "square"], (624, 624)),
+        (["--size", "640x352"], (640, 352)),
+        (["--size", "square", "--width", "32"], (32, 624)),
+        ([], (None, None)),
+    ],
+)
+def test_a_size_is_a_word_or_pixels(words, size):
+    found = make_parser().parse_args(["generate", "--prompt", "x", *words])
+    assert (found.width, found.height) == size
+
+
+@pytest.mark.parametrize("size", ["wide", "640", "1x2x3", "x", ""])
+def test_another_word_is_refused(capsys, size):
+    with pytest.raises(SystemExit):
+        main(["generate", "--prompt", "x", "--size", size])
+    assert "is no size; give landscape, portrait, square or 640x352" in capsys.readouterr().err
+
+
+def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, capsys):
+    base = [*options(files), "--policy", "always-draft", "--blocks", "1"]
+    (tmp_path / "prompts.txt").write_text("a ball\na cube\n", encoding="utf-8")
+    listed = ["--prompt-file", str(tmp_path / "prompts.txt"), "--seeds", "3", "4"]
+    assert generate(base, tmp_path / "out", *listed) == 0
+    rows = [
+        json.loads(line) for line in (tmp_path / "out" / "videos.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
+    assert [(row["prompt"], row["seed"], row["state"]) for row in rows] == [
+        *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in (3, 4)),
+    ]
+    assert [report(tmp_path / "out" / row["folder"])["settings"]["seed"] for row in rows] == [3, 4, 3, 4]
+    assert generate(base, tmp_path / "one", "--prompt", "a cube", "--seed", "4") == 0
+    assert equal(latents(tmp_path / "one"), latents(tmp_path / "out" / "0004"))
+    assert names(tmp_path / "one") == OUTPUTS
+    assert "seed is a whole number" in refused(
+        capsys, [*base, "--prompt", "x", "--output", str(tmp_path / "no"), "--seeds", "1", "-1"]
+    )
+
+
+# --- this video again
+
+
+def test_a_video_is_made_again_from_its_report_bit_for_bit(clip, tmp_path, capsys, monkeypatch):
+    assert main(["generate", "--from", str(clip / "report.json"), "--output", str(tmp_path / "again")]) == 0
+    assert f"The same video as in {clip}, bit for bit." in capsys.readouterr().out
+    assert equal(latents(clip), latents(tmp_path / "again"))
+    then, now = report(clip)["settings"], report(tmp_path / "again")["settings"]
+    assert then == now
+    assert then["drafter"]["context_frames"] == 6
+
+
+def test_what_differs_is_said_and_what_is_given_goes_before_the_report(clip, tmp_path, capsys):
+    more = ["--seed", "7", "--gate", "-1", "--private", "--output", str(tmp_path / "other")]
+    assert main(["generate", "--from", str(clip / "report.json"), *more]) == 0
+    assert (
+        f"Not the video of {clip}: other router tau (then -0.5, now -1.0), seed (then 5, now 7)"
+        in capsys.readouterr().out
+    )
+    hidden = ["generate", "--from", str(tmp_path / "other" / "report.json"), "--output", str(tmp_path / "third")]
+    assert "hashes in place of its prompts; add the prompt with --prompt" in refused(capsys, hidden)
+    assert main([*hidden, "--prompt", "a big red ball drifts right from the left over sand"]) == 0
+    assert "The same video as in" in capsys.readouterr().out
+
+
+def test_files_are_found_by_the_names_in_the_report(files, tmp_path, capsys):
+    """Beside another drafter, which would be taken by its usual name. Their schedule is not their preset's."""
+    base = [*options(files), "--prompt", "a red ball", "--blocks", "2"]
+    assert generate(base, tmp_path / "out") == 0
+    models = files.drafter.parent
+    more = ["--models", str(models), "--vocabulary", str(files.vocabulary)] if files.vocabulary else []
+    asked = ["generate", "--from", str(tmp_path / "out" / "report.json"), "--models", str(models), *more]
+    assert main([*asked, "--output", str(tmp_path / "again")]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("settings", [{}, {"router": None}, {"router": {}, "scorer": {}}])
+def test_a_report_without_settings_is_refused(clip, tmp_path, capsys, settings):
+    values: dict[str, Any] = report(clip)
+    (tmp_path / "report.json").write_text(json.dumps({**values, "settings": settings}), encoding="utf-8")
+    assert "no settings of a run" in refused(capsys, ["generate", "--from", str(tmp_path / "report.json")])
+
+
+def test_what_a_video_began_from_is_asked_for(clip, tmp_path, capsys):
+    values = report(clip)
+    values["settings"]["start_image"] = "red.png"
+    (tmp_path / "report.json").write_text(json.dumps(values), encoding="utf-8")
+    assert "add --start-image" in refused(capsys, ["generate", "--from", str(tmp_path / "report.json")])
+
+
+def test_every_setting_that_a_report_has_is_an_option(clip):
+    words = words_again(read_report(clip / "report.json"), Path("nowhere"))
+    make_parser().parse_args(["generate", *words])
