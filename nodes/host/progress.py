@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.report.summary import block_line, count, fate_of
+from ...sdvg_core.report.summary import block_line, count, fate_of, speedup_known
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def end_of(report: RunReport, of: int) -> dict[str, Any]:
         "of": of,
         "stopped": blocks < of,
         "seconds": report.seconds.total,
-        "speed_up": report.speed_up,
+        "speed_up": speedup_known(report),
     }
 
 

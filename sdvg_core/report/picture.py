@@ -23,7 +23,7 @@ from torch import Tensor
 from ..engine.records import BlockRecord
 from .record_json import SECONDS
 from .run_report import RunReport, is_hidden, worst_score
-from .summary import COLOURS, INKS, LETTERS, Fate, acceptance, count, fate_of, fates
+from .summary import COLOURS, INKS, LETTERS, Fate, acceptance, count, fate_of, fates, speedup_known
 
 Pen = ImageDraw.ImageDraw
 Mark = Callable[[Pen, float, float], None]
@@ -97,8 +97,8 @@ def route_picture(report: RunReport) -> Image.Image:
 
 def _draw_header(pen: Pen, room: float, report: RunReport, prompts: Sequence[str]) -> None:
     time = f"{report.seconds.total:.1f} s"
-    if report.speed_up:
-        time += f", {report.speed_up:.2f}x as fast as target-only ({report.target_only_source})"
+    if speed_up := speedup_known(report):
+        time += f", {speed_up:.2f}x as fast as target-only ({report.target_only_source})"
     first = fates(report)
     lines = [(first[0].upper() + first[1:], 60, INK), (acceptance(report), 45, INK), (time, 45, INK)]
     for i, (text, size, colour) in enumerate([*lines, *((prompt, 42, FAINT) for prompt in prompts)]):

@@ -9,6 +9,10 @@ from ..engine.router import Decision, Reason
 from .record_json import SECONDS
 from .run_report import RunReport, worst_score
 
+FEWEST_TIMED = 3
+MEASURED = "measured"
+"""How `target_only_source` begins where target-only was made."""
+
 
 class Fate(Enum):
     """The value is the text of a legend."""
@@ -130,10 +134,22 @@ def _time(report: RunReport) -> list[str]:
     parts = ", ".join(f"{part} {getattr(seconds, part):.1f}" for part in SECONDS)
     after = "" if report.delivery_seconds is None else f"; then {report.delivery_seconds:.1f} s to decode the video"
     lines = [f"{seconds.total:.1f} s in blocks: {parts}{after}"]
-    if report.speed_up:
+    if speed_up := speedup_known(report):
         against = f"{report.target_only_seconds:.1f} s, {report.target_only_source}"
-        lines.append(f"{report.speed_up:.2f}x as fast as target-only ({against})")
+        lines.append(f"{speed_up:.2f}x as fast as target-only ({against})")
     return lines
+
+
+def speedup_known(report: RunReport) -> float | None:
+    """Return how many times as fast as target-only a run was, where that may be said; else None.
+
+    It may be said where target-only was made too, or where drafter and target each were timed on at least
+    `FEWEST_TIMED` blocks of this run; never of target-only itself.
+    """
+    drafted = sum(record.decision.accepted or record.decision.scored for record in report.blocks)
+    by_target = sum(record.target is not None for record in report.blocks)
+    measured = drafted > 0 and (report.target_only_source or "").startswith(MEASURED)
+    return report.speed_up if measured or min(drafted, by_target) >= FEWEST_TIMED else None
 
 
 def percent(value: float | None) -> str:

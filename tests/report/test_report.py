@@ -17,7 +17,7 @@ from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.engine.types import Span, Work
 from sdvg_core.errors import BadInput
 from sdvg_core.report.run_report import RunReport, Tally, predict_target_only, read_report, report_from_dict
-from sdvg_core.report.summary import summarise
+from sdvg_core.report.summary import speedup_known, summarise
 
 SCHEMA = json.loads(
     Path(sdvg_core.report.run_report.__file__).with_name("report.schema.json").read_text(encoding="utf-8")
@@ -257,6 +257,34 @@ def test_the_summary_says_what_happened_by_both_conventions():
         "2.00x as fast as target-only (330.0 s, measured)",
         "A note.",
     ]
+
+
+@pytest.mark.parametrize(
+    "kinds, source, known",
+    [
+        ("ttd", "predicted", None),
+        ("tttdd", "predicted", None),
+        ("ttddddd", "predicted", None),
+        ("tttddd", "predicted", 2.0),
+        ("rrr", "predicted", 2.0),
+        ("tdd", "measured", 2.0),
+        ("ttttt", "predicted", None),
+        ("ttttt", "measured", None),
+    ],
+)
+def test_the_speed_up_is_said_where_it_is_known_and_never_of_target_only(kinds, source, known):
+    """Catches a ratio that rests on one block."""
+    reasons = {"t": Reason.FORCED, "d": Reason.UNJUDGED_DRAFT}
+    decisions = [
+        Decision(accepted=False, reason=Reason.FELL_SHORT, score=-1.0, threshold=0.0, frame_scores=(-1.0,))
+        if kind == "r"
+        else Decision(accepted=kind == "d", reason=reasons[kind])
+        for kind in kinds
+    ]
+    seconds = 2 * SECONDS.total * len(kinds)
+    run = report(decisions, target_only_seconds=seconds, target_only_source=f"{source} somehow")
+    assert speedup_known(run) == (known and pytest.approx(known))
+    assert ("as fast as target-only" in summarise(run)) == bool(known)
 
 
 def test_decoding_after_the_last_block_counts_for_both_sides_of_the_speed_up_and_is_told():
