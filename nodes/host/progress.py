@@ -97,7 +97,7 @@ class NodeProgress:
             return
         sprite = self.live.add_sprite(self._done, frames)
         event = {**block_event(record, self._done, self._blocks), "sprite": sprite}
-        event = {**self._whose(), **event}
+        event = {**whose(self.live), **event}
         self.live.events.append(event)
         self._send(BLOCK_EVENT, event)
 
@@ -109,22 +109,19 @@ class NodeProgress:
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
         delivery = time.perf_counter() - self._newest
-        self.live.done = {**self._whose(), **end_of(report, self._blocks), "delivery": delivery}
+        self.live.done = {**whose(self.live), **end_of(report, self._blocks), "delivery": delivery}
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:
         """Say that the run ended without a result, unless it had one."""
         if self.live.done is None:
             ended = {"blocks": self._done, "of": self._blocks, "stopped": False, "failed": True}
-            self.live.done = {**self._whose(), **ended, "seconds": 0.0, "speed_up": None}
+            self.live.done = {**whose(self.live), **ended, "seconds": 0.0, "speed_up": None}
             self._send(DONE_EVENT, self.live.done)
 
     def say(self, text: str) -> None:
         """Show a line of text on the node."""
         say_on(self._node_id, text)
-
-    def _whose(self) -> dict[str, Any]:
-        return {"run": self.live.id, "node": self._node_id, "workflow": self.live.workflow}
 
     def _send(self, name: str, event: dict[str, Any]) -> None:
         server = getattr(PromptServer, "instance", None)
@@ -177,12 +174,16 @@ def end_of(report: RunReport, of: int) -> dict[str, Any]:
     }
 
 
+def whose(live: LiveRun) -> dict[str, Any]:
+    """Return what every event of a run begins with."""
+    return {"run": live.id, "node": live.node, "workflow": live.workflow, "prompt": live.begin.get("prompt")}
+
+
 def output_of(live: LiveRun, records: Sequence[BlockRecord]) -> dict[str, Any]:
     """Return a run for the history, and for a result that comes from the cache: its events, and its two ends."""
-    whose = {"run": live.id, "node": live.node, "workflow": live.workflow}
     of = live.begin["of"]
     # Without a node there are no pictures, and so no events to repeat.
-    events = live.events or [{**whose, **block_event(record, i, of)} for i, record in enumerate(records, 1)]
+    events = live.events or [{**whose(live), **block_event(record, i, of)} for i, record in enumerate(records, 1)]
     return {"sdvg_route": events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
 
 

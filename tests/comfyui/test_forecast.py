@@ -1,4 +1,4 @@
-"""What the server tells the page of the next run: whether its settings are those of a run, and what it remembers."""
+"""What the server tells the page of the next run: whether its settings are those of a run, and what is kept."""
 
 from __future__ import annotations
 
