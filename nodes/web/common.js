@@ -61,13 +61,6 @@ async function ask(path) {
   return (await api.fetchApi(path)).json();
 }
 
-/** The id of the workflow that a prompt was queued from, according to the server. A finished prompt is in the history. */
-export async function workflowIdOf(prompt) {
-  const { queue_running: running } = await ask("/queue");
-  const entry = running.find(([, id]) => id === prompt) ?? (await ask(`/history/${prompt}`))[prompt]?.prompt;
-  return workflowOf(entry)?.id;
-}
-
 const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
 function settings(prompt) {

@@ -2,7 +2,7 @@
 // next run. The server says the same in a line of text, which shows if this file is missing. None of the strip is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { allNodes, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./common.js";
+import { allNodes, make, nodeOf, onOutput, rootGraph } from "./common.js";
 import { RunLog } from "./run_log.js";
 import { holdPlace } from "./same_place.js";
 import { Strip, stopRun } from "./strip.js";
@@ -184,32 +184,14 @@ function restore() {
   refocus();
 }
 
-/** An output does not displace a run that is going on. */
-function keepOutput(key, log) {
-  const known = runs.get(key);
-  if (known?.going && known.run !== log.run) return;
-  keep(key, log);
-}
-
-/** Show a whole run. If it has another workflow's id, ask the server which workflow the run was queued from. */
+/** What comes from the cache has the ids of the workflow that made it. An output does not displace a run that is going on. */
 onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
   if (!events?.length) return;
   const log = RunLog.fromOutput(events, told.at(-1));
-  if (!run) {
-    const [strip, key] = [strips.get(node), keyOf(log.info)];
-    if (strip && !strip.log?.going && belongs(log, node)) strip.show(log);
-    else if (!runs.has(key)) runs.set(key, log);
-    return;
-  }
-  log.info.prompt = run.prompt;
-  // What comes from the cache has the id of the workflow that made it, which may since have been saved under another.
-  const made = log.info.workflow ?? workflowId();
-  keepOutput(keyOf({ workflow: made, node: run.id }), log);
-  if (made === workflowId()) return;
-  workflowIdOf(run.prompt).then(
-    (queued) => queued && keepOutput(keyOf({ workflow: queued, node: run.id }), log),
-    (error) => console.warn("SDVG: the server's queue cannot be read", error),
-  );
+  if (run) log.info.prompt = run.prompt;
+  const key = keyOf({ node: run?.id ?? log.info.node });
+  const known = runs.get(key);
+  if (!known || (run && belongs(log, node) && (!known.going || known.run === log.run))) keep(key, log);
 });
 
 // --- nodes

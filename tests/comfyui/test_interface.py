@@ -81,7 +81,7 @@ def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict
 
 
 def test_the_strip_comes_back_when_its_workflow_does(page: dict[str, Any]) -> None:
-    """After a step undone, which makes all nodes anew; and not in another workflow, opened with a run of nobody's there."""
+    """After a step undone, which makes all nodes anew; and not in another workflow that it is none of."""
     assert page["reopened"] == ROUTE
     assert page["elsewhere"] == [None] * 9
 
