@@ -9,6 +9,7 @@ from typing import Any
 from aiohttp import web
 from server import PromptServer
 
+from .host.forecast import forecast
 from .host.live import RUNS, LiveRuns
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,14 @@ def register_routes() -> None:
         return web.Response(
             body=picture, content_type="image/jpeg", headers={"Cache-Control": "max-age=3600, immutable"}
         )
+
+    @server.routes.post("/sdvg/forecast")
+    async def foretell(request: web.Request) -> web.Response:
+        try:
+            asked = await request.json()
+        except ValueError:
+            asked = None
+        return web.json_response(forecast(asked, RUNS))
 
     @server.routes.post("/sdvg/stop")
     async def stop(request: web.Request) -> web.Response:

@@ -7,11 +7,13 @@ from dataclasses import fields
 from typing import get_args
 
 from comfy_api.latest import io
+from comfy_execution.utils import get_executing_context
 
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.decoders import StatedKind
 from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
 from ..sdvg_core.engine.store import GIGABYTE
+from .host.forecast import signature
 from .host.job import Job
 from .host.progress import output_of
 from .host.run import run_job
@@ -35,7 +37,7 @@ class SpeculativeSampler(io.ComfyNode):
             description="Generates a video block by block: the drafter drafts, the router accepts or rejects, the "
             "target regenerates.",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
-            hidden=[io.Hidden.unique_id],
+            hidden=[io.Hidden.unique_id, io.Hidden.prompt],
             **LEAVES_OUTPUT,
             inputs=[
                 io.Model.Input(
@@ -204,6 +206,7 @@ class SpeculativeSampler(io.ComfyNode):
         **inputs,
     ) -> io.NodeOutput:
         """Make the video. The other inputs have the names of a job's fields."""
+        context = get_executing_context()
         job = Job(
             **inputs,
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
@@ -216,6 +219,8 @@ class SpeculativeSampler(io.ComfyNode):
             notes=(OVERLAP_GONE,) if overlap else (),
             node_id=cls.hidden.unique_id,
             workflow_id=workflow_id(cls.hidden.extra_pnginfo),
+            prompt_id=context.prompt_id if context else None,
+            signature=signature(cls.hidden.prompt, cls.hidden.unique_id),
         )
         frames, latent, report, live = run_job(job)
         if live.stop_asked:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -130,6 +130,16 @@ def begin_reuse(limit: int, identities: Identities) -> Reuse | None:
     """
     _STORE.begin_run(limit)
     return Reuse(store=_STORE, identities=identities) if limit else None
+
+
+def newest_keys() -> tuple[str, ...]:
+    """Return the names of what the newest run left in the store; none if not all of it found room."""
+    return () if _STORE.refused else tuple(_STORE.newest)
+
+
+def still_kept(keys: Collection[str]) -> bool:
+    """Whether the store has all of that, and it is something."""
+    return bool(keys) and _STORE.has(keys)
 
 
 def store_notes() -> tuple[str, ...]:

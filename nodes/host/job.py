@@ -23,6 +23,7 @@ class Job:
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
     None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
     the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
+    `prompt_id`, `signature`: of the prompt in API form, for the page.
     """
 
     drafter: Any = None
@@ -47,6 +48,8 @@ class Job:
     start_image: Tensor | None = None
     node_id: str | None = None
     workflow_id: str | None = None
+    prompt_id: str | None = None
+    signature: dict[str, Any] | None = None
 
     @property
     def models(self) -> dict[str, Any]:

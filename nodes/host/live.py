@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import uuid
+import weakref
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,10 @@ MOST_SPRITE_BYTES = 64 << 20
 
 @dataclass(slots=True)
 class LiveRun:
-    """One run of a sampler, as the page sees it. `begin`: the fields of its first event; `done`: of its last."""
+    """One run of a sampler, as the page sees it. `begin`: the fields of its first event; `done`: of its last.
+
+    `models`, `keys`: what the next run needs to use its blocks again; see `forecast`.
+    """
 
     node: str | None
     workflow: str | None
@@ -36,6 +40,8 @@ class LiveRun:
     sprites: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
     done: dict[str, Any] | None = None
     stop_asked: bool = False
+    models: tuple[weakref.ref[Any], ...] = ()
+    keys: tuple[str, ...] = ()
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
         """Keep a small picture of a block's frames `b f c h w`, side by side; return its measures."""
@@ -81,21 +87,21 @@ class LiveRuns:
 
     def all(self) -> list[Mapping[str, Any]]:
         """Return every run as JSON values."""
-        return [run.as_dict() for run in self._now()]
+        return [run.as_dict() for run in self.now()]
 
     def sprite(self, run_id: str, number: int) -> bytes | None:
         """Return the picture of a run's block; None if it is gone."""
-        found = next((run for run in self._now() if run.id == run_id), None)
+        found = next((run for run in self.now() if run.id == run_id), None)
         return found.sprites.get(number) if found else None
 
     def stop(self, node: str) -> bool:
         """Ask the run of a node to end after the block in the making. False if none is going on."""
-        going_on = [run for run in self._now() if run.node == node and run.done is None]
+        going_on = [run for run in self.now() if run.node == node and run.done is None]
         for run in going_on:
             run.stop_asked = True
         return bool(going_on)
 
-    def _now(self) -> list[LiveRun]:
+    def now(self) -> list[LiveRun]:
         """Return the runs; another may begin on its own thread while the page's question is answered."""
         return list(self._runs.values())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.report.summary import block_line, count, fate_of, speedup_known
+from . import forecast
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
@@ -27,7 +29,10 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class NodeProgress:
-    """Reports one run on its node, and stops it when the user interrupts. `steps`: of a block, by both models."""
+    """Reports one run on its node, and stops it when the user interrupts.
+
+    `steps`: of a block, by both models. `more`: further fields of the run's first event.
+    """
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class NodeProgress:
         directions: str = "",
         takes: str = "",
         fps: float = 16.0,
+        **more: Any,
     ) -> None:
         self._node_id, self._blocks = node_id, blocks
         # The bar skips the steps that were not needed.
@@ -46,6 +52,7 @@ class NodeProgress:
         self._bar = comfy.utils.ProgressBar(blocks * self._steps_per_block)
         self._done = 0
         self._passes = 0
+        self._began = self._newest = time.perf_counter()
         self.live = LiveRun(node_id, workflow_id, {})
         self.live.begin = {
             "run": self.live.id,
@@ -56,12 +63,15 @@ class NodeProgress:
             "takes": takes,
             "fps": fps,
             "reused": 0,
+            "loading": 0.0,
+            **more,
         }
 
     def begin(self, reused: int) -> None:
-        """Say that the run begins, and how many of its blocks an earlier run made."""
-        self.live.begin["reused"] = reused
+        """Say that the run begins, now that the models are loaded, and how many of its blocks an earlier run made."""
+        self.live.begin |= {"reused": reused, "loading": time.perf_counter() - self._began}
         RUNS.begin(self.live)
+        forecast.begun(self.live)
         self._send(BEGIN_EVENT, self.live.begin)
 
     @property
@@ -79,6 +89,7 @@ class NodeProgress:
     def block(self, record: BlockRecord, frames: Tensor) -> None:
         """Show a finished block: its last frame of `b f c h w`, the sentence, and the strip's next square."""
         self._done, self._passes = self._done + 1, 0
+        self._newest = time.perf_counter()
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block, preview=("JPEG", picture, PREVIEW_SIZE))
         self.say(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
@@ -86,7 +97,7 @@ class NodeProgress:
             return
         sprite = self.live.add_sprite(self._done, frames)
         event = {**block_event(record, self._done, self._blocks), "sprite": sprite}
-        event = {**self._whose(), **event}
+        event = {**whose(self.live), **event}
         self.live.events.append(event)
         self._send(BLOCK_EVENT, event)
 
@@ -97,22 +108,20 @@ class NodeProgress:
 
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
-        self.live.done = {**self._whose(), **end_of(report, self._blocks)}
+        delivery = time.perf_counter() - self._newest
+        self.live.done = {**whose(self.live), **end_of(report, self._blocks), "delivery": delivery}
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:
         """Say that the run ended without a result, unless it had one."""
         if self.live.done is None:
             ended = {"blocks": self._done, "of": self._blocks, "stopped": False, "failed": True}
-            self.live.done = {**self._whose(), **ended, "seconds": 0.0, "speed_up": None}
+            self.live.done = {**whose(self.live), **ended, "seconds": 0.0, "speed_up": None}
             self._send(DONE_EVENT, self.live.done)
 
     def say(self, text: str) -> None:
         """Show a line of text on the node."""
         say_on(self._node_id, text)
-
-    def _whose(self) -> dict[str, Any]:
-        return {"run": self.live.id, "node": self._node_id, "workflow": self.live.workflow}
 
     def _send(self, name: str, event: dict[str, Any]) -> None:
         server = getattr(PromptServer, "instance", None)
@@ -146,6 +155,7 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
         "score": record.decision.score,
         "worst_frame": record.decision.worst_frame,
         "seconds": record.seconds.total,
+        "decode": record.seconds.decode / record.decodes if record.decodes else 0.0,
         "take": record.span.take,
         "reused": record.reused,
         "text": block_line(record, number, of),
@@ -164,12 +174,16 @@ def end_of(report: RunReport, of: int) -> dict[str, Any]:
     }
 
 
+def whose(live: LiveRun) -> dict[str, Any]:
+    """Return what every event of a run begins with."""
+    return {"run": live.id, "node": live.node, "workflow": live.workflow, "prompt": live.begin.get("prompt")}
+
+
 def output_of(live: LiveRun, records: Sequence[BlockRecord]) -> dict[str, Any]:
     """Return a run for the history, and for a result that comes from the cache: its events, and its two ends."""
-    whose = {"run": live.id, "node": live.node, "workflow": live.workflow}
     of = live.begin["of"]
     # Without a node there are no pictures, and so no events to repeat.
-    events = live.events or [{**whose, **block_event(record, i, of)} for i, record in enumerate(records, 1)]
+    events = live.events or [{**whose(live), **block_event(record, i, of)} for i, record in enumerate(records, 1)]
     return {"sdvg_route": events, "sdvg_run": [{**live.begin, **(live.done or {})}]}
 
 

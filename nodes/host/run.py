@@ -31,6 +31,7 @@ from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from .checks import check_loras, check_model
 from .conditioning import read_conditions, settle_texts, unshown
+from .forecast import ended
 from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit
 from .live import LiveRun
@@ -66,6 +67,9 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         directions=job.directions,
         takes=job.takes,
         fps=FPS,
+        prompt=job.prompt_id,
+        signature=job.signature,
+        before=len(resolved.plan.clip),
     )
     memory = memory_of(job, presets)
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
@@ -78,7 +82,10 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
         run = _plan(job, resolved, presets, conditions, memory, progress)
-        frames, latents, records = _make(run, progress)
+        try:
+            frames, latents, records = _make(run, progress)
+        finally:
+            ended(progress.live, memory.patchers)
         return frames, latents, _report(job, run, presets, conditions, records, (*notes, *store_notes()))
 
     try:

@@ -1,6 +1,7 @@
 // Shared by our extensions: elements, the page's language, finding nodes, and a node's output from its newest run.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
+import { fromElsewhere, fromHere } from "./tabs.js";
 
 export const PREFIX = "SDVG"; // of our nodes' types
 
@@ -60,21 +61,20 @@ async function ask(path) {
   return (await api.fetchApi(path)).json();
 }
 
-/** The id of the workflow that a prompt was queued from, according to the server. A finished prompt is in the history. */
-export async function workflowIdOf(prompt) {
-  const { queue_running: running } = await ask("/queue");
-  const entry = running.find(([, id]) => id === prompt) ?? (await ask(`/history/${prompt}`))[prompt]?.prompt;
-  return workflowOf(entry)?.id;
-}
-
 const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
-/** Show again what our nodes output in the newest run of the open workflow that the server remembers. */
+function settings(prompt) {
+  return JSON.stringify(Object.entries(prompt).map(([id, { class_type, inputs }]) => [id, class_type, inputs]));
+}
+
+/** Show again what our nodes output in the newest run of the open workflow, as it is now, that the server remembers. */
 async function recall() {
   const workflow = rootGraph()?.id;
   if (workflow === NAMELESS) return;
-  const history = await ask("/history?max_items=16");
-  const entries = Object.entries(history).filter(([, entry]) => workflowOf(entry.prompt)?.id === workflow);
+  const [history, { output: now }] = await Promise.all([ask("/history?max_items=16"), app.graphToPrompt()]);
+  const isOurs = ([id, { prompt }]) =>
+    workflowOf(prompt)?.id === workflow && (fromHere(id) || settings(prompt[2]) === settings(now));
+  const entries = Object.entries(history).filter(isOurs);
   const [prompt_id, { outputs }] = entries.at(-1) ?? ["", { outputs: {} }];
   if (workflow !== rootGraph()?.id) return; // another one was opened in the meantime
   for (const [node, output] of Object.entries(outputs)) {
@@ -92,6 +92,7 @@ app.registerExtension({
   name: "sdvg.outputs",
   setup() {
     api.addEventListener("executed", ({ detail }) => {
+      if (fromElsewhere(detail.prompt_id)) return;
       const id = detail.display_node ?? detail.node;
       deliver(nodeOf(id), detail.output, { id, prompt: detail.prompt_id });
     });

@@ -1,17 +1,29 @@
-// What the next run makes again, as far as directions, takes and the number of blocks tell. A block follows from all before
-// it, so it is always one block and everything after it.
-import { WANTED, letterOf, takesOf } from "./directions.js";
+// What the next run makes again. A block follows from all before it, so it is always one block and everything after it.
+import { WANTED, letterOf, takeOf, takesOf } from "./directions.js";
 import { fateOf } from "./fates.js";
 
+const SILENT = { from: null, count: 0, seconds: 0 };
+
 /**
- * `run`: the finished one, with its `directions`, `takes` and `events`; `next`: `directions`, `takes` and `blocks` of the next.
- * Returns the first block that is made `from` anew (null if none is), their `count`, and about how many `seconds` they take
- * (null if the finished run made no block of a kind that is needed).
+ * `run`: the finished one; `next`: `directions`, `takes` and `blocks` of the next; `outlook`, by the server: `now`, the signature
+ * of what is set, and `loading`, the seconds until the run's models are loaded; and whether the seed is `moving`.
+ * Returns the first block that is made `from` anew (null if none is), their `count`, and about how many `seconds` it takes
+ * (null if that is not known); `all`: everything is made again; `atMost`: perhaps less. Not `known`: nothing can be said.
  */
-export function nextRun(run, next) {
-  const from = firstAgain(run, next);
-  if (from === null) return { from, count: 0, seconds: 0 };
-  return { from, count: next.blocks - from + 1, seconds: estimate(run, next, from) };
+export function nextRun(run, next, { now, loading, moving }) {
+  const then = run.info.signature;
+  if (!then || !now || loading === undefined || now.wired !== then.wired) return SILENT;
+  const others = now.made.filter((one) => one.run !== run.run);
+  if (moving || now.rest !== then.rest || now.router !== then.router) {
+    const atMost = !moving && (now.rest === then.rest || others.length > 0);
+    return { known: true, all: true, atMost, from: 1, count: next.blocks, seconds: null };
+  }
+  const from = firstAgain(run, { ...next, prompts: now.prompts });
+  if (now.all === then.all && from === null) return { known: true, ...SILENT };
+  const count = from === null ? 0 : next.blocks - from + 1;
+  const asks = ({ directions, takes, prompts }) => [letterOf(directions, from), takeOf(takes, from), promptAt(run, prompts, from)].join();
+  const atMost = count > 0 && others.some((one) => one.of >= from && asks(one) === asks({ ...next, prompts: now.prompts }));
+  return { known: true, atMost, from, count, seconds: estimate(run, next, from ?? next.blocks + 1, loading) };
 }
 
 function firstAgain(run, next) {
@@ -19,10 +31,16 @@ function firstAgain(run, next) {
   for (let number = 1; number <= next.blocks; number += 1) {
     const made = run.events[number - 1];
     if (!made || before.get(number) !== after.get(number)) return number;
+    if (promptAt(run, run.info.signature.prompts, number) !== promptAt(run, next.prompts, number)) return number;
     const from = againFrom(made, number, letterOf(run.directions, number), letterOf(next.directions, number));
     if (from <= next.blocks) return from;
   }
   return null;
+}
+
+/** The scheduled prompt of a block. Schedules count the blocks of a continued clip too. */
+function promptAt({ info }, prompts, number) {
+  return prompts.filter(([from]) => from <= number + (info.before ?? 0)).at(-1)?.[1];
 }
 
 /** The block from which on a changed letter has blocks made again; Infinity if it changes nothing. */
@@ -32,10 +50,11 @@ function againFrom(made, number, before, after) {
   return WANTED[after] === "drafter" && made.fate === "remade" ? number + 1 : number;
 }
 
-function estimate(run, next, from) {
+/** With what the blocks before `from` take to be decoded again. */
+function estimate(run, next, from, loading) {
   const made = run.events.filter((event) => !event.reused);
-  const means = new Map(["target", "drafter", undefined].map((author) => [author, meanSeconds(made, author)]));
-  let seconds = 0;
+  const means = new Map(["target", "drafter", undefined].map((author) => [author, mean(made, "seconds", author)]));
+  let seconds = loading + (run.done?.delivery ?? 0) + (from > 1 ? (from - 1) * mean(made, "decode") : 0);
   for (let number = from; number <= next.blocks; number += 1) {
     const before = run.events[number - 1];
     seconds += means.get(WANTED[letterOf(next.directions, number)] ?? (before && fateOf(before).author) ?? undefined);
@@ -44,7 +63,7 @@ function estimate(run, next, from) {
 }
 
 /** NaN if the author made none; without an author, of all blocks. */
-function meanSeconds(events, author) {
-  const seconds = events.filter((event) => !author || fateOf(event).author === author).map((event) => event.seconds);
-  return seconds.reduce((sum, one) => sum + one, 0) / seconds.length;
+function mean(events, name, author) {
+  const values = events.filter((event) => !author || fateOf(event).author === author).map((event) => event[name]);
+  return values.reduce((sum, one) => sum + one, 0) / values.length;
 }

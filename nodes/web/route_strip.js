@@ -2,12 +2,13 @@
 // next run. The server says the same in a line of text, which shows if this file is missing. None of the strip is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { allNodes, make, nodeOf, onOutput, rootGraph, workflowIdOf } from "./common.js";
+import { allNodes, make, nodeOf, onOutput, rootGraph } from "./common.js";
 import { RunLog } from "./run_log.js";
 import { holdPlace } from "./same_place.js";
 import { Strip, stopRun } from "./strip.js";
 import { STYLE } from "./strip_style.js";
 import { words } from "./strip_words.js";
+import { claim, fromHere } from "./tabs.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
 const PLAY = "sdvg.strip.play";
@@ -24,11 +25,16 @@ function keyOf({ workflow, node }) {
   return `${workflow ?? workflowId()} ${node}`;
 }
 
-/** The strip for a key of `runs`; undefined if its node is not in the open workflow. */
+/** The strip for a key of `runs`; undefined if its node is not in the open workflow, or if the run is none of its own. */
 function stripOf(key) {
   const [workflow, id] = key.split(" ");
   const node = workflow === workflowId() ? nodeOf(id) : undefined;
-  return node && strips.get(node);
+  return node && belongs(runs.get(key), node) ? strips.get(node) : undefined;
+}
+
+/** Whether a run was queued from here, or its settings are those of the node. */
+function belongs({ info }, node) {
+  return fromHere(info.prompt) || Boolean(info.signature) && info.signature.all === asked.get(node)?.all;
 }
 
 function keep(key, log) {
@@ -49,10 +55,12 @@ function onBlock({ detail }) {
   const place = log?.place(detail) ?? "lost";
   if (place === "next") {
     log.events.push(detail);
-    stripOf(key)?.grow();
+    const strip = stripOf(key);
+    if (strip?.log === log) strip.grow();
+    else strip?.show(log);
   } else if (place === "lost") {
+    if (log) stripOf(key)?.show(null);
     runs.delete(key);
-    stripOf(key)?.show(null);
     ask();
   }
 }
@@ -66,6 +74,7 @@ function onDone({ detail }) {
   }
   log.done = detail;
   stripOf(key)?.refresh();
+  foretell();
 }
 
 /** What is not done by now ended without a result. */
@@ -86,26 +95,73 @@ function onStatus({ detail }) {
 
 // --- after the fact
 
-let asking = false;
-let askAgain = false;
+/** `work`, at most once at a time, and once more if it is asked for meanwhile. */
+function once(work) {
+  let [busy, again] = [false, false];
+  return async () => {
+    again = true;
+    if (busy) return;
+    busy = true;
+    try {
+      while (again) {
+        again = false;
+        await work();
+      }
+    } catch (error) {
+      console.warn("SDVG: the server does not say what it runs", error);
+    } finally {
+      busy = false;
+    }
+  };
+}
+
+async function answerOf(path, options) {
+  const answer = await api.fetchApi(path, options);
+  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+  return answer.json();
+}
 
 /** Ask the server which runs it knows of; it keeps the newest of each node. */
-async function ask() {
-  askAgain = true;
-  if (asking) return;
-  asking = true;
-  try {
-    while (askAgain) {
-      askAgain = false;
-      const answer = await api.fetchApi("/sdvg/runs");
-      if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-      (await answer.json()).runs.forEach(hear);
-    }
-  } catch (error) {
-    console.warn("SDVG: the server does not say what it runs", error);
-  } finally {
-    asking = false;
+const ask = once(async () => {
+  (await answerOf("/sdvg/runs")).runs.forEach(hear);
+  foretell();
+});
+
+const SETTLED = 100; // ms, until the page calls a workflow the open one, after it has made its nodes
+
+let opened = false; // perhaps another workflow, whose strips are still to be checked
+let asked = new Map(); // sampler -> the signature of what is set there and upstream
+let loading = {}; // run that the server can use again -> seconds until its models are loaded
+
+/** Ask the server what the samplers are set to, and show the runs that were made so. */
+const foretell = once(async () => {
+  if (!strips.size || !runs.size) return;
+  const check = opened;
+  opened = false;
+  if (check) await new Promise((resolve) => setTimeout(resolve, SETTLED));
+  const { output } = await app.graphToPrompt();
+  const told = await answerOf("/sdvg/forecast", { method: "POST", body: JSON.stringify(output) });
+  asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
+  loading = told.loading;
+  for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
+  for (const [node, strip] of strips) {
+    if (check && !opened && strip.log && !belongs(strip.log, node)) strip.show(null);
+    if (!opened && strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
+    strip.refresh();
   }
+});
+
+/** What the run after the one shown can be foretold by. */
+function outlookOf(node, log) {
+  return { now: asked.get(node), loading: loading[log.run], moving: seedMoves(node) };
+}
+
+/** Whether the seed changes before the next run; where it changes after one, it has changed already. */
+function seedMoves(node) {
+  if (app.extensionManager.setting.get("Comfy.WidgetControlMode") !== "before") return false;
+  const slot = node.inputs?.findIndex((input) => input.widget?.name === "seed") ?? -1;
+  const { widgets = [] } = (slot >= 0 && node.getInputNode(slot)) || node;
+  return widgets.some(({ value }) => ["increment", "decrement", "randomize"].includes(value)); // its name is the page's affair
 }
 
 function hear(told) {
@@ -122,42 +178,27 @@ function restore() {
   const here = new Set(allNodes());
   for (const [node, strip] of strips) if (!here.has(node)) leave(strip);
   for (const strip of strips.values()) strip.sync();
+  opened = true;
   for (const [key, log] of runs) stripOf(key)?.show(log);
   if (strips.size) ask();
   refocus();
 }
 
-/** An output does not displace a run that is going on. */
-function keepOutput(key, log) {
-  const known = runs.get(key);
-  if (known?.going && known.run !== log.run) return;
-  keep(key, log);
-}
-
-/** Show a whole run. If it has another workflow's id, ask the server which workflow the run was queued from. */
+/** What comes from the cache has the ids of the workflow that made it. An output does not displace a run that is going on. */
 onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
   if (!events?.length) return;
   const log = RunLog.fromOutput(events, told.at(-1));
-  if (!run) {
-    const strip = strips.get(node);
-    if (strip && !strip.log?.going) strip.show(log);
-    return;
-  }
-  // What comes from the cache has the id of the workflow that made it, which may since have been saved under another.
-  const made = log.info.workflow ?? workflowId();
-  keepOutput(keyOf({ workflow: made, node: run.id }), log);
-  if (made === workflowId()) return;
-  workflowIdOf(run.prompt).then(
-    (queued) => queued && keepOutput(keyOf({ workflow: queued, node: run.id }), log),
-    (error) => console.warn("SDVG: the server's queue cannot be read", error),
-  );
+  if (run) log.info.prompt = run.prompt;
+  const key = keyOf({ node: run?.id ?? log.info.node });
+  const known = runs.get(key);
+  if (!known || (run && belongs(log, node) && (!known.going || known.run === log.run))) keep(key, log);
 });
 
 // --- nodes
 
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;
-  const strip = new Strip(node, { stop, undo: (number) => remember(node, number) });
+  const strip = new Strip(node, { stop, undo: (number) => remember(node, number), outlook: (log) => outlookOf(node, log) });
   const sized = { getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
   // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow, `hideInPanel` out of the
   // panel of parameters beside the canvas.
@@ -231,7 +272,10 @@ app.registerExtension({
     api.addEventListener("status", onStatus);
     api.addEventListener("reconnected", ask);
     for (const end of ["execution_start", "execution_error", "execution_interrupted"]) api.addEventListener(end, endAll);
-    api.addEventListener("graphChanged", () => strips.forEach((strip) => strip.sync()));
+    api.addEventListener("graphChanged", () => {
+      strips.forEach((strip) => strip.sync());
+      foretell();
+    });
   },
   nodeCreated: addStrip,
   afterConfigureGraph: restore,

@@ -13,9 +13,13 @@ import { words } from "./strip_words.js";
 const SHOWN = ["blocks", "directions", "takes"]; // the widgets that the strip shows
 
 export class Strip {
-  /** `stop(log)` asks the server to stop the run that is shown, `undo(number)` tells that a step is undone from a square. */
-  constructor(node, { stop, undo }) {
+  /**
+   * `stop(log)` asks the server to stop the run that is shown, `undo(number)` tells that a step is undone from a square,
+   * `outlook(log)` returns what the next run can be foretold by.
+   */
+  constructor(node, { stop, undo, outlook }) {
     this.node = node;
+    this.outlook = outlook;
     this.log = null;
     this.on = true;
     this.view = new StripView({
@@ -74,7 +78,7 @@ export class Strip {
     const asked = this.asked();
     for (let number = 1; number <= this.view.count; number += 1) this.drawSquare(number, asked);
     this.view.sum(this.log);
-    this.view.foretell(asked.next, this.log?.events.length ?? 0);
+    this.view.foretell(asked.next);
     this.view.offer({ going: Boolean(this.log?.going), stopping: Boolean(this.log?.stopping) });
   }
 
@@ -104,7 +108,7 @@ export class Strip {
   drawSquare(number, { directions, takes, blocks, next }) {
     const letter = number > blocks ? ROUTER : letterOf(directions, number);
     const take = takes.get(number) ?? 1;
-    const again = next.from !== null && number >= next.from && number <= blocks;
+    const again = next.from !== null && !next.atMost && number >= next.from && number <= blocks;
     this.view.draw(number, this.view.count, this.log?.events[number - 1], { letter, take, again, usable: number <= blocks });
   }
 
@@ -112,7 +116,7 @@ export class Strip {
   asked() {
     const [blocks, directions, takes] = [Number(this.read("blocks")), this.read("directions"), this.read("takes")];
     const over = this.log && !this.log.going;
-    const next = over ? nextRun(this.log, { directions, takes, blocks }) : { from: null, count: 0, seconds: 0 };
+    const next = over ? nextRun(this.log, { directions, takes, blocks }, this.outlook(this.log)) : { from: null };
     return { directions, takes: takesOf(takes), blocks, next };
   }
 

@@ -116,12 +116,12 @@ export class StripView {
     this.legend.replaceChildren(...(log ? tally(log) : [make("span", "", words().empty)]));
   }
 
-  /** What the next run makes again of `made` blocks, and what besides. */
-  foretell({ from, count, seconds }, made) {
-    const again = from === null ? 0 : Math.max(0, Math.min(count, made - from + 1));
-    const parts = [again && words().again(again), count > again && words().more(count - again)].filter(Boolean);
-    if (parts.length && seconds !== null) parts.push(words().about(decimal(seconds)));
-    this.next.textContent = parts.length ? words().next(parts) : "";
+  /** What the next run makes again. */
+  foretell({ known, all, atMost, from, count, seconds }) {
+    const some = from === null ? words().none(seconds) : words().blocks(from, from + count - 1);
+    const what = all ? words().everything : some;
+    const parts = [atMost ? words().atMost(what) : what, ...(seconds ? [words().about(decimal(seconds))] : [])];
+    this.next.textContent = known ? words().next(parts) : "";
   }
 
   /** In the legend's place: the block that is looked at; undefined: the legend. */

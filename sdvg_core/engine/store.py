@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -68,6 +68,11 @@ class Store:
                 return
             self._entries[key] = _Entry(here, self._run)
             self.bytes += size
+
+    def has(self, keys: Iterable[str]) -> bool:
+        """Whether all these results are here. Looking is no use of them."""
+        with self._lock:
+            return all(key in self._entries for key in keys)
 
     @property
     def newest(self) -> Mapping[str, Result]:

@@ -100,7 +100,7 @@ def test_a_run_states_its_result(page: dict[str, Any]) -> None:
     assert of_squares(page["first"], "fate") == MADE
     speed = r"(\d+\.\dx as fast as target-only)?"
     assert re.fullmatch(rf"forced 1kept 5remade 3\d+\.\d s{speed}", page["first"]["legend"])
-    assert (page["first"]["next"], numbers(page["first"], "outlined")) == ("", [])
+    assert (page["first"]["next"], numbers(page["first"], "outlined")) == ("next run: nothing to do", [])
 
 
 def test_the_blocks_play_and_one_alone_plays_where_the_mouse_is(page: dict[str, Any]) -> None:
@@ -122,14 +122,14 @@ def test_another_take_outlines_and_then_makes_that_block_and_the_later_ones(page
     asked, made = page["again"]["asked"], page["again"]["made"]
     assert asked["takes"] == "6:2"
     assert numbers(asked, "outlined") == [6, 7, 8, 9]
-    assert re.fullmatch(r"next run: 4 blocks again, about \d+\.\d s", asked["next"])
+    assert re.fullmatch(r"next run: blocks 6 to 9, about \d+\.\d s", asked["next"])
     assert of_squares(asked, "label")[5].endswith(" · take 2 · made again by the next run")
     assert [event["reused"] for event in page["again"]["events"]] == [True] * 5 + [False] * 4
     assert [event["take"] for event in page["again"]["events"]] == [1] * 5 + [2] + [1] * 3
     assert numbers(made, "earlier") == [1, 2, 3, 4, 5]
     assert "5 of them made earlier" in made["legend"]
     assert "made earlier" in of_squares(made, "label")[4]
-    assert (numbers(made, "outlined"), made["next"]) == ([], "")
+    assert (numbers(made, "outlined"), made["next"]) == ([], "next run: nothing to do")
 
 
 def test_the_strip_never_shows_two_runs_at_once(page: dict[str, Any]) -> None:
@@ -173,7 +173,7 @@ def test_a_stopped_run_keeps_what_it_made(page: dict[str, Any], server: Server) 
     assert left["done"]["stopped"]
     assert made == len(numbers(left["stopped"], "fate")) < 40
     assert left["stopped"]["legend"].endswith(f"stopped after block {made} of 40")
-    assert left["stopped"]["next"].startswith(f"next run: {40 - made} more block")
+    assert left["stopped"]["next"].startswith(f"next run: blocks {made + 1} to 40, about ")
     assert numbers(left["stopped"], "outlined") == list(range(made + 1, 41))
     assert left["seconds"] == pytest.approx((12 * made - 3) / 16, abs=0.1)
     assert list((server.folder / "output" / "sdvg").glob("pocket*.mp4"))

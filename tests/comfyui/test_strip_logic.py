@@ -64,12 +64,27 @@ FATES = ["forced", "kept", "remade", "kept", "target_unseen", "drafted_unseen"]
 ROUTE = "....td"
 
 
+SIGNATURE: dict[str, Any] = {"all": "all", "rest": "rest", "router": "router", "wired": "wired", "prompts": []}
+
+
 def after(**changes: Any) -> dict[str, Any]:
-    """Return a finished run of six blocks, and what is asked of the next."""
-    events = [{"fate": fate, "seconds": 4 if AUTHORS[fate] == "T" else 1} for fate in changes.pop("fates", FATES)]
+    """Return a finished run of six blocks, what is asked of the next, and what the server says of both."""
+    seconds = {"T": 4, "D": 1}
+    events = [
+        {"fate": fate, "seconds": seconds[AUTHORS[fate]], "decode": 0.25} for fate in changes.pop("fates", FATES)
+    ]
     made_with = {"directions": changes.pop("was", ROUTE), "takes": changes.pop("takes_were", "")}
+    then = SIGNATURE | {"prompts": changes.pop("prompts_were", [])}
+    now = (
+        SIGNATURE
+        | {"all": "other", "made": [{"run": "a", "of": 6, "prompts": []} | made_with]}
+        | changes.pop("now", {})
+    )
+    info = {"signature": then, "before": changes.pop("before", 0)}
+    outlook = {"now": now, "loading": 0, **changes.pop("outlook", {})}
     asked = {"directions": made_with["directions"], "takes": made_with["takes"], "blocks": len(FATES), **changes}
-    return {"run": {**made_with, "events": events}, "next": asked}
+    run = {"run": "a", **made_with, "events": events, "info": info, "done": {"delivery": 0}}
+    return {"run": run, "next": asked, "outlook": outlook}
 
 
 # What is asked of the next run, and the first block that it makes again.
@@ -90,10 +105,15 @@ AGAIN = [
     ({"fates": [*FATES[:5], "remade"], "directions": "....td", "was": "....t."}, None),
     ({"blocks": 8}, 7),
     ({"blocks": 3}, None),
+    ({"prompts_were": [[3, "p"]], "now": {"prompts": [[3, "p"], [5, "q"]]}}, 5),
+    ({"prompts_were": [[3, "p"]], "now": {"prompts": [[3, "q"]]}}, 3),
+    ({"prompts_were": [[3, "p"]], "now": {"prompts": [[9, "q"], [3, "p"]]}}, None),  # beyond the last block
+    ({"prompts_were": [[3, "p"]], "now": {"prompts": []}, "before": 1}, 2),  # after a clip of one block
+    ({"prompts_were": [], "now": {"prompts": [[1, "p"]]}}, 1),
     ({"fates": FATES[:4]}, 5),  # a run that was stopped goes on
     ({"fates": ["forced", "bailed_out"], "was": "", "directions": ".d", "blocks": 2}, 2),
 ]
-NEXT = "({ run, next }) => js.nextRun(run, next)"
+NEXT = "({ run, next, outlook }) => js.nextRun(run, next, outlook)"
 
 
 def test_what_the_next_run_makes_again(modules: Path) -> None:
@@ -105,10 +125,12 @@ def test_what_the_next_run_makes_again(modules: Path) -> None:
 
 # By those who made them, or are wanted; added ones take the mean of all; None where the author made none.
 SECONDS = [
-    ({}, 0),
-    ({"takes": "4:2"}, 1 + 4 + 1),
-    ({"directions": "...ttd"}, 4 + 4 + 1),
-    ({"blocks": 8}, 2 * 15 / 6),
+    ({}, 6 / 4),  # all are decoded
+    ({"now": {"all": "all"}}, 0),
+    ({"outlook": {"loading": 7}}, 7 + 6 / 4),
+    ({"takes": "4:2"}, 3 / 4 + 1 + 4 + 1),
+    ({"directions": "...ttd"}, 3 / 4 + 4 + 4 + 1),
+    ({"blocks": 8}, 6 / 4 + 2 * 15 / 6),
     ({"fates": ["kept"] * 6, "was": "", "directions": "t....."}, None),
     ({"fates": ["remade"] * 6, "was": "", "directions": "dddddd"}, None),
 ]
@@ -116,12 +138,36 @@ SECONDS = [
 
 def test_how_long_the_next_run_takes(modules: Path) -> None:
     """Blocks made earlier say nothing of how long one takes."""
-    given = [after(**changes) for changes, _ in [*SECONDS, SECONDS[1]]]
+    given = [after(**changes) for changes, _ in [*SECONDS, SECONDS[3]]]
     for event in given[-1]["run"]["events"][:3]:
-        event.update(reused=True, seconds=0)
-    expected = [seconds for _, seconds in [*SECONDS, SECONDS[1]]]
+        event.update(reused=True, seconds=0, decode=0)
+    expected = [seconds for _, seconds in [*SECONDS, SECONDS[3]]]
     told = [one["seconds"] for one in call(modules, NEXT, given)]
     assert told == [None if seconds is None else pytest.approx(seconds) for seconds in expected]
+
+
+EARLIER = {"run": "b", "of": 6, "directions": ROUTE, "takes": "4:2", "prompts": []}
+# What the server says, and what of the forecast follows: whether it is known, everything, and at most that.
+OUTLOOKS = [
+    ({"now": {"rest": "another seed"}}, (True, True, False)),
+    ({"now": {"rest": "another seed", "made": [EARLIER]}}, (True, True, True)),  # which a run before had
+    ({"now": {"router": "another tau"}}, (True, True, True)),  # it may decide all the same
+    ({"outlook": {"moving": True}}, (True, True, False)),
+    ({"takes": "4:2"}, (True, None, False)),
+    ({"takes": "4:2", "now": {"made": [EARLIER]}}, (True, None, True)),
+    ({"takes": "4:3", "now": {"made": [EARLIER]}}, (True, None, False)),
+    ({"now": {"wired": "a take over a wire"}}, (None, None, None)),
+    ({"outlook": {"loading": None}}, (None, None, None)),  # the server does not know the run
+    ({"outlook": {"now": None}}, (None, None, None)),
+]
+
+
+def test_the_forecast_tells_the_truth_or_nothing(modules: Path) -> None:
+    """Catches a forecast made of takes and directions alone."""
+    given = [after(**changes) for changes, _ in OUTLOOKS]
+    source = NEXT.replace("outlook)", "{ ...outlook, loading: outlook.loading ?? undefined })")
+    told = [tuple(one.get(name) for name in ("known", "all", "atMost")) for one in call(modules, source, given)]
+    assert told == [expected for _, expected in OUTLOOKS]
 
 
 LETTERS = [

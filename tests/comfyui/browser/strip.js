@@ -134,6 +134,7 @@ function clear(type) {
 async function settled(page) {
   const over = () => !document.querySelector(".sdvg-stop").checkVisibility() && "shown" in document.querySelector(".sdvg-film").dataset;
   await page.waitForFunction(over, null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent, null, { timeout: 20000 }); // the forecast
   await page.waitForTimeout(500);
 }
 
@@ -195,9 +196,9 @@ async function pester(page) {
   };
   const before = await fates();
   const other = await send({ number: 4 });
-  const run = (await known(page)).at(-1).run;
+  const { run, prompt } = (await known(page)).at(-1);
   const early = await send({ run, number: 12, of: 40 });
-  const begun = await send({ number: 1 });
+  const begun = await send({ prompt, number: 1 });
   const lost = await send({ number: 3 });
   return { before, other, early, begun, lost };
 }

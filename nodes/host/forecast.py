@@ -1,0 +1,126 @@
+"""What the page needs to foretell a run: a signature of all that a sampler's video depends on, and what is remembered.
+
+The signature is made of the prompt in API form, of the node and everything upstream of it, without running anything. Node
+ids do not count, so the same settings have the same signature in every workflow.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import weakref
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import comfy.model_management as mm
+
+from .identity import newest_keys, still_kept
+from .live import LiveRun, LiveRuns
+
+SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
+OF_BLOCKS = ("blocks", "directions", "takes")
+"""Inputs that the strip shows, and compares block by block."""
+WITHOUT_EFFECT = ("overlap", "reuse_gb")
+"""Inputs that change no video; without memory for re-use nothing is foretold."""
+Signature = dict[str, Any]
+
+_made: deque[Mapping[str, Any]] = deque(maxlen=256)
+"""How the newest runs began: what they made may still be in the store."""
+
+
+def signature(prompt: Any, node_id: str | None) -> Signature | None:
+    """Return the signature of a sampler in an API prompt; None if there is no such node, or the prompt is none.
+
+    `all`: of everything; `router`: of the router; `prompts`: from which block on, and of what; `wired`: of those of
+    `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.
+    """
+    try:
+        if prompt[node_id]["class_type"] != SAMPLER:
+            return None
+        graph, inputs = _Graph(prompt), dict(prompt[node_id]["inputs"])
+        prompts = graph.schedule(inputs.pop("prompt_schedule", None))
+        inputs = {name: graph.value(value) for name, value in inputs.items() if name not in WITHOUT_EFFECT}
+        own = {name: inputs.pop(name, "") for name in OF_BLOCKS}
+        parts = {
+            "router": inputs.pop("router", None),
+            "prompts": prompts,
+            "wired": [value for value in own.values() if isinstance(value, list)],
+            "rest": inputs,
+        }
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
+        return None
+    hashed = {name: part if name == "prompts" else _hash(part) for name, part in parts.items()}
+    return {"all": _hash([own, hashed]), **hashed}
+
+
+class _Graph:
+    """Hashes of the nodes of an API prompt, each with everything upstream of it."""
+
+    def __init__(self, prompt: Mapping[str, Any]) -> None:
+        self._prompt, self._hashes = prompt, dict[str, str]()
+
+    def value(self, value: Any) -> Any:
+        """Return an input: what leads there, or its value as ComfyUI's validation leaves it."""
+        if isinstance(value, list):
+            return [self.node(value[0]), value[1]]
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
+    def node(self, name: str) -> str:
+        if name not in self._hashes:
+            node = self._prompt[name]
+            inputs = {key: self.value(value) for key, value in node["inputs"].items()}
+            self._hashes[name] = _hash([node["class_type"], inputs])
+        return self._hashes[name]
+
+    def schedule(self, wire: Any) -> list[tuple[int, str]]:
+        """Return the prompts of a schedule; one whose blocks are not known counts from the first block on."""
+        if not wire:
+            return []
+        name, node = self.node(wire[0]), self._prompt[wire[0]]
+        inputs = node["inputs"]
+        if node["class_type"] != SCHEDULE or not isinstance(inputs["from_block"], int):
+            return [(1, name)]
+        text = [self.value(inputs["conditioning"]), self.value(inputs["text"])]
+        return [*self.schedule(inputs.get("schedule")), (inputs["from_block"], _hash(text))]
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def begun(run: LiveRun) -> None:
+    """Remember that a run began."""
+    _made.append(run.begin)
+
+
+def ended(run: LiveRun, patchers: Iterable[Any]) -> None:
+    """Remember what a run left behind for the next one."""
+    run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
+    run.keys = newest_keys()
+
+
+def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
+    """Return what the page compares. Nothing is run or changed.
+
+    `asked`: by node, the signature of each sampler of an API prompt, with the runs that were made of the same rest.
+    `loading`: by run, the seconds until its models are loaded again, of those whose blocks can still be used again.
+    """
+    asked = {node: signature(prompt, node) for node in prompt} if isinstance(prompt, dict) else {}
+    loaded = {id(entry.model.model) for entry in mm.current_loaded_models if entry.model is not None}
+    return {
+        "asked": {node: {**one, "made": _made_of(one["rest"])} for node, one in asked.items() if one},
+        "loading": {
+            run.id: run.begin["loading"] * any(id(model()) not in loaded for model in run.models)
+            for run in runs.now()
+            if still_kept(run.keys) and all(model() is not None for model in run.models)
+        },
+    }
+
+
+def _made_of(rest: str) -> list[dict[str, Any]]:
+    made = [begin for begin in _made if begin["signature"] and begin["signature"]["rest"] == rest]
+    return [
+        {**{name: begin[name] for name in ("run", "of", "directions", "takes")}, **begin["signature"]}
+        for begin in made
+    ]

@@ -1,0 +1,130 @@
+// Whose film a strip shows, and what it foretells: a workflow run, its seed and tau changed, and copies of it opened beside it.
+//
+//     NODE_PATH=folder/with/playwright-core node whose.js OPTIONS        (see page.js)
+const { build, main, reload, run } = require("./page.js");
+
+const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "SDVGQualityRouter"];
+
+main(async (page, options) => {
+  await page.evaluate(build, options);
+  await page.waitForTimeout(1000);
+  const saved = await page.evaluate(() => JSON.parse(JSON.stringify(window.app.graph.serialize())));
+  await run(page);
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent, null, { timeout: 20000 });
+  const made = await look(page);
+  const own = await openTab(page);
+  const changed = [];
+  for (const [type, name, value] of [
+    [ROUTER, "policy.script", "raaraaraa"], [ROUTER, "policy.script", options.script],
+    [SAMPLER, "seed", options.seed + 1], [SAMPLER, "takes", "9:2"], [SAMPLER, "takes", ""],
+  ]) {
+    await edit(page, type, name, value);
+    changed.push((await look(page)).next);
+  }
+  const opened = {};
+  opened.other = await open(page, withSeed(saved, options.seed + 2));
+  opened.same = await open(page, saved);
+  await page.evaluate((id) => window.app.loadGraphData(id), { ...withSeed(saved, options.seed + 2), id: "33333333-3333-4444-8555-666666666666" });
+  await page.waitForTimeout(1500);
+  opened.elsewhere = await look(page);
+  await own.click();
+  await page.waitForTimeout(1500);
+  opened.own = await look(page);
+  await edit(page, SAMPLER, "seed", options.seed);
+  const back = (await look(page)).next;
+  const before = await movingSeed(page);
+  const forgotten = await forget(page);
+  await reload(page);
+  opened.reloaded = await look(page);
+  const live = await leaveRunning(page, saved, options);
+  return { made, changed, opened, back, before, forgotten, live };
+});
+
+function withSeed(saved, seed) {
+  const copy = JSON.parse(JSON.stringify(saved));
+  const { widgets_values: values } = copy.nodes.find((node) => node.type === "SDVGSpeculativeSampler");
+  values[values.findIndex((value) => value === "fixed") - 1] = seed;
+  return copy;
+}
+
+function look(page) {
+  return page.evaluate(() => ({
+    fates: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null),
+    next: document.querySelector(".sdvg-next").textContent,
+    stop: document.querySelector(".sdvg-stop").checkVisibility(),
+    picture: Boolean(window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport").imgs?.length),
+  }));
+}
+
+/** The open workflow's tab at the top of the page, by its name. */
+async function openTab(page) {
+  const name = await page.evaluate(() => window.app.extensionManager.workflow.activeWorkflow.filename);
+  return page.locator(".workflow-tabs .p-togglebutton, .workflow-tabs [data-testid]").filter({ hasText: new RegExp(`^\\W*${name.replace(/[()]/g, "\\$&")}\\W*$`) }).first();
+}
+
+async function open(page, workflow) {
+  await page.evaluate((data) => window.app.loadGraphData(data), workflow);
+  await page.waitForTimeout(1500);
+  return look(page);
+}
+
+/** Change a widget as a hand would, and let ComfyUI notice. */
+async function edit(page, type, name, value) {
+  await page.evaluate(([of, widget_, news]) => {
+    const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === widget_);
+    widget.value = news;
+    widget.callback?.(news);
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+  }, [type, name, value]);
+  await page.waitForTimeout(800);
+}
+
+/** The control beside the seed set to count up, before a run and after one. */
+async function movingSeed(page) {
+  const control = (value) => page.evaluate(([type, news]) => {
+    window.app.graph.nodes.find((node) => node.type === type).widgets.find((one) => one.name === "seed").linkedWidgets[0].value = news;
+  }, [SAMPLER, value]);
+  const mode = (value) => page.evaluate((news) => window.app.extensionManager.setting.set("Comfy.WidgetControlMode", news), value);
+  await control("increment");
+  await mode("before");
+  await edit(page, SAMPLER, "takes", "");
+  const { next } = await look(page);
+  await control("fixed");
+  await mode("after");
+  return next;
+}
+
+/** The page after its server was started again. */
+async function forget(page) {
+  const nothing = (route) => route.fulfill({ json: { asked: {}, loading: {} } });
+  await page.route("**/sdvg/forecast", nothing);
+  await edit(page, SAMPLER, "takes", "9:2");
+  const { next } = await look(page);
+  await page.unroute("**/sdvg/forecast", nothing);
+  await edit(page, SAMPLER, "takes", "");
+  return next;
+}
+
+/** A copy with other settings, opened while a long run goes on; and the tab of that run afterwards. */
+async function leaveRunning(page, saved, { seed }) {
+  const long = withSeed(saved, seed + 5);
+  await open(page, long);
+  await edit(page, SAMPLER, "blocks", 30);
+  await edit(page, ROUTER, "policy.script", "r".repeat(30));
+  await page.evaluate(() => { window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler").widgets.find((one) => one.name === "seed").linkedWidgets[0].value = "randomize"; });
+  const own = await openTab(page);
+  await page.evaluate(() => void window.app.queuePrompt(0, 1));
+  await page.waitForFunction(() => document.querySelectorAll(".sdvg-squares .made").length >= 2, null, { timeout: 60000 });
+  const going = await look(page);
+  const copy = await open(page, withSeed(saved, seed + 6));
+  await page.waitForTimeout(2000);
+  const later = await look(page);
+  await own.click();
+  await page.waitForTimeout(1500);
+  const back = await look(page);
+  await page.locator(".sdvg-stop").click();
+  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  await page.waitForTimeout(1000);
+  return { going, copy, later, back, done: await look(page) };
+}

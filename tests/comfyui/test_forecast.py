@@ -1,0 +1,132 @@
+"""What the server tells the page of the next run: whether its settings are those of a run, and what is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from running_server import Server
+from sdvg_pack.nodes.host.forecast import signature
+from server_prompts import POCKET, SAMPLER, change, node, pocket
+
+pytestmark = pytest.mark.comfyui
+
+
+def scheduled(*entries: tuple[Any, Any]) -> dict[str, Any]:
+    """The pocket workflow with a schedule of some prompts, each from a block on."""
+    prompt, wire = pocket(), None
+    for place, (block, text) in enumerate(entries):
+        inputs = {"from_block": block, "conditioning": [POCKET, 2], "text": text}
+        prompt[f"s{place}"] = node("SDVGPromptSchedule", **inputs, **({"schedule": wire} if wire else {}))
+        wire = [f"s{place}", 0]
+    return change(prompt, sampler__prompt_schedule=wire)
+
+
+def renamed(prompt: dict[str, Any]) -> dict[str, Any]:
+    """The same nodes under other ids, their inputs in another order."""
+
+    def moved(value: Any) -> Any:
+        return [f"7:{value[0]}", value[1]] if isinstance(value, list) else value
+
+    return {
+        f"7:{name}": one | {"inputs": {key: moved(value) for key, value in reversed(one["inputs"].items())}}
+        for name, one in prompt.items()
+    }
+
+
+EVERY = {"all", "rest", "router", "wired", "prompts"}
+# A change of the pocket workflow, and which parts of its signature differ then.
+CHANGES: list[tuple[dict[str, Any], set[str]]] = [
+    ({}, set()),
+    ({"sampler__overlap": True, "sampler__reuse_gb": 4.0}, set()),
+    ({"sampler__seed": 43}, {"all", "rest"}),
+    ({"sampler__width": 128}, {"all", "rest"}),
+    ({"sampler__schedule": "reference5"}, {"all", "rest"}),
+    ({"router__policy__tau": -0.8}, {"all", "router"}),
+    ({"router__policy": "always-draft"}, {"all", "router"}),
+    ({"sampler__blocks": 4}, {"all"}),
+    ({"sampler__directions": "..t"}, {"all"}),
+    ({"sampler__takes": "2:2"}, {"all"}),
+    ({"sampler__takes": ["1", 5]}, {"all", "wired"}),
+]
+
+
+@pytest.mark.parametrize("changes, differ", CHANGES)
+def test_a_signature_tells_what_was_changed(changes: dict[str, Any], differ: set[str]) -> None:
+    one, other = signature(pocket(), SAMPLER), signature(pocket(**changes), SAMPLER)
+    assert one
+    assert other
+    assert {name for name in EVERY if one[name] != other[name]} == differ
+
+
+def test_what_lies_upstream_counts_and_what_lies_elsewhere_does_not() -> None:
+    before, model, elsewhere, whole = pocket(), pocket(), pocket(), pocket()
+    model["lora"] = node("LoraLoaderModelOnly", model=[POCKET, 1], lora_name="a.safetensors", strength_model=1.0)
+    model[SAMPLER]["inputs"]["target"] = ["lora", 0]
+    stronger = {**model, "lora": node("LoraLoaderModelOnly", **model["lora"]["inputs"] | {"strength_model": 2})}
+    elsewhere["latents"]["inputs"]["filename_prefix"] = "elsewhere"
+    whole[SAMPLER]["inputs"] = {
+        key: float(v) if type(v) is int else v for key, v in whole[SAMPLER]["inputs"].items()
+    }
+    made = [signature(prompt, SAMPLER) for prompt in (before, model, stronger, elsewhere, whole)]
+    assert made[0] == made[3] == made[4] == signature(renamed(before), f"7:{SAMPLER}")
+    assert len({one["rest"] for one in made if one}) == 3
+
+
+def test_a_block_s_prompt_is_told_apart_from_the_rest() -> None:
+    one = signature(scheduled((2, "a"), (3, "b")), SAMPLER)
+    other = signature(scheduled((2, "a"), (3, "c")), SAMPLER)
+    assert one
+    assert other
+    assert (one["rest"], one["prompts"][0]) == (other["rest"], other["prompts"][0])
+    assert [block for block, _ in one["prompts"]] == [2, 3]
+    assert one["prompts"][1] != other["prompts"][1]
+    unknown = signature(scheduled((2, "a"), ([POCKET, 5], "b")), SAMPLER)
+    assert unknown
+    assert [block for block, _ in unknown["prompts"]] == [1]
+
+
+CIRCLE = {SAMPLER: node("SDVGSpeculativeSampler", positive=["a", 0]), "a": node("X", x=["a", 0])}
+LOOP = {
+    SAMPLER: node("SDVGSpeculativeSampler", prompt_schedule=["a", 0]),
+    "a": node("SDVGPromptSchedule", from_block=2, conditioning="", text="", schedule=["a", 0]),
+}
+ODD: tuple[Any, ...] = (
+    None,
+    [],
+    3,
+    {},
+    {SAMPLER: 3},
+    {SAMPLER: {"class_type": "SDVGSpeculativeSampler"}},
+    CIRCLE,
+    LOOP,
+)
+
+
+@pytest.mark.parametrize("prompt", ODD, ids=str)
+def test_what_is_no_prompt_has_no_signature(prompt: Any, server: Server) -> None:
+    assert signature(prompt, SAMPLER) is None
+    if prompt is not None:
+        assert server.ask("/sdvg/forecast", prompt)["asked"] == {}
+
+
+def test_the_server_knows_a_run_by_its_settings_until_it_forgets_it(server: Server) -> None:
+    """Asking runs nothing, and other settings that were made before are told."""
+    prompt, other = pocket(sampler__seed=901), pocket(sampler__seed=902)
+    first, second = (server.run(one).outputs[SAMPLER]["sdvg_run"][0] for one in (prompt, other))
+    told = server.ask("/sdvg/forecast", prompt)
+    asked = told["asked"][SAMPLER]
+    assert asked["all"] == first["signature"]["all"] != second["signature"]["all"]
+    assert [made["run"] for made in asked["made"]] == [first["run"]]
+    assert told["loading"][second["run"]] == 0
+    assert second["loading"] > 0
+    server.run(pocket(sampler__seed=903, sampler__reuse_gb=0.0))
+    assert server.ask("/sdvg/forecast", prompt)["loading"] == {}
+
+
+def test_models_that_are_gone_make_everything_again(server: Server) -> None:
+    prompt = pocket(sampler__seed=904)
+    made = server.run(prompt).outputs[SAMPLER]["sdvg_run"][0]
+    assert made["run"] in server.ask("/sdvg/forecast", prompt)["loading"]
+    server.forget()
+    assert server.ask("/sdvg/forecast", prompt)["loading"] == {}
