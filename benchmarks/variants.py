@@ -29,7 +29,7 @@ from sdvg_core.devices.device import DTYPES
 from sdvg_core.devices.execution import Backend, CompileMode, Execution, VaeLayers, compiler_of
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer, WrappedGenerator
-from sdvg_core.engine.router import Policy, RouterConfig
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Condition, Generated, Span
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.decoders import DecoderName
@@ -51,7 +51,7 @@ class Route:
     """
 
     name: str
-    policy: Policy
+    policy: str
     keeps: tuple[bool, ...]
     bail_out: int = 0
     handover: int = 0
@@ -101,7 +101,7 @@ def parse_route(name: str, blocks: int) -> Route:
     first=3 gives three blocks to the target without a verdict; first=3+2 hands over two steps of all but the first.
     Raises `BadInput` if a clip of this many blocks has no such route.
     """
-    fixed: dict[str, tuple[Policy, tuple[bool, ...], int]] = {
+    fixed: dict[str, tuple[str, tuple[bool, ...], int]] = {
         TARGET_ONLY: ("always-target", (False,) * blocks, 0),
         DRAFT_ONLY: ("always-draft", (True,) * blocks, 0),
         ANCHOR_ONLY: ("anchor-only", (False, *(True,) * (blocks - 1)), 0),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import folder_paths
 from comfy_api.latest import io
 
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
-from ..sdvg_core.engine.router import GONE, ROUTER_PRESETS, SCORING, Policy, RouterConfig, check_policy
+from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConfig, check_policy
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .folders import CATEGORY as REWARD_FOLDER
@@ -119,7 +119,12 @@ class QualityRouter(io.ComfyNode):
         name = policy.get("policy") if isinstance(policy, dict) else policy
         if name in GONE:
             check_policy(name)
-        if name in SCORING and scorer is NOT_WIRED and reward_file is not None:
+        if (
+            name in POLICIES
+            and "tau" in POLICIES[name].settings
+            and scorer is NOT_WIRED
+            and reward_file is not None
+        ):
             find_reward_file(reward_file)
         return True
 
@@ -129,7 +134,7 @@ class QualityRouter(io.ComfyNode):
         cls, reward_file, forced_blocks, bail_out, handover, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
-        check_option(policy, "policy", (*get_args(Policy), *FIRST, BUDGET), cls)
+        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET), cls)
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
             found = scorer or _load(reward_file, crop=crop, device=device, dtype=dtype)
@@ -186,6 +191,7 @@ def _policy_input() -> Any:
         default="raaaaaaaa",
         tooltip="One letter per block: a and r score the draft, then keep or reject it; d keeps it unscored; t lets the target make it.",
     )
+    own = {widget.id: widget for widget in (tau, aggregation, quantile, rate, seed, script)}
     return io.DynamicCombo.Input(
         "policy",
         tooltip="The policy: which model makes a block. 'reward' is the reward gate (paper). 'fast', 'balanced' and 'careful' let the "
@@ -195,13 +201,11 @@ def _policy_input() -> Any:
         options=[
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
             io.DynamicCombo.Option(BUDGET, [budget]),
-            io.DynamicCombo.Option("reward", [tau, aggregation, quantile]),
-            io.DynamicCombo.Option("relative", [tau, aggregation, quantile]),
-            io.DynamicCombo.Option("anchor-only", []),
-            io.DynamicCombo.Option("random", [rate, seed]),
-            io.DynamicCombo.Option("always-draft", []),
-            io.DynamicCombo.Option("always-target", []),
-            io.DynamicCombo.Option("scripted", [script]),
+            *(
+                io.DynamicCombo.Option(name, [own[setting] for setting in policy.settings])
+                for name, policy in POLICIES.items()
+                if name not in FIRST
+            ),
         ],
     )
 

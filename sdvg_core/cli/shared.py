@@ -13,7 +13,8 @@ from ..checkpoints.dictionaries import Weights
 from ..checkpoints.model_files import KNOWN_FILES
 from ..decoders import StatedKind
 from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
-from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS, Policy
+from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
+from ..engine.router import POLICIES as ROUTER_POLICIES
 from ..engine.types import DrafterContext
 from ..pocket import POCKET
 from ..scorers import Crop
@@ -172,7 +173,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         metavar="SHARE",
         help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
     )
-    group.add_argument("--policy", metavar="POLICY", help=", ".join(get_args(Policy)))
+    group.add_argument("--policy", metavar="POLICY", help=", ".join(ROUTER_POLICIES))
     group.add_argument(
         "--gate",
         "--tau",

@@ -7,8 +7,8 @@ Source: SDVG (arXiv 2604.17397), Section 3.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -19,20 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 # Nothing here imports torch before it decides: the command line takes its words from here.
-Policy = Literal[
-    "reward",
-    "first",
-    "relative",
-    "random",
-    "anchor-only",
-    "always-draft",
-    "always-target",
-    "scripted",
-]
 Aggregation = Literal["min", "mean", "quantile"]
-
-SCORING: tuple[Policy, ...] = ("reward", "relative")
-"""The policies that decide by scores."""
 
 GONE = {"percentile": "a budget, which spends a share known beforehand, or random with a rate"}
 """Policies of earlier versions, and what to choose instead."""
@@ -77,6 +64,99 @@ BY_DIRECTION = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Whether the draft is kept, and on what evidence.
+
+    `score`: the aggregated score; `threshold`: what it was compared with; `reference`: the score of the last frame
+    committed before, if the policy looks at it; `frame_scores`: one per pixel frame; `worst_frame`: the pixel frame
+    of the block with the lowest score. None if nothing was scored.
+    """
+
+    accepted: bool
+    reason: Reason
+    score: float | None = None
+    threshold: float | None = None
+    reference: float | None = None
+    frame_scores: tuple[float, ...] = ()
+
+    @property
+    def scored(self) -> bool:
+        """Whether the draft was scored."""
+        return bool(self.frame_scores)
+
+    @property
+    def worst_frame(self) -> int | None:
+        """The pixel frame with the lowest score, counted within the block; the first non-finite one, if any."""
+        if not self.frame_scores:
+            return None
+        ranked = [score if math.isfinite(score) else -math.inf for score in self.frame_scores]
+        return ranked.index(min(ranked))
+
+
+UNSEEN_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
+UNSEEN_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
+DIRECTED = {
+    "d": Decision(accepted=True, reason=Reason.DIRECTED_DRAFT),
+    "t": Decision(accepted=False, reason=Reason.DIRECTED_TARGET),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One way to decide who makes a block.
+
+    `early`: gives the decision on a block of the clip before any draft, by config and block; None if the draft's
+    score decides. `decide`: gives that decision, by config, block, score, and the score of the last frame committed
+    before (None unless it `compares`); without it nothing is scored. `settings`: what it reads of `RouterConfig`.
+    """
+
+    early: Callable[[RouterConfig, int], Decision | None]
+    decide: Callable[[RouterConfig, int, float, float | None], Decision] | None = None
+    settings: tuple[str, ...] = ()
+    compares: bool = False
+
+
+def _gate(config: RouterConfig, index: int, score: float, reference: float | None) -> Decision:
+    threshold = config.tau if reference is None else config.tau + reference
+    accepted = score >= _float32(threshold)
+    reason = Reason.REACHED if accepted else Reason.FELL_SHORT
+    return Decision(accepted=accepted, reason=reason, score=score, threshold=threshold, reference=reference)
+
+
+def _by_script(config: RouterConfig, index: int, score: float, reference: float | None) -> Decision:
+    keep = config.script[index] == "a"
+    return Decision(accepted=keep, reason=Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE, score=score)
+
+
+def _by_chance(config: RouterConfig, index: int) -> Decision:
+    return UNSEEN_DRAFT if key(RANDOM_SALT, config.seed, index) / 2**63 < config.rate else UNSEEN_TARGET
+
+
+GATE_SETTINGS = ("tau", "aggregation", "quantile")
+POLICIES: Mapping[str, Policy] = {
+    "reward": Policy(early=lambda config, index: None, decide=_gate, settings=GATE_SETTINGS),
+    "first": Policy(early=lambda config, index: UNSEEN_DRAFT),
+    "relative": Policy(
+        # The clip's first block has no frame before it to be compared with.
+        early=lambda config, index: None if index else UNSEEN_TARGET,
+        decide=_gate,
+        settings=GATE_SETTINGS,
+        compares=True,
+    ),
+    "anchor-only": Policy(early=lambda config, index: UNSEEN_DRAFT if index else UNSEEN_TARGET),
+    "random": Policy(early=_by_chance, settings=("rate", "seed")),
+    "always-draft": Policy(early=lambda config, index: UNSEEN_DRAFT),
+    "always-target": Policy(early=lambda config, index: UNSEEN_TARGET),
+    "scripted": Policy(
+        early=lambda config, index: {"d": UNSEEN_DRAFT, "t": UNSEEN_TARGET}.get(config.script[index : index + 1]),
+        decide=_by_script,
+        settings=("script",),
+    ),
+}
+"""By name. `first` and `always-draft` differ without a target: `always-draft` then drops the forced block."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RouterConfig:
     """Settings of the router; the defaults are the paper's.
 
@@ -91,7 +171,7 @@ class RouterConfig:
     policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`.
     """
 
-    policy: Policy = "reward"
+    policy: str = "reward"
     tau: float = -0.7
     aggregation: Aggregation = "min"
     quantile: float = 0.1
@@ -130,7 +210,7 @@ class RouterConfig:
         """Whether the policy may score a block, if no direction says otherwise."""
         if self.policy == "scripted":
             return any(letter in "ar" for letter in self.script[self.forced_blocks :])
-        return self.policy in SCORING
+        return POLICIES[self.policy].decide is not None
 
     def direction(self, index: int) -> str:
         """Return the user's letter for block `index` of the clip."""
@@ -167,7 +247,7 @@ def check_policy(name: str) -> None:
     """Raise `BadInput` if there is no policy of this name."""
     if name in GONE:
         raise BadInput(f"the policy {name} was taken out; choose {GONE[name]}")
-    _one_of("policy", name, get_args(Policy))
+    _one_of("policy", name, tuple(POLICIES))
 
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
@@ -205,44 +285,6 @@ def router_preset(name: str) -> RouterConfig:
     return ROUTER_PRESETS[name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """Whether the draft is kept, and on what evidence.
-
-    `score`: the aggregated score; `threshold`: what it was compared with; `reference`: the score of the last frame
-    committed before, if the policy looks at it; `frame_scores`: one per pixel frame; `worst_frame`: the pixel frame
-    of the block with the lowest score. None if nothing was scored.
-    """
-
-    accepted: bool
-    reason: Reason
-    score: float | None = None
-    threshold: float | None = None
-    reference: float | None = None
-    frame_scores: tuple[float, ...] = ()
-
-    @property
-    def scored(self) -> bool:
-        """Whether the draft was scored."""
-        return bool(self.frame_scores)
-
-    @property
-    def worst_frame(self) -> int | None:
-        """The pixel frame with the lowest score, counted within the block; the first non-finite one, if any."""
-        if not self.frame_scores:
-            return None
-        ranked = [score if math.isfinite(score) else -math.inf for score in self.frame_scores]
-        return ranked.index(min(ranked))
-
-
-UNSEEN_DRAFT = Decision(accepted=True, reason=Reason.UNJUDGED_DRAFT)
-UNSEEN_TARGET = Decision(accepted=False, reason=Reason.UNJUDGED_TARGET)
-DIRECTED = {
-    "d": Decision(accepted=True, reason=Reason.DIRECTED_DRAFT),
-    "t": Decision(accepted=False, reason=Reason.DIRECTED_TARGET),
-}
-
-
 def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -> Decision | None:
     """Return the decision on block `index` if it is certain before any draft; None if it depends on the scores."""
     direction = config.direction(index)
@@ -252,19 +294,7 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
         return Decision(accepted=False, reason=Reason.FORCED)
     if _bailed_out(config, past):
         return Decision(accepted=False, reason=Reason.BAILED_OUT)
-    if config.policy == "scripted":
-        return {"d": UNSEEN_DRAFT, "t": UNSEEN_TARGET}.get(config.script[index : index + 1])
-    if config.policy in SCORING:
-        # The clip's first block has no frame before it to be compared with.
-        return UNSEEN_TARGET if config.policy == "relative" and index == 0 else None
-    keep = {
-        "first": True,
-        "anchor-only": index > 0,
-        "always-draft": True,
-        "always-target": False,
-        "random": key(RANDOM_SALT, config.seed, index) / 2**63 < config.rate,
-    }[config.policy]
-    return UNSEEN_DRAFT if keep else UNSEEN_TARGET
+    return POLICIES[config.policy].early(config, index)
 
 
 def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
@@ -280,7 +310,7 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
 
 def compares(config: RouterConfig, index: int) -> bool:
     """Whether the draft of block `index` is compared with the last frame committed before it."""
-    return config.policy == "relative" and config.direction(index) == ROUTER_DECIDES
+    return POLICIES[config.policy].compares and config.direction(index) == ROUTER_DECIDES
 
 
 def decide(
@@ -300,27 +330,15 @@ def decide(
         return Decision(accepted=False, reason=Reason.NOT_FINITE, reference=reference, frame_scores=frame_scores)
     score = aggregate(config, scores)
     direction = config.direction(index)
-    if direction != ROUTER_DECIDES:
+    if direction == ROUTER_DECIDES:
+        by_score = POLICIES[config.policy].decide
+        assert by_score is not None, "it decided early"
+        decision = by_score(config, index, score, reference)
+    else:
         keep = direction == "a"
         reason = Reason.DIRECTED_KEPT if keep else Reason.DIRECTED_REMADE
-        return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
-    if config.policy == "scripted":
-        keep = config.script[index] == "a"
-        reason = Reason.SCRIPT_KEPT if keep else Reason.SCRIPT_REMADE
-        return Decision(accepted=keep, reason=reason, score=score, frame_scores=frame_scores)
-    threshold = config.tau
-    if config.policy == "relative":
-        assert reference is not None, "the clip's first block is not compared"
-        threshold += reference
-    accepted = score >= _float32(threshold)
-    return Decision(
-        accepted=accepted,
-        reason=Reason.REACHED if accepted else Reason.FELL_SHORT,
-        score=score,
-        threshold=threshold,
-        reference=reference,
-        frame_scores=frame_scores,
-    )
+        decision = Decision(accepted=keep, reason=reason, score=score)
+    return replace(decision, frame_scores=frame_scores)
 
 
 def aggregate(config: RouterConfig, scores: Tensor) -> float:

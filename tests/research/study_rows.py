@@ -7,7 +7,7 @@ import numpy as np
 from research.folder import Plan
 from research.protocol import Configuration, protocol
 from research.statistics import Record
-from sdvg_core.engine.router import SCORING
+from sdvg_core.engine.router import POLICIES
 
 BLOCKS, SEEDS = 9, (1, 2)
 TAUS = (-1.0, -0.5, 0.0, 0.5, 1.0)
@@ -51,7 +51,7 @@ def _row(configuration: Configuration, prompt: str, seed: int, gate_bonus: float
     scores = np.random.default_rng([number, seed, 1]).normal(size=BLOCKS)
     scores[0] = np.nan
     draw = np.random.default_rng([number, seed, *configuration.name.encode()])
-    gate = router.policy in SCORING
+    gate = "tau" in POLICIES[router.policy].settings
     accepted = _accepted(configuration, scores, draw)
     target = int(BLOCKS - accepted.sum())
     quality = 20 + 3 * np.sin(number) + target + noise * draw.normal() + gate_bonus * gate
