@@ -10,11 +10,11 @@ import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
 from host_clip import text, with_lora
-from host_run import Parts, load_parts, make_job, same_video, video_of
+from host_run import Parts, make_job, same_video, video_of
 from host_tiny import CONFIG, generator_of, load_model, random_weights
 from sdvg_pack.nodes.host.checks import check_loras, check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
-from sdvg_pack.nodes.host.run import resolve, run_job
+from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sockets import RouterValue
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
@@ -101,14 +101,6 @@ def test_two_clones_of_one_model_are_refused(tmp_path: Path) -> None:
         check_loras({"drafter": model, "target": with_lora(model)})
 
 
-def test_one_model_is_a_pair_only_with_two_schedules(tmp_path: Path) -> None:
-    model = load_model(tmp_path)
-    pair = Parts(**{**vars(load_parts(tmp_path)), "drafter": model, "target": model.clone()})
-    resolve(make_job(pair, schedules={"drafter": "1000,625", "target": "four-step"}))
-    with pytest.raises(BadInput, match="one model with one schedule"):
-        resolve(make_job(pair))
-
-
 def test_patches_without_effect_are_named(tmp_path: Path) -> None:
     patcher = load_model(tmp_path)
     patcher.set_model_patch_replace(lambda args, extra: args, "dit", "double_block", 0)
@@ -152,7 +144,7 @@ def test_a_missing_model_is_one_sentence(parts: Parts, missing: str, policy: str
     job = make_job(parts, script="aaa", router=RouterValue(RouterConfig(policy=policy), parts.scorer))
     with pytest.raises(BadInput, match=sentence):
         run_job(replace(job, **{missing: None}))
-    with pytest.raises(BadInput, match="neither is wired in"):
+    with pytest.raises(BadInput, match="there is neither"):
         run_job(replace(job, drafter=None, target=None))
 
 
