@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from ..text.prompts import PromptSchedule
 
 FAILURES, INTERRUPTED = 1, 130
+SHORT = (
+    *("--prompt", "--prompt-file", "--output", "--models", "--size", "--blocks", "--seed", "--start-image"),
+    *("--preset", "--gate", "--takes", "--reuse"),
+)
+"""What --help shows of the options."""
+EXAMPLES = """examples:
+  python -m sdvg_core generate --models pocket --prompt "a big blue ball drifts right from the left over sand"
+  python -m sdvg_core generate --models ~/ComfyUI/models --size portrait --prompt "a red fox runs through snow"
+  python -m sdvg_core generate --reuse out --takes 6:2 --prompt "a red fox runs through snow"
+
+The last makes block 6 again with other noise, and the blocks after it, which follow from it.
+"""
 EMBEDDED = [
     *("--drafter-preset=self-forcing-1.3b", "--target-preset=krea-14b", "--dtype=float32", "--text-dtype=float32"),
     *("--width=64", "--height=64"),

@@ -41,13 +41,13 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
     """Return the router's settings: the preset's, and those that were given."""
-    if options.policy == "scripted" and getattr(options, "script", None) is None:
+    if getattr(options, "policy", None) == "scripted" and options.script is None:
         raise BadInput("the policy scripted needs a script, but there is none; add --script raaraaaaa")
     named = {name: getattr(options, "router_seed" if name == "seed" else name, None) for name in ROUTER_OPTIONS}
     given = {name: value for name, value in named.items() if value is not None}
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
-    if options.budget is None:
+    if getattr(options, "budget", None) is None:
         gated = given or any(getattr(options, name, None) is not None for name in OF_A_GATE)
         return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
     if options.preset or any(name in given for name in SPENT):
