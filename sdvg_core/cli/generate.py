@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from ..files.outputs import REPORT
 from ..pocket import POCKET
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
 
@@ -86,13 +87,15 @@ def run(options: argparse.Namespace) -> int:
     from ..report.run_report import read_report
     from .again import words_again
 
-    report = read_report(options.report) if options.report else None
+    if options.report and options.report.is_dir():
+        options.report /= REPORT
+    report, at = read_report(options.report) if options.report else None, options.report
     usual = EMBEDDED if options.models == POCKET else []
     before = words_again(report, options.models) if report else usual
     # As if they had been given first, so that what was given goes before them.
     words = options.words
     options = options.parser.parse_args([*before, *words[1:]])
-    options.words, options.seed = words, options.seeds[0]
+    options.words, options.seed, options.report = words, options.seeds[0], at
     for name in ("continue_from", "start_image"):
         if report and report.settings.get(name) and not getattr(options, name):
             given = f"--{name.replace('_', '-')}"
@@ -216,9 +219,9 @@ def with_the_real_pair(report: RunReport) -> str:
 
     routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
     remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""
-    faster = f", {alone / routed:.2f}x as fast as target-only" if routed != alone else ""
+    instead = f" instead of {alone:.0f} s, {alone / routed:.2f}x as fast as target-only" if routed != alone else ""
     return (
         f"Those seconds say little of the real pair: the miniature mostly decodes{remade}.\n"
-        f"Predicted for the real pair on an H100, 832x480, by the same route: {routed:.0f} s "
-        f"instead of {alone:.0f} s{faster} (published rates, not measured)."
+        f"Predicted for the real pair on an H100, 832x480, by the same route: {routed:.0f} s{instead} "
+        "(published rates, not measured)."
     )

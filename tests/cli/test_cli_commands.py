@@ -39,6 +39,8 @@ def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
         assert main(["inspect", str(tmp_path / name), "--json"]) == code
         assert json.loads(capsys.readouterr().out)["would_load"] == (code == 0)
     assert "kind         report of a video" in said["report.json"]
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == said["report.json"]
     assert "2 blocks, 21 pixel frames" in said["report.json"]
     assert "6 latent frames of 4x4, seed 42, fps 16" in said["latents.safetensors"]
     assert "kind         blocks of a video" in said["blocks.safetensors"]
