@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
-from ..files.outputs import REPORT
 from ..pocket import POCKET
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
 
@@ -84,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the videos that were asked for."""
     from ..devices.device import settled_threads
+    from ..files.outputs import REPORT
     from ..report.run_report import read_report
     from .again import words_again
 

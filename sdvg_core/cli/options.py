@@ -115,8 +115,8 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
         by = named.get(request.router, f"a run with the policy {request.router.policy}") if request else "the run"
         raise BadInput(
             f"{by} needs {_listed([known.role for known in missing])}, but none was given or found in "
-            f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, and see doctor for the rest, "
-            "or try --models pocket" + (f" ({way_out})" if way_out else "")
+            f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, see doctor for the rest, or "
+            "try --models pocket" + (f" ({way_out})" if way_out else "")
         )
     for role, path in paths.items():
         if path is not None and not path.exists():

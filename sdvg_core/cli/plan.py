@@ -18,6 +18,7 @@ from ..devices.execution import Execution, KvDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..errors import BadInput
 from ..plan.rates import A6000, H100, RATES, Rates
+from .shared import SIZES as PIXELS
 from .shared import add_size
 
 SIZES = {name: "14B" if name == "krea-14b" else "1.3B" for name in PRESETS if name != "custom"}
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the plans as JSON, one line each")
     video = parser.add_argument_group("video")
     add_size(video)
-    parser.set_defaults(width=832, height=480)
+    parser.set_defaults(width=PIXELS["landscape"][0], height=PIXELS["landscape"][1])
     video.add_argument("--blocks", type=int, default=9, help="blocks of latent frames (default 9)")
     video.add_argument(
         "--preset",
