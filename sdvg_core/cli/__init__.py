@@ -28,7 +28,12 @@ NO_MEMORY = re.compile("can't allocate memory|not enough memory|std::bad_alloc",
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that says what is wrong in one line, and which option was meant."""
+    """An argument parser that says what is wrong in one line, and which option was meant.
+
+    `short`: the options in its help, all if empty; `--help-all` shows the rest.
+    """
+
+    short: tuple[str, ...] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse; an option that there is not ends this before one that is missing does."""
@@ -38,6 +43,7 @@ class Parser(argparse.ArgumentParser):
         if self._subparsers and words[:1] and words[0] in MOVED:
             self.error(f"the command {words[0]} was taken out; use {MOVED[words[0]]}")
         self._check_names(own)
+        self.short = () if "--help-all" in words else self.short
         return super().parse_known_args(words, namespace)
 
     def _check_names(self, words: Iterable[str]) -> None:
@@ -51,6 +57,17 @@ class Parser(argparse.ArgumentParser):
                     self.error(f"{name} was taken out; {instead}")
                 near = get_close_matches(name, self._option_string_actions, 1)
                 self.error(f"there is no option {name}" + (f" (did you mean {near[0]}?)" if near else ""))
+
+    def format_help(self) -> str:
+        """Return the help: of a command with many options, those of its `SHORT` list and its examples."""
+        if not self.short:
+            return super().format_help()
+        some = argparse.ArgumentParser(self.prog, f"{self.prog} [options]", self.description, self.epilog)
+        some.formatter_class, some._actions[0].help = self.formatter_class, argparse.SUPPRESS
+        for action in self._actions:
+            if {*action.option_strings} & {*self.short, "--help-all"}:
+                some._add_action(action)
+        return some.format_help()
 
     def error(self, message: str) -> NoReturn:
         """Print the sentence and exit with code 2."""
@@ -115,6 +132,10 @@ def make_parser() -> Parser:
         summary = (command.__doc__ or "").strip().splitlines()[0]
         own = commands.add_parser(name, help=summary, description=command.__doc__)
         command.add_arguments(own)
+        if short := getattr(command, "SHORT", ()):
+            own.short, own.epilog = short, command.EXAMPLES
+            own.formatter_class = argparse.RawDescriptionHelpFormatter
+            own.add_argument("--help-all", action="help", help="every option")
         own.set_defaults(command=name, parser=own)
     return parser
 

@@ -91,7 +91,6 @@ def _run(options: argparse.Namespace) -> int:
         files=replace(trained_set(), judge_vae=judge_file(options.judge_vae)),
         load=load,
         request=request,
-        reuse=options.reuse,
         command=options.words,
     )
     prompts = (one_prompt(scene.text),)

@@ -27,6 +27,18 @@ if TYPE_CHECKING:
     from ..text.prompts import PromptSchedule
 
 FAILURES, INTERRUPTED = 1, 130
+SHORT = (
+    *("--prompt", "--prompt-file", "--output", "--models", "--size", "--blocks", "--seed", "--start-image"),
+    *("--preset", "--gate", "--takes", "--reuse"),
+)
+"""What --help shows of the options."""
+EXAMPLES = """examples:
+  python -m sdvg_core generate --models pocket --prompt "a big blue ball drifts right from the left over sand"
+  python -m sdvg_core generate --models ~/ComfyUI/models --size portrait --prompt "a red fox runs through snow"
+  python -m sdvg_core generate --reuse out --takes 6:2 --prompt "a red fox runs through snow"
+
+The last makes block 6 again with other noise, and the blocks after it, which follow from it.
+"""
 EMBEDDED = [
     *("--drafter-preset=self-forcing-1.3b", "--target-preset=krea-14b", "--dtype=float32", "--text-dtype=float32"),
     *("--width=64", "--height=64"),
@@ -71,16 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Make the videos that were asked for."""
     from ..devices.device import settled_threads
+    from ..files.outputs import REPORT
     from ..report.run_report import read_report
     from .again import words_again
 
-    report = read_report(options.report) if options.report else None
+    if options.report and options.report.is_dir():
+        options.report /= REPORT
+    report, at = read_report(options.report) if options.report else None, options.report
     usual = EMBEDDED if options.models == POCKET else []
     before = words_again(report, options.models) if report else usual
     # As if they had been given first, so that what was given goes before them.
     words = options.words
     options = options.parser.parse_args([*before, *words[1:]])
-    options.words, options.seed = words, options.seeds[0]
+    options.words, options.seed, options.report = words, options.seeds[0], at
     for name in ("continue_from", "start_image"):
         if report and report.settings.get(name) and not getattr(options, name):
             given = f"--{name.replace('_', '-')}"
@@ -204,9 +219,9 @@ def with_the_real_pair(report: RunReport) -> str:
 
     routed, alone = route_seconds(report.blocks, PlanRequest(rates=H100))
     remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""
-    faster = f", {alone / routed:.2f}x as fast as target-only" if routed != alone else ""
+    instead = f" instead of {alone:.0f} s, {alone / routed:.2f}x as fast as target-only" if routed != alone else ""
     return (
         f"Those seconds say little of the real pair: the miniature mostly decodes{remade}.\n"
-        f"Predicted for the real pair on an H100, 832x480, by the same route: {routed:.0f} s "
-        f"instead of {alone:.0f} s{faster} (published rates, not measured)."
+        f"Predicted for the real pair on an H100, 832x480, by the same route: {routed:.0f} s{instead} "
+        "(published rates, not measured)."
     )

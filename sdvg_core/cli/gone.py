@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 COMMANDS = dict(study="python3 dev.py study", bench="python3 dev.py bench", queue="the example in docs/headless.md")
 
-ROLES, GENERATE = ("drafter", "target"), "generate has it"
+ROLES, GENERATE = ("drafter", "target"), "generate --models pocket has it"
 OWN = ("cache", "window", "sink", "context-frames", "block-frames", "schedule", "first-schedule", "weights")
 
 MODELS = {
@@ -27,7 +27,8 @@ GONE: Mapping[str, Mapping[str, str]] = {
         **NO_OVERLAP,
         **dict.fromkeys(("--fps", "--drafter-context", "--prompt-in-report", "--aggregation"), GENERATE),
         **dict.fromkeys(("--rate", "--router-seed", "--bail-out", "--gate-prompt", "--attention"), GENERATE),
-        **dict.fromkeys(("--kv-dtype", "--compile"), GENERATE),
+        **dict.fromkeys(("--kv-dtype", "--compile", "--policy", "--forced-blocks", "--budget"), GENERATE),
+        **dict.fromkeys(("--takes", "--reuse"), GENERATE),
         "--draft-share": "give --budget SHARE",
         "--quantile": "generate has --aggregation",
         "--script": "give --directions, which has the same letters",

@@ -40,13 +40,13 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
 
 def router_config(options: argparse.Namespace) -> RouterConfig:
     """Return the router's settings: the preset's, and those that were given."""
-    if options.policy == "scripted" and getattr(options, "script", None) is None:
+    if getattr(options, "policy", None) == "scripted" and options.script is None:
         raise BadInput("the policy scripted needs a script, but there is none; add --script raaraaaaa")
     named = {name: getattr(options, "router_seed" if name == "seed" else name, None) for name in ROUTER_OPTIONS}
     given = {name: value for name, value in named.items() if value is not None}
     if re.fullmatch(r"-?\d*\.?\d+", given.get("aggregation", "")):
         given |= {"aggregation": "quantile", "quantile": float(given["aggregation"])}
-    if options.budget is None:
+    if getattr(options, "budget", None) is None:
         gated = given or any(getattr(options, name, None) is not None for name in OF_A_GATE)
         return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
     if options.preset or any(name in given for name in SPENT):
@@ -110,11 +110,12 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
         first = missing[0]
         # Where one model alone is missing, another policy needs none.
         way_out = ALTERNATIVES.get(first.role) if request and len(missing) == 1 else None
-        by = f"a run with the policy {request.router.policy}" if request else "the run"
+        named = {router: f"a run with {name}" for name, router in ROUTER_PRESETS.items()}
+        by = named.get(request.router, f"a run with the policy {request.router.policy}") if request else "the run"
         raise BadInput(
             f"{by} needs {_listed([known.role for known in missing])}, but none was given or found in "
-            f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, and see doctor for the rest"
-            + (f" ({way_out})" if way_out else "")
+            f"{folder_said(options.models)}; get {first.names[0]} from {first.source}, see doctor for the rest, or "
+            "try --models pocket" + (f" ({way_out})" if way_out else "")
         )
     for role, path in paths.items():
         if path is not None and not path.exists():

@@ -18,6 +18,8 @@ from ..devices.execution import Execution, KvDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..errors import BadInput
 from ..plan.rates import A6000, H100, RATES, Rates
+from .shared import SIZES as PIXELS
+from .shared import add_size
 
 SIZES = {name: "14B" if name == "krea-14b" else "1.3B" for name in PRESETS if name != "custom"}
 """Of the models that a preset is for."""
@@ -34,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the plans as JSON, one line each")
     video = parser.add_argument_group("video")
-    video.add_argument("--width", type=int, default=832, help="pixels, a multiple of 16 (default 832)")
-    video.add_argument("--height", type=int, default=480, help="pixels, a multiple of 16 (default 480)")
+    add_size(video)
+    parser.set_defaults(width=PIXELS["landscape"][0], height=PIXELS["landscape"][1])
     video.add_argument("--blocks", type=int, default=9, help="blocks of latent frames (default 9)")
     video.add_argument(
         "--preset",

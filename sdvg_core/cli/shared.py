@@ -103,47 +103,13 @@ def vae_layers(text: str) -> str:
 def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
-    if not demo:
-        group.add_argument(
-            "--size", action=Size, help=f"{', '.join(SIZES)}, or pixels such as 640x352, multiples of 16"
-        )
-        for side in ("--width", "--height"):  # --size names both
-            group.add_argument(side, type=int, help=argparse.SUPPRESS)
-        group.add_argument(
-            "--seed", "--seeds", dest="seeds", type=int, nargs="+", default=[42], help="each its video (default 42)"
-        )
-    else:
-        group.add_argument("--seed", type=int, default=42, help="default 42")
     group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames to make (default 9)")
-    if not demo:
-        group.add_argument("--fps", type=float, default=16.0, help="pixel frames a second of the mp4 (default 16)")
-        group.add_argument(
-            "--drafter-context",
-            choices=get_args(DrafterContext),
-            default="committed",
-            help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
-        )
-        group.add_argument(
-            "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
-        )
-        group.add_argument("--prompt-in-report", action="store_true", help=argparse.SUPPRESS)  # without effect
     group.add_argument(
         "--directions",
         default="",
         metavar="LETTERS",
         help="one letter per block: . the router decides, t the target makes it, d the draft is kept; a and r "
         "score the draft first, then keep or reject it",
-    )
-    group.add_argument(
-        "--takes",
-        default="",
-        help="other noise for single blocks, such as 6:2,8:3 (block 6 take 2, block 8 take 3)",
-    )
-    group.add_argument(
-        "--reuse",
-        type=file_path,
-        metavar="FOLDER",
-        help="an earlier video; its blocks are used again where they are provably the same",
     )
     group.add_argument(
         "--resume",
@@ -153,6 +119,43 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
     group.add_argument(
         "--overwrite", action="store_true", help="replace what is in --output (default: take the next free name)"
     )
+    if demo:
+        group.add_argument("--seed", type=int, default=42, help="default 42")
+        return
+    group.add_argument(
+        "--seed", "--seeds", dest="seeds", type=int, nargs="+", default=[42], help="each its video (default 42)"
+    )
+    add_size(group)
+    group.add_argument("--fps", type=float, default=16.0, help="pixel frames a second of the mp4 (default 16)")
+    group.add_argument(
+        "--drafter-context",
+        choices=get_args(DrafterContext),
+        default="committed",
+        help="the blocks the drafter continues: those of the video (committed, default) or its own drafts",
+    )
+    group.add_argument(
+        "--private", action="store_true", help="a hash in place of every prompt in report.json and the table"
+    )
+    group.add_argument("--prompt-in-report", action="store_true", help=argparse.SUPPRESS)  # without effect
+    group.add_argument(
+        "--takes",
+        default="",
+        help="other noise for single blocks, such as 6:2,8:3 (block 6 take 2, block 8 take 3); later ones follow "
+        "from it",
+    )
+    group.add_argument(
+        "--reuse",
+        type=file_path,
+        metavar="FOLDER",
+        help="an earlier video; its blocks are used again where they are provably the same",
+    )
+
+
+def add_size(group: argparse._ArgumentGroup) -> None:
+    """Declare the size, in words or pixels; not given, it is what the models or the clip have."""
+    group.add_argument("--size", action=Size, help=f"{', '.join(SIZES)}, or such as 640x352, multiples of 16")
+    for side in ("--width", "--height"):  # --size names both
+        group.add_argument(side, type=int, help=argparse.SUPPRESS)
 
 
 def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
@@ -168,13 +171,6 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         f"Default: {usual}; paper if an option of the router is given",
     )
     group.add_argument(
-        "--budget",
-        type=share,
-        metavar="SHARE",
-        help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
-    )
-    group.add_argument("--policy", metavar="POLICY", help=", ".join(ROUTER_POLICIES))
-    group.add_argument(
         "--gate",
         "--tau",
         dest="tau",
@@ -184,12 +180,6 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         "relative, at least this more than the last committed frame",
     )
     group.add_argument(
-        "--forced-blocks",
-        type=int,
-        metavar="M",
-        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
-    )
-    group.add_argument(
         "--handover",
         type=int,
         metavar="K",
@@ -197,6 +187,19 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     )
     if demo:
         return
+    group.add_argument(
+        "--budget",
+        type=share,
+        metavar="SHARE",
+        help="instead: spend this share of what the target alone would cost, such as 0.5, on the first blocks",
+    )
+    group.add_argument("--policy", metavar="POLICY", help=", ".join(ROUTER_POLICIES))
+    group.add_argument(
+        "--forced-blocks",
+        type=int,
+        metavar="M",
+        help="the target makes the clip's first M blocks, whatever the policy; --policy first drafts all others",
+    )
     group.add_argument(
         "--aggregation",
         metavar="HOW",

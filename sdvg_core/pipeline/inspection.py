@@ -33,7 +33,7 @@ from ..decoders.vae_files import LIGHT_BASE
 from ..decoders.wan_vae import open_wan_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
-from ..files.outputs import LATENTS
+from ..files.outputs import LATENTS, REPORT
 from ..report.run_report import read_report
 from ..report.summary import count, summarise
 from ..scorers.blip import used_shapes
@@ -148,6 +148,7 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
 
 def _written(path: Path) -> Inspection | None:
     """Return what a file of a finished video is; None for any other. Raises `BadInput` if it is damaged."""
+    path = path / REPORT if (path / REPORT).is_file() else path
     said: dict[str, Any] = {"file": path.name, "layout": "", "parameters": 0, "dtypes": {}}
     if path.suffix == ".json" and not path.name.endswith(".index.json"):
         report = read_report(path)

@@ -39,6 +39,8 @@ def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
         assert main(["inspect", str(tmp_path / name), "--json"]) == code
         assert json.loads(capsys.readouterr().out)["would_load"] == (code == 0)
     assert "kind         report of a video" in said["report.json"]
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == said["report.json"]
     assert "2 blocks, 21 pixel frames" in said["report.json"]
     assert "6 latent frames of 4x4, seed 42, fps 16" in said["latents.safetensors"]
     assert "kind         blocks of a video" in said["blocks.safetensors"]
@@ -104,7 +106,7 @@ def test_the_comparison_has_the_same_bytes_every_time_and_goes_where_there_is_no
         made.append((tmp_path / name / "comparison.mp4").read_bytes())
     assert made[0] == made[1]
     capsys.readouterr()
-    alone = ["demo", "--blocks", "1", "--policy", "always-target", "--output", str(tmp_path / "a"), "--overwrite"]
+    alone = ["demo", "--blocks", "1", "--directions", "t", "--output", str(tmp_path / "a"), "--overwrite"]
     assert main(alone) == 0
     assert "comparison.mp4" not in names(tmp_path / "a")
     assert "as fast as" not in capsys.readouterr().out, "target-only is not faster than itself"
@@ -112,7 +114,7 @@ def test_the_comparison_has_the_same_bytes_every_time_and_goes_where_there_is_no
 
 def test_the_demo_takes_any_text_for_the_nearest_prompt_and_says_so(tmp_path, capsys):
     asked = ["demo", "--prompt", "a whale sings", "--output", str(tmp_path / "out")]
-    assert main([*asked, "--blocks", "1", "--policy", "always-target"]) == 0
+    assert main([*asked, "--blocks", "1", "--directions", "t"]) == 0
     told = capsys.readouterr()
     assert "shown is the nearest one of the pocket world: a big" in told.err
     assert "1 block of 'a big" in told.out

@@ -60,7 +60,8 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
             "--target-window was taken out; give --target-settings window=VALUE;",
         ),
         (["generate", "--quantile=0.1"], "--quantile was taken out; give it to --aggregation, such as"),
-        (["demo", "--fps", "8"], "--fps was taken out; generate has it;"),
+        (["demo", "--fps", "8"], "--fps was taken out; generate --models pocket has it;"),
+        (["demo", "--takes", "2:2"], "--takes was taken out; generate --models pocket has it;"),
         (["plan", "--pcie", "8"], "--pcie was taken out; 20 GB per second is planned;"),
     ],
 )
@@ -82,7 +83,7 @@ def test_a_models_setting_that_there_is_not_is_refused_with_those_there_are(caps
 
 
 def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(capsys):
-    line = refused(capsys, ["demo", "--policy", "percentile"])
+    line = refused(capsys, ["generate", "--models", "pocket", "--prompt", "x", "--policy", "percentile"])
     assert "the policy percentile was taken out; choose a budget" in line
 
 
@@ -90,6 +91,17 @@ def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(cap
 def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     asked = ["generate", "--prompt", prompt, "--models", str(tmp_path)]
     assert "needs drafter, target" in refused(capsys, asked)
+
+
+@pytest.mark.parametrize(
+    "budget, said",
+    [
+        ("50", "for 50 % write 0.5"),
+        ("nan", "but is nan; 0.5 is usual"),
+    ],
+)
+def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsys, budget, said):
+    assert said in refused(capsys, ["generate", "--models", "pocket", "--prompt", "x", "--budget", budget])
 
 
 @pytest.mark.heavy

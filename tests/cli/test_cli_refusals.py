@@ -130,6 +130,7 @@ def test_missing_models_are_named_with_their_source(tmp_path, capsys):
     line = refused(
         capsys, ["generate", "--prompt", "x", "--models", str(tmp_path), "--output", str(tmp_path / "o")]
     )
+    assert line.startswith("sdvg: a run with balanced needs drafter, ")
     assert "self_forcing_dmd.pt" in line
     assert "gdhe17/Self-Forcing" in line
 

@@ -218,7 +218,7 @@ def test_a_foreign_table_stays(base, tmp_path):
 # --- the demo
 
 
-DEMO = ("demo", "--blocks", "1", "--forced-blocks", "0", "--policy", "always-draft")
+DEMO = ("demo", "--blocks", "1", "--directions", "d")
 
 
 @pytest.mark.heavy

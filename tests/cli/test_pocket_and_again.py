@@ -121,7 +121,7 @@ def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, caps
 
 
 def test_a_video_is_made_again_from_its_report_bit_for_bit(clip, tmp_path, capsys, monkeypatch):
-    assert main(["generate", "--from", str(clip / "report.json"), "--output", str(tmp_path / "again")]) == 0
+    assert main(["generate", "--from", str(clip), "--output", str(tmp_path / "again")]) == 0
     assert f"The same video as in {clip}, bit for bit." in capsys.readouterr().out
     assert equal(latents(clip), latents(tmp_path / "again"))
     then, now = report(clip)["settings"], report(tmp_path / "again")["settings"]

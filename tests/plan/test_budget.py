@@ -128,3 +128,12 @@ def test_the_command_plans_presets_and_budgets(capsys):
     assert H100.source[:4] in capsys.readouterr().out
     assert main(["plan", "--budget", "0.5", "--preset", "fast"]) == 2
     assert "leave one of them out" in capsys.readouterr().err
+
+
+def test_plan_speaks_of_the_route_that_generate_takes_by_default(capsys):
+    said = []
+    for more in ([], ["--preset", "balanced"], ["--preset", "paper"]):
+        assert main(["plan", "--vram", "80", *more, "--size", "square"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] != said[2]
+    assert "624x624" in said[0]
