@@ -50,6 +50,8 @@ from .vae import ComfyCodec, check_decoders, codec_of, is_tae, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
+NO_MODEL = "a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL"
+TWO_STARTS = "a video starts from a clip or from an image, but both are wired in; remove one"
 FPS = 16.0  # Wan 2.1 was trained at this rate; the video's own rate is set where it is saved
 
 
@@ -59,14 +61,15 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     Raises `BadInput` for any unusable input, before a model is loaded.
     """
     if not job.models:
-        raise BadInput("a video needs a drafter or a target, but neither is wired in; wire in at least one MODEL")
+        raise BadInput(NO_MODEL)
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
     prompts, of_texts = settle_texts(job.prompts)
     job, bought = _within_budget(replace(job, prompts=prompts))
-    job, route = _settle(job)
-    presets = {role: _preset(job, role) for role in job.models}
-    _check_request(job, route, presets)
+    with job.router.on_screen():
+        job, route = _settle(job)
+        presets = {role: _preset(job, role) for role in job.models}
+        _check_request(job, route, presets)
     channels = job.main.model.diffusion_model.text_dim
     conditions = read_conditions(job.prompts, channels, scored=route.asked.scorer)
     progress = NodeProgress(
@@ -152,7 +155,7 @@ def _check_request(job: Job, route: Route, presets: Mapping[str, Preset]) -> Non
     stride = ComfyCodec.spatial_stride
     check_size(job.width, job.height, stride * job.main.model.diffusion_model.patch_size[1])
     if job.continue_from is not None and job.start_image is not None:
-        raise BadInput("a video starts from a clip or from an image, but both are wired in; remove one")
+        raise BadInput(TWO_STARTS)
     if job.continue_from is not None:
         rows, columns = job.height // stride, job.width // stride
         check_given_shape(job.continue_from["samples"].shape, ComfyCodec.latent_channels, rows, columns)
