@@ -20,7 +20,6 @@ from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.pocket.trained_set import NAMES
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.report.summary import block_line, count, fate_of, speedup_known
-from . import forecast
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
@@ -75,7 +74,6 @@ class NodeProgress:
         """Say that the run begins, now that the models are loaded, and how many of its blocks an earlier run made."""
         self.live.begin |= {"reused": reused, "loading": time.perf_counter() - self._began}
         RUNS.begin(self.live)
-        forecast.begun(self.live)
         self._send(BEGIN_EVENT, self.live.begin)
 
     @property

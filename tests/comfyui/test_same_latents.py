@@ -130,7 +130,7 @@ def router_of(settings: dict[str, Any]) -> RouterValue:
 
 
 class Hidden:
-    unique_id = extra_pnginfo = None
+    unique_id = extra_pnginfo = prompt = None
 
 
 @pytest.mark.parametrize(("options", "changes", "inputs"), CASES.values(), ids=CASES)
