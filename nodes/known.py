@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import wraps
 from inspect import signature
 from typing import Any
@@ -21,6 +22,10 @@ from .values import check_values, shown
 logger = logging.getLogger(__name__)
 
 PACK = "sdvg"
+# Makes ComfyUI (0.18.1 or newer) show a node's output even when the node itself comes from the cache.
+LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
+NOT_WIRED = object()
+"""What `validate_inputs` gets for a socket without a wire; with one, it gets None."""
 LONGEST_VERSION, MOST_NAMED = 40, 8
 
 

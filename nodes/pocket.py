@@ -16,7 +16,7 @@ from .host.files import load_checkpoint
 from .host.progress import tell
 from .host.scorer import load_host_scorer
 from .host.vae import load_host_judge
-from .known import known_inputs_only, node_schema
+from .known import LEAVES_OUTPUT, known_inputs_only, node_schema
 from .sockets import RewardModel
 
 # Without the words: notes go into files that people pass on.
@@ -32,6 +32,7 @@ class PocketModels(io.ComfyNode):
         return node_schema(
             node_id="SDVGPocketModels",
             hidden=[io.Hidden.unique_id],
+            **LEAVES_OUTPUT,
             display_name="SDVG Pocket Models",
             description="A tiny drafter, target, VAE, judge and scorer, trained on a small world of moving shapes (64 x 64 pixels).",
             inputs=[
@@ -69,6 +70,13 @@ class PocketModels(io.ComfyNode):
         )
 
     @classmethod
+    def validate_inputs(cls, prompt=None, strict=False) -> bool:
+        """Raise `BadInput` for a prompt that is refused, before anything is loaded."""
+        if prompt is not None:
+            understand(prompt, strict=bool(strict))
+        return True
+
+    @classmethod
     @known_inputs_only
     def execute(cls, prompt, strict=False) -> io.NodeOutput:
         """Load the set with the ordinary loaders, and encode the prompt, or the one of the small world nearest to it."""
@@ -89,4 +97,5 @@ class PocketModels(io.ComfyNode):
             scorer,
             text,
             judge,
+            ui={"sdvg_shown": [told]} if told else None,
         )

@@ -16,12 +16,11 @@ from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices
-from .known import check_option, known_inputs_only, node_schema
+from .known import NOT_WIRED, check_option, known_inputs_only, node_schema
 from .sockets import RewardModel, Router, RouterValue
 from .values import shown
 
 NONE, BUDGET = "none", "budget"
-NOT_WIRED = object()
 FIRST = ("balanced", "fast", "careful", "first")
 """The names under which the policy `first` is offered, each with its own numbers to begin with. The first one is what
 a new node has."""
@@ -239,7 +238,7 @@ def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -
         modifiers |= {"forced_blocks": blocks, "handover": own.pop("handover_steps")}
     if name in (*FIRST, BUDGET):
         own["policy"] = "first"
-    return RouterValue(RouterConfig(**own, **modifiers), scorer, budget)
+    return RouterValue(RouterConfig(**own, **modifiers), scorer, budget, name)
 
 
 def find_reward_file(reward_file: Any) -> str:

@@ -45,21 +45,21 @@ def register_routes() -> None:
             body=picture, content_type="image/jpeg", headers={"Cache-Control": "max-age=3600, immutable"}
         )
 
-    @server.routes.post("/sdvg/forecast")
+    @server.routes.post(ALL_RUNS)
     async def foretell(request: web.Request) -> web.Response:
-        try:
-            asked = await request.json()
-        except ValueError:
-            asked = None
-        return web.json_response(forecast(asked, RUNS))
+        return web.json_response({"runs": RUNS.all(), **forecast(await read(request), RUNS)})
 
     @server.routes.post("/sdvg/stop")
     async def stop(request: web.Request) -> web.Response:
-        try:
-            asked = await request.json()
-        except ValueError:
-            asked = None
-        return answer_stop(asked, RUNS)
+        return answer_stop(await read(request), RUNS)
+
+
+async def read(request: web.Request) -> Any:
+    """Return the JSON that was sent; None if it is none."""
+    try:
+        return await request.json()
+    except ValueError:
+        return None
 
 
 def answer_stop(asked: Any, runs: LiveRuns) -> web.Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
 from typing import get_args
 
 from comfy_api.latest import io
@@ -12,17 +11,21 @@ from comfy_execution.utils import get_executing_context
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.decoders import StatedKind
 from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
+from ..sdvg_core.engine.directions import check_directions, read_takes
+from ..sdvg_core.engine.fit import check_size
 from ..sdvg_core.engine.store import GIGABYTE
+from ..sdvg_core.errors import BadInput
+from ..sdvg_core.pipeline.request import NO_MODEL, TWO_STARTS
 from .host.forecast import signature
 from .host.job import Job
 from .host.progress import output_of
 from .host.run import run_job
-from .known import known_inputs_only, node_schema, workflow_id
+from .known import LEAVES_OUTPUT, NOT_WIRED, known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router
+from .values import check_values
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
-# Makes ComfyUI (0.18.1 or newer) show the node's output even when the node itself comes from the cache.
-LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
+STEP = 16  # of width and height in pixels
 
 
 class SpeculativeSampler(io.ComfyNode):
@@ -72,10 +75,10 @@ class SpeculativeSampler(io.ComfyNode):
                     "scorer, which reads its first 35 tokens.",
                 ),
                 io.Int.Input(
-                    "width", default=832, min=16, max=4096, step=16, tooltip="In pixels, a multiple of 16."
+                    "width", default=832, min=16, max=4096, step=STEP, tooltip="In pixels, a multiple of 16."
                 ),
                 io.Int.Input(
-                    "height", default=480, min=16, max=4096, step=16, tooltip="In pixels, a multiple of 16."
+                    "height", default=480, min=16, max=4096, step=STEP, tooltip="In pixels, a multiple of 16."
                 ),
                 io.Int.Input(
                     "blocks",
@@ -189,6 +192,33 @@ class SpeculativeSampler(io.ComfyNode):
                 Report.Output(display_name="report", tooltip="What was decided and why, for the Route Report."),
             ],
         )
+
+    @classmethod
+    def validate_inputs(
+        cls,
+        drafter=NOT_WIRED,
+        target=NOT_WIRED,
+        continue_from=NOT_WIRED,
+        start_image=NOT_WIRED,
+        width=None,
+        height=None,
+        blocks=None,
+        directions=None,
+        takes=None,
+    ) -> bool:
+        """Raise `BadInput` for what can be told before anything is loaded. What comes over a wire is None here."""
+        if drafter is target is NOT_WIRED:
+            raise BadInput(NO_MODEL)
+        if NOT_WIRED not in (continue_from, start_image):
+            raise BadInput(TWO_STARTS)
+        given = {"width": width, "height": height, "blocks": blocks, "directions": directions, "takes": takes}
+        given = {name: value for name, value in given.items() if value is not None}
+        check_values([one for one in cls.define_schema().inputs if one.id in given], given)
+        check_size(width or STEP, height or STEP, STEP)
+        if blocks is not None:
+            check_directions(directions or "", blocks)
+            read_takes(takes or "", blocks)
+        return True
 
     @classmethod
     @known_inputs_only

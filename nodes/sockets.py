@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..sdvg_core.engine.router import RouterConfig
+from ..sdvg_core.errors import BadInput
 
 Router = io.Custom("SDVG_ROUTER")
 Report = io.Custom("SDVG_REPORT")
@@ -22,12 +25,25 @@ class RouterValue:
     """The output of the Quality Router: its settings, and the scorer if they need one.
 
     `scorer`: a `HostScorer`, or None for policies that use no scores. `budget`: a share of target-only's cost, for which
-    the sampler chooses the numbers of the policy `first`; None if they are given.
+    the sampler chooses the numbers of the policy `first`; None if they are given. `chosen`: the policy's name on the node.
     """
 
     config: RouterConfig
     scorer: Any
     budget: float | None = None
+    chosen: str = ""
+
+    @contextmanager
+    def on_screen(self) -> Iterator[None]:
+        """Have a refusal name the preset that is chosen, and its own widget, in place of what they stand for."""
+        try:
+            yield
+        except BadInput as error:
+            text = str(error)
+            if self.config.policy == "first":
+                text = text.replace("the policy first", f"the policy {self.chosen}")
+                text = text.replace("set handover to 0", "set handover_steps to 0")
+            raise BadInput(text) from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

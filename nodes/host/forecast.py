@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import weakref
-from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,17 +18,11 @@ from .identity import newest_keys, still_kept
 from .live import LiveRun, LiveRuns
 
 SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
-OF_BLOCKS = ("blocks", "directions", "takes")
-"""Inputs that the strip shows, and compares block by block."""
-WITHOUT_EFFECT = ("overlap", "reuse_gb")
-"""Inputs that change no video; without memory for re-use nothing is foretold."""
-Signature = dict[str, Any]
-
-_made: deque[Mapping[str, Any]] = deque(maxlen=256)
-"""How the newest runs began: what they made may still be in the store."""
+OF_BLOCKS = ("blocks", "directions", "takes")  # which the strip shows, and compares block by block
+WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
 
 
-def signature(prompt: Any, node_id: str | None) -> Signature | None:
+def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
     """Return the signature of a sampler in an API prompt; None if there is no such node, or the prompt is none.
 
     `all`: of everything; `router`: of the router; `prompts`: from which block on, and of what; `wired`: of those of
@@ -40,18 +33,13 @@ def signature(prompt: Any, node_id: str | None) -> Signature | None:
             return None
         graph, inputs = _Graph(prompt), dict(prompt[node_id]["inputs"])
         prompts = graph.schedule(inputs.pop("prompt_schedule", None))
-        inputs = {name: graph.value(value) for name, value in inputs.items() if name not in WITHOUT_EFFECT}
-        own = {name: inputs.pop(name, "") for name in OF_BLOCKS}
-        parts = {
-            "router": inputs.pop("router", None),
-            "prompts": prompts,
-            "wired": [value for value in own.values() if isinstance(value, list)],
-            "rest": inputs,
-        }
+        rest = {name: graph.value(value) for name, value in inputs.items() if name not in WITHOUT_EFFECT}
+        own = [rest.pop(name, "") for name in OF_BLOCKS]
+        router, wired = rest.pop("router", None), [value for value in own if isinstance(value, list)]
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError):
         return None
-    hashed = {name: part if name == "prompts" else _hash(part) for name, part in parts.items()}
-    return {"all": _hash([own, hashed]), **hashed}
+    parts = {"rest": _hash(rest), "router": _hash(router), "wired": _hash(wired), "prompts": prompts}
+    return {"all": _hash([own, parts]), **parts}
 
 
 class _Graph:
@@ -89,15 +77,9 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def begun(run: LiveRun) -> None:
-    """Remember that a run began."""
-    _made.append(run.begin)
-
-
 def ended(run: LiveRun, patchers: Iterable[Any]) -> None:
     """Remember what a run left behind for the next one."""
-    run.models = tuple(weakref.ref(patcher.model) for patcher in patchers)
-    run.keys = newest_keys()
+    run.models, run.keys = tuple(weakref.ref(patcher.model) for patcher in patchers), newest_keys()
 
 
 def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
@@ -108,19 +90,11 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
     """
     asked = {node: signature(prompt, node) for node in prompt} if isinstance(prompt, dict) else {}
     loaded = {id(entry.model.model) for entry in mm.current_loaded_models if entry.model is not None}
-    return {
-        "asked": {node: {**one, "made": _made_of(one["rest"])} for node, one in asked.items() if one},
-        "loading": {
-            run.id: run.begin["loading"] * any(id(model()) not in loaded for model in run.models)
-            for run in runs.now()
-            if still_kept(run.keys) and all(model() is not None for model in run.models)
-        },
+    loading = {
+        run.id: run.begin["loading"] * any(id(model()) not in loaded for model in run.models)
+        for run in runs.now()
+        if still_kept(run.keys) and all(model() is not None for model in run.models)
     }
-
-
-def _made_of(rest: str) -> list[dict[str, Any]]:
-    made = [begin for begin in _made if begin["signature"] and begin["signature"]["rest"] == rest]
-    return [
-        {**{name: begin[name] for name in ("run", "of", "directions", "takes")}, **begin["signature"]}
-        for begin in made
-    ]
+    begun = [begin | (begin.get("signature") or {"rest": None}) for begin in list(runs.begun)]
+    made = {node: [begin for begin in begun if begin["rest"] == one["rest"]] for node, one in asked.items() if one}
+    return {"asked": {node: {**asked[node], "made": made[node]} for node in made}, "loading": loading}

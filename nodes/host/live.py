@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-MOST_RUNS = 16
-"""Runs that are remembered: the newest of each node."""
+MOST_RUNS, MOST_BEGUN = 16, 256
+"""Runs that are remembered: the newest of each node; and how many began and how, for what they made may still be kept."""
 SPRITE_WIDTH, SPRITE_QUALITY = 160, 70
 """A cell of a sprite in pixels, and its JPEG quality: of a photograph about 4 KB a frame and 46 KB a block."""
 LONGEST_ROW = 65_000
@@ -77,11 +77,13 @@ class LiveRuns:
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
+        self.begun: deque[dict[str, Any]] = deque(maxlen=MOST_BEGUN)
 
     def begin(self, run: LiveRun) -> None:
         """Remember a run in place of the node's earlier one."""
         self._runs.pop((run.workflow, run.node), None)
         self._runs[run.workflow, run.node] = run
+        self.begun.append(run.begin)
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
 

@@ -14,9 +14,12 @@ from server import PromptServer
 from torch import Tensor
 
 from ...sdvg_core.engine.records import BlockRecord
+from ...sdvg_core.plan.choose import route_seconds
+from ...sdvg_core.plan.rates import H100
+from ...sdvg_core.plan.request import PlanRequest
+from ...sdvg_core.pocket.trained_set import NAMES
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.report.summary import block_line, count, fate_of, speedup_known
-from . import forecast
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
@@ -71,7 +74,6 @@ class NodeProgress:
         """Say that the run begins, now that the models are loaded, and how many of its blocks an earlier run made."""
         self.live.begin |= {"reused": reused, "loading": time.perf_counter() - self._began}
         RUNS.begin(self.live)
-        forecast.begun(self.live)
         self._send(BEGIN_EVENT, self.live.begin)
 
     @property
@@ -170,8 +172,19 @@ def end_of(report: RunReport, of: int) -> dict[str, Any]:
         "of": of,
         "stopped": blocks < of,
         "seconds": report.seconds.total,
-        "speed_up": speedup_known(report),
+        **({"published": _published(report)} if _is_pocket(report) else {"speed_up": speedup_known(report)}),
     }
+
+
+def _is_pocket(report: RunReport) -> bool:
+    models = filter(None, (report.settings["drafter"], report.settings["target"]))
+    return all(model["file"] in NAMES.values() for model in models)
+
+
+def _published(report: RunReport) -> Sequence[float] | None:
+    """Return the seconds that this route and target-only are predicted to take the published pair; None of target-only."""
+    mixed = report.tally.accepted + report.tally.scored > 0
+    return route_seconds(report.blocks, PlanRequest(rates=H100)) if mixed else None
 
 
 def whose(live: LiveRun) -> dict[str, Any]:

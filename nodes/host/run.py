@@ -53,7 +53,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
     prompts, of_texts = settle_texts(job.prompts)
-    resolved = resolve(replace(job, prompts=prompts))
+    with job.router.on_screen():
+        resolved = resolve(replace(job, prompts=prompts))
     job = replace(job, prompts=prompts).restrict_to(resolved.models_needed)
     presets = {role: preset_in(job, role) for role in job.models}
     check_loras(job.models)

@@ -57,6 +57,11 @@ function deliver(node, output, run) {
   if (output) shows.get(node?.comfyClass)?.(node, output, run);
 }
 
+/** Which prompt Pocket Models shows in place of the one typed, where ComfyUI shows what a node says during a run. */
+onOutput("SDVGPocketModels", ({ id }, { sdvg_shown: told }, run) => {
+  if (told) api.dispatchCustomEvent("progress_text", { nodeId: String(run?.id ?? id), text: told[0] });
+});
+
 async function ask(path) {
   return (await api.fetchApi(path)).json();
 }

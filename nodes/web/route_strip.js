@@ -2,16 +2,17 @@
 // next run. The server says the same in a line of text, which shows if this file is missing. None of the strip is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { allNodes, make, nodeOf, onOutput, rootGraph } from "./common.js";
+import { PREFIX, allNodes, make, nodeOf, onOutput, rootGraph } from "./common.js";
 import { RunLog } from "./run_log.js";
 import { holdPlace } from "./same_place.js";
 import { Strip, stopRun } from "./strip.js";
 import { STYLE } from "./strip_style.js";
 import { words } from "./strip_words.js";
-import { claim, fromHere } from "./tabs.js";
+import { claim, fromElsewhere, fromHere } from "./tabs.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
 const PLAY = "sdvg.strip.play";
+const SETTLED = 100; // ms, until the page calls a workflow the open one, after it has made its nodes
 const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
 const strips = new Map(); // node -> its strip
@@ -74,7 +75,7 @@ function onDone({ detail }) {
   }
   log.done = detail;
   stripOf(key)?.refresh();
-  foretell();
+  ask();
 }
 
 /** What is not done by now ended without a result. */
@@ -93,63 +94,69 @@ function onStatus({ detail }) {
   if (idle) endAll();
 }
 
+// --- what went wrong
+
+/** Show it at the sampler that it concerns; what concerns another node of ours, at every sampler. */
+function complain(id, type, sentence) {
+  if (!type.startsWith(PREFIX)) return;
+  const own = strips.get(nodeOf(id));
+  for (const strip of own ? [own] : strips.values()) strip.view.fail(sentence);
+}
+
+/** What the server refused to queue. */
+function onRefused({ detail }) {
+  for (const [id, { class_type: type, errors }] of Object.entries(detail)) {
+    for (const { type: kind, message, details } of errors) complain(id, type, kind.startsWith("exception") ? details : `${message}: ${details}`);
+  }
+}
+
+function onError({ detail }) {
+  if (!fromElsewhere(detail.prompt_id)) complain(detail.node_id, detail.node_type, detail.exception_message);
+}
+
 // --- after the fact
 
-/** `work`, at most once at a time, and once more if it is asked for meanwhile. */
-function once(work) {
-  let [busy, again] = [false, false];
-  return async () => {
-    again = true;
-    if (busy) return;
-    busy = true;
-    try {
-      while (again) {
-        again = false;
-        await work();
-      }
-    } catch (error) {
-      console.warn("SDVG: the server does not say what it runs", error);
-    } finally {
-      busy = false;
-    }
-  };
-}
-
-async function answerOf(path, options) {
-  const answer = await api.fetchApi(path, options);
-  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
-  return answer.json();
-}
-
-/** Ask the server which runs it knows of; it keeps the newest of each node. */
-const ask = once(async () => {
-  (await answerOf("/sdvg/runs")).runs.forEach(hear);
-  foretell();
-});
-
-const SETTLED = 100; // ms, until the page calls a workflow the open one, after it has made its nodes
-
+let asking = false;
+let askAgain = false;
 let opened = false; // perhaps another workflow, whose strips are still to be checked
 let asked = new Map(); // sampler -> the signature of what is set there and upstream
 let loading = {}; // run that the server can use again -> seconds until its models are loaded
 
-/** Ask the server what the samplers are set to, and show the runs that were made so. */
-const foretell = once(async () => {
-  if (!strips.size || !runs.size) return;
+/** Ask the server which runs it knows of, the newest of each node, and what the samplers are set to. */
+async function ask() {
+  askAgain = true;
+  if (asking) return;
+  asking = true;
+  try {
+    while (askAgain && strips.size) {
+      askAgain = false;
+      await hearAll();
+    }
+  } catch (error) {
+    console.warn("SDVG: the server does not say what it runs", error);
+  } finally {
+    asking = false;
+  }
+}
+
+async function hearAll() {
   const check = opened;
   opened = false;
   if (check) await new Promise((resolve) => setTimeout(resolve, SETTLED));
   const { output } = await app.graphToPrompt();
-  const told = await answerOf("/sdvg/forecast", { method: "POST", body: JSON.stringify(output) });
+  const answer = await api.fetchApi("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
+  if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
+  const told = await answer.json();
   asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
   loading = told.loading;
+  told.runs.forEach(hear);
   for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
   for (const [node, strip] of strips) {
     if (check && !opened && strip.log && !belongs(strip.log, node)) strip.show(null);
     if (!opened && strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
     strip.refresh();
   }
-});
+}
 
 /** What the run after the one shown can be foretold by. */
 function outlookOf(node, log) {
@@ -180,7 +187,7 @@ function restore() {
   for (const strip of strips.values()) strip.sync();
   opened = true;
   for (const [key, log] of runs) stripOf(key)?.show(log);
-  if (strips.size) ask();
+  ask();
   refocus();
 }
 
@@ -269,12 +276,15 @@ app.registerExtension({
     api.addEventListener("sdvg.run", onRun);
     api.addEventListener("sdvg.block", onBlock);
     api.addEventListener("sdvg.done", onDone);
+    api.addEventListener("sdvg.queueing", () => strips.forEach((strip) => strip.view.fail("")));
+    api.addEventListener("sdvg.refused", onRefused);
+    api.addEventListener("execution_error", onError);
     api.addEventListener("status", onStatus);
     api.addEventListener("reconnected", ask);
     for (const end of ["execution_start", "execution_error", "execution_interrupted"]) api.addEventListener(end, endAll);
     api.addEventListener("graphChanged", () => {
       strips.forEach((strip) => strip.sync());
-      foretell();
+      ask();
     });
   },
   nodeCreated: addStrip,

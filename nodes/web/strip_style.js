@@ -34,8 +34,9 @@ export const STYLE = `
 .sdvg-side { display: flex; flex: 1; flex-direction: column; gap: 4px; min-width: 0; overflow: hidden auto; scrollbar-width: thin; }
 .sdvg-legend { display: flex; flex: none; flex-wrap: wrap; gap: 1px 10px; }
 .sdvg-legend i { display: inline-block; width: 9px; height: 9px; margin-right: 5px; border-radius: 2px; }
-.sdvg-side.looking .sdvg-legend, .sdvg-detail:empty, .sdvg-next:empty { display: none; }
-.sdvg-next, .sdvg-detail { flex: none; }
+.sdvg-side.looking .sdvg-legend, .sdvg-detail:empty, .sdvg-next:empty, .sdvg-error:empty { display: none; }
+.sdvg-next, .sdvg-detail, .sdvg-error { flex: none; }
+.sdvg-error { color: color-mix(in srgb, #f33 55%, var(--input-text, #ddd)); overflow-wrap: anywhere; }
 .sdvg-stop { flex: none; align-self: start; padding: 2px 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px;
   background: var(--comfy-input-bg, #222); color: inherit; font: inherit; cursor: pointer; }
 .sdvg-stop:disabled { cursor: default; opacity: 0.7; }

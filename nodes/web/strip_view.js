@@ -21,6 +21,8 @@ export class StripView {
     this.film.setAttribute("role", "img");
     this.side = below.appendChild(make("div", "sdvg-side"));
     this.legend = this.side.appendChild(make("div", "sdvg-legend"));
+    this.error = this.side.appendChild(make("div", "sdvg-error"));
+    this.error.setAttribute("role", "alert");
     this.detail = this.side.appendChild(make("div", "sdvg-detail"));
     this.next = this.side.appendChild(make("div", "sdvg-next"));
     this.button = this.side.appendChild(make("button", "sdvg-stop"));
@@ -136,6 +138,10 @@ export class StripView {
     this.button.textContent = stopping ? words().stopping : words().stop;
   }
 
+  fail(text) {
+    this.error.textContent = text;
+  }
+
   say(text) {
     this.said.textContent = text;
   }
@@ -198,6 +204,7 @@ function tally(log) {
 function ending({ events, of, done, failed }) {
   return [
     done?.speed_up && words().faster(decimal(done.speed_up)),
+    done?.published && words().published(...done.published.map(decimal)),
     done?.stopped && words().stopped(events.length, of),
     failed && words().ended(events.length, of),
   ];

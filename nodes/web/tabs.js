@@ -34,7 +34,17 @@ export function claim(prompt, workflow = openWorkflow()) {
 const { queuePrompt } = api;
 api.queuePrompt = async function (...sent) {
   const workflow = openWorkflow();
-  const answer = await queuePrompt.apply(this, sent);
-  claim(answer.prompt_id, workflow);
-  return answer;
+  api.dispatchCustomEvent("sdvg.queueing");
+  let refused;
+  try {
+    const answer = await queuePrompt.apply(this, sent);
+    refused = answer.node_errors;
+    claim(answer.prompt_id, workflow);
+    return answer;
+  } catch (error) {
+    refused = error.response?.node_errors;
+    throw error;
+  } finally {
+    api.dispatchCustomEvent("sdvg.refused", refused ?? {});
+  }
 };

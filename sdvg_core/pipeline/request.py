@@ -37,6 +37,8 @@ from .latents import load_latents, still_in
 
 WIDTH, HEIGHT = 832, 480
 """The paper's size."""
+NO_MODEL = "a video needs a drafter or a target, but there is neither; give at least one"
+TWO_STARTS = "a video starts from a clip or from an image, but there are both; give one of them"
 # A generous guess: CRF 18 takes about half of that for a moving photograph.
 MP4_BYTES_PER_PIXEL = 0.1
 
@@ -73,7 +75,7 @@ class VideoRequest:
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         if self.continue_from and self.start_image:
-            raise BadInput("a video starts from a clip or from an image, but got both; give one of them")
+            raise BadInput(TWO_STARTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,9 +123,9 @@ def resolve_request(
     width and a height. Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
-        raise BadInput("a video needs a drafter or a target, but there is neither; give at least one")
+        raise BadInput(NO_MODEL)
     if clip is not None and read_image:
-        raise BadInput("a video starts from a clip or from an image, but got both; give one of them")
+        raise BadInput(TWO_STARTS)
     vae, patch = headers.vae, next(iter(headers.models.values()))[0].patch_size[1]
     stride = vae.spatial_stride
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)

@@ -107,26 +107,26 @@ ODD: tuple[Any, ...] = (
 def test_what_is_no_prompt_has_no_signature(prompt: Any, server: Server) -> None:
     assert signature(prompt, SAMPLER) is None
     if prompt is not None:
-        assert server.ask("/sdvg/forecast", prompt)["asked"] == {}
+        assert server.ask("/sdvg/runs", prompt)["asked"] == {}
 
 
 def test_the_server_knows_a_run_by_its_settings_until_it_forgets_it(server: Server) -> None:
     """Asking runs nothing, and other settings that were made before are told."""
     prompt, other = pocket(sampler__seed=901), pocket(sampler__seed=902)
     first, second = (server.run(one).outputs[SAMPLER]["sdvg_run"][0] for one in (prompt, other))
-    told = server.ask("/sdvg/forecast", prompt)
+    told = server.ask("/sdvg/runs", prompt)
     asked = told["asked"][SAMPLER]
     assert asked["all"] == first["signature"]["all"] != second["signature"]["all"]
     assert [made["run"] for made in asked["made"]] == [first["run"]]
     assert told["loading"][second["run"]] == 0
     assert second["loading"] > 0
     server.run(pocket(sampler__seed=903, sampler__reuse_gb=0.0))
-    assert server.ask("/sdvg/forecast", prompt)["loading"] == {}
+    assert server.ask("/sdvg/runs", prompt)["loading"] == {}
 
 
 def test_models_that_are_gone_make_everything_again(server: Server) -> None:
     prompt = pocket(sampler__seed=904)
     made = server.run(prompt).outputs[SAMPLER]["sdvg_run"][0]
-    assert made["run"] in server.ask("/sdvg/forecast", prompt)["loading"]
+    assert made["run"] in server.ask("/sdvg/runs", prompt)["loading"]
     server.forget()
-    assert server.ask("/sdvg/forecast", prompt)["loading"] == {}
+    assert server.ask("/sdvg/runs", prompt)["loading"] == {}

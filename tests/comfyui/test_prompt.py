@@ -124,12 +124,3 @@ def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_s
     assert NEAREST_NOTE in record["notes"]
     assert nearest("two whales sing over the sea").text in json.dumps(record)
     assert "shown is the nearest one of the pocket world" in (server.folder / "log").read_text(encoding="utf-8")
-
-
-def test_a_strict_pocket_world_refuses_with_its_grammar(server: Server) -> None:
-    prompt = pocket()
-    prompt[POCKET]["inputs"] |= {"prompt": "two whales sing over the sea", "strict": True}
-    refused = server.run(prompt).message("execution_error")
-    assert refused
-    assert "outside the grammar" in refused["exception_message"]
-    assert "DIRECTION =" in refused["exception_message"]

@@ -244,7 +244,6 @@ REFUSED_BY_US = [
         {"router__policy__tau": float("nan")},
         "policy.tau must be a number from -3.0 to 3.0, but is nan",
     ),
-    ("width 833", {"sampler__width": 833}, "width must be a multiple of 16, but is 833; use 832 or 848"),
     (
         "a clip of another size",
         {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},

@@ -97,11 +97,11 @@ async function movingSeed(page) {
 
 /** The page after its server was started again. */
 async function forget(page) {
-  const nothing = (route) => route.fulfill({ json: { asked: {}, loading: {} } });
-  await page.route("**/sdvg/forecast", nothing);
+  const nothing = (route) => route.fulfill({ json: { runs: [], asked: {}, loading: {} } });
+  await page.route("**/sdvg/runs", nothing);
   await edit(page, SAMPLER, "takes", "9:2");
   const { next } = await look(page);
-  await page.unroute("**/sdvg/forecast", nothing);
+  await page.unroute("**/sdvg/runs", nothing);
   await edit(page, SAMPLER, "takes", "");
   return next;
 }

@@ -1,0 +1,71 @@
+// What nodes tell: errors on the strip, before and during a run, and the prompt that Pocket Models shows instead.
+//
+//     NODE_PATH=folder/with/playwright-core node told.js OPTIONS        (see page.js)
+const { installContrast } = require("./contrast.js");
+const { build, main, reload, run } = require("./page.js");
+
+const [SAMPLER, ROUTER, POCKET] = ["SDVGSpeculativeSampler", "SDVGQualityRouter", "SDVGPocketModels"];
+
+main(async (page, options) => {
+  await page.evaluate(build, options);
+  await page.waitForTimeout(1000);
+  await installContrast(page);
+  const refused = [];
+  for (const [type, name, wrong, right] of [
+    [SAMPLER, "width", 72, 64], [SAMPLER, "takes", "12:x", ""], [ROUTER, "policy.script", "raxr", options.script], [POCKET, "strict", true, false],
+  ]) {
+    await set(page, type, name, wrong);
+    if (type === POCKET) await set(page, POCKET, "prompt", "two whales sing over the sea");
+    await page.evaluate(() => window.app.queuePrompt(0, 1).catch(() => {}));
+    await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent, null, { timeout: 30000 }).catch(() => {});
+    refused.push(await error(page));
+    if (options.pictures && name === "width") await pictures(page, options.pictures);
+    await page.keyboard.press("Escape");
+    await set(page, type, name, right);
+  }
+  await run(page);
+  await page.waitForTimeout(1500);
+  const cleared = await error(page);
+  const shown = await shownPrompt(page);
+  const { workflow } = await page.evaluate(() => ({ workflow: JSON.parse(JSON.stringify(window.app.graph.serialize())) }));
+  await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
+  await page.waitForTimeout(3000); // ComfyUI keeps a draft of it
+  await reload(page);
+  return { refused, cleared, shown, reloaded: await shownPrompt(page) };
+});
+
+function set(page, type, name, value) {
+  return page.evaluate(([of, widget, news]) => {
+    window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === widget).value = news;
+  }, [type, name, value]);
+}
+
+/** The sentence on the strip, and in each palette its contrast with the node. */
+async function error(page) {
+  const text = await page.evaluate(() => document.querySelector(".sdvg-error").textContent.trim());
+  const contrast = {};
+  for (const name of text ? ["light", "dark"] : []) {
+    await page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
+    await page.waitForTimeout(300);
+    contrast[name] = await page.evaluate(() => {
+      const colour = getComputedStyle(document.querySelector(".sdvg-error")).color;
+      return window.contrastMeter()([[window.LiteGraph.NODE_DEFAULT_BGCOLOR, 1]], [colour, 1]);
+    });
+  }
+  return { text, contrast };
+}
+
+async function pictures(page, folder) {
+  for (const name of ["light", "dark"]) {
+    await page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
+    await page.waitForTimeout(500);
+    await page.screenshot({ path: `${folder}-${name}.png` });
+  }
+}
+
+function shownPrompt(page) {
+  return page.evaluate((type) => {
+    const { widgets } = window.app.graph.nodes.find((node) => node.type === type);
+    return widgets.filter((widget) => widget.type === "progressText").map((widget) => String(widget.value));
+  }, POCKET);
+}
