@@ -14,7 +14,7 @@ from typing import Any
 
 import comfy.model_management as mm
 
-from .identity import newest_keys, still_kept
+from .identity import blocks_to_decode, newest_keys, still_kept
 from .live import LiveRun, LiveRuns
 
 SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
@@ -77,8 +77,9 @@ def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def ended(run: LiveRun, patchers: Iterable[Any]) -> None:
+def ended(run: LiveRun, patchers: Iterable[Any], pixel_keys: Iterable[str]) -> None:
     """Remember what a run left behind for the next one."""
+    run.pixel_keys = tuple(pixel_keys)
     run.models, run.keys = tuple(weakref.ref(patcher.model) for patcher in patchers), newest_keys()
 
 
@@ -87,6 +88,8 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
 
     `asked`: by node, the signature of each sampler of an API prompt, with the runs that were made of the same rest.
     `loading`: by run, the seconds until its models are loaded again, of those whose blocks can still be used again.
+    `decoding`: of these, by how many blocks (those of a continued clip too) are left as they are, how many of them
+    are decoded again.
     """
     asked = {node: signature(prompt, node) for node in prompt} if isinstance(prompt, dict) else {}
     loaded = {id(entry.model.model) for entry in mm.current_loaded_models if entry.model is not None}
@@ -97,4 +100,9 @@ def forecast(prompt: Any, runs: LiveRuns) -> dict[str, Any]:
     }
     begun = [begin | (begin.get("signature") or {"rest": None}) for begin in list(runs.begun)]
     made = {node: [begin for begin in begun if begin["rest"] == one["rest"]] for node, one in asked.items() if one}
-    return {"asked": {node: {**asked[node], "made": made[node]} for node in made}, "loading": loading}
+    decoding = {run.id: blocks_to_decode(run.pixel_keys) for run in runs.now() if run.id in loading}
+    return {
+        "asked": {node: {**asked[node], "made": made[node]} for node in made},
+        "loading": loading,
+        "decoding": decoding,
+    }

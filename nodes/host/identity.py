@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.keys import Identities
 from ...sdvg_core.engine.reuse import Reuse
-from ...sdvg_core.engine.store import GIGABYTE, Store
+from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Store
 from .model import compute_dtype
 from .scorer import HostScorer
 from .vae import is_tae, kind_of_wire
@@ -33,7 +33,7 @@ PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
 # By identity: two tensors cannot be compared with one `==`.
 _tokens: WeakIdKeyDictionary = WeakIdKeyDictionary()
 _count = itertools.count(1)
-_STORE = Store(0)
+_STORE, _PIXELS = Store(0), PixelStore()
 
 
 def identify(
@@ -129,7 +129,8 @@ def begin_reuse(limit: int, identities: Identities) -> Reuse | None:
     `limit`: in bytes of host memory, for everything that is kept.
     """
     _STORE.begin_run(limit)
-    return Reuse(store=_STORE, identities=identities) if limit else None
+    _PIXELS.shrink(limit - _STORE.bytes)
+    return Reuse(store=_STORE, identities=identities, pixels=_PIXELS) if limit else None
 
 
 def newest_keys() -> tuple[str, ...]:
@@ -140,6 +141,12 @@ def newest_keys() -> tuple[str, ...]:
 def still_kept(keys: Collection[str]) -> bool:
     """Whether the store has all of that, and it is something."""
     return bool(keys) and _STORE.has(keys)
+
+
+def blocks_to_decode(keys: Sequence[str]) -> list[int]:
+    """Return, for the first 0, 1, 2 ... of some blocks, how many of them a run that goes on from there decodes again."""
+    kept = (keys[:count] for count in range(len(keys) + 1))
+    return [len(few) - _PIXELS.first_to_decode(few, to_go_on=len(few) < len(keys)) for few in kept]
 
 
 def store_notes() -> tuple[str, ...]:

@@ -29,7 +29,7 @@ MOST_SPRITE_BYTES = 64 << 20
 class LiveRun:
     """One run of a sampler, as the page sees it. `begin`: the fields of its first event; `done`: of its last.
 
-    `models`, `keys`: what the next run needs to use its blocks again; see `forecast`.
+    `models`, `keys`, `pixel_keys`: what the next run needs to use its blocks again; see `forecast`.
     """
 
     node: str | None
@@ -42,6 +42,7 @@ class LiveRun:
     stop_asked: bool = False
     models: tuple[weakref.ref[Any], ...] = ()
     keys: tuple[str, ...] = ()
+    pixel_keys: tuple[str, ...] = ()
 
     def add_sprite(self, number: int, frames: Tensor) -> dict[str, int]:
         """Keep a small picture of a block's frames `b f c h w`, side by side; return its measures."""

@@ -86,7 +86,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         try:
             frames, latents, records = _make(run, progress)
         finally:
-            ended(progress.live, memory.patchers)
+            ended(progress.live, memory.patchers, run.session.pixel_keys if run.session else ())
         return frames, latents, _report(job, run, presets, conditions, records, (*notes, *store_notes()))
 
     try:

@@ -10,7 +10,7 @@ const SILENT = { from: null, count: 0, seconds: 0 };
  * Returns the first block that is made `from` anew (null if none is), their `count`, and about how many `seconds` it takes
  * (null if that is not known); `all`: everything is made again; `atMost`: perhaps less. Not `known`: nothing can be said.
  */
-export function nextRun(run, next, { now, loading, moving }) {
+export function nextRun(run, next, { now, loading, decoding, moving }) {
   const then = run.info.signature;
   if (!then || !now || loading === undefined || now.wired !== then.wired) return SILENT;
   const others = now.made.filter((one) => one.run !== run.run);
@@ -23,7 +23,7 @@ export function nextRun(run, next, { now, loading, moving }) {
   const count = from === null ? 0 : next.blocks - from + 1;
   const asks = ({ directions, takes, prompts }) => [letterOf(directions, from), takeOf(takes, from), promptAt(run, prompts, from)].join();
   const atMost = count > 0 && others.some((one) => one.of >= from && asks(one) === asks({ ...next, prompts: now.prompts }));
-  return { known: true, atMost, from, count, seconds: estimate(run, next, from ?? next.blocks + 1, loading) };
+  return { known: true, atMost, from, count, seconds: estimate(run, next, from ?? next.blocks + 1, { loading, decoding }) };
 }
 
 function firstAgain(run, next) {
@@ -50,11 +50,12 @@ function againFrom(made, number, before, after) {
   return WANTED[after] === "drafter" && made.fate === "remade" ? number + 1 : number;
 }
 
-/** With what the blocks before `from` take to be decoded again. */
-function estimate(run, next, from, loading) {
+/** With what the blocks before `from` take to be decoded again, as many as the server says in `decoding`. */
+function estimate(run, next, from, { loading, decoding }) {
   const made = run.events.filter((event) => !event.reused);
+  const again = decoding?.[from - 1 + (run.info.before ?? 0)] ?? from - 1;
   const means = new Map(["target", "drafter", undefined].map((author) => [author, mean(made, "seconds", author)]));
-  let seconds = loading + (run.done?.delivery ?? 0) + (from > 1 ? (from - 1) * mean(made, "decode") : 0);
+  let seconds = loading + (run.done?.delivery ?? 0) + (again ? again * mean(made, "decode") : 0);
   for (let number = from; number <= next.blocks; number += 1) {
     const before = run.events[number - 1];
     seconds += means.get(WANTED[letterOf(next.directions, number)] ?? (before && fateOf(before).author) ?? undefined);

@@ -120,6 +120,7 @@ let asking = false;
 let askAgain = false;
 let opened = false; // perhaps another workflow, whose strips are still to be checked
 let asked = new Map(); // sampler -> the signature of what is set there and upstream
+let decoding = {}; // the same run, by how many blocks stay -> how many of them are decoded again
 let loading = {}; // run that the server can use again -> seconds until its models are loaded
 
 /** Ask the server which runs it knows of, the newest of each node, and what the samplers are set to. */
@@ -148,7 +149,7 @@ async function hearAll() {
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   const told = await answer.json();
   asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
-  loading = told.loading;
+  ({ loading, decoding } = told);
   told.runs.forEach(hear);
   for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
   for (const [node, strip] of strips) {
@@ -160,7 +161,7 @@ async function hearAll() {
 
 /** What the run after the one shown can be foretold by. */
 function outlookOf(node, log) {
-  return { now: asked.get(node), loading: loading[log.run], moving: seedMoves(node) };
+  return { now: asked.get(node), loading: loading[log.run], decoding: decoding[log.run], moving: seedMoves(node) };
 }
 
 /** Whether the seed changes before the next run; where it changes after one, it has changed already. */

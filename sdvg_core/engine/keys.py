@@ -85,6 +85,13 @@ class Keys:
         """Return the key of the score of the last frame that `committed` shows."""
         return _hash("last score", self.identities.scorer, self.identities.judging, list(committed), text)
 
+    def pixels(self, latents: Sequence[Tensor]) -> str:
+        """Return the key of the last of some blocks' pixel frames, and of the decoder's state after them.
+
+        `latents`: of all blocks from the start of the clip.
+        """
+        return _hash("pixels", self.identities.judging, [self.tensor(block) for block in latents])
+
     def name(self, key: str, estimates: Sequence[Tensor], block: Tensor | None = None) -> None:
         """Note the tensors of the block with this key: its first `estimates`, and its latents if it is whole."""
         for step, clean in enumerate(estimates):

@@ -7,7 +7,7 @@ not be made again. From there on the real models make what is unknown, and every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,17 +20,18 @@ from .protocols import Absent, BlockCall, BlockGenerator, Engine, VideoCodec, Wr
 from .records import BlockRecord
 from .router import RouterConfig
 from .speculate import Emitted, speculate
-from .store import Result, Store
-from .timeline import Timeline, replay
+from .store import PixelStore, Result, Store
+from .timeline import Replayed, Timeline, replay
 from .types import Block, Condition, DrafterContext, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reuse:
-    """A store, and what the parts of this run compute with."""
+    """A store, and what the parts of this run compute with. `pixels`: a store of decoded frames, or None."""
 
     store: Store
     identities: Identities
+    pixels: PixelStore | None = None
 
 
 class ReuseSession:
@@ -39,7 +40,41 @@ class ReuseSession:
     def __init__(self, reuse: Reuse, noise: KeyedNoise, handover: int) -> None:
         self._store, self._identities = reuse.store, reuse.identities
         self._keys = Keys(reuse.identities, noise)
-        self._noise, self._handover = noise, handover
+        self._noise, self._handover, self.pixels = noise, handover, reuse.pixels
+        self.pixel_keys: list[str] = []
+
+    def replay(
+        self, blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline, *, to_go_on: bool
+    ) -> Iterator[Replayed]:
+        """Decode `blocks`, but for those whose pixels are kept. `to_go_on`: whether more blocks will be decoded."""
+        if self.pixels is None:
+            yield from replay(blocks, codec, start)
+            return
+        latents = [block.latents for block in blocks]
+        keys = [self._keys.pixels(latents[: place + 1]) for place in range(len(blocks))]
+        first = self.pixels.first_to_decode(keys, to_go_on=to_go_on)
+        timeline = start
+        for place, (block, key) in enumerate(zip(blocks, keys, strict=True)):
+            if place < first:
+                frames = self.pixels.frames(key)
+                state = self.pixels.state(key) if place == first - 1 else None
+            else:
+                frames, state = codec.decode(block.latents, timeline.decode_state)
+                self._keep(key, frames, state)
+            timeline, delivered = timeline.commit(block, frames, state, codec.temporal_stride)
+            yield Replayed(timeline, frames, delivered, decoded=place >= first)
+        self.pixel_keys += keys
+
+    def keep_pixels(self, emitted: Emitted) -> None:
+        """Keep the pixels of a new block, and the decoder's state after it."""
+        key = self._keys.pixels([block.latents for block in emitted.timeline.history.blocks])
+        self.pixel_keys.append(key)
+        self._keep(key, emitted.preview, emitted.timeline.decode_state)
+
+    def _keep(self, key: str, frames: Tensor, state: Any) -> None:
+        if self.pixels:
+            self.pixels.limit = self._store.limit - self._store.bytes
+            self.pixels.put(key, frames, state)
 
     def engine(self, engine: Engine) -> Engine:
         """Return the engine with models that look into the store before they make a block."""

@@ -77,6 +77,7 @@ class Run:
             is_still = timeline.history.frames < self.still
             timeline = again.timeline
             delivered = again.delivered.first_frame() if is_still else again.delivered
+            record = record if record is None or again.decoded else replace(record, decodes=0)
             yield show(timeline, delivered, record=record, preview=again.preview)
         with closing(self._make(timeline)) as loop:
             for emitted in loop:
@@ -95,7 +96,8 @@ class Run:
         return self._make(timeline)
 
     def _replay(self, nothing: Timeline) -> Iterator[Replayed]:
-        for again in replay(self.before, self.engine.judging, nothing):
+        parts, to_go_on = (self.before, self.engine.judging, nothing), len(self.reused) < len(self.spans)
+        for again in self.session.replay(*parts, to_go_on=to_go_on) if self.session else replay(*parts):
             check_finite(again.preview, again.timeline.history.blocks[-1].span, "decoded frames")
             yield again
 
@@ -115,6 +117,7 @@ class Run:
             for emitted in loop:
                 if self.session:
                     self.session.remember(emitted)
+                    self.session.keep_pixels(emitted)
                 yield emitted
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
 GIGABYTE = 1 << 30
@@ -94,3 +96,71 @@ class Store:
 
     def _drop(self, key: str) -> None:
         self.bytes -= sum(tensor.nbytes for tensor in self._entries.pop(key).result)
+
+
+class PixelStore:
+    """Keeps decoded blocks, and decoder states in the room they leave, on the CPU; the oldest go first.
+
+    Frames that 16 bits hold exactly take half the memory.
+    """
+
+    def __init__(self, limit: float = 0.0) -> None:
+        self.limit = limit
+        self._frames: OrderedDict[str, tuple[Tensor, torch.device, torch.dtype]] = OrderedDict()
+        self._states: OrderedDict[str, tuple[Any, torch.device]] = OrderedDict()
+
+    def put(self, key: str, frames: Tensor, state: Any) -> None:
+        """Keep a block's frames and the decoder's state after it, where there is room."""
+        half = frames.half()
+        exact = half if torch.equal(half.to(frames.dtype), frames) else frames
+        if exact.nbytes <= self.limit:
+            self._frames[key] = exact.cpu(), frames.device, frames.dtype
+        self.shrink(self.limit, _bytes(state))
+        if _bytes(state) <= self.limit - _bytes(self._frames.values()):
+            self._states[key] = _moved(state, torch.device("cpu")), frames.device
+
+    def shrink(self, limit: float, room: int = 0) -> None:
+        """Set the limit, and drop what is over it; of the states as many as leave `room` bytes."""
+        self.limit = limit
+        while self._frames and _bytes(self._frames.values()) > limit:
+            self._frames.popitem(last=False)
+        left = limit - _bytes(self._frames.values()) - room
+        while self._states and _bytes(self._states.values()) > max(left, 0):
+            self._states.popitem(last=False)
+
+    def first_to_decode(self, keys: Sequence[str], *, to_go_on: bool) -> int:
+        """Return which of some blocks is the first that must be decoded, from 0; their count if none must.
+
+        `to_go_on`: whether the block after them will be decoded, which needs the decoder's state at their end.
+        """
+        first = next((place for place, key in enumerate(keys) if key not in self._frames), len(keys))
+        if first < len(keys) or to_go_on:
+            while first and keys[first - 1] not in self._states:
+                first -= 1
+        return first
+
+    def frames(self, key: str) -> Tensor:
+        """Return a block's frames as they were decoded."""
+        self._frames.move_to_end(key)
+        frames, device, dtype = self._frames[key]
+        return frames.to(device, dtype)
+
+    def state(self, key: str) -> Any:
+        """Return the decoder's state after a block; None if it is not kept."""
+        if key not in self._states:
+            return None
+        self._states.move_to_end(key)
+        state, device = self._states[key]
+        return _moved(state, device)
+
+
+def _moved(state: Any, device: torch.device) -> Any:
+    if isinstance(state, Tensor):
+        return state.to(device)
+    return tuple(_moved(part, device) for part in state) if isinstance(state, tuple | list) else state
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Tensor):
+        return value.nbytes
+    return sum(map(_bytes, value)) if isinstance(value, Iterable) and not isinstance(value, str) else 0

@@ -44,11 +44,15 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replayed:
-    """A block that existed already, decoded: `preview` as `Emitted` has it, and the timeline that ends with it."""
+    """A block that existed already: `preview` as `Emitted` has it, and the timeline that ends with it.
+
+    `decoded`: whether it was decoded for that, or its pixels were kept.
+    """
 
     timeline: Timeline
     preview: Tensor
     delivered: Delivered
+    decoded: bool = True
 
 
 def begin_clip(engine: Engine) -> Timeline:

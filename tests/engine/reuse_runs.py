@@ -32,7 +32,7 @@ from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run, plan_run
 from sdvg_core.engine.several import SeveralBlocks
-from sdvg_core.engine.store import Store
+from sdvg_core.engine.store import PixelStore, Store
 from sdvg_core.engine.types import DrafterContext, Work
 from sdvg_core.text.prompts import Conditions
 
@@ -192,7 +192,7 @@ def clip_of(asked: Asked) -> Tensor | None:
     return torch.randn(1, CONFIG.in_dim, frames, *SIZE, generator=generator_of(seed))
 
 
-def planned(asked: Asked, parts: Parts, store: Store | None) -> Run:
+def planned(asked: Asked, parts: Parts, store: Store | None, pixels: PixelStore | None = None) -> Run:
     if store is not None:
         store.begin_run()
     return plan_run(
@@ -207,13 +207,15 @@ def planned(asked: Asked, parts: Parts, store: Store | None) -> Run:
         takes=asked.takes,
         drafter_context=asked.context,
         given=clip_of(asked),
-        reuse=None if store is None else Reuse(store=store, identities=identities(asked)),
+        reuse=None if store is None else Reuse(store=store, identities=identities(asked), pixels=pixels),
     )
 
 
-def made(asked: Asked, store: Store | None = None, parts: Parts | None = None) -> Made:
+def made(
+    asked: Asked, store: Store | None = None, parts: Parts | None = None, pixels: PixelStore | None = None
+) -> Made:
     parts = parts or parts_of(asked)
-    run = planned(asked, parts, store)
+    run = planned(asked, parts, store, pixels)
     assert not parts.begun, "to plan a run, no model is called"
     assert parts.codec.decodes == parts.codec.encodes == parts.scorer.calls == 0
     shown = list(run.play())
