@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints.dictionaries import UNSTATED, Choice
+from ..checkpoints.lora import Lora, open_lora
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .config import WanConfig, detect_config, stated_sizes, wan_shapes
 from .modules import WanTree
-from .names import KeyStyle, is_rotary, key_styles
+from .names import KeyStyle, from_diffusers, is_rotary, key_styles
 from .refusals import (
     check_channels,
     check_layers,
@@ -76,8 +77,9 @@ def load_wan(
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     choice: Choice = UNSTATED,
+    loras: Sequence[Lora] = (),
 ) -> LoadedWan:
-    """Load a checkpoint onto a device.
+    """Load a checkpoint onto a device, with LoRAs merged.
 
     `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
     `choice`: which dictionary of a training checkpoint.
@@ -88,7 +90,7 @@ def load_wan(
     found = open_wan(path, choice)
     dtype = dtype or found.dtype
     return LoadedWan(
-        tree=_build(found, torch.device(device), dtype),
+        tree=_build(found, torch.device(device), dtype, loras),
         config=found.config,
         dtype=dtype,
         layout=found.weights.layout,
@@ -169,7 +171,21 @@ def _unused(file: WeightFile, style: KeyStyle, needed: set[str]) -> tuple[str, .
     return tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name))
 
 
-def _build(found: WanCheckpoint, device: torch.device, dtype: torch.dtype) -> WanTree:
+def find_lora(text: str, found: WanCheckpoint) -> Lora | None:
+    """Return the LoRA `FILE` or `FILE:STRENGTH` for a checkpoint; None if it is for another model.
+
+    Raises `BadInput` if the file holds something else, or if the weights it changes are quantised.
+    """
+    lora = open_lora(text, wan_shapes(found.config), from_diffusers)
+    if lora and any(found.weights.info[name].dtype in FP8 for name in lora.changes):
+        raise BadInput(
+            f"{lora.file.path.name} changes weights that {found.weights.path.name} holds in fp8; use the 16-bit "
+            "checkpoint"
+        )
+    return lora
+
+
+def _build(found: WanCheckpoint, device: torch.device, dtype: torch.dtype, loras: Sequence[Lora] = ()) -> WanTree:
     with torch.device("meta"):
         tree = WanTree(found.config)
     kept = {
@@ -180,7 +196,10 @@ def _build(found: WanCheckpoint, device: torch.device, dtype: torch.dtype) -> Wa
     for name in wan_shapes(found.config):
         if name not in kept:
             owner, _, leaf = name.rpartition(".")
-            value = nn.Parameter(_read(found, name, device, dtype), requires_grad=False)
+            weight = _read(found, name, device, dtype)
+            for lora in loras:
+                weight = lora.applied(name, weight)
+            value = nn.Parameter(weight, requires_grad=False)
             tree.get_submodule(owner).register_parameter(leaf, value)
     for name in kept:
         layer = name.removesuffix(".weight")

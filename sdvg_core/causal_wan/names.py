@@ -57,7 +57,7 @@ class KeyStyle:
         name = name.removeprefix(self.prefix)
         if is_rotary(name):
             return None
-        return _from_diffusers(name) if self.diffusers else name
+        return from_diffusers(name) if self.diffusers else name
 
 
 def key_styles(names: Iterable[str]) -> list[KeyStyle]:
@@ -83,7 +83,8 @@ def is_rotary(name: str) -> bool:
     return not ROTARY.isdisjoint(name.split("."))
 
 
-def _from_diffusers(name: str) -> str:
+def from_diffusers(name: str) -> str:
+    """Return the original name of what diffusers calls `name`."""
     if name == "scale_shift_table":
         return "head.modulation"
     padded = f".{name}."

@@ -232,6 +232,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             f"--{known.role.replace('_', '-')}", type=file_path, metavar="FILE", help=f"usually {known.names[0]}"
         )
     group.add_argument(
+        "--lora",
+        dest="loras",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="FILE[:STRENGTH]",
+        help="LoRAs for drafter or target, whichever they fit",
+    )
+    group.add_argument(
         "--judge-vae",
         type=file_path,
         metavar="FILE",

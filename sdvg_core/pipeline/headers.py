@@ -10,10 +10,11 @@ import torch
 
 from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import WanShape
-from ..causal_wan.checkpoint import WanCheckpoint, open_wan
+from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.dictionaries import Choice, note_on
+from ..checkpoints.lora import Lora
 from ..checkpoints.model_files import ModelFiles
 from ..decoders.vae_files import VaeHeader, open_vae
 from ..devices.device import check_device, parse_dtype
@@ -22,6 +23,7 @@ from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..scorers.image_reward import check_reward_dtype
 from ..text.umt5 import check_text_dtype
+from .identity import fingerprint
 from .options import LoadOptions, ModelOptions
 
 
@@ -103,11 +105,13 @@ class WanHeader:
     found: WanCheckpoint
     preset: Preset
     options: ModelOptions
+    loras: tuple[Lora, ...] = ()
 
     @property
     def identity(self) -> str:
         """What its results depend on besides the file: the dictionary that was taken, and the preset."""
-        return repr((self.found.weights.dictionary, self.preset.identity))
+        changed = tuple((fingerprint(lora.file.path), lora.strength) for lora in self.loras)
+        return repr((self.found.weights.dictionary, self.preset.identity, *changed))
 
     @property
     def choice(self) -> Choice:
@@ -138,6 +142,7 @@ def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
         for role, (path, model) in options_of.items()
         if path is not None
     }
+    models = _with_loras(models, options.loras)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
     _check_encoder(vae, files.vae, models.values())
     return FileHeaders(models=models, vae=vae, judge=_check_judge(files, vae, options) if files.judge_vae else None)
@@ -147,6 +152,20 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
     found = open_wan(path, model.choice(path))
     attention_for(found, options, device)
     return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model)
+
+
+def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict[str, WanHeader]:
+    """Give each LoRA to the models that it fits."""
+    changed = dict(models)
+    for text in loras:
+        fitting = {role: lora for role, model in models.items() if (lora := find_lora(text, model.found))}
+        if not fitting:
+            raise BadInput(
+                f"the LoRA {text} fits neither drafter nor target; give one that was made for their sizes"
+            )
+        for role, lora in fitting.items():
+            changed[role] = replace(changed[role], loras=(*changed[role].loras, lora))
+    return changed
 
 
 def _check_encoder(vae: VaeHeader, path: Path, models: Iterable[WanHeader]) -> None:

@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..checkpoints.lora import split_strength
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
 from ..engine.keys import Identities
 from ..scorers.tokenizer import find_vocabulary
 from ..text.prompts import PromptSchedule
 from .options import LoadOptions
-from .request import VideoRequest
+
+if TYPE_CHECKING:
+    from .request import VideoRequest
 
 Identity = Mapping[str, str]
 MOST_TOLD = 3
@@ -43,12 +46,14 @@ def identify(
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
     settings = asdict(load.settled())
     execution = settings.pop("execution")
+    loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in settings.pop("loras")}
     return {
         **texts,
         **gate,
         **_flat({**asdict(request), **{name: named(path) for name, path in begin.items()}}),
         **{role: named(path) for role, path in models.items()},
         **_flat(settings | execution),
+        **loras,
         **arithmetic_on(here),
         **aside,
     }

@@ -220,7 +220,7 @@ def _load_wan(
         return _LoadedWan(wan=replace(shared.wan, preset=preset), kernel=shared.kernel, settings=settings)
     path: Path = found.weights.path
     dtype = parse_dtype(options.dtype) if options.dtype else None
-    wan = load_wan(path, device=device, dtype=dtype, choice=checked.choice)
+    wan = load_wan(path, device=device, dtype=dtype, choice=checked.choice, loras=checked.loras)
     check_finite_weights(wan.tree, path.name)
     kernel = attention_for(found, options, device)
     stages = compiled_stages(compiler_of(options.execution.compile))
@@ -237,5 +237,7 @@ def _load_wan(
             attention=kernel.name,
             quantisation=found.quantisation.label,
             bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
+            loras_and_patches=sum(len(lora.changes) for lora in checked.loras),
+            loras=tuple(map(str, checked.loras)),
         ),
     )

@@ -68,6 +68,7 @@ class LoadOptions:
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
     the same one. `dtype`: of the transformers, None as stored. `tae_kind`: which latents a TAEHV takes, if its file
     does not tell. `schedule`: for whichever model has none of its own; None for the presets'.
+    `loras`: files, each perhaps with `:STRENGTH`, for the model that they fit.
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)
@@ -82,6 +83,7 @@ class LoadOptions:
     reward_dtype: str = "float32"
     crop: Crop = "center"
     execution: Execution = field(default_factory=Execution)
+    loras: tuple[str, ...] = ()
 
     @property
     def side(self) -> torch.device:

@@ -39,7 +39,8 @@ class ModelSettings:
     """How one transformer was run. None where the host that loaded it does not tell.
 
     `file`: its name without folders. `attention`: the kernel's name. `bytes`: of its weights. `loras_and_patches`:
-    how many weights a host has patched. `dictionary`: of a training checkpoint, the one that was taken.
+    how many weights are changed. `loras`: by name and strength. `dictionary`: of a training checkpoint, the one
+    that was taken.
     """
 
     file: str | None
@@ -50,6 +51,7 @@ class ModelSettings:
     quantisation: str | None
     bytes: int
     loras_and_patches: int = 0
+    loras: tuple[str, ...] = ()
     dictionary: str | None = None
 
     def as_dict(self, execution: Execution) -> dict[str, Any]:
@@ -76,6 +78,7 @@ class ModelSettings:
             "quantisation": self.quantisation,
             "bytes": self.bytes,
             "loras_and_patches": self.loras_and_patches,
+            "loras": list(self.loras),
         }
 
 

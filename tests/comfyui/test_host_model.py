@@ -12,8 +12,10 @@ from comfy.model_patcher import ModelPatcher
 from host_clip import (
     BLOCKS,
     FRAMES,
+    LORA_LAYERS,
     SCHEDULE,
     clip,
+    lora_weights,
     native_clip,
     onto_device,
     over,
@@ -21,10 +23,12 @@ from host_clip import (
     with_lora,
 )
 from host_tiny import CONFIG, load_model, random_weights
+from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.checks import check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
+from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
@@ -150,3 +154,17 @@ def test_comfyuis_compile_node_has_no_effect_and_that_is_noted(tmp_path: Path) -
     assert graphs == []
     [note] = check_model(patcher, "drafter")
     assert note.startswith("the drafter carries a wrapper around the sampler's calls (compilation,")
+
+
+def test_a_lora_on_the_command_line_is_the_hosts_to_rounding(tmp_path: Path) -> None:
+    """Catches: another scale by alpha and rank, or a weight that ours leaves as it is."""
+    patched = onto_device(with_lora(load_model(tmp_path)))
+    save_file(lora_weights(), tmp_path / "lora.safetensors")
+    path = tmp_path / "model.safetensors"
+    lora = find_lora(str(tmp_path / "lora.safetensors"), open_wan(path))
+    assert lora is not None
+    merged = load_wan(path, dtype=torch.float32, loras=[lora]).tree.state_dict()
+    theirs = patched.model.diffusion_model.state_dict()
+    for name in lora.changes:
+        torch.testing.assert_close(merged[name], theirs[name].float(), rtol=1e-5, atol=1e-6)
+    assert len(lora.changes) == len(LORA_LAYERS)
