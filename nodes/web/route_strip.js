@@ -69,12 +69,10 @@ function onBlock({ detail }) {
 function onDone({ detail }) {
   const key = keyOf(detail);
   const log = runs.get(key);
-  if (log?.run !== detail.run) {
-    ask();
-    return;
+  if (log?.run === detail.run) {
+    log.done = detail;
+    stripOf(key)?.refresh();
   }
-  log.done = detail;
-  stripOf(key)?.refresh();
   ask();
 }
 
@@ -106,7 +104,9 @@ function complain(id, type, sentence) {
 /** What the server refused to queue. */
 function onRefused({ detail }) {
   for (const [id, { class_type: type, errors }] of Object.entries(detail)) {
-    for (const { type: kind, message, details } of errors) complain(id, type, kind.startsWith("exception") ? details : `${message}: ${details}`);
+    if (!errors.length) continue;
+    const [{ type: kind, message, details }] = errors;
+    complain(id, type, kind.startsWith("exception") ? details : `${message}: ${details}`);
   }
 }
 
