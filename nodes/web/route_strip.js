@@ -12,7 +12,7 @@ import { claim, fromElsewhere, fromHere } from "./tabs.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
 const PLAY = "sdvg.strip.play";
-const SETTLED = 100; // ms, until the page calls a workflow the open one, after it has made its nodes
+const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
 const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
 const strips = new Map(); // node -> its strip
@@ -118,7 +118,6 @@ function onError({ detail }) {
 
 let asking = false;
 let askAgain = false;
-let opened = false; // perhaps another workflow, whose strips are still to be checked
 let asked = new Map(); // sampler -> the signature of what is set there and upstream
 let loading = {}; // run that the server can use again -> seconds until its models are loaded
 
@@ -140,9 +139,6 @@ async function ask() {
 }
 
 async function hearAll() {
-  const check = opened;
-  opened = false;
-  if (check) await new Promise((resolve) => setTimeout(resolve, SETTLED));
   const { output } = await app.graphToPrompt();
   const answer = await api.fetchApi("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
@@ -151,10 +147,14 @@ async function hearAll() {
   loading = told.loading;
   told.runs.forEach(hear);
   for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
+  strips.forEach((strip) => strip.refresh());
+}
+
+/** Take away what is none of the open workflow's. */
+function check() {
   for (const [node, strip] of strips) {
-    if (check && !opened && strip.log && !belongs(strip.log, node)) strip.show(null);
-    if (!opened && strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
-    strip.refresh();
+    if (strip.log && !belongs(strip.log, node)) strip.show(null);
+    else if (strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
   }
 }
 
@@ -185,7 +185,7 @@ function restore() {
   const here = new Set(allNodes());
   for (const [node, strip] of strips) if (!here.has(node)) leave(strip);
   for (const strip of strips.values()) strip.sync();
-  opened = true;
+  for (const ms of SETTLED) setTimeout(check, ms);
   for (const [key, log] of runs) stripOf(key)?.show(log);
   ask();
   refocus();
