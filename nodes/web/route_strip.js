@@ -12,7 +12,7 @@ import { claim, fromElsewhere, fromHere } from "./tabs.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
 const PLAY = "sdvg.strip.play";
-const SETTLED = 100; // ms, until the page calls a workflow the open one, after it has made its nodes
+const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
 const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
 const strips = new Map(); // node -> its strip
@@ -69,12 +69,10 @@ function onBlock({ detail }) {
 function onDone({ detail }) {
   const key = keyOf(detail);
   const log = runs.get(key);
-  if (log?.run !== detail.run) {
-    ask();
-    return;
+  if (log?.run === detail.run) {
+    log.done = detail;
+    stripOf(key)?.refresh();
   }
-  log.done = detail;
-  stripOf(key)?.refresh();
   ask();
 }
 
@@ -106,7 +104,9 @@ function complain(id, type, sentence) {
 /** What the server refused to queue. */
 function onRefused({ detail }) {
   for (const [id, { class_type: type, errors }] of Object.entries(detail)) {
-    for (const { type: kind, message, details } of errors) complain(id, type, kind.startsWith("exception") ? details : `${message}: ${details}`);
+    if (!errors.length) continue;
+    const [{ type: kind, message, details }] = errors;
+    complain(id, type, kind.startsWith("exception") ? details : `${message}: ${details}`);
   }
 }
 
@@ -118,7 +118,6 @@ function onError({ detail }) {
 
 let asking = false;
 let askAgain = false;
-let opened = false; // perhaps another workflow, whose strips are still to be checked
 let asked = new Map(); // sampler -> the signature of what is set there and upstream
 let decoding = {}; // the same run, by how many blocks stay -> how many of them are decoded again
 let loading = {}; // run that the server can use again -> seconds until its models are loaded
@@ -141,9 +140,6 @@ async function ask() {
 }
 
 async function hearAll() {
-  const check = opened;
-  opened = false;
-  if (check) await new Promise((resolve) => setTimeout(resolve, SETTLED));
   const { output } = await app.graphToPrompt();
   const answer = await api.fetchApi("/sdvg/runs", { method: "POST", body: JSON.stringify(output) });
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
@@ -152,10 +148,14 @@ async function hearAll() {
   ({ loading, decoding } = told);
   told.runs.forEach(hear);
   for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
+  strips.forEach((strip) => strip.refresh());
+}
+
+/** Take away what is none of the open workflow's. */
+function check() {
   for (const [node, strip] of strips) {
-    if (check && !opened && strip.log && !belongs(strip.log, node)) strip.show(null);
-    if (!opened && strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
-    strip.refresh();
+    if (strip.log && !belongs(strip.log, node)) strip.show(null);
+    else if (strip.log && !fromHere(strip.log.info.prompt)) claim(strip.log.info.prompt);
   }
 }
 
@@ -186,7 +186,7 @@ function restore() {
   const here = new Set(allNodes());
   for (const [node, strip] of strips) if (!here.has(node)) leave(strip);
   for (const strip of strips.values()) strip.sync();
-  opened = true;
+  for (const ms of SETTLED) setTimeout(check, ms);
   for (const [key, log] of runs) stripOf(key)?.show(log);
   ask();
   refocus();

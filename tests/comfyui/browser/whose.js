@@ -77,7 +77,7 @@ async function edit(page, type, name, value) {
     const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
     (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
   }, [type, name, value]);
-  await page.waitForTimeout(800);
+  await page.waitForTimeout(1500); // the forecast
 }
 
 /** The control beside the seed set to count up, before a run and after one. */
@@ -115,6 +115,7 @@ async function leaveRunning(page, saved, { seed }) {
   await page.evaluate(() => { window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler").widgets.find((one) => one.name === "seed").linkedWidgets[0].value = "randomize"; });
   const own = await openTab(page);
   await page.evaluate(() => void window.app.queuePrompt(0, 1));
+  await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 }); // not the film before
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-squares .made").length >= 2, null, { timeout: 60000 });
   const going = await look(page);
   const copy = await open(page, withSeed(saved, seed + 6));
