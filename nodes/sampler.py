@@ -11,8 +11,7 @@ from comfy_execution.utils import get_executing_context
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.decoders import StatedKind
 from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
-from ..sdvg_core.engine.directions import check_directions, read_takes
-from ..sdvg_core.engine.fit import check_size
+from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
 from ..sdvg_core.engine.store import GIGABYTE
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.request import NO_MODEL, TWO_STARTS

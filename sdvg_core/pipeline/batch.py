@@ -217,7 +217,7 @@ def _taken(folder: Path, *more: str) -> str | None:
 
 
 def _check_reuse(planned: Planned, reuse: Path) -> None:
-    identities = identify_parts(planned.batch.files, planned.batch.load, planned.headers.identities)
+    identities = identify_parts(planned.batch.files, planned.batch.load, planned.headers.models)
     # Of many videos, an earlier call that was stopped has not begun the last ones.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:

@@ -23,7 +23,6 @@ from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..scorers.image_reward import check_reward_dtype
 from ..text.umt5 import check_text_dtype
-from .identity import fingerprint
 from .options import LoadOptions, ModelOptions
 
 
@@ -76,11 +75,6 @@ class FileHeaders:
         files = [model.found.weights for model in self.models.values()]
         return len({(file.path.resolve(), file.dictionary) for file in files}) < len(files)
 
-    @property
-    def identities(self) -> dict[str, str]:
-        """What the results of each model depend on besides its file, by role."""
-        return {role: model.identity for role, model in self.models.items()}
-
     def headers(self, *, scorer: bool = True) -> Headers:
         """Return what a request is resolved with."""
         return Headers(
@@ -109,9 +103,8 @@ class WanHeader:
 
     @property
     def identity(self) -> str:
-        """What its results depend on besides the file: the dictionary that was taken, and the preset."""
-        changed = tuple((fingerprint(lora.file.path), lora.strength) for lora in self.loras)
-        return repr((self.found.weights.dictionary, self.preset.identity, *changed))
+        """What its results depend on besides its files: the dictionary that was taken, and the preset."""
+        return repr((self.found.weights.dictionary, self.preset.identity))
 
     @property
     def choice(self) -> Choice:

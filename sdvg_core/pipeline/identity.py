@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checkpoints.lora import split_strength
 from ..checkpoints.model_files import ModelFiles
@@ -16,10 +16,9 @@ from ..devices.device import arithmetic_on, check_device
 from ..engine.keys import Identities
 from ..scorers.tokenizer import find_vocabulary
 from ..text.prompts import PromptSchedule
+from .headers import WanHeader
 from .options import LoadOptions
-
-if TYPE_CHECKING:
-    from .request import VideoRequest
+from .request import VideoRequest
 
 Identity = Mapping[str, str]
 MOST_TOLD = 3
@@ -87,10 +86,10 @@ def _short(value: str | None, limit: int = 40) -> str:
 # --- of the parts, for the keys of re-use
 
 
-def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, str]) -> Identities:
+def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, WanHeader]) -> Identities:
     """Return what the results of each part depend on: its file, its settings, and the device's arithmetic.
 
-    `models`: by role, what is taken from the file and how it is run, as text; those the run has.
+    `models`: by role, those the run has.
     """
     execution = load.settled().execution
     here, side = arithmetic_on(check_device(load.device)), arithmetic_on(load.side)
@@ -99,8 +98,9 @@ def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, st
         path: Path | None = getattr(files, role)
         if path is None or role not in models:
             return ""
+        changed = [(fingerprint(lora.file.path), lora.strength) for lora in models[role].loras]
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
-        return repr((fingerprint(path), models[role], load.dtype, kernels, here))
+        return repr((fingerprint(path), models[role].identity, load.dtype, kernels, here, *changed))
 
     def decoder(path: Path | None) -> str:
         if path is None:

@@ -103,7 +103,7 @@ def load_models(files: ModelFiles, options: LoadOptions, checked: FileHeaders) -
         shared = next(iter(models.values()), None) if checked.one_model else None
         models[role] = _load_wan(header, options, device, shared)
     drafter, target = models.get("drafter"), models.get("target")
-    by_files = identify_parts(files, options, checked.identities)
+    by_files = identify_parts(files, options, checked.models)
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models.values())))
     return Loaded(
         build=partial(

@@ -77,7 +77,7 @@ def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(file
     auto, planes, plain = (options(vae_layers=name) for name in ("auto", "planes", "diffusers"))
     loaded = load_models(files, auto, check_models(files, auto))
     assert loaded.parts.vae["layers"] == loaded.parts.execution.vae_layers == "planes"
-    codecs = [identify_parts(files, load, None, None).codec for load in (auto, planes, plain)]
+    codecs = [identify_parts(files, load, {}).codec for load in (auto, planes, plain)]
     requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)]
     for one, same, other in (codecs, requests):
         assert one == same != other

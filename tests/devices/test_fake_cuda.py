@@ -86,10 +86,10 @@ def shapes(monkeypatch) -> Iterator[None]:
 def make(made: Models, request: PlanRequest, variant: Variant, route: str) -> tuple[int, ...]:
     """Make a video; return the shape of its frames."""
     setups = set_up([variant], made, request)
-    assert setups[variant.name].kernels == ("cudnn", "cudnn")
+    assert setups[variant.name].kernels == {"drafter": "cudnn", "target": "cudnn"}
     bench = Bench(setups=setups, request=request, clock=float, model_clock=float, gauge=Gauge())
     case = Case(route=parse_route(route, BLOCKS), variant=variant)
-    found = list(bench.run(case, bench.engine(case)).blocks())
+    found = list(bench.run(case).blocks())
     assert sum(block.latents.shape[2] for block in (one.block for one in found)) == 3 * BLOCKS
     return tuple(torch.cat([one.frames for one in found], dim=1).shape)
 

@@ -91,7 +91,7 @@ def test_of_equal_frames_the_first_is_the_worst():
     "settings, part",
     [
         ({"tau": math.nan}, "NaN"),
-        ({"policy": "rewrad"}, "reward, first, relative, random"),
+        ({"policy": "rewrad"}, "reward, first, relative, anchor-only"),
         ({"aggregation": "max"}, "min, mean, quantile"),
         ({"rate": 1.5}, "rate must be a share from 0 to 1"),
         ({"quantile": -0.1}, "quantile must be a share from 0 to 1"),

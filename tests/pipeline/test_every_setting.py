@@ -62,7 +62,7 @@ def usual(**changes: Any) -> LoadOptions:
 
 def changed_parts(files: ModelFiles, one: LoadOptions, other: LoadOptions) -> set[str]:
     """The parts whose keys differ, and nothing if the whole request does not."""
-    checked = [check_models(replace(files, judge_vae=None), load).identities for load in (one, other)]
+    checked = [check_models(replace(files, judge_vae=None), load).models for load in (one, other)]
     first, second = (identify_parts(files, load, of) for load, of in zip((one, other), checked, strict=True))
     requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (one, other)]
     changed = {part for part in EVERYTHING if getattr(first, part) != getattr(second, part)}
@@ -84,7 +84,13 @@ def elsewhere(monkeypatch) -> None:
 def test_every_setting_is_told_of_below():
     """Catches: a new setting that nobody thought of here, nor where keys are made."""
     assert {f.name for f in fields(Execution)} == set(EXECUTION)
-    assert {f.name for f in fields(LoadOptions)} == {*LOAD, "drafter", "target", "execution"}
+    assert {f.name for f in fields(LoadOptions)} == {
+        *LOAD,
+        "drafter",
+        "target",
+        "execution",
+        "loras",
+    }  # LoRAs: see test_lora
     assert {f.name for f in fields(ModelOptions)} == {*MODEL, "weights"}  # the dictionary: see test_which_weights
 
 

@@ -86,10 +86,10 @@ def test_the_two_dictionaries_of_one_file_never_share_a_key(files):
     found = {}
     for weights in TAKEN:
         load = load_options(weights)
-        found[weights] = identify_parts(files, load, check_models(files, load).identities)
+        found[weights] = identify_parts(files, load, check_models(files, load).models)
     assert found["ema"].drafter != found["raw"].drafter
     assert found["ema"].target == found["raw"].target
-    auto = identify_parts(files, load_options(), check_models(files, load_options()).identities)
+    auto = identify_parts(files, load_options(), check_models(files, load_options()).models)
     assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"
 
 
