@@ -6,7 +6,8 @@ const SILENT = { from: null, count: 0, seconds: 0 };
 
 /**
  * `run`: the finished one; `next`: `directions`, `takes` and `blocks` of the next; `outlook`, by the server: `now`, the signature
- * of what is set, and `loading`, the seconds until the run's models are loaded; and whether the seed is `moving`.
+ * of what is set, `loading`, the seconds until the run's models are loaded, and `decoding`, how many of its first 0, 1, 2 ... blocks
+ * are decoded again; and whether the seed is `moving`.
  * Returns the first block that is made `from` anew (null if none is), their `count`, and about how many `seconds` it takes
  * (null if that is not known); `all`: everything is made again; `atMost`: perhaps less. Not `known`: nothing can be said.
  */

@@ -145,7 +145,7 @@ async function hearAll() {
   if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
   const told = await answer.json();
   asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
-  ({ loading, decoding } = told);
+  ({ loading, decoding = {} } = told);
   told.runs.forEach(hear);
   for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
   strips.forEach((strip) => strip.refresh());

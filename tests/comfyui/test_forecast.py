@@ -120,6 +120,7 @@ def test_the_server_knows_a_run_by_its_settings_until_it_forgets_it(server: Serv
     assert [made["run"] for made in asked["made"]] == [first["run"]]
     assert told["loading"][second["run"]] == 0
     assert second["loading"] > 0
+    assert set(told["decoding"][second["run"]]) == {0}, "pixels and decoder states of every block are kept"
     server.run(pocket(sampler__seed=903, sampler__reuse_gb=0.0))
     assert server.ask("/sdvg/runs", prompt)["loading"] == {}
 

@@ -129,6 +129,11 @@ SECONDS = [
     ({"now": {"all": "all"}}, 0),
     ({"outlook": {"loading": 7}}, 7 + 6 / 4),
     ({"takes": "4:2"}, 3 / 4 + 1 + 4 + 1),
+    (
+        {"takes": "4:2", "outlook": {"decoding": [0, 1, 2, 0, 1, 2, 0]}},
+        1 + 4 + 1,
+    ),  # the pixels of three blocks are kept
+    ({"takes": "6:2", "before": 1, "outlook": {"decoding": [0] * 6 + [2]}}, 2 / 4 + 1),
     ({"directions": "...ttd"}, 3 / 4 + 4 + 4 + 1),
     ({"blocks": 8}, 6 / 4 + 2 * 15 / 6),
     ({"fates": ["kept"] * 6, "was": "", "directions": "t....."}, None),
