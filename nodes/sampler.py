@@ -158,14 +158,14 @@ class SpeculativeSampler(io.ComfyNode):
                 *(_schedule_input(role) for role in ("drafter", "target")),
                 io.Float.Input(
                     "reuse_gb",
-                    default=2.0,
+                    default=4.0,
                     min=0.0,
                     max=256.0,
                     step=0.5,
                     advanced=True,
                     optional=True,
-                    tooltip="Host memory for finished blocks, so that the next run makes only what changed. The oldest "
-                    "runs go first. 0: keep nothing.",
+                    tooltip="Host memory for finished blocks and their pixels, so that the next run makes and decodes only "
+                    "what changed. The oldest runs go first. 0: keep nothing.",
                 ),
                 io.Vae.Input(
                     "judge_vae",
