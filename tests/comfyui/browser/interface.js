@@ -38,11 +38,13 @@ async function comeBack(page, workflow) {
   return { reloaded, opened, copied: await page.evaluate(look) };
 }
 
-/** Wait until the report's picture is loaded; if it never is, the picture's count says so. */
+/** Wait until the report's picture and record are loaded; if they never are, what is seen of them says so. */
 async function pictured(page) {
   const loaded = () => {
     const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
-    return Boolean(report?.imgs?.length || document.querySelector(`[data-node-id="${report?.id}"] img`));
+    const record = document.querySelector(".sdvg-json textarea");
+    const shown = report?.imgs?.length || document.querySelector(`[data-node-id="${report?.id}"] img`);
+    return Boolean(shown && (!record || record.value));
   };
   await page.waitForFunction(loaded, null, { timeout: 20000 }).catch(() => {});
   await page.waitForTimeout(1000);
