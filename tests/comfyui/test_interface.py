@@ -74,7 +74,7 @@ def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict
         "",
         "",
         *SCHEDULES,
-        2,
+        4,
         "auto",
     ]
     assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
