@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from cli_runs import OUTPUTS, generate, latents, names, options, refused, report
-from PIL import Image
 from torch import equal
 
 from sdvg_core.cli import main, make_parser
@@ -53,15 +52,6 @@ def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
     assert (settings["width"], settings["height"], settings["device"]) == (64, 64, "cpu")
     assert [settings[role]["preset"] for role in ("drafter", "target")] == ["self-forcing-1.3b", "krea-14b"]
     assert [settings[role]["dtype"] for role in ("drafter", "text_encoder")] == ["float32", "float32"]
-
-
-def test_prompt_files_workers_and_a_start_image_work_with_them(tmp_path):
-    (tmp_path / "prompts.txt").write_text("# shapes\na red ball\na blue box\n", encoding="utf-8")
-    Image.new("RGB", (40, 40), "red").save(tmp_path / "red.png")
-    listed = ["--prompt-file", str(tmp_path / "prompts.txt"), "--start-image", str(tmp_path / "red.png")]
-    assert main([*POCKET, *listed, "--workers", "2", "--output", str(tmp_path / "out")]) == 0
-    for number in ("0001", "0002"):
-        assert report(tmp_path / "out" / number)["settings"]["start_image"] == "red.png"
 
 
 def test_doctor_finds_them(capsys):
