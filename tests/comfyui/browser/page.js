@@ -113,7 +113,7 @@ async function build({ script, seed }) {
   const wire = (from, output, to, input) =>
     from.connect(from.findOutputSlot(output), to, to.inputs.findIndex((i) => i.name === input));
   const pocket = place("SDVGPocketModels", 20, 60, {}, [320, 280]);
-  const policy = script ? { policy: "scripted", "policy.script": script } : { "policy.tau": -0.7 };
+  const policy = script ? { policy: "scripted", "policy.script": script } : { policy: "reward", "policy.tau": -0.7 };
   const router = place("SDVGQualityRouter", 20, 420, policy, [320, 300]);
   const settings = { width: 64, height: 64, seed };
   const sampler = place("SDVGSpeculativeSampler", 380, 60, settings, [400, 800]);
