@@ -92,7 +92,12 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], wan_name: Callab
         if layer not in layers:
             others += 1
             continue
-        found.setdefault(f"{layer}.{leaf}", [None, None, None])[place] = name
+        parts = found.setdefault(f"{layer}.{leaf}", [None, None, None])
+        if parts[place]:
+            raise BadInput(
+                f"{path.name} changes {layer}.{leaf} twice, by {parts[place]} and {name}; convert it to one change"
+            )
+        parts[place] = name
     if not found and not others:
         raise BadInput(
             f"{path.name} holds no LoRA; give one for the drafter or the target, such as style.safetensors"
@@ -103,7 +108,7 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], wan_name: Callab
             "they would not be used, so convert it"
         )
     changes = {name: tuple(part for part in parts if part) for name, parts in found.items()}
-    fits = all(_shape(file, parts) == math.prod(shapes.get(name, ())) for name, parts in changes.items())
+    fits = all(_fits(file, parts, shapes.get(name, ())) for name, parts in changes.items())
     return None if others or not fits else Lora(file, strength, changes)
 
 
@@ -119,10 +124,11 @@ def _placed(name: str) -> tuple[str | None, int, str]:
     return None, 0, ""
 
 
-def _shape(file: WeightFile, parts: tuple[str, ...]) -> int:
-    """Return how many numbers a change has; -1 if its halves do not fit."""
+def _fits(file: WeightFile, parts: tuple[str, ...], shape: tuple[int, ...]) -> bool:
+    """Whether a change is of a weight of this shape: as many rows, and as many numbers in each."""
     sizes = [file.info[part].shape for part in parts]
     if len(sizes) == 1:
-        return math.prod(sizes[0])
+        return tuple(sizes[0]) == tuple(shape)
     down, up = sizes[:2]
-    return up[0] * math.prod(down[1:]) if len(down) > 1 and len(up) > 1 and down[0] == up[1] else -1
+    halves = len(down) > 1 and len(up) > 1 and down[0] == math.prod(up[1:])
+    return halves and (up[0], math.prod(down[1:])) == (shape[0], math.prod(shape[1:]))

@@ -36,7 +36,7 @@ class Store:
         self.forgotten = self.refused = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._run = 0
-        self._lock = threading.Lock()  # with overlap, blocks are made in a second thread
+        self._lock = threading.Lock()  # a host's page asks what is kept from a second thread
 
     def begin_run(self, limit: float | None = None) -> None:
         """Begin a run, perhaps with another limit. What is put in or taken out from here on is the newest run's."""

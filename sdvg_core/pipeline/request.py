@@ -141,7 +141,7 @@ def resolve_request(
             "a start image is encoded, but the VAE's file holds a decoder alone; give the Wan 2.1 VAE, and the "
             "decoder as the judge"
         )
-    router, bought = _within_budget(request, headers, width, height, 0 if picture else given_frames - still)
+    router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
     half = _most_handover(headers)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
         steps = f"{count(half, 'step')} of a block handed over in place of {router.handover}"

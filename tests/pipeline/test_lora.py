@@ -76,6 +76,13 @@ def test_what_is_no_lora_for_the_model_is_refused_or_left_to_the_other(checkpoin
     assert find_lora(str(path), checkpoint) is None
     save_file({name: torch.ones(RANK, RANK) for name in tensors}, path)
     assert find_lora(str(path), checkpoint) is None, "of another size"
+    down, up = halves(checkpoint.weights.info["blocks.1.ffn.0.weight"].shape, 0)
+    names = [f"diffusion_model.blocks.1.ffn.0.lora_{half}.weight" for half in ("down", "up")]
+    save_file(dict(zip(names, (up.T.contiguous(), down.T.contiguous()), strict=True)), path)
+    assert find_lora(str(path), checkpoint) is None, "as many numbers, but turned round"
+    save_file({**tensors, "diffusion_model.blocks.1.ffn.0.diff": torch.ones(2)}, path)
+    with pytest.raises(BadInput, match=r"changes blocks.1.ffn.0.weight twice"):
+        find_lora(str(path), checkpoint)
     with pytest.raises(BadInput, match="holds no LoRA"):
         find_lora(str(files.vae), checkpoint)
     for strength in ("nan", "1e9"):
