@@ -55,6 +55,15 @@ def words_again(report: RunReport, models: Path) -> list[str]:
                 option: (now[role] or {}).get("file") for role, option in {**FILES, "judge": "judge_vae"}.items()
             }
             own |= {option: lying.get(str(name)) for option, name in names.items()}
+            loras = dict.fromkeys(
+                text for role in ("drafter", "target") for text in (now[role] or {}).get("loras", ())
+            )
+            for name, _, strength in (text.rpartition(":") for text in loras):
+                if name not in lying:
+                    raise BadInput(
+                        f"the video was made with the LoRA {name}, which is not in {models}; put it there"
+                    )
+                words.append(f"--lora={lying[name]}:{strength}")
         words += [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value not in (None, "")]
         return [*words, f"--size={now['width']}x{now['height']}"]
     except (KeyError, TypeError, AttributeError) as error:

@@ -101,6 +101,12 @@ def test_a_lora_makes_another_video_and_the_report_names_it(base, checkpoint, tm
     assert not torch.equal(latents(tmp_path / "plain"), latents(tmp_path / "style"))
     settings = report(tmp_path / "style")["settings"]["drafter"]
     assert (settings["loras"], settings["loras_and_patches"]) == (["style.safetensors:1.5"], 2)
+    of_report = ["--blocks", "2", "--from", str(tmp_path / "style" / "report.json"), "--models"]
+    assert generate(base, tmp_path / "same", *of_report, str(tmp_path)) == 0
+    assert torch.equal(latents(tmp_path / "same"), latents(tmp_path / "style"))
+    (tmp_path / "empty").mkdir()
+    assert generate(base, tmp_path / "not", *of_report, str(tmp_path / "empty")) == 2
+    assert "made with the LoRA style.safetensors, which is not in" in capsys.readouterr().err
     assert generate(base, tmp_path / "again", *again) == 2
     assert "nothing in" in capsys.readouterr().err
     assert generate(base, tmp_path / "none", *more, "--lora", str(tmp_path / "nothing.safetensors")) == 2
