@@ -274,8 +274,7 @@ def show(folder: Path) -> int:
             print(f"sdvg: {path.name} is left out: {first_line(error)}", file=sys.stderr)
     if not sections:
         raise BadInput(
-            f"no file in {folder} has times of a finished video; run benchmarks/run_gpu.sh, or name the folder it "
-            "wrote into"
+            f"no file in {folder} has times of a finished video; run benchmarks/run_gpu.sh, or name its folder"
         )
     commit = folder / "commit.txt"
     commits = " and ".join(commit.read_text(encoding="utf-8").split()) if commit.is_file() else ""

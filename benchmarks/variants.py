@@ -120,10 +120,7 @@ def parse_route(name: str, blocks: int) -> Route:
     if found is None:
         raise BadInput(f"there is no route {name!r}; choose among {', '.join(fixed)}, r=N and first=M or first=M+K")
     if int(found[1]) >= blocks:
-        raise BadInput(
-            f"{name} rejects more than the {blocks - 1} blocks after the first, which is always the target's; "
-            "reject fewer or ask for more blocks"
-        )
+        raise BadInput(f"{name} rejects more than {blocks - 1} blocks, and the first is the target's; reject fewer")
     remade = evenly(int(found[1]), blocks)
     return Route(name=name, policy="scripted", keeps=tuple(i > 0 and i not in remade for i in range(blocks)))
 

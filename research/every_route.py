@@ -74,10 +74,8 @@ def every_route(blocks: int) -> tuple[Configuration, ...]:
     Raises `BadInput` if there are too many.
     """
     if blocks > MOST_BLOCKS:
-        raise BadInput(
-            f"every route of {blocks} blocks would be {2 ** (blocks - 1)} videos a prompt; ask for at most "
-            f"{MOST_BLOCKS} blocks, such as --blocks 7"
-        )
+        videos = f"{2 ** (blocks - 1)} videos a prompt"
+        raise BadInput(f"every route of {blocks} blocks would be {videos}; ask for at most {MOST_BLOCKS} blocks")
     scripts = ("t" + "".join(letters) for letters in product("td", repeat=blocks - 1))
     return tuple(
         Configuration(f"route@{script}", "route", RouterConfig(policy="scripted", script=script))

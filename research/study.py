@@ -142,7 +142,7 @@ def make_and_show(
     for name in ("prompts", "blocks", "workers"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise BadInput(f"--{name} must be at least 1, but is {value}; ask for 1 or more")
+            raise BadInput(f"--{name} is {value}; give 1 or more")
     check_writable(options.output)
     job = _job(options)
     check_size(job.width, job.height, VAE_STRIDE * PATCH)
@@ -232,7 +232,7 @@ def costs_of(job: StudyOptions) -> PlanRequest:
     if job.pocket:
         return PlanRequest(judge=headers.judge.planned_as if headers.judge else None)
     if len(headers.models) < 2:
-        raise BadInput("a study compares two models, but one is missing; give a drafter and a target")
+        raise BadInput("a study needs two models, but one is missing; give a drafter and a target")
     return cost_request(headers, job.width, job.height, job.blocks)
 
 

@@ -123,7 +123,7 @@ def configured(run: Run, configuration: Configuration, engine: Engine) -> Run:
 def scorer_of(engine: Engine) -> Scorer:
     """Return the scorer of an engine. Raises `BadInput` if it has none."""
     if engine.scorer is None:
-        raise BadInput("a study scores every video, but no reward model was loaded; give one with --reward")
+        raise BadInput("a study scores every video; give a reward model with --reward")
     return engine.scorer
 
 

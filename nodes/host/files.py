@@ -72,8 +72,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     )
     if model is None:
         raise BadInput(
-            f"this must be a Wan 2.1 checkpoint, but ComfyUI does not recognise {found.weights.path.name}; "
-            "use the file as its authors published it"
+            f"ComfyUI does not recognise {found.weights.path.name}; use the file as its authors published it"
         )
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
@@ -96,8 +95,8 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
 def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
     if found.quantisation.label != "none" and found.quantisation.side:
         raise BadInput(
-            f"scaled fp8 weights must be safetensors, but {found.weights.path.name} is {found.weights.layout}; "
-            "convert it, or use the unquantised checkpoint"
+            f"{found.weights.path.name} is scaled fp8 in {found.weights.layout}; convert it to safetensors, or take "
+            "the unquantised checkpoint"
         )
     return {name: found.weights[name] for name in found.weights}
 

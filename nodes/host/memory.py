@@ -130,9 +130,9 @@ def out_of_memory(models: Sequence[Weights], needs: Needs, room: Room, device: t
     """Return the error for a run that ran out of memory, with the numbers and three settings that would help."""
     weights = sum(model.bytes for model in models if model.device == device)
     return BadInput(
-        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
-        f"weights, but of {gigabytes(room.total)} only {gigabytes(room.usable)} can be used ({_parts(needs)}); lower "
-        "width and height, take weight dtype fp8_e4m3fn, or a custom preset with less window or context"
+        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of weights, "
+        f"and {gigabytes(room.usable)} of {gigabytes(room.total)} can be used ({_parts(needs)}); lower width and height, "
+        "take weight dtype fp8_e4m3fn, or a smaller window or context"
     )
 
 

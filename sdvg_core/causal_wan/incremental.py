@@ -59,10 +59,8 @@ class Incremental:
     ) -> Prepared:
         """Pass the blocks committed since the last call, or all of them if the history is another one."""
         if self.window < self.sink + span.frames:
-            raise BadInput(
-                f"there must be room in the window for the sink and one block, but its {self.window} latent frames "
-                f"are fewer than {self.sink} + {span.frames}; widen the window"
-            )
+            wanted = f"the sink and one block ({self.sink} + {span.frames})"
+            raise BadInput(f"a window of {self.window} latent frames has no room for {wanted}; widen the window")
         cache = self._cache_for(model, history, condition, size)
         passes = 0
         for block in history.blocks[len(self._blocks) :]:

@@ -25,7 +25,7 @@ def check_weights(word: str) -> None:
     """Raise `BadInput` unless it is auto, ema or raw."""
     words = get_args(Weights)
     if word not in words:
-        raise BadInput(f"weights must be {', '.join(words[:-1])} or {words[-1]}, but are {word!r:.60}; choose one")
+        raise BadInput(f"the weights {word!r:.60} are unknown; choose {', '.join(words[:-1])} or {words[-1]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,7 @@ def choose(file: str, there: Collection[str], choice: Choice) -> str:
         return wanted
     found = ", ".join(shown(name) for name in sorted(there)[:MOST_NAMED])
     other = next((word for word, name in DICTIONARIES.items() if name in there), AUTO)
-    raise BadInput(
-        f"the {choice.weights} weights must be in a dictionary named {wanted}, but {file} holds "
-        f"{found or 'one set of weights without a name'}; choose {other}"
-    )
+    raise BadInput(f"{file} has no {wanted}, but {found or 'one set of weights without a name'}; choose {other}")
 
 
 def shown(name: str) -> str:

@@ -28,11 +28,10 @@ def check_download(path: Path) -> None:
         raise unreadable("checkpoint", path.name, error) from error
     said = what_came_instead(beginning)
     if said:
-        raise BadInput(f"{path.name} should be a checkpoint, but is {said}")
+        raise BadInput(f"{path.name} is no checkpoint, but {said}")
     if path.suffix == ".safetensors" and beginning.startswith(ARCHIVE):
         raise BadInput(
-            f"{path.name} should be safetensors, but is a zip archive, as PyTorch writes its checkpoints; if it is "
-            f"one, rename it to {path.stem}.pt, otherwise download the file again"
+            f"{path.name} is a zip archive, as of PyTorch; rename it to {path.stem}.pt, or download it again"
         )
 
 
@@ -42,17 +41,12 @@ def what_came_instead(beginning: bytes) -> str | None:
     `beginning`: its first `BEGINNING` bytes.
     """
     if PAGE.match(beginning):
-        return (
-            "a web page, as sites send in place of a file that needs a login or another link; download the file "
-            "itself"
-        )
+        return "a web page, as sites send where a login is needed; download the file itself"
     found = ERROR.match(beginning)
     if found:
         said = printable(found["said"].decode("utf-8", "replace")).strip()
-        return (
-            f"a server's error message{f' ({said})' if said else ''}; download the file itself, with a login if it "
-            "needs one"
-        )
+        detail = f" ({said})" if said else ""
+        return f"a server's error message{detail}; download the file itself, with a login if needed"
     if POINTER.match(beginning):
         pointed = _size(beginning)
         return f"a pointer of Git LFS{pointed}; run git lfs pull in its repository, or download the file itself"

@@ -211,10 +211,10 @@ def known_model(file: Path) -> KnownModel | None:
     alike = [m for m in KNOWN_MODELS if any(PurePosixPath(name).name == file.name for name in m.files)]
     if not alike:
         return None
+    presets = " or ".join(dict.fromkeys(m.preset for m in alike))
+    folders = " or ".join(m.files[0] for m in alike)
     raise BadInput(
-        f"a known file tells its preset by its name, but {file.name} is the name of {len(alike)} models; state the "
-        f"preset ({' or '.join(dict.fromkeys(m.preset for m in alike))}), or keep the file in its folder "
-        f"({' or '.join(m.files[0] for m in alike)})"
+        f"{len(alike)} models are called {file.name}; state the preset ({presets}) or keep it as {folders}"
     )
 
 

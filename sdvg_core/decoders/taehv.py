@@ -97,10 +97,7 @@ class TaehvCodec:
         """
         encoder = self._net.encoder
         if encoder is None:
-            raise BadInput(
-                f"encoding needs the encoder of a TAEHV, but {self._name} holds the decoder alone; {ADVICE}, or "
-                "use the Wan 2.1 VAE"
-            )
+            raise BadInput(f"{self._name} has no encoder; {ADVICE}, or use the Wan 2.1 VAE")
         check_frames(frames, self.temporal_stride, self.spatial_stride)
         video = frames.to(self.device, self.dtype)
         video = torch.cat([video, video[:, -1:].expand(-1, LEADING, -1, -1, -1)], dim=1)
@@ -188,10 +185,8 @@ def known_kind(file: WeightFile, sizes: TaehvSizes, stated: StatedKind) -> TaeKi
 
 def _check_channels(file: WeightFile, sizes: TaehvSizes, kind: TaeKind) -> None:
     if kind == "lighttaew2_1" and sizes.latent_channels != len(WAN_MEAN):
-        raise BadInput(
-            f"a TAEHV of the kind lighttaew2_1 needs mean and standard deviation of its {sizes.latent_channels} "
-            f"latent channels, but those of {len(WAN_MEAN)} are known; check what {file.path.name} was trained for"
-        )
+        channels = f"{sizes.latent_channels} latent channels, not {len(WAN_MEAN)}"
+        raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")
 
 
 def _codec(

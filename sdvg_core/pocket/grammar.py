@@ -34,9 +34,9 @@ def parse(prompt: str) -> Scene:
     scene, problem = _read(prompt)
     if scene and not problem:
         return scene
+    other = nearest(prompt).text
     raise BadInput(
-        f"the embedded models take prompts of the pocket world, but {_shortened(prompt)!r} {problem}; "
-        f"the nearest one is {nearest(prompt).text!r}",
+        f"the prompt {_shortened(prompt)!r} {problem}; the nearest one of the pocket world is {other!r}",
         help=GRAMMAR,
     )
 

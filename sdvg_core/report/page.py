@@ -72,12 +72,12 @@ def _find_videos(folder: Path) -> list[Path]:
     try:
         inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     except OSError as error:
-        raise BadInput(f"the folder {folder} cannot be listed ({why(error)}); name another folder") from error
+        raise BadInput(f"the folder {folder} cannot be listed ({why(error)}); name another one") from error
     found = [path for path in inner if path.name.isdecimal() or os.path.lexists(path / REPORT)]
     found.sort(key=lambda path: (0, int(path.name), path.name) if path.name.isdecimal() else (1, 0, path.name))
     found = [folder, *found] if os.path.lexists(folder / REPORT) else found
     if not found:
-        raise BadInput(f"there is no video in {folder}, no {REPORT} and no numbered folder; name another folder")
+        raise BadInput(f"there is no video in {folder}, no {REPORT} and no numbered folder; name another one")
     return found
 
 
@@ -132,11 +132,9 @@ def _lies_in(path: Path, top: Path) -> bool:
 
 def _report_in(path: Path, top: Path) -> RunReport:
     if not os.path.lexists(path / REPORT):
-        raise BadInput(f"a finished video has a {REPORT}, but there is none; make it, or resume the run")
+        raise BadInput(f"there is no {REPORT}; make the video, or resume its run")
     if not _lies_in(path / REPORT, top):
-        raise BadInput(
-            f"{REPORT} is no file, or a link that leads out of the page's folder; put the file itself there"
-        )
+        raise BadInput(f"{REPORT} is no file, or a link out of the page's folder; put the file itself there")
     return read_report(path / REPORT)
 
 
@@ -146,4 +144,4 @@ def _refuse_other(path: Path) -> None:
         with path.open("rb") as file:
             if MARK in file.read(4096):
                 return
-        raise BadInput(f"something else than this command wrote {path}; move it away first")
+        raise BadInput(f"this command did not write {path}; move it away first")

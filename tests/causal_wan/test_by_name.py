@@ -39,7 +39,7 @@ def test_the_names_of_two_models_are_told_apart_by_their_folders_or_refused():
         preset_by_name(MODELS / "causal_forcing.pt")
     message = str(refused.value)
     assert "state the preset (causal-forcing or causal-forcing-framewise)" in message
-    assert "(chunkwise/causal_forcing.pt or framewise/causal_forcing.pt)" in message
+    assert "keep it as chunkwise/causal_forcing.pt or framewise/causal_forcing.pt" in message
     assert len(message) <= 400
     assert ModelOptions(preset="causal-forcing").named(MODELS / "causal_forcing.pt").name == "causal-forcing"
 

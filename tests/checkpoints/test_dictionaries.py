@@ -63,8 +63,8 @@ def test_a_dictionary_that_is_not_there_is_refused_with_those_that_are(
     with pytest.raises(BadInput) as refused:
         open_weights(tmp_path / "a.pt", choice)
     message = str(refused.value)
-    assert message.startswith(f"the {choice.weights} weights must be in a dictionary named ")
-    assert message.endswith(f"but a.pt holds {holds}; choose {advice}")
+    assert message.startswith("a.pt has no generator")
+    assert message.endswith(f", but {holds}; choose {advice}")
     assert len(message) <= 400
 
 
@@ -73,7 +73,7 @@ def test_a_file_that_can_hold_no_dictionaries_is_refused_too(tmp_path, weights):
     from safetensors.torch import save_file
 
     save_file(state(), tmp_path / "a.safetensors")
-    with pytest.raises(BadInput, match=r"a\.safetensors holds one set of weights without a name; choose auto"):
+    with pytest.raises(BadInput, match=r"one set of weights without a name; choose auto"):
         open_weights(tmp_path / "a.safetensors", Choice(weights))
     for likely in ("auto", "ema", "raw"):
         assert open_weights(tmp_path / "a.safetensors", Choice(likely=likely)).dictionary == ""
@@ -81,7 +81,7 @@ def test_a_file_that_can_hold_no_dictionaries_is_refused_too(tmp_path, weights):
 
 @pytest.mark.parametrize("words", [("EMA", "auto"), ("auto", "average"), (None, "auto"), ("", "auto")])
 def test_other_words_are_refused_with_those_there_are(words):
-    with pytest.raises(BadInput, match=r"weights must be auto, ema or raw, but are .*; choose one"):
+    with pytest.raises(BadInput, match="unknown; choose auto, ema or raw"):
         Choice(*words)
 
 

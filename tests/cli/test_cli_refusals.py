@@ -16,8 +16,8 @@ from sdvg_core.pipeline import videos
         (["--blocks", "0"], "from 1 to"),
         (["--width", "40"], "width must be a multiple of 16, but is 40; use 32 or 48"),
         (["--height", "8"], "height must be a multiple of 16, but is 8; use 16"),
-        (["--drafter-preset", "krea"], "longlive-1.0, custom, but got"),
-        (["--target-preset", "auto"], "name the preset"),
+        (["--drafter-preset", "krea"], "no preset 'krea'; choose among"),
+        (["--target-preset", "auto"], "name one, such as custom"),
         (["--schedule", "five"], "four-step"),
         (["--policy", "scripted"], "--script"),
         (["--policy", "scripted", "--script", "ra"], "letters for 2 blocks, but the clip has 9"),
@@ -42,7 +42,7 @@ from sdvg_core.pipeline import videos
         (["--reward-dtype", "bfloat16"], "float"),
         (["--drafter-settings", "window=2", "--drafter-settings", "cache=incremental"], "window"),
         (["--drafter", "nowhere.pt"], "there is no such file or folder"),
-        (["--start-image", "nowhere.png"], "picture to start from"),
+        (["--start-image", "nowhere.png"], "cannot be read as a picture"),
         (["--continue-from", "nowhere.safetensors"], "nowhere.safetensors"),
     ],
     ids=lambda value: "_".join(value).strip("-") if isinstance(value, list) else "",
@@ -64,7 +64,13 @@ def test_an_empty_prompt_is_refused(base, tmp_path, capsys, prompt):
 
 @pytest.mark.parametrize(
     "text, part",
-    [("", "empty"), ("2: late", "block 1"), ("1: a\n1: b", "rising"), ("0: a", "blocks 0;"), ("a storm", "line 1")],
+    [
+        ("", "empty"),
+        ("2: late", "blocks 2;"),
+        ("1: a\n1: b", "blocks 1, 1;"),
+        ("0: a", "blocks 0;"),
+        ("a storm", "line 1"),
+    ],
 )
 def test_a_bad_prompt_schedule_is_refused(base, tmp_path, capsys, text, part):
     (tmp_path / "p.txt").write_text(text, encoding="utf-8")
