@@ -146,14 +146,14 @@ def _device(options: argparse.Namespace, name: str) -> torch.device:
 
 def _run(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
     """Make the models, do the work and print its result; what is done so far if it is interrupted or fails."""
-    device, beside = devices
+    device, side = devices
     if options.check:
         ours = parse_variant(OURS.name, request.execution)
         route = parse_route(CHECK_ROUTE, request.blocks)
         variants = dict.fromkeys((ours, *(case.variant for case in todo if not case.variant.as_published)))
         todo = [Case(route=route, variant=variant) for variant in variants]
-    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {beside}")
-    models = random_models(request, device, beside, fp8=options.fp8)
+    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {side}")
+    models = random_models(request, device, side, fp8=options.fp8)
     bench = Bench(
         setups=set_up(dict.fromkeys(case.variant for case in todo), models, request),
         request=request,

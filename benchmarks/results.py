@@ -102,15 +102,15 @@ def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
 
 def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup], *, fp8: bool) -> Any:
     """Return everything the numbers depend on."""
-    device, beside = models.device, models.side_device
+    device, side = models.device, models.side_device
     return {
         "versions": versions_on(str(device)),
         "device": str(device),
-        "side_device": str(beside),
+        "side_device": str(side),
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "gpu": _gpu(device) if device.type == "cuda" else None,
-        "side_gpu": torch.cuda.get_device_name(beside) if beside.type == "cuda" else None,
+        "side_gpu": torch.cuda.get_device_name(side) if side.type == "cuda" else None,
         "drafter": request.drafter.size,
         "target": request.target.size,
         **{name: getattr(request, name) for name in ("dtype", "vae_dtype", "reward_dtype")},

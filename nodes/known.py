@@ -105,7 +105,7 @@ def update(node: type[io.ComfyNode]) -> str:
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:
-    """Return the id of the workflow that came with a prompt; None if there is none."""
+    """Return the id of the workflow that came with a prompt, or None."""
     return _member(_member(extra_pnginfo, "workflow", dict), "id", str) or None
 
 

@@ -100,5 +100,5 @@ def compare_judge(records: Sequence[Record], prompts: Sequence[str], tau: float)
             "changed_there": there,
         }
 
-    told = {"tau": tau, "drafts": sum(map(len, groups)), "prompts": len(groups)}
-    return told | Bootstrap(len(groups)).per_draw(figures)
+    found = {"tau": tau, "drafts": sum(map(len, groups)), "prompts": len(groups)}
+    return found | Bootstrap(len(groups)).per_draw(figures)

@@ -29,7 +29,7 @@ from .folder import Notebook, Plan
 from .markdown import Numbers, markdown, with_interval
 from .plots import BLACK, COSTS, GREEN, GREY, ORANGE, Look, figure, titled
 from .protocol import Configuration
-from .statistics import Array, Bootstrap, Interval, Record, as_told, interval
+from .statistics import Array, Bootstrap, Interval, Record, as_json, interval
 from .study import make_and_show, make_parser
 from .summary import QUALITIES, conditions_of, opening
 
@@ -135,7 +135,7 @@ def _uneven(
 def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     rows = notebook.rows_of(plan)
     quality = next(name for name in QUALITIES if name in rows[0]["metrics"])
-    room = as_told(room_above(rows, plan, quality), len(plan.prompts))
+    room = as_json(room_above(rows, plan, quality), len(plan.prompts))
     found: Numbers = {**conditions_of(plan, quality), "room": room}
     with staged_outputs(options.output) as staging:
         staging.path("room.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -28,7 +28,7 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.report.run_report import RunReport
-from sdvg_core.report.summary import LETTERS, fate_of
+from sdvg_core.report.summary import LETTERS, outcome_of
 
 from .memo import GIGABYTE, Sharing
 from .metrics import External, Metric, Oracle, SeamChange
@@ -183,7 +183,7 @@ def _row(models: StudyModels, run: Run) -> Record:
         return [value if math.isfinite(value) else None for value in found]
 
     return {
-        "route": "".join(LETTERS[fate_of(record)] for record in records),
+        "route": "".join(LETTERS[outcome_of(record)] for record in records),
         "accepted": [record.decision.accepted for record in records],
         "worst_scores": of(min),
         "mean_scores": of(fmean),

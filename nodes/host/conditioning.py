@@ -25,7 +25,7 @@ EMBEDDING_KEY = "sdvg_embedding"
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
-    "{} carries its own text, and the one typed in differs: the conditioning's counts, for it is what the video shows. "
+    "{} carries its own text, and the one typed in differs: the conditioning's counts, as it is what the video shows. "
     "Empty the other one."
 )
 CHANGED = (
@@ -69,9 +69,9 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
     """
     settled, notes = [], []
     for entry in prompts:
-        text, told = _settled(entry)
+        text, note = _settled(entry)
         settled.append(replace(entry, text=text))
-        notes += [_carried(entry.conditioning, NOTE_KEY), told]
+        notes += [_carried(entry.conditioning, NOTE_KEY), note]
     return tuple(settled), tuple(dict.fromkeys(note for note in notes if note))
 
 

@@ -108,7 +108,7 @@ def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) 
     """Return the weight dtype for a checkpoint on ComfyUI's device, and a sentence on it if there was a choice.
 
     `preset`: None if it is not known yet. The planner never shrinks a drafter, and only a GPU's memory is short. All of
-    the card counts, whatever is in use, so that a machine makes the same video every time.
+    the card counts, not what is free, so that a machine makes the same video every time.
     """
     device = mm.get_torch_device()
     if role != "target" or device.type != "cuda" or found.quantisation.label != NONE:
@@ -118,12 +118,12 @@ def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) 
     request = planned.request
     return chosen, (
         f"weight_dtype auto is {chosen} for {found.weights.path.name}: planned for {request.width}x{request.height} on "
-        f"a card of {planned.vram:.0f} GB, beside a drafter of {request.drafter.size}, VAE and scorer."
+        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.size}, VAE and scorer."
     )
 
 
 def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
-    """Return the plan for a card of `total` bytes, a target, and whatever else is usual."""
+    """Return the plan for a card of `total` bytes, a target, and the usual other models."""
     preset, drafter = preset or get_preset("krea-14b"), get_preset("self-forcing-1.3b")
     # A drafter's blocks must divide the target's.
     fitting = drafter if preset.block_frames % drafter.block_frames == 0 else preset

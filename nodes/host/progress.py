@@ -19,7 +19,7 @@ from ...sdvg_core.plan.rates import H100
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.pocket.trained_set import NAMES
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.report.summary import block_line, count, fate_of, speedup_known
+from ...sdvg_core.report.summary import block_line, count, outcome_of, speedup_known
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
     return {
         "number": number,
         "of": of,
-        "fate": fate_of(record).name.lower(),
+        "fate": outcome_of(record).name.lower(),
         "score": record.decision.score,
         "worst_frame": record.decision.worst_frame,
         "seconds": record.seconds.total,

@@ -225,7 +225,7 @@ class HostJudge(VAE):
         return self.decode(samples)
 
     def encode(self, *frames: Any, **more: Any) -> NoReturn:
-        """Refuse, for there is only a decoder."""
+        """Refuse: there is only a decoder."""
         raise BadInput("a judge cannot encode; wire in the VAE of Wan 2.1")
 
     encode_tiled = encode

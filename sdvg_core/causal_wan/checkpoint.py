@@ -120,7 +120,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
-    check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, beside=quantisation.side)
+    check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, extra=quantisation.side)
     return WanCheckpoint(
         weights=weights,
         config=config,

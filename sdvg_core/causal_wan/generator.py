@@ -29,8 +29,8 @@ class CausalWanGenerator:
 
     `context`: the policy, which belongs to this generator alone. `first_schedule`: of the clip's first block, None
     for the same. `kv_fp8`: keep keys and values in float8_e4m3fn. `stages`: of every layer, perhaps compiled.
-    `before_pass`: called with "context" or "denoise" before every forward pass; whatever it raises leaves the
-    generator usable.
+    `before_pass`: called with "context" or "denoise" before every forward pass; the generator stays
+    usable if it raises.
     """
 
     def __init__(

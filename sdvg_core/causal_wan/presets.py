@@ -155,10 +155,10 @@ def notes_by_name(file: Path, config: WanConfig, *, stated: bool) -> tuple[str, 
     if known is None:
         return ()
     notes = [f"{file.name}: {known.warning}."] if known.warning else []
-    # What the size suggests too surprises nobody.
+    # A preset that the size suggests too needs no note.
     if not stated and size_preset(config) != known.preset:
         notes.append(
-            f"{file.name} is run with the preset {known.preset}, for that is the name of {known.name}. A stated "
-            "preset goes before the name."
+            f"{file.name} is the name of {known.name}, so it runs with the preset {known.preset}; a stated preset "
+            "goes before the name."
         )
     return tuple(notes)

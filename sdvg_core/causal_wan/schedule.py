@@ -24,7 +24,7 @@ MOST_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One denoising step: the timestep the model is told (0 to 1000) and the noise level sigma (0 to 1)."""
+    """One denoising step: the timestep the model gets (0 to 1000) and the noise level sigma (0 to 1)."""
 
     timestep: float
     sigma: float

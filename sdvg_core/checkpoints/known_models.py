@@ -183,7 +183,7 @@ OTHERS = {
     "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
     "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels at once: another sampler",
     "Reward-Forcing 1.3B": "its sink is an average of the frames that left the window; ours keeps the first ones",
-    "MemFlow 1.3B": "needs its memory bank beside window and sink",
+    "MemFlow 1.3B": "needs a memory bank in addition to window and sink",
     "StreamDiffusionV2 1.3B, 14B": "changes a given video; our blocks start from noise",
     "AnyFlow-FAR 1.3B, 14B": "needs an adapter of its own; licence NSCLv1, non-commercial, by a secondary source",
     "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two experts of 14B that take turns by noise level; a role has one",

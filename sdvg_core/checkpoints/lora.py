@@ -42,7 +42,7 @@ class Lora:
         return f"{self.file.path.name}:{self.strength:g}"
 
     def applied(self, name: str, weight: Tensor) -> Tensor:
-        """Return a weight with its change, in its own dtype; the weight itself if there is none."""
+        """Return a weight with its change, in its own dtype; the weight itself without one."""
         if name not in self.changes:
             return weight
         parts = [self.file[part].to(weight.device, torch.float32) for part in self.changes[name]]

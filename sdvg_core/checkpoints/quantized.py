@@ -55,7 +55,7 @@ def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Ten
     """Return an fp8 tensor in `dtype`, times its scale (one number, or one for each entry of the first axis)."""
     if scale is None:
         return weight.to(dtype)
-    # A copy even if the dtype is the same, for the next line writes into it. The scale keeps its float32 and gets
+    # A copy even if the dtype is the same: the next line writes into it. The scale keeps its float32 and gets
     # axes: a tensor without any would be rounded to the weight's dtype before the product instead of after it.
     wide = weight.to(dtype, copy=True)
     return wide.mul_(scale.float().reshape(-1, *(1,) * (weight.ndim - 1)))

@@ -283,15 +283,15 @@ def check_complete(
     what: str,
     advice: str,
     *,
-    beside: Collection[str] | None = (),
+    extra: Collection[str] | None = (),
 ) -> None:
     """Raise `BadInput` unless the file holds exactly the wanted tensors, floating-point and in their shapes.
 
-    `beside`: names of tensors that it may hold too; None for any. `what`, `advice`: as in `shape_of`.
+    `extra`: names of tensors that it may hold too; None for any. `what`, `advice`: as in `shape_of`.
     """
     info = file.info
     shapes = {name: tuple(getattr(tensor, "shape", tensor)) for name, tensor in wanted.items()}
-    allowed = info if beside is None else {*shapes, *beside}
+    allowed = info if extra is None else {*shapes, *extra}
     troubles = {
         "lacks": [name for name in shapes if name not in info],
         "has the unknown": [name for name in info if name not in allowed],

@@ -112,7 +112,7 @@ class TaehvCodec:
     def _limited(self, frame: Tensor) -> Tensor:
         """Return a latent frame as the decoder's first convolution wants it.
 
-        Infinity would look like the limit. Frame by frame, for a function's last bit may depend on the place.
+        Infinity would look like the limit. Frame by frame, because a function's last bit may depend on the place.
         """
         z = frame.contiguous() * self._std + self._mean
         z = (torch.tanh(z / LIMIT) * LIMIT).masked_fill(~z.isfinite(), torch.nan)

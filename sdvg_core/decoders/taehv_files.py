@@ -45,7 +45,7 @@ class TaehvSizes:
 
 
 def is_taehv(names: Iterable[str]) -> bool:
-    """Whether weights with these names are of TAEHV's design, for whatever latents."""
+    """Whether weights with these names are of TAEHV's design, for any latents."""
     return any(without_wrapper(name) == TELLTALE for name in names)
 
 

@@ -27,7 +27,7 @@ FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from thos
 
 
 class ReportedScorer(Scorer, Protocol):
-    """A scorer that also knows what to say of a prompt."""
+    """A scorer that also has notes on a prompt."""
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return what a reader of scores under this prompt must know."""
@@ -190,7 +190,7 @@ def notes_on(
     gate_texts: Iterable[str],
     kernel_notes: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return what a reader of the report must know, in sentences: of the scores, and of whatever is not exact."""
+    """Return what a reader of the report must know, in sentences: on the scores, and on what is not exact."""
     of_scorer = scorer.describe()["notes"] if scorer else ()
     of_prompts = [scorer.prompt_notes(text) for text in dict.fromkeys(gate_texts)] if scorer else []
     return (

@@ -72,7 +72,7 @@ def _require_image_reward(file: WeightFile) -> None:
 
 def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     expected = used_shapes(config)
-    check_complete(file, expected, WHAT, ADVICE, beside=None)
+    check_complete(file, expected, WHAT, ADVICE, extra=None)
     adapter = next((name for name in file if "lora" in name.lower()), None)
     if adapter:
         raise BadInput(f"{file.path.name} holds a LoRA ({adapter}), which would not be used; {ADVICE}")

@@ -105,7 +105,7 @@ def _word_pieces(ids: dict[str, int]) -> Tokenizer:
 def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
     """Return the `vocab.txt` to use: the given file, or the one in the given folder or next to the weights.
 
-    If there is none, raises `BadInput` and names the places searched.
+    Raises `BadInput` with the places searched if it is missing.
     """
     if given is not None and Path(given).is_file():
         return Path(given)

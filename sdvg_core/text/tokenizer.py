@@ -55,7 +55,7 @@ def find_tokenizer(near: Path) -> Path | None:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Load a tokenizer from `tokenizer.json`, a SentencePiece `.model`, or a folder with one of them.
 
-    Raises `BadInput` if there is none or if it cannot be read.
+    Raises `BadInput` if it is missing or cannot be read.
     """
     path = Path(path)
     file = find_tokenizer(path) if path.is_dir() else path
@@ -103,7 +103,7 @@ def _checked(tokenizer: Tokenizer) -> Tokenizer:
 
 @contextmanager
 def _refused(source: str) -> Iterator[None]:
-    """Turn whatever a damaged tokenizer raises, when read or when used, into `BadInput`."""
+    """Turn every error of a damaged tokenizer, when read or when used, into `BadInput`."""
     try:
         yield
     except BadInput:

@@ -97,7 +97,7 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
     model = _build_on_meta(sizes)
     wanted = _wanted(model)
     side = find_quantisation(file, wanted, from_original).side
-    check_complete(file, wanted, "UMT5 text encoder", ADVICE, beside=side)
+    check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
     return stored, sizes, model
 
 
