@@ -9,7 +9,7 @@ from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
-from ..sdvg_core.checkpoints.dictionaries import Weights
+from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
 from .host.files import WEIGHT_DTYPES, load_checkpoint
 from .host.model import file_notes

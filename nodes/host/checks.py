@@ -79,7 +79,7 @@ def check_loras(models: Mapping[str, ModelPatcher]) -> None:
 def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
     options: Mapping[str, Any] = patcher.model_options
     for name, value in (*options.items(), *options.get("transformer_options", {}).items()):
-        # Patches that were removed again leave empty nested dictionaries behind.
+        # Patches that were removed again leave empty nested dicts behind.
         if name not in HONOURED and _filled(value):
             yield OPTIONS.get(name, f"the option {name}")
     if _filled(patcher.wrappers):
@@ -91,7 +91,7 @@ def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
 
 
 def _filled(value: Any) -> bool:
-    """Whether nested dictionaries and lists hold anything."""
+    """Whether nested dicts and lists hold anything."""
     if isinstance(value, Mapping):
         return any(_filled(part) for part in value.values())
     # A tensor has no single truth.

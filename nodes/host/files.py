@@ -14,13 +14,13 @@ import torch
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
-from ...sdvg_core.checkpoints.dictionaries import UNSTATED, Choice, Weights
+from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights
 from ...sdvg_core.checkpoints.weights import SAFETENSORS
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
-from .model import attach_dictionary, attach_preset, config_of
+from .model import attach_preset, attach_state_dict, config_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
@@ -41,7 +41,7 @@ HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diff
 def load_checkpoint(
     path: str, weight_dtype: str, preset: Preset | None, weights: Weights = AUTO, role: str = "target"
 ) -> Any:
-    """Return a checkpoint as a MODEL that knows its file, its preset and which dictionary it was taken from.
+    """Return a checkpoint as a MODEL that knows its file, its preset and which state dict it was taken from.
 
     `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the model with this file name, or if there
     is none, a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
@@ -60,7 +60,7 @@ def load_checkpoint(
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:
     """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
 
-    `choice`: which dictionary of a training checkpoint. `host_options`: what ComfyUI adds when it reloads a MODEL by
+    `choice`: which state dict of a training checkpoint. `host_options`: what ComfyUI adds when it reloads a MODEL by
     itself, for another device.
     """
     found = open_wan(path, choice)
@@ -76,7 +76,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
         )
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
-    return attach_dictionary(model, found.weights, choice)
+    return attach_state_dict(model, found.weights, choice)
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:

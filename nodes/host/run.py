@@ -36,7 +36,7 @@ from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit
 from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
-from .model import comfy_wan, compute_dtype, config_of, dictionary_of, file_notes, file_of, preset_of
+from .model import comfy_wan, compute_dtype, config_of, file_notes, file_of, preset_of, state_dict_of
 from .progress import NodeProgress
 from .vae import check_decoders, codec_of, header_of, is_tae, kind_of_wire
 
@@ -243,7 +243,7 @@ def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
     return ModelSettings(
         file=file_of(patcher),
-        dictionary=dictionary_of(patcher),
+        state_dict=state_dict_of(patcher),
         size=config_of(patcher.model.diffusion_model).size,
         preset=preset,
         dtype=_name(compute_dtype(patcher)),

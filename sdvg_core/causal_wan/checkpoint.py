@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.dictionaries import UNSTATED, Choice
 from ..checkpoints.lora import Lora, open_lora
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
+from ..checkpoints.state_dicts import UNSTATED, Choice
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
@@ -82,7 +82,7 @@ def load_wan(
     """Load a checkpoint onto a device, with LoRAs merged.
 
     `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
-    `choice`: which dictionary of a training checkpoint.
+    `choice`: which state dict of a training checkpoint.
     Linear layers' weights in fp8 stay fp8. Raises `BadInput` if the file cannot be used.
     """
     if dtype is not None and dtype not in COMPUTE_DTYPES:
@@ -102,7 +102,7 @@ def load_wan(
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
-    """Find out what a checkpoint is. `choice`: which dictionary of it. Raises `BadInput` if it cannot be loaded."""
+    """Find out what a checkpoint is. `choice`: which state dict of it. Raises `BadInput` if it cannot be loaded."""
     return inspect_weights(open_weights(path, choice))
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.dictionaries import Weights, check_weights
 from ..checkpoints.known_models import known_model, row_of
+from ..checkpoints.state_dicts import Weights, check_weights
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
@@ -29,7 +29,7 @@ class Preset:
     `policy`: how context is provided, either `recompute` (the newest `context_frames` are passed again before each
     block) or `incremental` (a growing cache of at most `window` frames, which include the current block and the
     first `sink` frames; those never leave). `recache`: under a new prompt, `incremental` passes its window again.
-    Settings of the other policy are kept for those who switch. `weights`: which dictionary of a training checkpoint
+    Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
     is meant, `ema` or `raw`; `auto` if nobody states it.
     Raises `BadInput` for values that contradict each other.
     """

@@ -22,7 +22,7 @@ class KnownModel:
     """A published checkpoint of a causal Wan 2.1.
 
     `files`: its names on a disk, the first as published; with the folder where the bare name is not the only one.
-    `preset`: the name of the preset it is run with, which also states the dictionary. `keys`: how its tensors are
+    `preset`: the name of the preset it is run with, which also states the state dict. `keys`: how its tensors are
     named. `repository`, `path`: where it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
     `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
     `note`: how its authors run it where a preset cannot say it; `warning`: what anybody who runs it must know.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, first_line, unreadable
-from .dictionaries import INNER_DICTS, Choice, choose
+from .state_dicts import INNER_DICTS, Choice, choose
 
 OLDEST_TORCH = "2.6"
 """The restricted reader of earlier versions could be made to run code (CVE-2025-32434)."""
@@ -28,13 +28,13 @@ LARGEST = 200_000_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pickled:
-    """The model in a pickle. `dictionary`: the one it was taken from, '' for the top level.
+    """The model in a pickle. `state_dict`: the one it was taken from, '' for the top level.
 
-    `dictionaries`: all that hold tensors.
+    `state_dicts`: all that hold tensors.
     """
 
-    dictionary: str
-    dictionaries: tuple[str, ...]
+    state_dict: str
+    state_dicts: tuple[str, ...]
     tensors: Mapping[str, Tensor]
 
 

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from . import LARGEST_SIZE
-from .dictionaries import UNSTATED, Choice, choose, shown
 from .downloads import check_download
 from .pickles import read_pickle
+from .state_dicts import UNSTATED, Choice, choose, shown
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
@@ -48,8 +48,8 @@ class WeightFile(Mapping[str, Tensor]):
     """Named tensors of one checkpoint, read on access.
 
     `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, in
-    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `dictionary`: of
-    a pickle that holds several, the one these are from; `dictionaries`: all of them.
+    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `state_dict`: of
+    a pickle that holds several, the one these are from; `state_dicts`: all of them.
     """
 
     path: Path
@@ -58,8 +58,8 @@ class WeightFile(Mapping[str, Tensor]):
     read: Callable[[str], Tensor]
     names: Mapping[str, str]
     metadata: Mapping[str, str] = field(default_factory=dict)
-    dictionary: str = ""
-    dictionaries: tuple[str, ...] = ()
+    state_dict: str = ""
+    state_dicts: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Tensor:
         return self.read(self.names[name])
@@ -93,8 +93,8 @@ class WeightFile(Mapping[str, Tensor]):
 def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
     """Open a checkpoint: `.safetensors`, an index of shards or the folder with it, or a PyTorch pickle.
 
-    `choice`: which dictionary of a training checkpoint. Raises `BadInput` if the file is missing, cut short, not a
-    checkpoint, a pickle that wants to run code, or without the dictionary that was chosen.
+    `choice`: which state dict of a training checkpoint. Raises `BadInput` if the file is missing, cut short, not a
+    checkpoint, a pickle that wants to run code, or without the state dict that was chosen.
     """
     path = Path(path)
     if os.path.isdir(path):  # noqa: PTH112 - the methods of Path raise for a name that is too long
@@ -245,17 +245,17 @@ def _open_shard(index: Path, shard: str) -> WeightFile:
 
 def _open_pickle(path: Path, choice: Choice) -> WeightFile:
     found = read_pickle(path, choice)
-    tensors, dictionary = found.tensors, shown(found.dictionary)
+    tensors, state_dict = found.tensors, shown(found.state_dict)
     _check_count(path, len(tensors))
     _check_names(path, tensors)
     return WeightFile(
         path,
-        f"PyTorch pickle, {dictionary}" if dictionary else "PyTorch pickle",
+        f"PyTorch pickle, {state_dict}" if state_dict else "PyTorch pickle",
         {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()},
         tensors.__getitem__,
         {name: name for name in tensors},
-        dictionary=dictionary,
-        dictionaries=tuple(shown(name) for name in found.dictionaries),
+        state_dict=state_dict,
+        state_dicts=tuple(shown(name) for name in found.state_dicts),
     )
 
 

@@ -39,7 +39,7 @@ class ModelSettings:
     """How one transformer was run. None where the host that loaded it does not tell.
 
     `file`: its name without folders. `attention`: the kernel's name. `bytes`: of its weights. `loras_and_patches`:
-    how many weights are changed. `loras`: by name and strength. `dictionary`: of a training checkpoint, the one
+    how many weights are changed. `loras`: by name and strength. `state_dict`: of a training checkpoint, the one
     that was taken.
     """
 
@@ -52,7 +52,7 @@ class ModelSettings:
     bytes: int
     loras_and_patches: int = 0
     loras: tuple[str, ...] = ()
-    dictionary: str | None = None
+    state_dict: str | None = None
 
     def as_dict(self, execution: Execution) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -60,7 +60,7 @@ class ModelSettings:
         recompute = preset.policy == "recompute"
         return {
             "file": self.file,
-            "dictionary": self.dictionary,
+            "dictionary": self.state_dict,
             "size": self.size,
             "preset": preset.name,
             "block_frames": preset.block_frames,

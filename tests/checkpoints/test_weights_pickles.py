@@ -30,7 +30,7 @@ def write_pickle(path: Path, content: object, legacy: bool = False) -> Path:
     ],
 )
 def test_a_pickle_gives_the_tensors_of_the_model_in_it(tmp_path, wrap, layout, legacy):
-    """Which of several dictionaries: `test_dictionaries.py`."""
+    """Which of several state dicts: `test_state_dicts.py`."""
     file = open_weights(write_pickle(tmp_path / f"a{weights.PICKLES[legacy]}", wrap(state()), legacy))
     assert_holds(file, state())
     assert file.layout == layout
