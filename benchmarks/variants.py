@@ -19,7 +19,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import choose_attention
 from sdvg_core.causal_wan.build import Wan, build_engine
-from sdvg_core.causal_wan.context import ContextPolicy, Model, Prepared
+from sdvg_core.causal_wan.context import BlockContext, ContextPolicy, Model
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import Preset
@@ -326,11 +326,11 @@ class OnceABlock:
 
     def __init__(self, inner: ContextPolicy) -> None:
         self._inner, self.anchor_horizon = inner, inner.anchor_horizon
-        self._newest: tuple[Any, Prepared] | None = None
+        self._newest: tuple[Any, BlockContext] | None = None
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> Prepared:
+    ) -> BlockContext:
         """Return the context of the block at `span`; denoising steps overwrite only their own slots."""
         asked = (history, span, condition, size)
         if self._newest and self._newest[0] == asked:

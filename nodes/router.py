@@ -242,7 +242,7 @@ def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -
 
 
 def find_reward_file(reward_file: Any) -> str:
-    """Return where a reward file is. Raises `BadInput` if it is missing, or its vocabulary is or is none."""
+    """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
     if reward_file == NONE:

@@ -30,7 +30,7 @@ from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.report.summary import LETTERS, outcome_of
 
-from .memo import GIGABYTE, Sharing
+from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange
 from .protocol import Configuration, few_steps
 from .statistics import Record
@@ -151,7 +151,7 @@ def pack(embedding: Tensor) -> bytes:
 
 def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Record]]:
     """Yield the rows as they are made, each with the name of its file."""
-    sharing = Sharing(models.engine, models.memo_bytes, models.targets)
+    sharing = SharedEngine(models.engine, models.memo_bytes, models.targets)
     condition = Condition(load(job.embedding)["embedding"], job.prompt, job.prompt)
     run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
     for configuration in job.configurations:

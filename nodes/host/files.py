@@ -43,8 +43,8 @@ def load_checkpoint(
 ) -> Any:
     """Return a checkpoint as a MODEL that knows its file, its preset and which state dict it was taken from.
 
-    `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the model with this file name, or if there
-    is none, a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
+    `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the known file, else
+    a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
     """
     file = Path(path)
     known = preset or preset_by_name(file)

@@ -99,7 +99,7 @@ def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None, 
 
 
 def attach_state_dict(patcher: Any, file: WeightFile, choice: Choice) -> Any:
-    """Attach the name of the state dict that was taken from a training checkpoint, and what to tell of that choice."""
+    """Attach the name of the state dict that was taken from a training checkpoint, and a note on that choice."""
     note = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
     return _attach(patcher, {STATE_DICT_KEY: file.state_dict or None, NOTE_KEY: note})
 
@@ -117,7 +117,7 @@ def state_dict_of(patcher: Any) -> str | None:
 
 
 def file_notes(patcher: Any) -> tuple[str, ...]:
-    """Return what to tell of a MODEL's file: of the state dict that was chosen, and of its name."""
+    """Return notes on a MODEL's file: on the state dict that was chosen, and on its name."""
     taken = patcher.get_attachment(NOTE_KEY)
     return (*([taken] if taken else []), *(patcher.get_attachment(NOTES_KEY) or ()))
 

@@ -78,7 +78,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     notes = (*(note for role in job.models for note in ineffective[role]), *shown)
     for line in notes:
         logger.info("SDVG: %s", line)
-    progress.say("\n".join(shown))
+    progress.show("\n".join(shown))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.

@@ -27,7 +27,7 @@ LARGEST = 200_000_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pickled:
+class PickleContent:
     """The model in a pickle. `state_dict`: the one it was taken from, '' for the top level.
 
     `state_dicts`: all that hold tensors.
@@ -38,7 +38,7 @@ class Pickled:
     tensors: Mapping[str, Tensor]
 
 
-def read_pickle(path: Path, choice: Choice) -> Pickled:
+def read_pickle(path: Path, choice: Choice) -> PickleContent:
     """Return the model in a pickle. `choice`: of those in a training checkpoint.
 
     With the zipped format its tensors stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
@@ -79,7 +79,7 @@ def _refused_pickle(path: Path, message: str) -> str:
     return f"{path.name} {what}; {SAFE_COPY}"
 
 
-def _find_model(path: Path, content: object, choice: Choice) -> Pickled:
+def _find_model(path: Path, content: object, choice: Choice) -> PickleContent:
     if isinstance(content, Mapping):
         inner = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Mapping)}
         dicts = {k: tensors for k, v in inner.items() if (tensors := _only_tensors(path, v))}
@@ -87,12 +87,12 @@ def _find_model(path: Path, content: object, choice: Choice) -> Pickled:
         # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
         name = choose(path.name, there, choice)
         if name:
-            return Pickled(name, there, dicts[name])
+            return PickleContent(name, there, dicts[name])
         tensors = _only_tensors(path, content)
         if tensors:
-            return Pickled("", there, tensors)
+            return PickleContent("", there, tensors)
         if len(dicts) == 1:
-            return Pickled(there[0], there, dicts[there[0]])
+            return PickleContent(there[0], there, dicts[there[0]])
         if dicts:
             some = ", ".join(sorted(dicts)[:6])
             raise BadInput(f"{path.name} holds several models ({some}); save one as {', '.join(INNER_DICTS)}")

@@ -80,7 +80,7 @@ def find_quantisation(
     """Find out how the tensors of a file, under the model's own names, are quantised.
 
     `expected`: the names of the model's weights. `rename`: the file's names -> the model's, for its metadata.
-    Raises `BadInput` naming the format if it is none of ours.
+    Raises `BadInput` naming the format if it is not read here.
     """
     formats = _stated_formats(weights, rename)
     _check_formats(formats)

@@ -15,7 +15,7 @@ from ..errors import BadInput, printable
 
 Weights = Literal["auto", "ema", "raw"]
 STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
-"""What is asked for -> the name of the state dict, in every published training checkpoint that has both."""
+"""A choice -> the name of the state dict, in every published training checkpoint that has both."""
 INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module")
 """The names of state dicts that hold a model; without a choice, the first that is there is taken."""
 MOST_NAMED, LONGEST_NAME = 6, 40
@@ -50,7 +50,7 @@ UNSTATED = Choice()
 def choose(file: str, there: Collection[str], choice: Choice) -> str:
     """Return the name of the state dict to take of those that are `there`; empty if none has a known name.
 
-    `file`: its name, for the message. Raises `BadInput` if the one that was asked for is not there.
+    `file`: its name, for the message. Raises `BadInput` if the chosen one is not there.
     """
     if choice.weights == AUTO:
         likely = [STATE_DICTS[choice.likely]] if choice.likely != AUTO else []
@@ -69,7 +69,7 @@ def shown(name: str) -> str:
 
 
 def note_on(file: str, taken: str, there: Collection[str], choice: Choice) -> str | None:
-    """Return what a user must know of a choice that was left to us; None if there was none to make."""
+    """Return what a user must know of a choice that was left to us; None if there was no choice."""
     if choice.weights != AUTO or taken not in STATE_DICTS.values():
         return None
     stated = STATE_DICTS.get(choice.likely)

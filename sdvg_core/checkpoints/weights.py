@@ -333,7 +333,7 @@ def first_not_finite(file: WeightFile) -> str | None:
 
 
 def weight_digest(model: nn.Module) -> str:
-    """Return a hash of all weights of a loaded model, wherever it lies.
+    """Return a hash of all weights of a loaded model, on any device.
 
     Of a tensor it takes 1024 sums over its bits, each of every 1024th number. That notices any change but one that
     is made up for, and costs one pass over memory; a cryptographic hash of 28 GB would take half a minute.

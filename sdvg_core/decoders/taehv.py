@@ -143,7 +143,7 @@ def load_taehv(
 
 
 def load_taehv_network(path: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Taehv, TaeKind]:
-    """Load a TAEHV's network alone, for a program that keeps it itself, and its kind, as digest or name tell it.
+    """Load a TAEHV's network alone, for a program that keeps it itself, and its kind by digest or name.
 
     Raises `BadInput` as `load_taehv` does.
     """
@@ -165,7 +165,7 @@ def taehv_from_weights(
     """Return a codec over the weights of a TAEHV in memory, such as the `state_dict` of another program's module.
 
     `kind`: which latents it wants; tensors cannot tell. `device`, `dtype`: None for those of the weights, which are
-    then shared and not copied, unless `channels_last` is asked for. `name`: for errors.
+    then shared and not copied, unless `channels_last` is set. `name`: for errors.
     Raises `BadInput` if they are of another model, or incomplete.
     """
     info = {key: TensorInfo(tuple(tensor.shape), tensor.dtype) for key, tensor in weights.items()}

@@ -136,7 +136,7 @@ def _numbers(values: Any, what: str, path: Path) -> tuple[float, ...]:
 
 
 def _diffusers_config(path: Path) -> dict[str, Any]:
-    """Return the VAE's config; empty if there is none or it belongs to another model."""
+    """Return the VAE's config; empty if it is missing or another model's."""
     if not path.is_file():
         return {}
     try:

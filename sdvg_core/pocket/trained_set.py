@@ -62,7 +62,7 @@ def pocket_options() -> LoadOptions:
 
 
 def manifest() -> dict[str, Any]:
-    """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if there are none."""
+    """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if they are missing."""
     path = FOLDER / "manifest.json"
     if not path.is_file():
         raise BadInput(f"the embedded models are missing ({path.name}); train them (training/LOG.md)")

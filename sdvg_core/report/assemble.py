@@ -1,4 +1,4 @@
-"""A report from what a run was given and did: settings of one shape wherever it was started, and its notes."""
+"""A report from what a run was given and did: the same settings from command line and node, and its notes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ReportedScorer(Scorer, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How one transformer was run. None where the host that loaded it does not tell.
+    """How one transformer was run. None where its host does not know.
 
     `file`: its name without folders. `attention`: the kernel's name. `bytes`: of its weights. `loras_and_patches`:
     how many weights are changed. `loras`: by name and strength. `state_dict`: of a training checkpoint, the one

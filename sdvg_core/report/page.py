@@ -87,7 +87,7 @@ def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
     try:
         report = _report_in(path, top)
     except BadInput as error:
-        # A page that is passed on does not tell the folder's place on this machine.
+        # A page that is passed on does not show the folder's place on this machine.
         reason = str(error).replace(f"{path}{os.sep}", "")
         return {"rank": (2, 0.0, number), "number": number, "name": name, "reason": reason}
     worst = worst_score(report.worst_block) if report.worst_block else None
@@ -123,7 +123,7 @@ def _square(record: BlockRecord, number: int, report: RunReport) -> dict[str, An
 
 
 def _lies_in(path: Path, top: Path) -> bool:
-    """Whether a path is a file, and lies in the folder `top` wherever links lead."""
+    """Whether a path is a file, and lies in the folder `top` after following links."""
     try:
         real = path.resolve(strict=True)
         return real.is_relative_to(top.resolve(strict=True)) and real.is_file()

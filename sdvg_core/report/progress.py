@@ -24,7 +24,7 @@ class RouteBar:
     """Shows a run on `stream`, standard error by default: a bar on a terminal, otherwise one line per block.
 
     `steps`: denoising steps of a block, used as an estimate of its passes until one block is done. `colour`:
-    coloured squares instead of letters; None means wherever the stream can show them. Always close it;
+    coloured squares instead of letters; None means if the stream can show them. Always close it;
     `contextlib.closing` does.
     """
 

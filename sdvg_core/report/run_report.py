@@ -64,12 +64,12 @@ class Tally:
 
     @property
     def acceptance_rate_unforced(self) -> float | None:
-        """Accepted over all blocks except forced ones (the paper's blocks 1 to 8); None if there are none."""
+        """Accepted over all blocks except forced ones (the paper's blocks 1 to 8); None without any."""
         return share(self.accepted, self.blocks - self.forced)
 
     @property
     def draft_share(self) -> float | None:
-        """Accepted over all blocks, as the paper's tables print it; None if there are none."""
+        """Accepted over all blocks, as the paper's tables print it; None without any."""
         return share(self.accepted, self.blocks)
 
 
