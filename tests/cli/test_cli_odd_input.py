@@ -100,7 +100,7 @@ def test_a_device_that_cannot_run_a_model_is_refused(command, capsys, device, op
         (["--target-settings", "context-frames=" + "9" * 25], "choose a whole number from 1 to"),
         (["--drafter-settings", "window=" + "9" * 5000], "invalid setting value"),
         (["--width", "16400"], "H.264 cannot take"),
-        (["--width", "0"], "width must be a multiple of 16, but is 0"),
+        (["--width", "0"], "width 0 is no multiple of 16"),
         (["--gate-prompt", ""], "the prompt is empty"),
         (["--gate-prompt", "x" * 20_001], "over 20000"),
         (["--gate-prompt", "a\x1b[2J"], "control character"),

@@ -134,10 +134,10 @@ def test_one_model_alone_makes_what_it_makes_beside_another(parts: Parts) -> Non
 @pytest.mark.parametrize(
     "missing, policy, sentence",
     [
-        ("drafter", "reward", "the policy reward needs a drafter, but there is none"),
-        ("target", "reward", "the policy reward needs a target, but there is none"),
-        ("target", "anchor-only", "the policy anchor-only needs a target, but there is none"),
-        ("drafter", "anchor-only", "the policy anchor-only needs a drafter, but there is none"),
+        ("drafter", "reward", "the policy reward needs a drafter; "),
+        ("target", "reward", "the policy reward needs a target; "),
+        ("target", "anchor-only", "the policy anchor-only needs a target; "),
+        ("drafter", "anchor-only", "the policy anchor-only needs a drafter; "),
     ],
 )
 def test_a_missing_model_is_one_sentence(parts: Parts, missing: str, policy: str, sentence: str) -> None:

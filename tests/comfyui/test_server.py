@@ -247,7 +247,7 @@ REFUSED_BY_US = [
     (
         "a clip of another size",
         {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},
-        "a clip to continue must be one video's latents, 1 x 16 x frames x 8 x 8, but these are 1 x 16 x 3 x 4 x 4",
+        "the clip to continue is 1 x 16 x 3 x 4 x 4, not 1 x 16 x frames x 8 x 8",
     ),
     (
         "an input that only a newer version has",
