@@ -51,8 +51,7 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
         return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
     if options.preset or any(name in given for name in SPENT):
         raise BadInput(
-            "--budget chooses who makes which block, but there is also a preset, a policy, forced blocks or a "
-            "handover; leave them out"
+            "--budget chooses who makes which block; leave preset, policy, forced blocks and handover out"
         )
     return RouterConfig(**{**given, "policy": "first"})
 

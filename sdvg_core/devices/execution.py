@@ -110,9 +110,9 @@ def check_compile(mode: CompileMode, device: torch.device) -> None:
     try:
         compiled(_trial)(torch.ones(8, device=device))
     except (RuntimeError, SubprocessError) as error:
+        missing = "triton" if device.type == "cuda" else "a C++ compiler"
         raise BadInput(
-            f"--compile {mode} needs a working compiler on {device}, but compiling failed ({first_line(error)}); "
-            f"install {'triton' if device.type == 'cuda' else 'a C++ compiler'}, or turn compiling off"
+            f"compiling failed ({first_line(error)}); install {missing}, or use --compile off"
         ) from error
 
 

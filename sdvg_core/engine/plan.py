@@ -236,10 +236,8 @@ def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
 
 def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step: int) -> None:
     if drafter != target:
-        raise BadInput(
-            f"drafter and target denoise at {drafter or 'several lists'} and {target}, so no handover is possible; "
-            "give both one schedule, or set handover to 0"
-        )
+        lists = f"{drafter or 'several lists'} and {target}"
+        raise BadInput(f"no handover is possible between {lists}; give both one schedule, or set handover to 0")
     if step >= len(target):
         raise BadInput(f"handover is {step} of {len(target)} denoising steps; leave the target at least one")
 

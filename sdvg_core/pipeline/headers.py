@@ -153,9 +153,7 @@ def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict
     for text in loras:
         fitting = {role: lora for role, model in models.items() if (lora := find_lora(text, model.found))}
         if not fitting:
-            raise BadInput(
-                f"the LoRA {text} fits neither drafter nor target; give one that was made for their sizes"
-            )
+            raise BadInput(f"the LoRA {text} fits neither drafter nor target; give one of their sizes")
         for role, lora in fitting.items():
             changed[role] = replace(changed[role], loras=(*changed[role].loras, lora))
     return changed
@@ -164,24 +162,17 @@ def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict
 def _check_encoder(vae: VaeHeader, path: Path, models: Iterable[WanHeader]) -> None:
     encoding = [model for model in models if model.preset.policy == "recompute"]
     if encoding and not vae.encodes:
-        raise BadInput(
-            f"the context of {encoding[0].found.weights.path.name} is encoded from pixels, but {path.name} holds a "
-            f"decoder alone; give the Wan 2.1 VAE with --vae, and {path.name} with --judge-vae"
-        )
+        raise BadInput(f"{path.name} cannot encode the context; give the Wan 2.1 VAE, and this as --judge-vae")
 
 
 def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> VaeHeader:
     assert files.judge_vae is not None
     if files.judge_vae.resolve() == files.vae.resolve():
-        raise BadInput(
-            f"the judge must be another decoder than the VAE, but both are {files.vae.name}; leave --judge-vae "
-            "out, or give a faster one"
-        )
+        raise BadInput(f"VAE and judge are both {files.vae.name}; leave --judge-vae out, or give a faster one")
     judge = open_vae(files.judge_vae, tae_kind=options.tae_kind)
     if vae.is_tae and not judge.is_tae:
         raise BadInput(
-            f"the judge should be the faster decoder, but {files.vae.name} (--vae) is a TAEHV and "
-            f"{files.judge_vae.name} (--judge-vae) a Wan VAE; swap the two"
+            f"--vae {files.vae.name} is a TAEHV, faster than --judge-vae {files.judge_vae.name}; swap them"
         )
     names = {
         "latent_channels": "latent channels",
@@ -191,10 +182,8 @@ def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> Vae
     for name, words in names.items():
         ours, theirs = getattr(vae, name), getattr(judge, name)
         if ours != theirs:
-            raise BadInput(
-                f"VAE and judge must decode the same latents, but {files.vae.name} has {ours} {words} and "
-                f"{files.judge_vae.name} has {theirs}; give a judge of Wan 2.1's latents"
-            )
+            found = f"{files.vae.name} has {ours} {words} and {files.judge_vae.name} has {theirs}"
+            raise BadInput(f"{found}; give a judge of Wan 2.1's latents")
     return judge
 
 

@@ -68,9 +68,9 @@ class Journal:
         for entry in self.before:
             others = [part for part, made_by in self._made_by.items() if entry.made_by.get(part) != made_by]
             if others:
+                changed = f"the files of {', '.join(others)} have changed since the unfinished video"
                 raise BadInput(
-                    f"an unfinished video must go on with the same weights, but those of {', '.join(others)} are "
-                    f"others by now; put the earlier files back or delete {self._folder.parent} to start over"
+                    f"{changed}; put the earlier ones back or delete {self._folder.parent} to start over"
                 )
 
     @property
@@ -213,8 +213,8 @@ def _refuse_damaged(requests: Mapping[Path, Mapping[str, Any] | None]) -> None:
 def _load(path: Path) -> SavedLatents:
     """Read a block. Raises `BadInput` if the file is not as it was written."""
     damaged = BadInput(
-        f"a block of an unfinished video must be as it was written, but {path.name} in {path.parent} is not; "
-        "delete that file and all later ones to start over from there"
+        f"{path.name} in {path.parent}, of an unfinished video, is not as it was written; delete it and all later "
+        "blocks to start over from there"
     )
     try:
         saved = load_latents(path)

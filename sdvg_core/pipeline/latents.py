@@ -51,22 +51,15 @@ def load_latents(path: Path) -> SavedLatents:
     file = open_weights(path)
     if KEY not in file:
         held = ", ".join(sorted(file)[:4])
-        raise BadInput(
-            f"there is no tensor named {KEY} in {path.name}, which holds {held}; give a run's latents.safetensors"
-        )
+        raise BadInput(f"{path.name} holds {held}, no tensor {KEY}; give a run's latents.safetensors")
     shape, dtype = file.info[KEY].shape, file.info[KEY].dtype
     if len(shape) != 5 or shape[0] != 1 or 0 in shape:
-        raise BadInput(
-            f"latents must have the shape (1, channels, latent frames, height, width), but those in {path.name} "
-            f"have {shape}; give the latents of one video"
-        )
+        raise BadInput(f"the latents in {path.name} have the shape {shape}, not that of one video; give other ones")
     if dtype not in DTYPES:
-        raise BadInput(
-            f"latents must be float32, bfloat16 or float16, but those in {path.name} are {dtype}; convert them"
-        )
+        raise BadInput(f"the latents in {path.name} are {dtype}; convert them to float32, bfloat16 or float16")
     latents = file[KEY]
     if not bool(torch.isfinite(latents).all()):
-        raise BadInput(f"latents must be finite, but some in {path.name} are NaN or infinity; make the video again")
+        raise BadInput(f"the latents in {path.name} hold NaN or infinity; make the video again")
     return SavedLatents(latents, read_metadata(file))
 
 
@@ -74,7 +67,7 @@ def still_in(values: Mapping[str, Any]) -> int:
     """Return how many of a clip's first latent frames show a start image, by what was saved with it."""
     still = values.get(STILL, 0)
     if not isinstance(still, int) or still < 0:
-        raise BadInput(f"{STILL} must be a count of latent frames, but is {still!r:.40}; make the clip again")
+        raise BadInput(f"{STILL} is {still!r:.40}, no count of latent frames; make the clip again")
     return still
 
 
@@ -86,7 +79,6 @@ def read_metadata(file: WeightFile) -> Mapping[str, Any]:
         values = None
     if not isinstance(values, dict):
         raise BadInput(
-            f"the metadata {METADATA} of {file.path.name} must be a JSON object, but is not; "
-            "use the file as it was written"
+            f"the metadata {METADATA} of {file.path.name} is no JSON object; use the file as it was written"
         )
     return values

@@ -185,14 +185,11 @@ def _check_pair(headers: Headers) -> None:
     for name, words in {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}.items():
         ours, theirs = getattr(small, name), getattr(large, name)
         if ours != theirs:
-            raise BadInput(
-                f"drafter and target must have the same {words}, but the drafter has {ours} and the target "
-                f"{theirs}; load two models that share one VAE and text encoder"
-            )
+            found = f"the drafter has {ours} {words} and the target {theirs}"
+            raise BadInput(f"{found}; load two models that share one VAE and text encoder")
     if headers.one_model and short.identity == long.identity:
         raise BadInput(
-            "drafter and target are one model with one schedule, so a remade block would be the draft again; give "
-            "the drafter's schedule fewer steps than the target's, or load two models"
+            "drafter and target are one model with one schedule; give the drafter's fewer steps, or load two"
         )
 
 

@@ -110,8 +110,7 @@ def _check_models(path: Path, identities: Identities, asked: ModelSet) -> None:
     used = [role for role in ROLES if getattr(asked, role)]
     if not any(made_by.get(role) == hash_text(getattr(identities, role)) for role in used):
         raise BadInput(
-            f"nothing in {path.parent} can be re-used, for its {' and '.join(used)} or their settings are not "
-            "those of this run; give the same files and settings, or leave --reuse out"
+            f"the {' and '.join(used)} of {path.parent} are others than now; give the same, or leave --reuse out"
         )
 
 

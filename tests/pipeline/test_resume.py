@@ -240,7 +240,7 @@ def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
     assert identity.fingerprint(copy.target) == one, "or the request itself would tell"
     capsys.readouterr()
     assert main([*five(copy), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
-    assert "the same weights, but those of target are others by now; put" in capsys.readouterr().err
+    assert "the files of target have changed since" in capsys.readouterr().err
 
 
 DAMAGE = {
@@ -434,10 +434,10 @@ def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earl
     before = contents(earlier[0])
     both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
     line = refused(capsys, [*base, *both, "--output", str(tmp_path / "out")])
-    assert f"nothing in {earlier[0]} can be re-used, for its drafter and target or their settings are not" in line
+    assert f"the drafter and target of {earlier[0]} are others than now" in line
     over = ["--schedule", "1000,500", *both[4:], "--output", str(earlier[0]), "--overwrite"]
     line = refused(capsys, [*base, *over])
-    assert "give the same files and settings, or leave --reuse out" in line
+    assert "give the same, or leave --reuse out" in line
     assert not (tmp_path / "out").exists()
     assert contents(earlier[0]) == before
 
