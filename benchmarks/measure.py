@@ -15,7 +15,7 @@ from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
-from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.report.run_report import Passes, RunReport
@@ -176,7 +176,7 @@ def video_of(bench: Bench, case: Case) -> Video:
     return collect(bench.run(case).blocks())
 
 
-def collect(emitted: Iterable[Emitted]) -> Video:
+def collect(emitted: Iterable[EmittedBlock]) -> Video:
     """Join a video's blocks."""
     pairs = [(one.block.latents.cpu(), one.record.decision) for one in emitted]
     return {

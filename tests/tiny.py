@@ -21,12 +21,12 @@ from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
+from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall, Engine
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.several import SeveralBlocks
-from sdvg_core.engine.speculate import Emitted, speculate
+from sdvg_core.engine.speculate import EmittedBlock, speculate
 from sdvg_core.engine.timeline import Timeline, replay
 from sdvg_core.engine.types import Block, Condition, DrafterContext, Generated, plan_spans
 
@@ -168,7 +168,7 @@ def make_framewise(policy: str = "recompute", *, own_frames: int = 1, **options:
     small = make_generator(
         1, engine.codec, policy, name="drafter", block_frames=own_frames, undo=pieces - 1, **options
     )
-    return replace(engine, drafter=SeveralBlocks(small, 3))
+    return replace(engine, drafter=FramewiseAdapter(small, 3))
 
 
 def condition(seed: int = 5, text: str = "a red ball") -> Condition:
@@ -192,7 +192,7 @@ def run(
     drafter_context: DrafterContext = "committed",
     condition_of: Callable[[int], Condition] = lambda _: PROMPT,
     start: Timeline | None = None,
-) -> list[Emitted]:
+) -> list[EmittedBlock]:
     first = start.history.frames if start else 0
     spans = plan_spans(blocks, engine.target.block_frames, first)
     return list(
@@ -212,11 +212,11 @@ def timeline_of(blocks: tuple[Block, ...], codec: Any, horizon: int) -> tuple[Ti
     return timeline, torch.cat(shown, dim=1)
 
 
-def latents_of(emitted: Sequence[Emitted]) -> Tensor:
+def latents_of(emitted: Sequence[EmittedBlock]) -> Tensor:
     return torch.cat([e.block.latents for e in emitted], dim=2)
 
 
-def frames_of(emitted: Sequence[Emitted]) -> Tensor:
+def frames_of(emitted: Sequence[EmittedBlock]) -> Tensor:
     return torch.cat([e.frames for e in emitted], dim=1)
 
 

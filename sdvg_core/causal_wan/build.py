@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..devices.device import device_clock
+from ..engine.framewise import FramewiseAdapter
 from ..engine.protocols import Absent, BlockGenerator, Engine, Scorer, VideoCodec
-from ..engine.several import SeveralBlocks
 from .attention import TorchOps
 from .config import WanConfig
 from .context import AnchorEncoder, ContextPolicy, Recompute
@@ -100,12 +100,12 @@ def build_engine(
             clock=clock or device_clock(wan.device),
         )
 
-    pieces = max(target.preset.block_frames // drafter.preset.block_frames, 1) if drafter and target else 1
-    # The first piece of a draft writes over what a dropped draft leaves; the others must be taken back.
-    drafts: BlockGenerator | None = build("drafter", drafter, undo=pieces - 1) if drafter else None
+    sub_blocks = max(target.preset.block_frames // drafter.preset.block_frames, 1) if drafter and target else 1
+    # The first sub-block of a draft writes over what a dropped draft leaves; the others must be taken back.
+    drafts: BlockGenerator | None = build("drafter", drafter, undo=sub_blocks - 1) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None
     if drafts and targets and drafts.block_frames != targets.block_frames:
-        drafts = SeveralBlocks(drafts, targets.block_frames)
+        drafts = FramewiseAdapter(drafts, targets.block_frames)
     there = drafts or targets
     assert there is not None, "a run has at least one model"
     return Engine(

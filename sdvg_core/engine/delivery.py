@@ -22,19 +22,19 @@ from .types import Block, Picture, Span, check_finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Delivered:
+class DeliveredBlock:
     """A block's pixel frames in the video.
 
     `anchors`: the last pixel frame of each latent frame, or how to get it.
     """
 
     anchors: tuple[Picture, ...]
-    _pieces: tuple[Future[Tensor], ...]
+    _frames: tuple[Future[Tensor], ...]
     _take: Callable[[Future[Tensor]], Tensor]
     _most: int | None = None
 
     @classmethod
-    def of(cls, frames: Tensor, latent_frames: int, temporal_stride: int) -> Delivered:
+    def of(cls, frames: Tensor, latent_frames: int, temporal_stride: int) -> DeliveredBlock:
         """Return it for `frames` that are decoded already, `b f c h w`."""
         there: Future[Tensor] = Future()
         there.set_result(frames)
@@ -43,21 +43,21 @@ class Delivered:
     @property
     def ready(self) -> bool:
         """Whether the frames are there already."""
-        return all(piece.done() for piece in self._pieces)
+        return all(one.done() for one in self._frames)
 
     def frames(self) -> Tensor:
         """Return the pixel frames `b f c h w` in [0, 1], decoding now what is not decoded yet.
 
         Raises `BadInput` if they are not finite.
         """
-        shown = [self._take(piece) for piece in self._pieces]
+        shown = [self._take(one) for one in self._frames]
         # Joined as a codec joins them, so that readers of the frames get the same strides.
         whole = (
             shown[0] if len(shown) == 1 else torch.cat([s.transpose(1, 2) for s in shown], dim=2).transpose(1, 2)
         )
         return whole[:, : self._most]
 
-    def first_frame(self) -> Delivered:
+    def first_frame(self) -> DeliveredBlock:
         """Return it without its pixel frames after the first."""
         return replace(self, _most=1)
 
@@ -70,7 +70,7 @@ def last_frames(frames: Tensor, latent_frames: int, temporal_stride: int) -> tup
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Piece:
+class _LatentFrame:
     """A committed latent frame `b c 1 h w`, and what will be decoded of it: its frames, and a copy of the last."""
 
     span: Span
@@ -85,15 +85,15 @@ class Delivery:
     def __init__(self, codec: VideoCodec) -> None:
         self._codec = codec
         self._state: Any = None
-        self._waiting: deque[_Piece] = deque()
+        self._waiting: deque[_LatentFrame] = deque()
         self._error: BaseException | None = None
 
-    def add(self, block: Block) -> Delivered:
+    def add(self, block: Block) -> DeliveredBlock:
         """Note a committed block; blocks are given in order."""
-        pieces = [_Piece(block.span, latents) for latents in block.latents.split(1, dim=2)]
-        self._waiting.extend(pieces)
-        anchors = tuple(partial(self._take, piece.picture) for piece in pieces)
-        return Delivered(anchors, tuple(piece.frames for piece in pieces), self._take)
+        queued = [_LatentFrame(block.span, latents) for latents in block.latents.split(1, dim=2)]
+        self._waiting.extend(queued)
+        anchors = tuple(partial(self._take, one.picture) for one in queued)
+        return DeliveredBlock(anchors, tuple(one.frames for one in queued), self._take)
 
     def _take(self, result: Future[Tensor]) -> Tensor:
         while not result.done():
@@ -101,18 +101,18 @@ class Delivery:
         return result.result()
 
     def _decode_next(self) -> None:
-        piece = self._waiting.popleft()
+        one = self._waiting.popleft()
         if self._error is None:
             try:
-                frames, self._state = self._codec.decode(piece.latents, self._state)
-                check_finite(frames, piece.span, "decoded frames")
+                frames, self._state = self._codec.decode(one.latents, self._state)
+                check_finite(frames, one.span, "decoded frames")
                 # Before either is given: whoever waits for one must not wait in vain if this fails.
                 picture = frames[:, -1:].clone()
-                piece.frames.set_result(frames)
-                piece.picture.set_result(picture)
+                one.frames.set_result(frames)
+                one.picture.set_result(picture)
                 return
             except BaseException as error:
                 # Later frames follow from this one, so none of them can be decoded any more.
                 self._error = error
-        piece.frames.set_exception(self._error)
-        piece.picture.set_exception(self._error)
+        one.frames.set_exception(self._error)
+        one.picture.set_exception(self._error)

@@ -66,9 +66,9 @@ class Keys:
         # A context may show pixels of the history, and these are the codec's.
         parts = (model, self.identities.codec, committed)
         noise = (*self._noise, span.index, span.take)
-        taken_over = [self.tensor(clean) for clean in call.given]
+        draft_steps = [self.tensor(clean) for clean in call.given]
         here = (span.start, span.frames, self._condition(condition), renewed)
-        return _hash("block", parts, noise, here, taken_over)
+        return _hash("block", parts, noise, here, draft_steps)
 
     def begun(self, block: str, stop: int) -> str:
         """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""

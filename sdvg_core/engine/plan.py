@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from ..errors import BadInput
+from .framewise import check_sub_blocks, first_timesteps
 from .protocols import Absent, Engine, ModelShape
 from .router import ROUTER_DECIDES, SCRIPT_LETTERS, RouterConfig, decide_early
-from .several import check_pieces, first_timesteps
 from .types import Span, plan_spans, spans_of_clip
 
 LETTERS = {ROUTER_DECIDES: "the router decides", **SCRIPT_LETTERS}
@@ -220,7 +220,7 @@ def check_compatible(
         if model.latent_channels != latent_channels:
             found = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
             raise BadInput(f"{found}; load models and VAE of one family")
-    check_pieces(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
+    check_sub_blocks(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
     handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
     if 0 in handed_over:
         _check_handover(first_timesteps(drafter, target.block_frames), target.first_timesteps, router.handover)

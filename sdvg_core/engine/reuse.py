@@ -19,9 +19,9 @@ from .noise import KeyedNoise
 from .protocols import Absent, BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
 from .records import BlockRecord
 from .router import RouterConfig
-from .speculate import Emitted, speculate
+from .speculate import EmittedBlock, speculate
 from .store import PixelStore, Result, Store
-from .timeline import Replayed, Timeline, replay
+from .timeline import ReplayedBlock, Timeline, replay
 from .types import Block, Condition, DrafterContext, Generated, Span
 
 
@@ -45,7 +45,7 @@ class ReuseSession:
 
     def replay(
         self, blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline, *, to_go_on: bool
-    ) -> Iterator[Replayed]:
+    ) -> Iterator[ReplayedBlock]:
         """Decode `blocks`, but for those whose pixels are kept. `to_go_on`: whether more blocks will be decoded."""
         if self.pixels is None:
             yield from replay(blocks, codec, start)
@@ -62,10 +62,10 @@ class ReuseSession:
                 frames, state = codec.decode(block.latents, timeline.decode_state)
                 self._keep(key, frames, state)
             timeline, delivered = timeline.commit(block, frames, state, codec.temporal_stride)
-            yield Replayed(timeline, frames, delivered, decoded=place >= first)
+            yield ReplayedBlock(timeline, frames, delivered, decoded=place >= first)
         self.pixel_keys += keys
 
-    def keep_pixels(self, emitted: Emitted) -> None:
+    def keep_pixels(self, emitted: EmittedBlock) -> None:
         """Keep the pixels of a new block, and the decoder's state after it."""
         key = self._keys.pixels([block.latents for block in emitted.timeline.history.blocks])
         self.pixel_keys.append(key)
@@ -122,7 +122,7 @@ class ReuseSession:
             pass
         return tuple(found)
 
-    def remember(self, emitted: Emitted) -> None:
+    def remember(self, emitted: EmittedBlock) -> None:
         """Keep the scores of a block's draft, and that of the frame it was compared with."""
         decision = emitted.record.decision
         if not decision.scored or emitted.draft is None:

@@ -11,15 +11,15 @@ from typing import Any
 
 from torch import Tensor
 
-from .delivery import Delivered
+from .delivery import DeliveredBlock
 from .noise import KeyedNoise
 from .plan import RunPlan, available_in, check_given, plan_blocks
 from .protocols import Engine
 from .records import BlockRecord
 from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
-from .speculate import Emitted, speculate
-from .timeline import Replayed, Timeline, begin_clip, replay
+from .speculate import EmittedBlock, speculate
+from .timeline import ReplayedBlock, Timeline, begin_clip, replay
 from .types import Block, Condition, DrafterContext, Span, check_finite
 
 
@@ -57,19 +57,19 @@ class Run:
         """The decisions on the blocks of this request that already exist."""
         return tuple(record.decision for record in self.reused)
 
-    def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[Shown]:
+    def play(self, stop: Callable[[], bool] = lambda: False) -> Generator[RunEvent]:
         """Yield the whole video: existing blocks, then new ones as soon as they are decided, then its last pixels.
 
         `stop`: asked after every new block whether to leave out the others.
         """
-        waiting: deque[Delivered] = deque()
+        waiting: deque[DeliveredBlock] = deque()
 
-        def show(timeline: Timeline, delivered: Delivered, **what: Any) -> Shown:
+        def show(timeline: Timeline, delivered: DeliveredBlock, **what: Any) -> RunEvent:
             waiting.append(delivered)
             ready = []
             while waiting and waiting[0].ready:
                 ready.append(waiting.popleft())
-            return Shown(timeline, tuple(ready), **what)
+            return RunEvent(timeline, tuple(ready), **what)
 
         timeline = begin_clip(self.engine)
         of_clip = (None,) * (len(self.before) - len(self.reused))
@@ -86,22 +86,22 @@ class Run:
                 if stop():
                     break
         while waiting:
-            yield Shown(timeline, (waiting.popleft(),), left=len(waiting) + 1)
+            yield RunEvent(timeline, (waiting.popleft(),), left=len(waiting) + 1)
 
-    def blocks(self) -> Generator[Emitted]:
+    def blocks(self) -> Generator[EmittedBlock]:
         """Make the new blocks, and yield each as soon as it is decided."""
         timeline = begin_clip(self.engine)
         for again in self._replay(timeline):
             timeline = again.timeline
         return self._make(timeline)
 
-    def _replay(self, nothing: Timeline) -> Iterator[Replayed]:
+    def _replay(self, nothing: Timeline) -> Iterator[ReplayedBlock]:
         parts, to_go_on = (self.before, self.engine.judging, nothing), len(self.reused) < len(self.spans)
         for again in self.session.replay(*parts, to_go_on=to_go_on) if self.session else replay(*parts):
             check_finite(again.preview, again.timeline.history.blocks[-1].span, "decoded frames")
             yield again
 
-    def _make(self, start: Timeline) -> Generator[Emitted]:
+    def _make(self, start: Timeline) -> Generator[EmittedBlock]:
         loop = speculate(
             self.engine,
             self.router,
@@ -122,7 +122,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shown:
+class RunEvent:
     """A block of a video, made now or earlier, or once all are decided more of the video's pixels.
 
     `timeline`: ends with the newest block. `delivered`: blocks of the video, in order, whose pixels are due now.
@@ -131,7 +131,7 @@ class Shown:
     """
 
     timeline: Timeline
-    delivered: tuple[Delivered, ...]
+    delivered: tuple[DeliveredBlock, ...]
     record: BlockRecord | None = None
     preview: Tensor | None = None
     left: int = 0

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .delivery import Delivered
+from .delivery import DeliveredBlock
 from .drafts import OwnDrafts, generate
 from .plan import check_parts
 from .protocols import BlockCall, Engine, NoiseSource, Scorer
@@ -34,7 +34,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Emitted:
+class EmittedBlock:
     """A block of the video, how it was made, and the timeline that ends with it.
 
     `preview`: its pixel frames `b f c h w` as they were judged. `delivered`: those of the video, which a judge's
@@ -44,7 +44,7 @@ class Emitted:
 
     block: Block
     preview: Tensor
-    delivered: Delivered
+    delivered: DeliveredBlock
     record: BlockRecord
     timeline: Timeline
     draft: Generated | None = None
@@ -66,7 +66,7 @@ def speculate(
     start: Timeline | None = None,
     past: tuple[Decision, ...] = (),
     clock: Callable[[], float] = time.perf_counter,
-) -> Generator[Emitted]:
+) -> Generator[EmittedBlock]:
     """Yield the blocks at `spans`, in order, each as soon as it is decided.
 
     `condition_of`: what a block should show, by its number. `start`: a timeline to continue, with the engine's
@@ -106,11 +106,11 @@ def speculate(
 
         # 3. Rejected: the target generates the block from the same noise and the same committed state.
         assert decision is not None
-        taken_over = draft.predictions[:handover] if draft and not decision.accepted else ()
+        draft_steps = draft.predictions[:handover] if draft and not decision.accepted else ()
         if not decision.accepted:
             winner = None  # frees the draft's frames and decoder state before the target runs
             with watch.part("target"):
-                remake = generate(target, replace(call, given=taken_over))
+                remake = generate(target, replace(call, given=draft_steps))
             with watch.part("decode"):
                 winner = Candidate(remake, *codec.decode(remake.latents, committed.decode_state))
 
@@ -121,8 +121,8 @@ def speculate(
         committed, delivered = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
         past = (*past, decision)
         works = (draft.work if draft else None, remake.work if remake else None)
-        record = record_block(block, winner.frames, decision, *works, len(taken_over), watch)
-        yield Emitted(block, winner.frames, delivered, record, committed, draft)
+        record = record_block(block, winner.frames, decision, *works, len(draft_steps), watch)
+        yield EmittedBlock(block, winner.frames, delivered, record, committed, draft)
 
 
 def score_draft(

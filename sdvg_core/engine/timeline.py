@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .delivery import Delivered, Delivery
+from .delivery import DeliveredBlock, Delivery
 from .history import History
 from .protocols import Engine, VideoCodec
 from .types import Block
@@ -29,7 +29,7 @@ class Timeline:
 
     def commit(
         self, block: Block, frames: Tensor, decode_state: Any, temporal_stride: int
-    ) -> tuple[Timeline, Delivered]:
+    ) -> tuple[Timeline, DeliveredBlock]:
         """Return the timeline with `block` appended, and the block's pixel frames in the video.
 
         `frames`: what the codec made of the block, `b f c h w`.
@@ -37,21 +37,21 @@ class Timeline:
         if self.delivery:
             delivered = self.delivery.add(block)
         else:
-            delivered = Delivered.of(frames, block.span.frames, temporal_stride)
+            delivered = DeliveredBlock.of(frames, block.span.frames, temporal_stride)
         history = self.history.commit(block, delivered.anchors)
         return Timeline(history, decode_state, frames[:, -1:].clone(), self.delivery), delivered
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replayed:
-    """A block that existed already: `preview` as `Emitted` has it, and the timeline that ends with it.
+class ReplayedBlock:
+    """A block that existed already: `preview` as `EmittedBlock` has it, and the timeline that ends with it.
 
     `decoded`: whether it was decoded for that, or its pixels were kept.
     """
 
     timeline: Timeline
     preview: Tensor
-    delivered: Delivered
+    delivered: DeliveredBlock
     decoded: bool = True
 
 
@@ -61,13 +61,13 @@ def begin_clip(engine: Engine) -> Timeline:
     return Timeline(History(horizon=engine.horizon), delivery=delivery)
 
 
-def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[Replayed]:
+def replay(blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline) -> Iterator[ReplayedBlock]:
     """Decode `blocks`, which follow `start`, with the codec whose state `start` holds."""
     timeline = start
     for block in blocks:
         frames, state = codec.decode(block.latents, timeline.decode_state)
         timeline, delivered = timeline.commit(block, frames, state, codec.temporal_stride)
-        yield Replayed(timeline, frames, delivered)
+        yield ReplayedBlock(timeline, frames, delivered)
 
 
 def earlier(timeline: Timeline, blocks: int, codec: VideoCodec, *, pixels: bool) -> Timeline:

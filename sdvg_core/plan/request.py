@@ -11,9 +11,9 @@ from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
 from ..devices.device import DTYPES
 from ..devices.execution import AUTO, Execution, VaeLayers
+from ..engine.framewise import check_sub_blocks
 from ..engine.plan import check_size
 from ..engine.router import RouterConfig
-from ..engine.several import check_pieces
 from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
@@ -85,7 +85,7 @@ class PlanRequest:
                 raise BadInput(
                     f"{name} must be one of {', '.join(DTYPES)}, but is {getattr(self, name)!r}; choose one"
                 )
-        check_pieces(
+        check_sub_blocks(
             self.drafter_preset.block_frames, self.drafter_preset.anchor_horizon, self.target_preset.block_frames
         )
 

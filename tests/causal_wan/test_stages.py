@@ -11,13 +11,13 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from benchmarks.measure import collect, compare
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.devices.execution import INDUCTOR
-from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.speculate import EmittedBlock
 
 ROUTE = scripted("rarraaararaa")
 STEPS = "1000,750,500,250"
 
 
-def plain(policy: str) -> list[Emitted]:
+def plain(policy: str) -> list[EmittedBlock]:
     return run(make_engine(policy, schedule=STEPS), ROUTE, blocks=12)
 
 

@@ -25,13 +25,13 @@ from torch import Tensor
 
 from sdvg_core.causal_wan.context import AnchorEncoder
 from sdvg_core.causal_wan.generator import go_on
+from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.protocols import BlockCall, Engine, WrappedGenerator
 from sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_core.engine.reuse import Reuse
 from sdvg_core.engine.router import Decision, RouterConfig
 from sdvg_core.engine.run import Run, plan_run
-from sdvg_core.engine.several import SeveralBlocks
 from sdvg_core.engine.store import PixelStore, Store
 from sdvg_core.engine.types import DrafterContext, Work
 from sdvg_core.text.prompts import Conditions
@@ -162,7 +162,7 @@ def parts_of(asked: Asked, before_pass: Callable[[str], None] = go_on) -> Parts:
     undo = 3 // asked.own_frames - 1
     drafter: Any = build(0, name="drafter", tree=tree(asked.drafter), undo=undo, block_frames=asked.own_frames)
     if asked.own_frames < 3:
-        drafter = SeveralBlocks(drafter, 3)
+        drafter = FramewiseAdapter(drafter, 3)
     target = build(0, name="target", tree=tree(asked.target))
     noted = [NotedGenerator(model, begun, done) for model in (drafter, target)]
     engine = Engine(drafter=noted[0], target=noted[1], codec=codec, scorer=scorer)

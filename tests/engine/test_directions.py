@@ -29,7 +29,7 @@ from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import SCRIPT_LETTERS, Reason, RouterConfig
 from sdvg_core.engine.run import plan_run
-from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Span
 from sdvg_core.errors import BadInput
 
@@ -288,7 +288,7 @@ def directed(
     blocks: int = 6,
     engine: Engine | None = None,
     **options: Any,
-) -> list[Emitted]:
+) -> list[EmittedBlock]:
     """Run as all surfaces do, on the tiny models."""
     planned = plan_run(
         engine or make_engine(),
@@ -305,9 +305,9 @@ def directed(
     return list(planned.blocks())
 
 
-def records(emitted: list[Emitted]) -> list[BlockRecord]:
+def records(emitted: list[EmittedBlock]) -> list[BlockRecord]:
     return [one.record for one in emitted]
 
 
-def reasons(emitted: list[Emitted]) -> list[Reason]:
+def reasons(emitted: list[EmittedBlock]) -> list[Reason]:
     return [one.record.decision.reason for one in emitted]

@@ -28,7 +28,7 @@ from torch import Tensor
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.types import Block, plan_spans
 
 ALL_PATTERNS = ["r" + "".join(rest) for rest in itertools.product("ar", repeat=8)]
@@ -42,7 +42,7 @@ def commit(history: History, block: Block, frames: Tensor) -> History:
     return history.commit(block, anchors)
 
 
-def replay(emitted: list[Emitted], authors: dict[str, BlockGenerator], own: list[Tensor] | None) -> None:
+def replay(emitted: list[EmittedBlock], authors: dict[str, BlockGenerator], own: list[Tensor] | None) -> None:
     """Make every block again from the emitted history before it, with models that remember nothing of the run."""
     history = History(horizon=3)
     for number, one in enumerate(emitted):

@@ -79,8 +79,8 @@ def test_repair_goes_on_from_the_drafts_own_trajectory(policy, step):
     tree = target._model.tree
     tree.patch_embedding.register_forward_pre_hook(lambda _, args: seen.append(args[0].clone()))
     again = target.generate(BlockCall(history, span, make_noise(), PROMPT, draft.predictions[:step]))
-    taken_over = renoise(draft.predictions[step - 1], make_noise().draw(span, step), schedule[step].sigma)
-    assert torch.equal(seen[-(4 - step)], taken_over)
+    draft_steps = renoise(draft.predictions[step - 1], make_noise().draw(span, step), schedule[step].sigma)
+    assert torch.equal(seen[-(4 - step)], draft_steps)
     assert torch.equal(again.latents, emitted[2].block.latents)
     plain = run(make_engine(policy, schedule="four-step"), scripted("rar"), blocks=3)
     assert not torch.equal(plain[2].block.latents, emitted[2].block.latents)

@@ -25,7 +25,7 @@ from sdvg_core.engine.keys import Identities, Keys
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.speculate import Emitted
+from sdvg_core.engine.speculate import EmittedBlock
 from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import Block, Condition, Span
 
@@ -162,7 +162,7 @@ def test_everything_a_block_follows_from_is_in_its_key() -> None:
 def test_a_prompt_that_is_given_anew_is_in_the_key_for_a_model_may_pass_its_window_again() -> None:
     """Catches: keys that tell prompts apart by their embeddings alone, and a block of another video used again."""
 
-    def target_only(*prompts: Condition) -> list[Emitted]:
+    def target_only(*prompts: Condition) -> list[EmittedBlock]:
         target = make_generator(2, EchoCodec(), "incremental", sink=0, recache=True)
         engine = replace(make_engine("incremental"), target=target)
         return run(engine, RouterConfig(policy="always-target"), blocks=3, condition_of=prompts.__getitem__)

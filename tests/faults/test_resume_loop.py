@@ -22,7 +22,7 @@ from tiny import (
 
 from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.router import Reason, RouterConfig
-from sdvg_core.engine.speculate import Emitted, speculate
+from sdvg_core.engine.speculate import EmittedBlock, speculate
 from sdvg_core.engine.types import DrafterContext, plan_spans
 
 ROUTERS = {
@@ -36,7 +36,7 @@ ROUTE_AFTER_CLIP = scripted("rrrarara")
 
 
 def check_rest(
-    whole: list[Emitted],
+    whole: list[EmittedBlock],
     cut: int,
     policy: str,
     context: DrafterContext,

@@ -48,15 +48,15 @@ MISTAKES = [
         "a context encodes the judge's pixels",
         "engine/timeline.py",
         "history = self.history.commit(block, delivered.anchors)",
-        "seen = Delivered.of(frames, block.span.frames, temporal_stride)\n"
+        "seen = DeliveredBlock.of(frames, block.span.frames, temporal_stride)\n"
         "        history = self.history.commit(block, seen.anchors)",
         JUDGE + "test_a_clip_that_is_continued_is_the_same",
     ),
     Mistake(
         "a committed block meets the full decoder twice",
         "engine/delivery.py",
-        "        self._waiting.extend(pieces)\n",
-        "        self._waiting.extend(pieces)\n        self._codec.decode(block.latents, None)\n",
+        "        self._waiting.extend(queued)\n",
+        "        self._waiting.extend(queued)\n        self._codec.decode(block.latents, None)\n",
         JUDGE + "test_a_rejected_draft_never_meets_the_full_decoder",
     ),
     Mistake(

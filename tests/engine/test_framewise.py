@@ -21,10 +21,10 @@ from tiny import (
     timeline_of,
 )
 
+from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.several import SeveralBlocks
 from sdvg_core.engine.types import Block, Span, plan_spans
 from sdvg_core.errors import BadInput
 
@@ -145,10 +145,10 @@ def test_a_handover_at_block_0_needs_one_list_for_it():
 def test_blocks_that_do_not_divide_are_refused_in_one_sentence():
     engine = make_engine()
     with pytest.raises(BadInput, match=r"do not divide the target's \(2 and 3"):
-        SeveralBlocks(make_generator(1, engine.codec, block_frames=2), 3)
+        FramewiseAdapter(make_generator(1, engine.codec, block_frames=2), 3)
     with pytest.raises(BadInput, match="2 context frames are too few"):
-        SeveralBlocks(make_generator(1, engine.codec, block_frames=1, frames=2), 3)
-    SeveralBlocks(make_generator(1, engine.codec, "incremental", block_frames=1), 3)
+        FramewiseAdapter(make_generator(1, engine.codec, block_frames=1, frames=2), 3)
+    FramewiseAdapter(make_generator(1, engine.codec, "incremental", block_frames=1), 3)
     small = replace(engine, drafter=make_generator(1, engine.codec, block_frames=1))
     with pytest.raises(BadInput, match=r"\(1 and 3 latent frames\); wrap"):
         run(small, RouterConfig(), blocks=2)

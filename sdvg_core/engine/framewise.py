@@ -14,62 +14,62 @@ from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, Wrapp
 from .types import Block, Generated, Span, Work
 
 
-class SeveralBlocks(WrappedGenerator):
+class FramewiseAdapter(WrappedGenerator):
     """Makes blocks of `block_frames` latent frames, each as several of the blocks that `inner` makes.
 
-    Every piece continues from the one before it, so `inner` makes what it would make on its own, block by block.
-    Committed blocks are cut in the same way. A piece's noise is its frames of the span's noise.
-    Raises `BadInput` if the pieces do not fit.
+    Every sub-block continues from the one before it, so `inner` makes what it would make on its own. Committed
+    blocks are cut in the same way. A sub-block's noise is its frames of the span's noise.
+    Raises `BadInput` if the sub-blocks do not fit.
     """
 
     def __init__(self, inner: BlockGenerator, block_frames: int) -> None:
         super().__init__(inner)
-        check_pieces(inner.block_frames, inner.anchor_horizon, block_frames)
+        check_sub_blocks(inner.block_frames, inner.anchor_horizon, block_frames)
         self.block_frames, self.first_timesteps = block_frames, first_timesteps(inner, block_frames)
-        # A committed draft keeps the pieces it was made of, so that their keys and values are not computed again.
+        # A committed draft keeps its sub-blocks, so that their keys and values are not computed again.
         self._newest: tuple[Block, ...] = ()
         self._known: tuple[_Cut, ...] = ()
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block piece by piece. With `stop`, only the last piece is left unfinished."""
-        before, span, stop = self._in_pieces(call.history), call.span, call.stop
-        drawn = _PieceNoise(call.noise, span)
+        """Generate the block sub-block by sub-block. With `stop`, only the last sub-block is left unfinished."""
+        before, span, stop = self._in_sub_blocks(call.history), call.span, call.stop
+        drawn = _SubBlockNoise(call.noise, span)
         made: list[Generated] = []
-        pieces: tuple[Block, ...] = ()
-        for piece in cut(span, self.inner.block_frames):
-            given = [_frames_of(piece, span, clean) for clean in call.given]
-            stop_here = stop if piece.stop == span.stop else None
-            made.append(self.inner.generate(BlockCall(before, piece, drawn, call.condition, given, stop_here)))
-            pieces = (*pieces, Block(piece, made[-1].latents, call.condition))
-            before = before.commit(pieces[-1], (_undecoded,) * piece.frames)
+        subs: tuple[Block, ...] = ()
+        for sub in cut(span, self.inner.block_frames):
+            given = [_frames_of(sub, span, clean) for clean in call.given]
+            stop_here = stop if sub.stop == span.stop else None
+            made.append(self.inner.generate(BlockCall(before, sub, drawn, call.condition, given, stop_here)))
+            subs = (*subs, Block(sub, made[-1].latents, call.condition))
+            before = before.commit(subs[-1], (_undecoded,) * sub.frames)
         whole = _joined(made, stop)
         if stop is None:
-            self._newest = (Block(span, whole.latents, call.condition), *pieces)
+            self._newest = (Block(span, whole.latents, call.condition), *subs)
         return whole
 
-    def _in_pieces(self, history: History) -> History:
-        """Return the history with its blocks cut; a block that was cut before gives the same pieces."""
+    def _in_sub_blocks(self, history: History) -> History:
+        """Return the history with its blocks cut; a block that was cut before gives the same sub-blocks."""
         known = []
         for number, block in enumerate(history.blocks):
             before = self._known[number] if number < len(self._known) else None
             known.append(before if before and before.block.same_as(block) else _Cut(block, self._cut(block)))
         self._known = tuple(known)
-        pieces = tuple(piece for block in known for piece in block.pieces)
-        return History(blocks=pieces, anchors=history.anchors, horizon=history.horizon)
+        subs = tuple(sub for block in known for sub in block.subs)
+        return History(blocks=subs, anchors=history.anchors, horizon=history.horizon)
 
     def _cut(self, block: Block) -> tuple[Block, ...]:
         if self._newest and self._newest[0].same_as(block):
             return self._newest[1:]
         return tuple(
-            Block(piece, _frames_of(piece, block.span, block.latents), block.condition)
-            for piece in cut(block.span, self.inner.block_frames)
+            Block(sub, _frames_of(sub, block.span, block.latents), block.condition)
+            for sub in cut(block.span, self.inner.block_frames)
         )
 
 
-def check_pieces(own_frames: int, anchor_horizon: int, block_frames: int) -> None:
+def check_sub_blocks(own_frames: int, anchor_horizon: int, block_frames: int) -> None:
     """Raise `BadInput` unless a model with blocks of `own_frames` can make blocks of `block_frames` latent frames.
 
-    `anchor_horizon`: for how many latent frames its context may ask for pixels. Those of the pieces of an
+    `anchor_horizon`: for how many latent frames its context may ask for pixels. Those of the sub-blocks of an
     undecided block do not exist yet.
     """
     if block_frames % own_frames:
@@ -88,7 +88,7 @@ def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:
 
 
 def cut(span: Span, frames: int) -> tuple[Span, ...]:
-    """Return the pieces of `frames` latent frames that a span consists of; what fills none comes first."""
+    """Return the sub-blocks of `frames` latent frames that a span consists of; what fills none comes first."""
     odd, first = span.frames % frames, span.index * (span.frames // frames)
     lead = [Span(first, span.start, odd, span.take)] if odd else []
     starts = range(span.start + odd, span.stop, frames)
@@ -97,40 +97,40 @@ def cut(span: Span, frames: int) -> tuple[Span, ...]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cut:
-    """A block and the pieces it was cut into."""
+    """A block and the sub-blocks it was cut into."""
 
     block: Block
-    pieces: tuple[Block, ...]
+    subs: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _PieceNoise:
-    """The noise of a span, for its pieces."""
+class _SubBlockNoise:
+    """The noise of a span, for its sub-blocks."""
 
     noise: NoiseSource
     span: Span
 
     def draw(self, span: Span, slot: int) -> Tensor:
-        """Return the frames of the span's noise at the piece `span`, `b c t h w`."""
+        """Return the frames of the span's noise at the sub-block `span`, `b c t h w`."""
         return _frames_of(span, self.span, self.noise.draw(self.span, slot))
 
 
-def _frames_of(piece: Span, span: Span, latents: Tensor) -> Tensor:
-    """Return the latent frames of `piece` from the latents of `span`, `b c t h w`."""
-    return latents[:, :, piece.start - span.start : piece.stop - span.start].contiguous()
+def _frames_of(sub: Span, span: Span, latents: Tensor) -> Tensor:
+    """Return the latent frames of `sub` from the latents of `span`, `b c t h w`."""
+    return latents[:, :, sub.start - span.start : sub.stop - span.start].contiguous()
 
 
 def _joined(made: Sequence[Generated], stop: int | None) -> Generated:
-    """Return the pieces as one block: the estimates after the first steps, and those after the last."""
+    """Return the sub-blocks as one block: the estimates after the first steps, and those after the last."""
     if stop is None:
-        steps = min(len(piece.predictions) for piece in made)
-        estimates = [(*piece.predictions[: steps - 1], piece.latents) for piece in made]
+        steps = min(len(sub.predictions) for sub in made)
+        estimates = [(*sub.predictions[: steps - 1], sub.latents) for sub in made]
     else:
-        estimates = [piece.predictions[:stop] for piece in made]
+        estimates = [sub.predictions[:stop] for sub in made]
     predictions = tuple(torch.cat(of_step, dim=2) for of_step in zip(*estimates, strict=True))
-    return Generated(predictions, sum((piece.work for piece in made), Work()))
+    return Generated(predictions, sum((sub.work for sub in made), Work()))
 
 
 def _undecoded() -> Tensor:
-    """Raise `AssertionError`: `check_pieces` lets no context ask for pixels of an undecided block."""
+    """Raise `AssertionError`: `check_sub_blocks` lets no context ask for pixels of an undecided block."""
     raise AssertionError("the pixels of a block that is not decided were asked for")
