@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from .delivery import Delivered
 from .noise import KeyedNoise
-from .plan import RunPlan, available_in, check_given, plan_blocks
+from .plan import RunPlan, available_in, check_given, check_restyle, plan_blocks
 from .protocols import Engine
 from .records import BlockRecord
+from .restyle import InputClip, Strength
 from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
 from .speculate import Emitted, speculate
@@ -146,6 +147,7 @@ def plan_run(
     directions: str = "",
     takes: str = "",
     given: Tensor | None = None,
+    strengths: Sequence[Strength] = (),
     **options: Any,
 ) -> Run:
     """Return the run that makes `blocks` blocks with the models of `engine`.
@@ -164,6 +166,7 @@ def plan_run(
         given_frames=0 if given is None else given.shape[2],
         directions=directions,
         takes=takes,
+        strengths=strengths,
     )
     return make_run(engine, plan, condition_of, given=given, **options)
 
@@ -178,24 +181,29 @@ def make_run(
     height: int,
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
+    source: Tensor | None = None,
     reuse: Reuse | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Return the run that makes the blocks of `plan`, of `width` x `height` pixels.
 
-    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image. `reuse`: what earlier runs
-    made; the longest beginning that is provably the same is not made again, and what this run makes is put there.
+    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image. `source`: those of the clip
+    that the blocks restyle, by the plan's strengths. `reuse`: what earlier runs made; the longest beginning that is
+    provably the same is not made again, and what this run makes is put there.
     Raises `BadInput` for a given clip of another size, or one with NaN or infinity.
     """
     codec = engine.codec
     rows, columns = height // codec.spatial_stride, width // codec.spatial_stride
-    if given is not None:
-        check_given(given, codec.latent_channels, rows, columns)
+    for clip in (given, source):
+        if clip is not None:
+            check_given(clip, codec.latent_channels, rows, columns)
+    check_restyle(engine.drafter, engine.target, plan)
+    restyled = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
     run = Run(
         engine=engine,
         router=plan.router,
         spans=plan.spans,
-        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns),
+        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns, source=restyled),
         condition_of=condition_of,
         drafter_context=drafter_context,
         before=tuple(
