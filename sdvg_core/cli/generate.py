@@ -1,6 +1,6 @@
 """Make videos from prompts.
 
-Writes video.mp4, latents.safetensors, blocks.safetensors, report.json and route.png into the output folder; for a
+Writes video.mp4, latents.safetensors, blocks, report.json and route.png into the output folder; for a
 list of prompts, into one numbered folder per prompt.
 """
 

@@ -118,7 +118,6 @@ class Run:
             for emitted in loop:
                 if self.session:
                     self.session.remember(emitted)
-                    self.session.keep_pixels(emitted)
                 yield emitted
 
 

@@ -250,5 +250,6 @@ def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
     width, height, spans = resolved.width, resolved.height, resolved.plan.spans
     frames = spans[-1].stop
     latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
-    # The latents as one file, and both models' blocks in the journal and again in blocks.safetensors.
-    return 5 * latents + int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
+    mp4 = int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
+    # The latents as one file; of each block the target's, the draft, and the estimates that a repair begins with.
+    return (3 + resolved.plan.router.handover) * latents + mp4
