@@ -103,7 +103,9 @@ def vae_layers(text: str) -> str:
 def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
-    group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames to make (default 9)")
+    group.add_argument(
+        "--blocks", type=int, help="blocks of latent frames to make (default 9; with --restyle what its clip has)"
+    )
     group.add_argument(
         "--directions",
         default="",

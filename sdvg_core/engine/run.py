@@ -31,7 +31,8 @@ class Run:
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
     `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
-    `still`: how many latent frames show a start image. `notes`: what a reader of the report must know of the route.
+    `still`: how many latent frames show a start image. `shown`: the given clip's own pixels, `1 f c h w` in [0, 1],
+    for the video; None to decode them. `notes`: what a reader of the report must know of the route.
     `session`: keeps what is made for later runs; None to keep nothing.
     """
 
@@ -45,6 +46,7 @@ class Run:
     reused: tuple[BlockRecord, ...] = ()
     clock: Callable[[], float] = time.perf_counter
     still: int = 0
+    shown: Tensor | None = None
     notes: tuple[str, ...] = ()
     session: ReuseSession | None = None
 
@@ -78,6 +80,8 @@ class Run:
             is_still = timeline.history.frames < self.still
             timeline = again.timeline
             delivered = again.delivered.first_frame() if is_still else again.delivered
+            if self.shown is not None and record is None:
+                delivered = self._as_given(timeline.history.blocks[-1].span)
             record = record if record is None or again.decoded else replace(record, decodes=0)
             yield show(timeline, delivered, record=record, preview=again.preview)
         with closing(self._make(timeline)) as loop:
@@ -88,6 +92,14 @@ class Run:
                     break
         while waiting:
             yield Shown(timeline, (waiting.popleft(),), left=len(waiting) + 1)
+
+    def _as_given(self, span: Span) -> Delivered:
+        """Return a block of the given clip with its own pixels. Its first frame may be held before it begins."""
+        assert self.shown is not None
+        stride, missing = self.engine.codec.temporal_stride, self.shown.shape[1] - 1
+        missing -= self.engine.codec.temporal_stride * (self.given_frames - 1)
+        first, last = (max(missing + 1 + stride * (at - 1), 0) for at in (span.start, span.stop))
+        return Delivered.of(self.shown[:, first:last], 0, stride)
 
     def blocks(self) -> Generator[Emitted]:
         """Make the new blocks, and yield each as soon as it is decided."""
@@ -181,14 +193,16 @@ def make_run(
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
     source: Tensor | None = None,
+    shown: Tensor | None = None,
     reuse: Reuse | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Return the run that makes the blocks of `plan`, of `width` x `height` pixels.
 
-    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image. `source`: those of the clip
-    that the blocks restyle, by the plan's strengths. `reuse`: what earlier runs made; the longest beginning that is
-    provably the same is not made again, and what this run makes is put there.
+    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image; `shown`: that clip's own
+    pixels, if it has any. `source`: the latents that the blocks restyle, by the plan's strengths. `reuse`: what
+    earlier runs made; the longest beginning that is provably the same is not made again, and what this run makes is
+    put there.
     Raises `BadInput` for a given clip of another size, or one with NaN or infinity.
     """
     codec = engine.codec
@@ -212,6 +226,7 @@ def make_run(
         ),
         clock=clock,
         still=plan.still,
+        shown=shown,
         notes=plan.notes,
     )
     return _with_reuse(run, reuse) if reuse else run

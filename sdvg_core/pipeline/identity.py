@@ -38,7 +38,7 @@ def identify(
 ) -> Identity:
     """Return everything that determines a video's bits, by name. Equal identities make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
-    begin = {name: getattr(request, name) for name in ("continue_from", "start_image")}
+    begin = {name: getattr(request, name) for name in ("continue_from", "start_image", "restyle")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}

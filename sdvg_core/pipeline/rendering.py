@@ -110,6 +110,8 @@ def plan_video(
         height=resolved.height,
         drafter_context=request.drafter_context,
         given=resolved.given(engine.codec),
+        source=resolved.source(engine.codec),
+        shown=resolved.shown,
         reuse=None if store is None else Reuse(store=store, identities=loaded.identify()),
         clock=device_clock(loaded.device, loaded.side),
     )
@@ -144,4 +146,6 @@ def _report(
         notes=notes,
         continue_from=request.continue_from.name if request.continue_from else None,
         start_image=request.start_image.name if request.start_image else None,
+        restyle=request.restyle.name if request.restyle else None,
+        strength=request.strength,
     )
