@@ -34,7 +34,7 @@ BT709, UNSTATED, HD_ROWS = 1, 2, 720
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Footage:
-    """A clip as pixel frames, `f 3 h w` in 0 .. 255, 16 a second. `note`: what was done to it, in a sentence."""
+    """A clip as pixel frames `f 3 h w`, 16 a second: bytes, or in [0, 1]. `note`: what was done to it, in words."""
 
     pixels: Tensor
     note: str
@@ -50,7 +50,8 @@ class Footage:
         `front`: the same at the clip's beginning.
         """
         places = torch.arange(frames) + (self.frames - frames if front else 0)
-        return (self.pixels[places.clamp(0, self.frames - 1)].float() / 255)[None]
+        taken = self.pixels[places.clamp(0, self.frames - 1)]
+        return (taken.float() / 255 if taken.dtype == torch.uint8 else taken.float())[None]
 
 
 def read_footage(path: Path, width: int, height: int) -> Footage:

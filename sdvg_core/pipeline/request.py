@@ -142,12 +142,13 @@ def resolve_request(
     still: int = 0,
     read_image: Callable[[int, int], Tensor] | None = None,
     read_footage: Callable[[int, int], Footage] | None = None,
+    restyle: bool = False,
 ) -> ResolvedRequest:
     """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
 
     `clip`: normalised latents `b c t h w` of the clip to continue; one frame is taken for a picture. `still`: how
     many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
-    width and a height; `read_footage`: the video to continue or, if the request says so, to restyle.
+    width and a height; `read_footage`: the video to continue or, with `restyle`, to make anew.
     Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
@@ -164,7 +165,7 @@ def resolve_request(
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     given_frames = 0 if clip is None else clip.shape[2]
     footage, strengths = read_footage(width, height) if read_footage else None, tuple[Strength, ...]()
-    if footage and request.restyle:
+    if footage and restyle:
         strengths = (read_strength(request.strength),) * request.blocks
     elif footage:
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
@@ -301,7 +302,13 @@ def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = T
     image = partial(read_image, request.start_image) if request.start_image else None
     footage = partial(read_footage, video) if video else None
     resolved = resolve_request(
-        request, files.headers(scorer=scorer), clip=clip, still=still, read_image=image, read_footage=footage
+        request,
+        files.headers(scorer=scorer),
+        clip=clip,
+        still=still,
+        read_image=image,
+        read_footage=footage,
+        restyle=bool(request.restyle),
     )
     check_video_size(resolved.width, resolved.height)
     return resolved
