@@ -65,8 +65,7 @@ class BlockFiles:
         """Write a block, whole or not at all; return its record, of when it was made if it is there already."""
         name = f"{number:06d}.safetensors"
         before, there = self._there.get(name, (record, {}))
-        # A repair needs a draft's first estimates, where another run kept but its end.
-        if results and all(len(result) <= len(there.get(key, ())) for key, result in results.items()):
+        if results and results.keys() <= there.keys():
             return replace(before, prompt=record.prompt)
         part = self._folder.with_name("block.part")
         metadata = {DIGEST: UNSEALED, **self._made_by, "record": record_to_dict(replace(record, prompt=""))}

@@ -49,14 +49,14 @@ def render(
     there are left. `stop`: asked after every block whether to end there. `private`: whether the report has a hash
     in place of each prompt; the picture has none.
     """
-    store, blocks = Store(), BlockFiles(staging.path(BLOCKS), loaded.by_files)
+    files = {name: staging.path(name) for name in FILES}
+    store, blocks = Store(), BlockFiles(files[BLOCKS], loaded.by_files)
     blocks.recall(store, *reuse)
     store.begin_run()
     run = plan_video(loaded, loaded.build(before_pass=on_pass), request, resolved, conditions, store)
     # Blocks from before this very run was interrupted keep the seconds they took.
     records: list[BlockRecord] = []
     resumed = 0
-    files = {name: staging.path(name) for name in FILES}
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
     with Mp4Writer(files[VIDEO], request.fps, comment) as video:
         began = None

@@ -154,23 +154,7 @@ def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_
     assert again == "".join(line for line in first.splitlines(True) if not line.startswith("loading "))
 
 
-# --- what it says, and what it leaves
-
-
 # --- what it refuses
-
-
-def not_resumed(folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    capsys.readouterr()
-    assert main([*arguments, "--output", str(folder), "--resume"]) == 2
-    return first_line(capsys)
-
-
-def first_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the sentence; the command that goes on with the run there may follow it."""
-    line, *more = capsys.readouterr().err.splitlines()
-    assert [one.startswith("To finish that one: python -m sdvg_core generate ") for one in more] in ([], [True])
-    return line
 
 
 def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path, capsys, monkeypatch):
@@ -178,6 +162,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path,
     arguments = [*five(files), *PROMPT]
     stopped(tmp_path / "out", arguments, 1)
     monkeypatch.delattr(videos, "encode_prompts")
+    capsys.readouterr()
     for more, part in (
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
         ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
@@ -187,7 +172,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path,
         ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
         ([*PROMPT, "--target", str(other.target)], f"target (then {files.target.name} "),
     ):
-        line = not_resumed(tmp_path / "out", [*five(files), *more], capsys)
+        line = refused(capsys, [*five(files), *more, "--output", str(tmp_path / "out"), "--resume"])
         assert part in line
         assert line.count(" (then ") == 1, line
         assert line.endswith("; repeat its command or name another folder")
