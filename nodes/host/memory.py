@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
-    """The memory a run requests from ComfyUI: its models, busiest last, and further bytes on each device."""
+    """The memory a run requests from ComfyUI: its models, the target first, and further bytes on each device."""
 
     patchers: tuple[Any, ...]
     weights: tuple[Weights, ...]
@@ -43,10 +43,10 @@ class Memory:
 
 def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     """Work out a run's memory from what is wired in, without loading anything. `presets`: by role."""
-    patchers = {**{role: vae.patcher for role, vae in job.decoders.items()}, **job.models}
+    patchers = {**job.models, **{role: vae.patcher for role, vae in job.decoders.items()}}
     scorer = None
     if job.router.scorer is not None:
-        patchers, scorer = {"scorer": job.router.scorer.patcher, **patchers}, job.router.scorer.scorer
+        patchers["scorer"], scorer = job.router.scorer.patcher, job.router.scorer.scorer
     request = plan_request(
         {role: (patcher, presets[role]) for role, patcher in job.models.items()},
         job.decoders,

@@ -42,6 +42,8 @@ GONE: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("--vae-dtype", "--reward-dtype", "--vae-layers", "--compile"), "the usual one is planned"),
         "--steps": "the presets' steps are planned",
         "--rejected": "the paper's share is planned",
+        "--rates": "the published speed of the GPU most like this machine's is taken",
+        "--drafter-preset": "a drafter of 1.3B is planned",
         "--pcie": "20 GB per second is planned",
     },
 }
