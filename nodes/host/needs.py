@@ -13,7 +13,6 @@ import torch
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
 
-from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.devices.execution import Execution
@@ -86,7 +85,7 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
             continue
         for device in dict.fromkeys(devices.values()):
             parts = {
-                part: size * (min(request.prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
+                part: size
                 for part, size in steps[step].items()
                 if part not in at.values() and devices.get(owner(part, worker)) == device
             }

@@ -43,7 +43,8 @@ GONE: Mapping[str, Mapping[str, str]] = {
         "--steps": "the presets' steps are planned",
         "--rejected": "the paper's share is planned",
         "--rates": "the published speed of the GPU most like this machine's is taken",
-        "--drafter-preset": "a drafter of 1.3B is planned",
+        **dict.fromkeys(("--drafter-preset", "--target-preset"), "generate plans for its own files"),
+        "--judge-vae": "it saves no memory; leave it out",
         "--pcie": "20 GB per second is planned",
     },
 }

@@ -13,18 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
-from ..causal_wan.config import PUBLISHED
-from ..causal_wan.presets import PRESETS, get_preset
-from ..decoders import JUDGES, DecoderName
+from ..decoders import DecoderName
 from ..devices.execution import Execution, KvDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..errors import BadInput
 from ..plan.rates import A6000, H100, Rates
-from .shared import SIZES as PIXELS
-from .shared import add_size
-
-SIZES = {name: "14B" if name == "krea-14b" else "1.3B" for name in PRESETS if name != "custom"}
-"""Of the models that a preset is for."""
+from .shared import SIZES, add_size
 
 WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
 """Whether the target's linear weights are fp8; None for whichever is faster."""
@@ -41,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the plans as JSON, one line each")
     video = parser.add_argument_group("video")
     add_size(video)
-    parser.set_defaults(width=PIXELS["landscape"][0], height=PIXELS["landscape"][1])
+    parser.set_defaults(width=SIZES["landscape"][0], height=SIZES["landscape"][1])
     video.add_argument("--blocks", type=int, default=9, help="blocks of latent frames (default 9)")
     video.add_argument(
         "--preset",
@@ -50,13 +44,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     video.add_argument("--budget", type=float, metavar="SHARE", help="as in generate")
     models = parser.add_argument_group("models")
-    models.add_argument(
-        "--target-preset",
-        choices=tuple(SIZES),
-        default="krea-14b",
-        metavar="PRESET",
-        help="which says its size too (default krea-14b)",
-    )
     models.add_argument(
         "--weight-dtype",
         choices=tuple(WEIGHT_DTYPES),
@@ -67,9 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     models.add_argument(
         "--vae", choices=get_args(DecoderName), default="wan", help="the decoder of the video (default wan)"
-    )
-    models.add_argument(
-        "--judge-vae", choices=JUDGES, help="a fast decoder for drafts, as in generate (default: the same)"
     )
     device = parser.add_argument_group("device")
     device.add_argument(
@@ -93,12 +77,9 @@ def run(options: argparse.Namespace) -> int:
         height=options.height,
         blocks=options.blocks,
         router=ROUTER_PRESETS[options.preset or DEFAULT_PRESET],
-        target=PUBLISHED[SIZES[options.target_preset]],
-        target_preset=get_preset(options.target_preset),
         execution=Execution(kv_dtype=options.kv_dtype),
         side=options.side_device,
         vae=options.vae,
-        judge=options.judge_vae,
         rates=_guess_rates(),
     )
     if options.command_line:

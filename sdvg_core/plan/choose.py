@@ -14,13 +14,11 @@ from ..engine.router import RouterConfig, decide_early
 from ..errors import BadInput
 from .layout import MemoryLayout, Sizes, layouts, most, split_parts, step_parts, streamed_layers, streaming
 from .request import PlanRequest
-from .sizes import GB, TEXT_ENCODER_BYTES
+from .sizes import GB
 from .work import context_passes, step_seconds
 
 # If the requested size does not fit, smaller ones are tried, in this many steps along each side.
 SHRINK_STEPS = 20
-# The text encoder's activations are small compared with its weights.
-TEXT_ENCODER_SLACK = 1.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +83,6 @@ class Plan:
         """The bytes of each transformer's weights that are copied over in every pass."""
         return {role: count * self.sizes.layers[role] for role, count in self.streamed.items()}
 
-    @property
-    def text_encoder_on_device(self) -> bool:
-        """Whether the text encoder fits; it leaves before the other models are loaded."""
-        return self.vram * GB >= TEXT_ENCODER_BYTES * TEXT_ENCODER_SLACK
-
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as JSON values."""
         request = self.request
@@ -114,7 +107,6 @@ class Plan:
             "models": list(request.parts),
             "weight_bytes": dict(self.sizes.weights),
             "copied_bytes_per_pass": dict(self.copied),
-            "text_encoder_on_device": self.text_encoder_on_device,
             "peak_bytes": self.peak,
             "side_peak_bytes": most(self.beside),
             "missing_bytes": self.missing,
@@ -143,8 +135,16 @@ def plan(vram: float, request: PlanRequest | None = None) -> Plan:
     fitting = [candidate for candidate in candidates if candidate.missing == 0]
     if fitting:
         return min((_timed(candidate) for candidate in fitting), key=_worse)
-    smallest = min(candidates, key=lambda candidate: (candidate.peak, not candidate.layout.fp8))
-    return replace(smallest, would_fit=_smaller_size(vram, request))
+    return replace(_smallest(candidates), would_fit=_smaller_size(vram, request))
+
+
+def least_bytes(request: PlanRequest) -> int:
+    """Return the peak of the layout of a run that needs least, with nothing on the device that need not be."""
+    return _smallest(_candidates(0.0, request)).peak
+
+
+def _smallest(candidates: Sequence[Plan]) -> Plan:
+    return min(candidates, key=lambda candidate: (candidate.peak, not candidate.layout.fp8))
 
 
 def seconds_without_copying(request: PlanRequest) -> BlockSeconds:

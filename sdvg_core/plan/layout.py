@@ -39,7 +39,7 @@ class MemoryLayout:
 
 def layouts(request: PlanRequest) -> Iterator[MemoryLayout]:
     """Yield every layout of a request, the plain ones first."""
-    streamable = [role for role in ("target", "drafter") if role in request.parts] if request.streams else []
+    streamable = [role for role in ("target", "drafter") if role in request.parts]
     for count in range(len(streamable) + 1):
         for fp8 in (False, True):
             if request.fp8 in (fp8, None):

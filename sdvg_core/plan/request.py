@@ -103,11 +103,6 @@ class PlanRequest:
         return "diffusers" if asked == AUTO and self.where == "in ComfyUI" else settled_layers(asked)
 
     @property
-    def streams(self) -> bool:
-        """Whether layers that have no room on the device can be copied over in every pass."""
-        return self.where == "in ComfyUI"
-
-    @property
     def parts(self) -> tuple[str, ...]:
         """The roles of the models that the route may load."""
         needed = _needed(self.router, self.given_blocks, self.blocks)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ..causal_wan.cache import SCALE
 from ..causal_wan.config import WanConfig, wan_shapes
+from ..causal_wan.generator import REMEMBERED_PROMPTS
 from ..causal_wan.presets import Preset
 from ..scorers.config import scorer_parameters
 from .decoders import ENCODE_VALUES, PUBLISHED_BASE, decode_state_bytes, decode_working_bytes, decoder_bytes
@@ -25,9 +26,6 @@ ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 6.01
 READ_WIDTHS = 5.01
 # Alive at once while a frame is scored: bytes per pixel, and in the network, feed-forward widths per token.
 SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
-# The encoder of UMT5-XXL: read once, before the other models are loaded.
-TEXT_ENCODER_PARAMETERS = 5_680_910_336
-TEXT_ENCODER_BYTES = 2 * TEXT_ENCODER_PARAMETERS
 
 
 def wan_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
@@ -108,7 +106,8 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
             # A draft in several blocks may be dropped: what it overwrites is copied.
             frames += (request.pieces_of(name) - 1) * preset.block_frames
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
-        held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
+        prompts = min(request.prompts, REMEMBERED_PROMPTS)
+        held[f"{name} text keys and values"] = prompts * text_kv_bytes(config, itemsize)
     for name, of in request.decoders.items():
         held[f"{name} state"] = decode_state_bytes(*of, request.pixels, request.itemsize("vae_dtype"))
     return held

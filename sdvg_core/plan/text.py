@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import NamedTuple
 
-from .choose import Plan
+from .choose import Plan, least_bytes
 from .layout import SIDE, most
+from .request import PlanRequest
 from .sizes import GB
 
 NAMES = {
@@ -62,14 +66,59 @@ def _fit_lines(plan: Plan) -> list[str]:
 
 
 def _misfit_lines(plan: Plan) -> list[str]:
-    lines = [
-        f"Does not fit: even with {layout(plan)}, {gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}."
-    ]
+    missing = f"{gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}"
+    offers = "; ".join(savings(plan.request, plan.vram))
+    lines = [f"Does not fit: even with {layout(plan)}, {missing}.", *([f"To choose: {offers}."] if offers else [])]
     if plan.would_fit:
         lines.append(f"It would fit at {plan.would_fit[0]}x{plan.would_fit[1]}.")
     else:
         lines.append("No size of that shape would fit.")
     return lines
+
+
+def memory_notes(plan: Plan | None, copied: Mapping[str, int], peak: int | None) -> tuple[str, ...]:
+    """Return what to say of a run's memory beside its plan. `copied`: bytes by role. `peak`: if measured."""
+    parts = [f"of the {role} {gigabytes(size)} were copied over in every pass" for role, size in copied.items()]
+    parts += [f"planned peak {gigabytes(plan.peak)}"] if plan else []
+    parts += [f"measured peak {gigabytes(peak)}"] if peak is not None else []
+    parts += [f"{100 * (peak / plan.peak - 1):+.1f} %"] if plan and peak else []
+    return (f"Memory: {', '.join(parts)}.",) if parts else ()
+
+
+class Lever(NamedTuple):
+    """What saves memory for some quality: its names in ComfyUI and on the command line, its cost, the change."""
+
+    inputs: str
+    options: str
+    cost: str
+    change: Callable[[PlanRequest], PlanRequest]
+
+
+# The cheapest in quality first. ComfyUI's VAE is in half precision by itself.
+LEVERS = (
+    Lever("", "--vae-dtype bfloat16", "pixels are rounded", lambda run: replace(run, vae_dtype="bfloat16")),
+    Lever(
+        "kv_dtype float8_e4m3fn",
+        "--kv-dtype float8_e4m3fn",
+        "blocks change by 3 %",
+        lambda run: replace(run, execution=replace(run.execution, kv_dtype="float8_e4m3fn")),
+    ),
+    Lever("a TAEHV in vae", "a TAEHV as --vae", "rougher pixels", lambda run: replace(run, vae="tae")),
+)
+
+
+def savings(request: PlanRequest, vram: float) -> tuple[str, ...]:
+    """Return two things to choose that save memory, with their bytes and their cost in quality.
+
+    Those that suffice alone come before others, and then the cheapest.
+    """
+    now, found = least_bytes(request), []
+    for lever in LEVERS:
+        name = lever.options if request.where == "on the command line" else lever.inputs
+        then = least_bytes(lever.change(request))
+        if name and then < now:
+            found.append((then > vram * GB, f"{name} saves {gigabytes(now - then)} ({lever.cost})"))
+    return tuple(text for _, text in sorted(found, key=itemgetter(0)))[:2]
 
 
 def layout(plan: Plan) -> str:
