@@ -71,7 +71,7 @@ class Loaded:
     def notes(self) -> tuple[str, ...]:
         """What a reader of a report must know of kernels and memory; its peak so far."""
         peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
-        return self.of_kernels + memory_notes(self.plan, self.copied, peak)
+        return self.of_kernels + memory_notes(self.plan.peak if self.plan else None, self.copied, peak)
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:

@@ -76,12 +76,12 @@ def _misfit_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def memory_notes(plan: Plan | None, copied: Mapping[str, int], peak: int | None) -> tuple[str, ...]:
-    """Return what to say of a run's memory beside its plan. `copied`: bytes by role. `peak`: if measured."""
+def memory_notes(planned: int | None, copied: Mapping[str, int], peak: int | None) -> tuple[str, ...]:
+    """Return what to say of a run's memory: the planned peak, the bytes copied by role, the peak if measured."""
     parts = [f"of the {role} {gigabytes(size)} were copied over in every pass" for role, size in copied.items()]
-    parts += [f"planned peak {gigabytes(plan.peak)}"] if plan else []
+    parts += [f"planned peak {gigabytes(planned)}"] if planned else []
     parts += [f"measured peak {gigabytes(peak)}"] if peak is not None else []
-    parts += [f"{100 * (peak / plan.peak - 1):+.1f} %"] if plan and peak else []
+    parts += [f"{100 * (peak / planned - 1):+.1f} %"] if planned and peak else []
     return (f"Memory: {', '.join(parts)}.",) if parts else ()
 
 
