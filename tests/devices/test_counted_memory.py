@@ -29,7 +29,7 @@ from sdvg_core.plan.choose import Plan, plan
 from sdvg_core.plan.request import PlanRequest
 
 BLOCKS, LAYERS = 3, 6
-REJECTING = RouterConfig(policy="scripted", script="rra")
+REJECTING = RouterConfig(policy="scripted", script="rrr")
 USUAL = replace(
     REQUEST,
     drafter=replace(REQUEST.drafter, num_layers=LAYERS),

@@ -98,7 +98,8 @@ def test_only_layouts_that_are_carried_out_have_a_name():
     asked = replace(FULL, fp8=False)
     assert [layout.streamed for layout in layouts(asked)] == [(), ("target",), ("target", "drafter")]
     assert len(list(layouts(FULL))) == 6
-    assert list(layouts(replace(FULL, where="on the command line", fp8=True))) == [MemoryLayout(fp8=True)]
+    alone = replace(FULL, router=RouterConfig(policy="always-target"), fp8=True)
+    assert [layout.streamed for layout in layouts(alone)] == [(), ("target",)]
 
 
 @pytest.mark.parametrize(
