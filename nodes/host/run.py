@@ -89,7 +89,11 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
             frames, latents, records = _make(run, progress)
         finally:
             ended(progress.live, memory.patchers, run.session.pixel_keys if run.session else ())
-        return frames, latents, _report(job, run, presets, conditions, records, (*notes, *store_notes()))
+        return (
+            frames,
+            latents,
+            _report(job, run, presets, conditions, records, (*notes, *memory.found(), *store_notes())),
+        )
 
     try:
         frames, latents, report = while_resident(memory, make)

@@ -25,7 +25,7 @@ from ..text.prompts import PromptSchedule, one_prompt
 from .batch import Batch, Planned, Video, folder_in, plan_videos, texts_of
 from .headers import FileHeaders
 from .identity import digest_of
-from .loading import encode_prompts, load_models
+from .loading import encode_prompts, load_models, plan_memory
 from .options import LoadOptions
 from .rendering import render
 from .request import ResolvedRequest, VideoRequest
@@ -119,6 +119,7 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
     made = {}
     if planned.to_make:
         files = batch.files
+        plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
         say(f"loading {files.text_encoder.name}, to read the prompt")
         embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
         loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
@@ -143,7 +144,7 @@ class VideoMaker:
     def __init__(self, batch: Batch, headers: FileHeaders, resolved: ResolvedRequest) -> None:
         """Load the models."""
         self._batch, self._resolved = batch, resolved
-        self._loaded = load_models(batch.files, batch.load, headers)
+        self._loaded = load_models(batch.files, batch.load, headers, resolved)
 
     def make(
         self, video: Video, embeddings: Mapping[str, Tensor], watching: Watching, stop: Callable[[], bool]
