@@ -4,7 +4,8 @@
 
 Every second prompt is of a thing alone. A line for every prompt goes into OUT.jsonl as it is made, and the same
 command goes on after the last one. The routes: the drafter alone, the drafter after the target's first block (the
-anchor), and the target alone. A video of fewer blocks is the beginning of that of nine.
+anchor), the target alone, and two blocks of the target's before others of which it makes the second half of the
+steps ("balanced"). A video of fewer blocks is the beginning of that of nine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from sdvg_core.pocket.trained_set import trained_set
 from sdvg_core.pocket.world import Scene
 
 from . import restore
-from .causal import BLOCK, embed
+from .causal import BLOCK, SCHEDULE, Prompted, embed
 from .common import seeded
 from .make_latents import BLOCKS, FRAMES
 from .presence import presence
@@ -41,8 +42,13 @@ from .train_text import CONFIG, Tokens
 
 TOGETHER = 20
 SEAMS = tuple(FIRST + 4 * BLOCK * number for number in range(BLOCKS - 1))
-ROUTES = {"draft": ("drafter", "drafter"), "anchor": ("target", "drafter"), "target": ("target", "target")}
-"""The model of the first block, and that of all others."""
+ROUTES = {
+    "draft": (1, "drafter", "drafter"),
+    "anchor": (1, "target", "drafter"),
+    "target": (1, "target", "target"),
+    "balanced": (2, "target", ""),
+}
+"""How many blocks come first, the model that makes them, and that of all others; none: handed over."""
 
 LENGTHS = (3, 4, 5, 6, 9)
 
@@ -81,6 +87,24 @@ def scenes_of(generator: random.Random, count: int, held_out: bool = False) -> l
     return found
 
 
+class HandedOver(Prompted):
+    """Half of the steps of denoising by the drafter, the others by the target."""
+
+    def __init__(self, models: Mapping[str, WanTree], embedding: Tensor, real: Tensor) -> None:
+        super().__init__(models["drafter"], embedding, real)
+        self._target = Prompted(models["target"], embedding, real)
+
+    def see(self, context: Tensor) -> Prompted:
+        """Let both models take in the context."""
+        self._target.see(context)
+        return super().see(context)
+
+    def velocity(self, x: Tensor, timestep: float) -> Tensor:
+        """Predict the velocity by the model whose step it is."""
+        late = timestep <= SCHEDULE[len(SCHEDULE) // 2].timestep
+        return self._target.velocity(x, timestep) if late else super().velocity(x, timestep)
+
+
 @torch.no_grad()
 def measure(
     shipped: Shipped, models: Mapping[str, WanTree], scenes: Sequence[Scene], seed: int
@@ -88,10 +112,11 @@ def measure(
     """Return by prompt and route decibels and presence of every block; the same noise for every route."""
     heard = shipped.embed([scene.text for scene in scenes])
     found: list[dict[str, Any]] = [{"prompt": scene.text} for scene in scenes]
-    for name, (first, rest) in ROUTES.items():
+    for name, (count, first, rest) in ROUTES.items():
         torch.manual_seed(seed)
-        begun = roll_out(models[first], shipped.vae, *heard, count=1)[1]
-        frames = roll_out(models[rest], shipped.vae, *heard, begun=begun)[2]
+        begun = roll_out(models[first], shipped.vae, *heard, count=count)[1]
+        maker, ask = (models[rest], Prompted) if rest else (models, HandedOver)
+        frames = roll_out(maker, shipped.vae, *heard, begun=begun, ask=ask)[2]
         for row, clip, scene in zip(found, frames, scenes, strict=True):
             there = presence(clip, scene, torch.arange(FRAMES))
             row[name] = {
@@ -136,7 +161,7 @@ def tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             last = {name: of[:, blocks - 1] for name, of in there.items()}
 
             def share(i: Any, of: Mapping[str, Any] = whole) -> float:
-                draft, anchor, target = (of[name][i].mean() for name in ROUTES)
+                draft, anchor, target = (of[name][i].mean() for name in ("draft", "anchor", "target"))
                 return float(100 * (anchor - draft) / (target - draft))
 
             found[f"{blocks} blocks"] = {

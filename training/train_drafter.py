@@ -55,7 +55,7 @@ OWN_FROM, OWN_EVERY, OWN_KEPT = 4000, 500, 4
 DEEP = 2
 """How many blocks in a row of an own context's clip are the drafter's at most."""
 
-CLIPS = {"made": 1024, "true": 1024}
+CLIPS = {"made": 768, "true": 1024}
 CHUNK = 64
 """Clips of a file."""
 

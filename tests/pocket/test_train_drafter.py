@@ -10,10 +10,10 @@ import torch
 from research.world import render
 from sdvg_core.pocket.grammar import parse
 from training import train_drafter
-from training.causal import SCHEDULE
+from training.causal import SCHEDULE, Prompted
 from training.common import seeded
 from training.make_latents import BLOCKS, FRAMES
-from training.measure_pair import ROUTES, Shipped, scenes_of, tables
+from training.measure_pair import ROUTES, HandedOver, Shipped, scenes_of, tables
 from training.presence import presence
 from training.train_drafter import Samples, loss_of, main, of_clips, own_contexts, true_clips
 
@@ -122,9 +122,7 @@ def test_the_share_of_the_gap_and_what_is_there_are_told_by_kind_and_length():
     def route(dB: float, there: float) -> dict[str, list]:
         return {"dB": [dB + 8 - n for n in range(9)], "there": [[1.0, 1.0]] * 8 + [[there, float("nan")]]}
 
-    figures = {
-        name: route(dB, there) for name, dB, there in zip(ROUTES, (10, 12, 18), (0.0, 0.5, 1.0), strict=True)
-    }
+    figures = {name: route(10, 0.0) for name in ROUTES} | {"anchor": route(12, 0.5), "target": route(18, 1.0)}
     found = tables([{"prompt": CALLED, **figures}] * 4)
     assert list(found) == ["all (4)", "two (4)"]
     assert found["two (4)"]["there by block"]["anchor"] == [1.0] * 8 + [0.5]
@@ -132,3 +130,13 @@ def test_the_share_of_the_gap_and_what_is_there_are_told_by_kind_and_length():
     assert nine["share closed"] == "25.00 [25.00, 25.00]"
     assert nine["there"]["target"] == "1.00 [1.00, 1.00]"
     assert found["all (4)"]["3 blocks"]["dB"]["draft"] == "17.00 [17.00, 17.00]"
+
+
+def test_handed_over_the_drafter_begins_and_the_target_ends(shipped):
+    heard, context = shipped.embed([CALLED]), torch.randn(1, 16, 3, 8, 8)
+    both = HandedOver(shipped.models, *heard).see(context)
+    x = torch.randn(1, 16, 3, 8, 8)
+    with torch.no_grad():
+        for step, role in zip(SCHEDULE, ("drafter", "drafter", "target", "target"), strict=True):
+            alone = Prompted(shipped.models[role], *heard).see(context)
+            assert torch.equal(both.velocity(x, step.timestep), alone.velocity(x, step.timestep))
