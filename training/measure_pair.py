@@ -1,11 +1,10 @@
 """Measure what routes are worth on held-out prompts: decibels, and what is there at all, block by block.
 
-    python -m training.measure_pair OUT.jsonl [--prompts 60] [--drafter FILE] [--target FILE]
+    python -m training.measure_pair OUT.jsonl [--prompts 60] [--kind KIND] [--drafter FILE] [--target FILE]
 
-Every second prompt is of a thing alone. A line for every prompt goes into OUT.jsonl as it is made, and the same
-command goes on after the last one. The routes: the drafter alone, the drafter after the target's first block (the
-anchor), the target alone, and two blocks of the target's before others of which it makes the second half of the
-steps ("balanced"). A video of fewer blocks is the beginning of that of nine.
+Of all kinds, every second prompt is of a thing alone. What a prompt measures goes into OUT.jsonl as it is made, and
+the same command goes on after the last. A video of fewer blocks is the beginning of that of nine. "anchor": all but
+the first block by the drafter (the preset `fast`).
 """
 
 from __future__ import annotations
@@ -42,15 +41,28 @@ from .train_text import CONFIG, Tokens
 
 TOGETHER = 20
 SEAMS = tuple(FIRST + 4 * BLOCK * number for number in range(BLOCKS - 1))
+HANDED_OVER = "handed over"
 ROUTES = {
-    "draft": (1, "drafter", "drafter"),
-    "anchor": (1, "target", "drafter"),
-    "target": (1, "target", "target"),
-    "balanced": (2, "target", ""),
+    "draft": ((BLOCKS, "drafter"),),
+    "anchor": ((1, "target"), (BLOCKS, "drafter")),
+    "balanced": ((1, "target"), (2, HANDED_OVER), (BLOCKS, "drafter")),
+    "careful": ((1, "target"), (4, HANDED_OVER), (BLOCKS, "drafter")),
+    "target": ((BLOCKS, "target"),),
 }
-"""How many blocks come first, the model that makes them, and that of all others; none: handed over."""
+"""Who makes the blocks up to which."""
 
 LENGTHS = (3, 4, 5, 6, 9)
+
+
+KINDS: dict[str, Callable[[Scene], bool]] = {
+    "all": lambda scene: True,
+    "alone": lambda scene: scene.other is None,
+    "alone, big": lambda scene: scene.other is None and scene.mover.size == "big",
+    "alone, big, slow": lambda scene: KINDS["alone, big"](scene) and scene.mover.pace != "runs",
+    "alone, small": lambda scene: scene.other is None and scene.mover.size == "small",
+    "two": lambda scene: scene.other is not None,
+    "two, both big": lambda scene: scene.other is not None and {t.size for t in scene.things} == {"big"},
+}
 
 
 class Shipped:
@@ -77,12 +89,12 @@ def load_model(path: Path) -> WanTree:
     return load_wan(path, dtype=torch.float32).tree.requires_grad_(False)
 
 
-def scenes_of(generator: random.Random, count: int, held_out: bool = False) -> list[Scene]:
-    """Draw scenes, every second one of a thing alone."""
+def scenes_of(generator: random.Random, count: int, held_out: bool = False, kind: str = "all") -> list[Scene]:
+    """Draw scenes of a kind; of all kinds, every second one of a thing alone."""
     found: list[Scene] = []
     while len(found) < count:
         scene = draw_scene(generator, held_out=held_out)
-        if bool(scene.relation) == bool(len(found) % 2):
+        if KINDS[kind](scene) and (kind != "all" or bool(scene.relation) == bool(len(found) % 2)):
             found.append(scene)
     return found
 
@@ -112,11 +124,12 @@ def measure(
     """Return by prompt and route decibels and presence of every block; the same noise for every route."""
     heard = shipped.embed([scene.text for scene in scenes])
     found: list[dict[str, Any]] = [{"prompt": scene.text} for scene in scenes]
-    for name, (count, first, rest) in ROUTES.items():
+    for name, stages in ROUTES.items():
         torch.manual_seed(seed)
-        begun = roll_out(models[first], shipped.vae, *heard, count=count)[1]
-        maker, ask = (models[rest], Prompted) if rest else (models, HandedOver)
-        frames = roll_out(maker, shipped.vae, *heard, begun=begun, ask=ask)[2]
+        blocks: list[Tensor] = []
+        for count, maker in stages:
+            tree, ask = (models, HandedOver) if maker == HANDED_OVER else (models[maker], Prompted)
+            _, blocks, frames = roll_out(tree, shipped.vae, *heard, count=count, begun=blocks, ask=ask)
         for row, clip, scene in zip(found, frames, scenes, strict=True):
             there = presence(clip, scene, torch.arange(FRAMES))
             row[name] = {
@@ -131,16 +144,6 @@ def interval(value: Callable[[Any], float], count: int, draws: int = 2000) -> st
     drawn = np.random.default_rng(0).integers(count, size=(draws, count))
     low, high = np.nanquantile([value(numbers) for numbers in drawn], (0.025, 0.975))
     return f"{value(np.arange(count)):.2f} [{low:.2f}, {high:.2f}]"
-
-
-KINDS: dict[str, Callable[[Scene], bool]] = {
-    "all": lambda scene: True,
-    "alone": lambda scene: scene.other is None,
-    "alone, big": lambda scene: scene.other is None and scene.mover.size == "big",
-    "alone, small": lambda scene: scene.other is None and scene.mover.size == "small",
-    "two": lambda scene: scene.other is not None,
-    "two, both big": lambda scene: scene.other is not None and {t.size for t in scene.things} == {"big"},
-}
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -180,6 +183,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("out", type=Path)
     options.add_argument("--prompts", type=int, default=60)
+    options.add_argument("--kind", choices=KINDS, default="all")
     options.add_argument("--seed", type=int, default=0, help="of the prompts and of the noise")
     for role in ("drafter", "target"):
         options.add_argument(f"--{role}", type=Path, help="a file in place of the shipped one")
@@ -189,7 +193,7 @@ def main() -> None:
     models = shipped.models | {
         role: load_model(getattr(args, role)) for role in shipped.models if getattr(args, role)
     }
-    scenes = scenes_of(seeded(args.seed, "figures"), args.prompts, held_out=True)
+    scenes = scenes_of(seeded(args.seed, "figures"), args.prompts, held_out=True, kind=args.kind)
     done = len(args.out.read_text(encoding="utf-8").splitlines()) if args.out.exists() else 0
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for first in range(done - done % TOGETHER, args.prompts, TOGETHER):
