@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from safetensors import safe_open
@@ -46,8 +47,8 @@ SIZES = WanConfig(dim=128, ffn_dim=512, num_layers=8, num_heads=1, text_dim=WIDT
 ROWS = {"made": 7, "true": 4, "own": 3}
 """Contexts of a batch: the target's, true ones, and the drafter's own."""
 
-FIRSTS = 2
-"""First blocks of a batch."""
+FIRSTS, FIRST_EVERY = 8, 4
+"""First blocks of a batch, and in which batches there are any: as few at a time as in all would take a fifth."""
 
 OWN_FROM, OWN_EVERY, OWN_KEPT = 4000, 500, 4
 """The step from which own contexts are drawn, after how many they are made anew, and how many files are kept."""
@@ -221,17 +222,27 @@ def losses(shipped: Shipped, tree: WanTree, data: Data, step: int) -> dict[str, 
     drawn = [data.draw(kind, count) for kind, count in ROWS.items()]
     heard = shipped.embed([prompt for prompts, _, _ in drawn for prompt in prompts])
     context, label = (torch.cat([parts[n] for parts in drawn]) for n in (1, 2))
-    first = shipped.embed([scene.text for scene in scenes_of(generator, FIRSTS)])
-    on_own = torch.rand(len(label) + FIRSTS, 1, 1, 1, 1) < OWN
     with torch.autocast("cpu", torch.bfloat16):
-        later = loss_of(Prompted(tree, *heard).see(context), lambda x, step: label, on_own[FIRSTS:])
-        teacher = Prompted(shipped.models["drafter"], *first)
+        later = loss_of(Prompted(tree, *heard).see(context), lambda x, step: label, own_estimates(len(label)))
+    found = dict(zip(ROWS, later.split(list(ROWS.values())), strict=True))
+    return found if step % FIRST_EVERY else found | {"first": first_loss(shipped, tree, generator)}
+
+
+def first_loss(shipped: Shipped, tree: WanTree, generator: random.Random) -> Tensor:
+    """Return the loss of first blocks, whose label is the shipped drafter's estimate from the same noisy input."""
+    heard = shipped.embed([scene.text for scene in scenes_of(generator, FIRSTS)])
+    with torch.autocast("cpu", torch.bfloat16):
+        teacher = Prompted(shipped.models["drafter"], *heard)
 
         def taught(x: Tensor, step: Step) -> Tensor:
             return predict_clean(x, teacher.velocity(x, step.timestep).float(), step.sigma)
 
-        firsts = loss_of(Prompted(tree, *first), taught, on_own[:FIRSTS])
-    return dict(zip(ROWS, later.split(list(ROWS.values())), strict=True)) | {"first": firsts}
+        return loss_of(Prompted(tree, *heard), taught, own_estimates(FIRSTS))
+
+
+def own_estimates(count: int) -> Tensor:
+    """Draw for which samples noisy inputs are made of the model's own estimates, `b 1 1 1 1`."""
+    return torch.rand(count, 1, 1, 1, 1) < OWN
 
 
 @torch.no_grad()
@@ -278,7 +289,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for optimiser, state in zip(optimisers, saved["optimisers"], strict=True):
             optimiser.load_state_dict(state)
         average.weights, average.steps, first = saved["average"], saved["step"], saved["step"]
-    found: list[dict[str, float]] = []
+    found: dict[str, list[float]] = {}
     for step in range(first, args.stop_at or args.steps):
         if step >= OWN_FROM and (step == first or step % OWN_EVERY == 0):
             mean.load_state_dict(average.weights)
@@ -292,9 +303,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         for optimiser in optimisers:
             optimiser.step()
         average.update(tree)
-        found.append({kind: loss.mean().item() for kind, loss in by_kind.items()})
+        for kind, loss in by_kind.items():
+            found.setdefault(kind, []).append(loss.mean().item())
         if (step + 1) % 50 == 0:
-            log(step=step + 1, **{kind: sum(one[kind] for one in found) / len(found) for kind in by_kind})
+            log(step=step + 1, **{kind: fmean(numbers) for kind, numbers in found.items()})
             found.clear()
         if (step + 1) % LOOKED == 0 or step + 1 == args.steps:
             mean.load_state_dict(average.weights)
