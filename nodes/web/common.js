@@ -4,6 +4,7 @@ import { app } from "../../scripts/app.js";
 import { fromElsewhere, fromHere } from "./tabs.js";
 
 export const PREFIX = "SDVG"; // of our nodes' types
+export const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
 export function make(tag, className, text = "") {
   const element = document.createElement(tag);
@@ -43,6 +44,11 @@ export function nodeOf(id) {
   return node;
 }
 
+/** The slot of the input that can stand in for a widget; -1 if there is none. */
+export function inputSlot(node, name) {
+  return node.inputs?.findIndex((input) => input.widget?.name === name) ?? -1;
+}
+
 const shows = new Map(); // type of node -> the function that shows its output
 
 /**
@@ -62,12 +68,6 @@ onOutput("SDVGPocketModels", ({ id }, { sdvg_shown: told }, run) => {
   if (told) api.dispatchCustomEvent("progress_text", { nodeId: String(run?.id ?? id), text: told[0] });
 });
 
-async function ask(path) {
-  return (await api.fetchApi(path)).json();
-}
-
-const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
-
 function settings(prompt) {
   return JSON.stringify(Object.entries(prompt).map(([id, { class_type, inputs }]) => [id, class_type, inputs]));
 }
@@ -76,19 +76,15 @@ function settings(prompt) {
 async function recall() {
   const workflow = rootGraph()?.id;
   if (workflow === NAMELESS) return;
-  const [history, { output: now }] = await Promise.all([ask("/history?max_items=16"), app.graphToPrompt()]);
+  const [history, { output: now }] = await Promise.all([api.fetchApi("/history?max_items=16").then((answer) => answer.json()), app.graphToPrompt()]);
   const isOurs = ([id, { prompt }]) =>
-    workflowOf(prompt)?.id === workflow && (fromHere(id) || settings(prompt[2]) === settings(now));
+    prompt?.[3]?.extra_pnginfo?.workflow?.id === workflow && (fromHere(id) || settings(prompt[2]) === settings(now));
   const entries = Object.entries(history).filter(isOurs);
   const [prompt_id, { outputs }] = entries.at(-1) ?? ["", { outputs: {} }];
   if (workflow !== rootGraph()?.id) return; // another one was opened in the meantime
   for (const [node, output] of Object.entries(outputs)) {
     if (shows.has(nodeOf(node)?.comfyClass)) api.dispatchCustomEvent("executed", { node, display_node: node, output, prompt_id });
   }
-}
-
-function workflowOf(prompt) {
-  return prompt?.[3]?.extra_pnginfo?.workflow;
 }
 
 let recalled = false;

@@ -1,7 +1,7 @@
 // The widgets of a chosen option, such as policy.tau, which ComfyUI makes anew with every choice: their tooltips, their values
 // when an option is chosen again, the range of tau's slider, and the quantile, which is hidden where it does not act.
 import { app } from "../../scripts/app.js";
-import { PREFIX } from "./common.js";
+import { PREFIX, inputSlot } from "./common.js";
 
 // A preset always starts with its own numbers.
 const OF_PRESETS = ["policy.target_blocks", "policy.handover_steps"];
@@ -44,21 +44,11 @@ function showQuantile(node) {
       return answer;
     };
   }
-  const wired = [chosen.name, quantile.name].some((name) => isWired(node, name));
-  hide(quantile, chosen.value !== "quantile" && !wired);
+  const wired = [chosen.name, quantile.name].some((name) => node.inputs?.[inputSlot(node, name)]?.link != null);
+  // As ComfyUI's own nodes hide one: the first is for the canvas, the other for Nodes 2.0.
+  quantile.hidden = quantile.options.hidden = chosen.value !== "quantile" && !wired;
   const { size: [width, height] } = node;
   node.setSize([width, Math.max(height, node.computeSize()[1])]);
-}
-
-function isWired(node, name) {
-  const slot = node.inputs?.findIndex((input) => input.widget?.name === name) ?? -1;
-  return slot >= 0 && node.isInputConnected(slot);
-}
-
-/** As ComfyUI's own nodes do it: the first is for the canvas, the other for Nodes 2.0. */
-function hide(widget, hidden) {
-  widget.hidden = hidden;
-  widget.options.hidden = hidden;
 }
 
 const followed = new WeakSet(); // widgets whose end is noticed

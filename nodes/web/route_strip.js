@@ -2,7 +2,7 @@
 // next run. The server says the same in a line of text, which shows if this file is missing. None of the strip is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { PREFIX, allNodes, make, nodeOf, onOutput, rootGraph } from "./common.js";
+import { NAMELESS, PREFIX, allNodes, inputSlot, make, nodeOf, onOutput, rootGraph } from "./common.js";
 import { RunLog } from "./run_log.js";
 import { holdPlace } from "./same_place.js";
 import { Strip, stopRun } from "./strip.js";
@@ -13,7 +13,6 @@ import { claim, fromElsewhere, fromHere } from "./tabs.js";
 export const SAMPLER = "SDVGSpeculativeSampler";
 const PLAY = "sdvg.strip.play";
 const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
-const NAMELESS = "00000000-0000-0000-0000-000000000000"; // of every workflow made by clearing the canvas in an older page
 
 const strips = new Map(); // node -> its strip
 const runs = new Map(); // workflow and node -> the newest run there that this page knows of
@@ -98,7 +97,7 @@ function onStatus({ detail }) {
 function complain(id, type, sentence) {
   if (!type.startsWith(PREFIX)) return;
   const own = strips.get(nodeOf(id));
-  for (const strip of own ? [own] : strips.values()) strip.view.fail(sentence);
+  for (const strip of own ? [own] : strips.values()) strip.view.error.textContent = sentence;
 }
 
 /** What the server refused to queue. */
@@ -167,7 +166,7 @@ function outlookOf(node, log) {
 /** Whether the seed changes before the next run; where it changes after one, it has changed already. */
 function seedMoves(node) {
   if (app.extensionManager.setting.get("Comfy.WidgetControlMode") !== "before") return false;
-  const slot = node.inputs?.findIndex((input) => input.widget?.name === "seed") ?? -1;
+  const slot = inputSlot(node, "seed");
   const { widgets = [] } = (slot >= 0 && node.getInputNode(slot)) || node;
   return widgets.some(({ value }) => ["increment", "decrement", "randomize"].includes(value)); // its name is the page's affair
 }
@@ -211,10 +210,10 @@ function addStrip(node) {
   // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow, `hideInPanel` out of the
   // panel of parameters beside the canvas.
   const options = { serialize: false, hideInPanel: true, hideOnZoom: false, ...sized };
-  const widget = node.addDOMWidget("route", "sdvg_route", strip.element, options);
+  const widget = node.addDOMWidget("route", "sdvg_route", strip.view.element, options);
   widget.serialize = false;
   strips.set(node, strip);
-  holdPlace(node, strip.element);
+  holdPlace(node, strip.view.element);
   strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
   const { onRemoved } = node;
   node.onRemoved = function (...news) {
@@ -227,7 +226,7 @@ function addStrip(node) {
 let focused = null; // the node and the square that had the focus when the user undid a step
 
 function leave(strip) {
-  strip.end();
+  strip.player.end();
   strips.delete(strip.node);
 }
 
@@ -277,7 +276,7 @@ app.registerExtension({
     api.addEventListener("sdvg.run", onRun);
     api.addEventListener("sdvg.block", onBlock);
     api.addEventListener("sdvg.done", onDone);
-    api.addEventListener("sdvg.queueing", () => strips.forEach((strip) => strip.view.fail("")));
+    api.addEventListener("sdvg.queueing", () => strips.forEach(({ view }) => (view.error.textContent = "")));
     api.addEventListener("sdvg.refused", onRefused);
     api.addEventListener("execution_error", onError);
     api.addEventListener("status", onStatus);

@@ -3,9 +3,8 @@
 export class RunLog {
   /** `info`: the event `sdvg.run`; `done`: the event `sdvg.done`, or null. */
   constructor(info, events = [], done = null) {
-    this.info = info;
-    this.events = events;
-    this.done = done;
+    const { run, of, directions = "", takes = "" } = info;
+    Object.assign(this, { info, run, of, directions, takes, events, done });
     this.ended = false; // without a word of how
     this.stopping = false;
   }
@@ -23,33 +22,12 @@ export class RunLog {
     return new RunLog(info, events, { blocks: events.length, of: info.of, stopped: false, speed_up: null, ...told });
   }
 
-  get run() {
-    return this.info.run;
-  }
-
-  get of() {
-    return this.info.of;
-  }
-
   get going() {
     return !this.done && !this.ended;
   }
 
-  get directions() {
-    return this.info.directions ?? "";
-  }
-
-  get takes() {
-    return this.info.takes ?? "";
-  }
-
   get failed() {
     return Boolean(this.done ? this.done.failed : this.ended);
-  }
-
-  /** What the sampler's inputs gave it. */
-  get inputs() {
-    return { blocks: this.of, directions: this.directions, takes: this.takes };
   }
 
   get seconds() {

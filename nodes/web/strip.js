@@ -37,10 +37,6 @@ export class Strip {
     this.show(null);
   }
 
-  get element() {
-    return this.view.element;
-  }
-
   /** Whether there is something to play. */
   get playing() {
     return this.on && Boolean(this.log?.events.some((event) => event.sprite));
@@ -138,7 +134,7 @@ export class Strip {
 
   /** Have room for the film while there is one. */
   fit() {
-    this.element.classList.toggle("playing", this.playing);
+    this.view.element.classList.toggle("playing", this.playing);
     this.node.setDirtyCanvas?.(true, true);
   }
 
@@ -150,7 +146,7 @@ export class Strip {
 
   /** What a widget says; if another node gives the input, what it gave the run that is shown. */
   read(name) {
-    if (this.wired(name)) return String(this.log?.inputs[name] ?? "");
+    if (this.wired(name)) return String(this.log?.[name === "blocks" ? "of" : name] ?? "");
     return String(this.widget(name)?.value ?? "");
   }
 
@@ -235,12 +231,8 @@ export class Strip {
     if (![".", "t", "d", "n"].includes(key) || !this.usable(number)) return false;
     if (key === "n") this.retake(number, takeOf(this.read("takes"), number) + 1);
     else this.direct(number, key);
-    this.view.say(this.view.square(number).title);
+    this.view.said.textContent = this.view.square(number).title;
     return true;
-  }
-
-  end() {
-    this.player.end();
   }
 }
 

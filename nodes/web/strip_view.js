@@ -137,14 +137,6 @@ export class StripView {
     this.button.disabled = !going || stopping;
     this.button.textContent = stopping ? words().stopping : words().stop;
   }
-
-  fail(text) {
-    this.error.textContent = text;
-  }
-
-  say(text) {
-    this.said.textContent = text;
-  }
 }
 
 function square(number) {

@@ -7,7 +7,7 @@ const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
 const { astray, readable } = require("./layout.js");
-const { main, run } = require("./page.js");
+const { main, quiet, run } = require("./page.js");
 
 main(async (page, options) => {
   const dropped = [];
@@ -17,7 +17,7 @@ main(async (page, options) => {
     await page.evaluate(() => window.app.graph.clear()); // else the sampler that is waited for is the last one's
     await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
     await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SDVGSpeculativeSampler"), null, { timeout: 30000 });
-    await page.waitForTimeout(1000);
+    await quiet(page, 1000);
     dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
   }
@@ -28,7 +28,7 @@ async function shownRun(page) {
   await run(page);
   await page.waitForSelector("video", { timeout: 30000 });
   await page.waitForFunction(() => document.querySelector("video").duration > 0, null, { timeout: 30000 });
-  await page.waitForTimeout(1000); // the nodes grow
+  await quiet(page, 1000); // the nodes grow
   return { ...(await page.evaluate(shown)), astray: await page.evaluate(astray) };
 }
 

@@ -2,11 +2,11 @@
 //
 //     NODE_PATH=folder/with/playwright-core node interface.js OPTIONS        (see page.js)
 const { installContrast } = require("./contrast.js");
-const { build, main, reload, run } = require("./page.js");
+const { build, main, quiet, reload, run } = require("./page.js");
 
 main(async (page, options) => {
   await page.evaluate(build, options);
-  await page.waitForTimeout(1000);
+  await quiet(page, 1000);
   const loaded = await page.evaluate(look);
   const lengths = await page.evaluate(tryLengths);
   await run(page);
@@ -23,13 +23,13 @@ main(async (page, options) => {
  */
 async function comeBack(page, workflow) {
   await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
-  await page.waitForTimeout(3000); // ComfyUI keeps a draft of it
+  await quiet(page, 3000); // ComfyUI keeps a draft of it
   await reload(page);
   await pictured(page);
   const reloaded = await page.evaluate(look);
   const copied = { ...workflow, id: "22222222-3333-4444-8555-666666666666" };
   await page.evaluate((saved) => window.app.loadGraphData(saved), copied);
-  await page.waitForTimeout(1000);
+  await quiet(page, 1000);
   const opened = await page.evaluate(look);
   await run(page);
   await pictured(page);
@@ -47,7 +47,7 @@ async function pictured(page) {
     return Boolean(shown && (!record || record.value));
   };
   await page.waitForFunction(loaded, null, { timeout: 20000 }).catch(() => {});
-  await page.waitForTimeout(1000);
+  await quiet(page, 1000);
 }
 
 /** What sampler and report show, and what of it would be saved or sent. */
@@ -84,7 +84,7 @@ async function inPalettes(page) {
   await page.evaluate(() => document.querySelector(".sdvg-json").setAttribute("open", ""));
   for (const name of ["light", "dark"]) {
     await palette(name);
-    await page.waitForTimeout(500);
+    await quiet(page, 500);
     worst[name] = await page.evaluate(contrasts);
   }
   await page.keyboard.press("Escape");

@@ -32,6 +32,9 @@ async function watch(context, page, seen, options) {
     seen.hosts.push(url.hostname);
     return route.abort();
   });
+  page.asked = new Set(); // of the server, and not answered yet; a film is never read to its end
+  page.on("request", (request) => request.resourceType() !== "media" && page.asked.add(request));
+  for (const over of ["requestfinished", "requestfailed"]) page.on(over, (request) => page.asked.delete(request));
   page.on("pageerror", (error) => seen.errors.push(error.message));
   // ComfyUI catches what an extension throws, and only writes it down.
   page.on("console", (message) => {
@@ -79,11 +82,31 @@ async function open(page, options) {
     await setting.set("Comfy.Minimap.Visible", false);
     await setting.set("Comfy.RightSidePanel.IsOpen", false);
   }, options);
-  await page.waitForTimeout(500);
+  await quiet(page, 500);
   for (let i = 0; i < 2; i += 1) { // the dialogues of a first visit
     await page.keyboard.press("Escape");
-    await page.waitForTimeout(400);
+    await quiet(page, 400);
   }
+}
+
+/**
+ * Wait some milliseconds, and then on until the page asks nothing of the server and looks the same in three looks,
+ * each two drawn frames after the last: on a busy machine the same as on an idle one. At most 15 seconds.
+ */
+async function quiet(page, least = 300) {
+  await page.waitForTimeout(least);
+  const until = Date.now() + 15000;
+  for (let same = 0, last; same < 3 && Date.now() < until; ) {
+    const now = await page.evaluate(drawn);
+    same = now === last && !page.asked.size ? same + 1 : 0;
+    last = now;
+  }
+}
+
+async function drawn() {
+  for (let i = 0; i < 2; i += 1) await new Promise(requestAnimationFrame);
+  await new Promise((resolve) => setTimeout(resolve, 80));
+  return [...document.querySelectorAll("[data-node-id] *, .sdvg-strip *, .dom-widget *")].map((one) => one.childElementCount ? "" : one.textContent).join("|");
 }
 
 async function ready(page) {
@@ -95,7 +118,7 @@ async function ready(page) {
 async function reload(page) {
   await page.reload({ waitUntil: "domcontentloaded" });
   await ready(page);
-  await page.waitForTimeout(3000);
+  await quiet(page, 3000);
 }
 
 /** Make the workflow with the page's own means, and open it as a file would be opened. */
@@ -154,4 +177,4 @@ function main(use) {
   );
 }
 
-module.exports = { build, main, reload, run };
+module.exports = { build, main, quiet, reload, run };

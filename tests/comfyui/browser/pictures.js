@@ -4,7 +4,7 @@
 //
 // Further options: `overview`: where the whole picture goes; `nodes`: the folder for those of single nodes.
 const path = require("node:path");
-const { build, main, run } = require("./page.js");
+const { build, main, quiet, run } = require("./page.js");
 
 const SCALE = 0.82;
 const MARGIN = 10;
@@ -16,7 +16,7 @@ main(async (page, options) => {
   await page.evaluate(showFrom, { scale: SCALE, corner: [74, 140] });
   await run(page);
   await page.waitForFunction(() => document.querySelector("video")?.readyState >= 2, null, { timeout: 60000 });
-  await page.waitForTimeout(3000); // the report's picture loads
+  await quiet(page, 3000); // the report's picture loads
   const notice = page.getByText("Job completed").first();
   await notice.waitFor({ timeout: 10000 }).catch(() => {});
   await notice.waitFor({ state: "hidden", timeout: 60000 });
@@ -27,7 +27,7 @@ main(async (page, options) => {
     await page.evaluate(spreadOut);
     for (const type of await page.evaluate(types)) {
       await page.evaluate(alone, type);
-      await page.waitForTimeout(700);
+      await quiet(page, 700);
       const clip = await page.evaluate(bounds, { type, margin: MARGIN });
       await page.screenshot({ path: path.join(options.nodes, `${type}.png`), clip });
     }

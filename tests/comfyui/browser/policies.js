@@ -4,14 +4,14 @@
 //
 // Further options: `policies`: their names, in order; `shots`: a folder for a picture of each, if wanted.
 const path = require("node:path");
-const { main } = require("./page.js");
+const { main, quiet } = require("./page.js");
 
 main(async (page, options) => {
   await page.evaluate(make);
   const shown = [];
   for (const [number, name] of options.policies.entries()) {
     await page.evaluate(choose, name);
-    await page.waitForTimeout(600);
+    await quiet(page, 600);
     shown.push(await page.evaluate(look));
     const clip = { x: 140, y: 110, width: 420, height: 360 };
     if (options.shots) await page.screenshot({ path: path.join(options.shots, `${number}_${name}.png`), clip });
@@ -21,7 +21,7 @@ main(async (page, options) => {
   const kept = await page.evaluate(meddle);
   const quantile = await seekQuantile(page);
   const saved = {};
-  for (const tau of [-3, 0.5]) saved[tau] = await reopen(page, tau);
+  for (const tau of [-3, 0.5]) saved[tau] = await reopen(page, tau, options.vue);
   return { shown, kept, quantile, saved };
 });
 
@@ -89,11 +89,11 @@ async function seekQuantile(page) {
         window.app.graph.nodes[0].showAdvanced = true;
       });
     }
-    await page.waitForTimeout(800);
+    await quiet(page, 800);
     rows[name] = await page.evaluate(rowOfQuantile);
   }
   await page.evaluate(aggregate, "min");
-  await page.waitForTimeout(300);
+  await quiet(page, 300);
   const { inputs } = await page.evaluate(async () => Object.values((await window.app.graphToPrompt()).output)[0]);
   return { rows, sent: [inputs["policy.aggregation"], inputs["policy.quantile"]] };
 }
@@ -114,14 +114,15 @@ function rowOfQuantile() {
 }
 
 /** Open the node as if it had been saved with this tau. */
-async function reopen(page, tau) {
+async function reopen(page, tau, vue) {
   await page.evaluate(async (value) => {
     const { app } = window;
     const saved = JSON.parse(JSON.stringify(app.graph.serialize()));
     saved.nodes[0].widgets_values[2] = value;
     await app.loadGraphData(saved);
   }, tau);
-  await page.waitForTimeout(800);
+  if (vue) await page.waitForSelector("[data-node-id] [role=slider]", { timeout: 20000 });
+  await quiet(page, 800);
   return page.evaluate(async () => {
     const [node] = window.app.graph.nodes;
     const widget = node.widgets.find(({ name }) => name === "policy.tau");

@@ -1,7 +1,7 @@
 // The strip as a control: directions and takes, what is made again, the film, stopping, and coming back in mid-run.
 //
 //     NODE_PATH=folder/with/playwright-core node strip.js OPTIONS        (see page.js)
-const { build, main, reload, run } = require("./page.js");
+const { build, main, quiet, reload, run } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
 const LONG = 40; // blocks of the run that is left and stopped
@@ -9,7 +9,7 @@ const LONG = 40; // blocks of the run that is left and stopped
 main(async (page, options) => {
   const pictures = countPictures(page);
   await page.evaluate(build, options);
-  await page.waitForTimeout(1000);
+  await quiet(page, 1000);
   const before = await look(page);
   const menu = await useMenu(page);
   const keys = await useKeys(page);
@@ -90,12 +90,12 @@ async function useKeys(page) {
 /** Undo steps and do one again, with the focus on a square; then leave both widgets empty. */
 async function undo(page) {
   await page.keyboard.press("d");
-  await page.waitForTimeout(500);
+  await quiet(page, 500);
   const before = await look(page);
   const steps = [];
   for (const key of ["Control+z", "Control+y", "Control+z", "Control+z"]) {
     await page.keyboard.press(key);
-    await page.waitForTimeout(1200);
+    await quiet(page, 1200);
     steps.push(await look(page));
   }
   const sent = await sentFor(page, [9, 4, 12]);
@@ -135,7 +135,7 @@ async function settled(page) {
   const over = () => !document.querySelector(".sdvg-stop").checkVisibility() && "shown" in document.querySelector(".sdvg-film").dataset;
   await page.waitForFunction(over, null, { timeout: 60000 });
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent, null, { timeout: 20000 }); // the forecast
-  await page.waitForTimeout(500);
+  await quiet(page, 500);
 }
 
 /** The frames shown during some time, or until they are of so many blocks, as "block:frame". */
@@ -151,7 +151,7 @@ async function frames(page, times = 12, blocks = Infinity) {
 async function watchFilm(page) {
   const all = await frames(page, 40, 4);
   await square(page, 2).hover();
-  await page.waitForTimeout(300);
+  await quiet(page, 300);
   const alone = { frames: await frames(page), detail: (await look(page)).detail };
   await page.mouse.move(700, 880);
   const pixels = await page.evaluate(() => {
@@ -160,7 +160,7 @@ async function watchFilm(page) {
     return { width: film.width, height: film.height, colours: new Set(new Uint32Array(data.buffer)).size, seen: film.checkVisibility() };
   });
   await page.emulateMedia({ reducedMotion: "reduce" });
-  await page.waitForTimeout(300);
+  await quiet(page, 300);
   const still = await frames(page);
   await page.emulateMedia({ reducedMotion: "no-preference" });
   return { all, alone, pixels, still };
@@ -191,7 +191,7 @@ async function pester(page) {
       const event = { run: "of nobody", node, workflow: app.graph.id, number: 1, of: 9, fate: "bailed_out", score: null, seconds: 1 };
       comfyAPI.api.api.dispatchCustomEvent("sdvg.block", { ...event, ...news });
     }, { type: SAMPLER, changes });
-    await page.waitForTimeout(800);
+    await quiet(page, 800);
     return fates();
   };
   const before = await fates();
@@ -213,10 +213,10 @@ async function sidePanel(page) {
   await page.evaluate((type) => window.app.canvas.selectNode(window.app.graph.nodes.find((node) => node.type === type)), SAMPLER);
   const without = await texts();
   await open(true);
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   const shown = await texts();
   await open(false);
-  await page.waitForTimeout(500);
+  await quiet(page, 500);
   return { without, shown };
 }
 
@@ -238,11 +238,11 @@ async function turnOff(page, pictures) {
   await page.keyboard.press("n");
   await page.evaluate(() => document.activeElement.blur());
   await run(page);
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   const seen = await page.evaluate(() => document.querySelector(".sdvg-film").checkVisibility());
   const off = pictures.asked - on;
   await page.evaluate(() => window.app.extensionManager.setting.set("sdvg.strip.play", true));
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   return { on, off, seen, onAgain: pictures.asked - on - off };
 }
 
@@ -257,7 +257,7 @@ async function leaveAndStop(page) {
     set(router, "policy.script", "r".repeat(blocks));
   }, { type: SAMPLER, blocks: LONG });
   await page.evaluate(() => window.app.loadGraphData(JSON.parse(JSON.stringify(window.app.graph.serialize()))));
-  await page.waitForTimeout(3000); // ComfyUI keeps a draft of it
+  await quiet(page, 3000); // ComfyUI keeps a draft of it
   const many = (number) => document.querySelectorAll(".sdvg-squares .made").length >= number;
   const made = (number) => page.waitForFunction(many, number, { timeout: 60000 });
   page.evaluate(() => void window.app.queuePrompt(0, 1));
@@ -289,6 +289,6 @@ async function refuse(page) {
     stop.disabled = false;
     stop.click();
   });
-  await page.waitForTimeout(800);
+  await quiet(page, 800);
   return page.evaluate(() => [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText));
 }

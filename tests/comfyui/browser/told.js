@@ -2,13 +2,13 @@
 //
 //     NODE_PATH=folder/with/playwright-core node told.js OPTIONS        (see page.js)
 const { installContrast } = require("./contrast.js");
-const { build, main, reload, run } = require("./page.js");
+const { build, main, quiet, reload, run } = require("./page.js");
 
 const [SAMPLER, ROUTER, POCKET] = ["SDVGSpeculativeSampler", "SDVGQualityRouter", "SDVGPocketModels"];
 
 main(async (page, options) => {
   await page.evaluate(build, options);
-  await page.waitForTimeout(1000);
+  await quiet(page, 1000);
   await installContrast(page);
   const refused = [];
   for (const [type, name, wrong, right] of [
@@ -24,12 +24,12 @@ main(async (page, options) => {
     await set(page, type, name, right);
   }
   await run(page);
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   const cleared = await error(page);
   const shown = await shownPrompt(page);
   const { workflow } = await page.evaluate(() => ({ workflow: JSON.parse(JSON.stringify(window.app.graph.serialize())) }));
   await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
-  await page.waitForTimeout(3000); // ComfyUI keeps a draft of it
+  await quiet(page, 3000); // ComfyUI keeps a draft of it
   await reload(page);
   return { refused, cleared, shown, reloaded: await shownPrompt(page) };
 });
@@ -46,7 +46,7 @@ async function error(page) {
   const contrast = {};
   for (const name of text ? ["light", "dark"] : []) {
     await page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
-    await page.waitForTimeout(300);
+    await quiet(page, 300);
     contrast[name] = await page.evaluate(() => {
       const colour = getComputedStyle(document.querySelector(".sdvg-error")).color;
       return window.contrastMeter()([[window.LiteGraph.NODE_DEFAULT_BGCOLOR, 1]], [colour, 1]);
@@ -58,7 +58,7 @@ async function error(page) {
 async function pictures(page, folder) {
   for (const name of ["light", "dark"]) {
     await page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
-    await page.waitForTimeout(500);
+    await quiet(page, 500);
     await page.screenshot({ path: `${folder}-${name}.png` });
   }
 }

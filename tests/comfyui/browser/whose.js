@@ -1,13 +1,13 @@
 // Whose film a strip shows, and what it foretells: a workflow run, its seed and tau changed, and copies of it opened beside it.
 //
 //     NODE_PATH=folder/with/playwright-core node whose.js OPTIONS        (see page.js)
-const { build, main, reload, run } = require("./page.js");
+const { build, main, quiet, reload, run } = require("./page.js");
 
 const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "SDVGQualityRouter"];
 
 main(async (page, options) => {
   await page.evaluate(build, options);
-  await page.waitForTimeout(1000);
+  await quiet(page, 1000);
   const saved = await page.evaluate(() => JSON.parse(JSON.stringify(window.app.graph.serialize())));
   await run(page);
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent, null, { timeout: 20000 });
@@ -25,10 +25,10 @@ main(async (page, options) => {
   opened.other = await open(page, withSeed(saved, options.seed + 2));
   opened.same = await open(page, saved);
   await page.evaluate((id) => window.app.loadGraphData(id), { ...withSeed(saved, options.seed + 2), id: "33333333-3333-4444-8555-666666666666" });
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   opened.elsewhere = await look(page);
   await own.click();
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   opened.own = await look(page);
   await edit(page, SAMPLER, "seed", options.seed);
   const back = (await look(page)).next;
@@ -64,7 +64,7 @@ async function openTab(page) {
 
 async function open(page, workflow) {
   await page.evaluate((data) => window.app.loadGraphData(data), workflow);
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   return look(page);
 }
 
@@ -77,7 +77,7 @@ async function edit(page, type, name, value) {
     const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
     (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
   }, [type, name, value]);
-  await page.waitForTimeout(1500); // the forecast
+  await quiet(page, 1500); // the forecast
 }
 
 /** The control beside the seed set to count up, before a run and after one. */
@@ -119,13 +119,13 @@ async function leaveRunning(page, saved, { seed }) {
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-squares .made").length >= 2, null, { timeout: 60000 });
   const going = await look(page);
   const copy = await open(page, withSeed(saved, seed + 6));
-  await page.waitForTimeout(2000);
+  await quiet(page, 2000);
   const later = await look(page);
   await own.click();
-  await page.waitForTimeout(1500);
+  await quiet(page, 1500);
   const back = await look(page);
   await page.locator(".sdvg-stop").click();
   await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
-  await page.waitForTimeout(1000);
+  await quiet(page, 1000);
   return { going, copy, later, back, done: await look(page) };
 }

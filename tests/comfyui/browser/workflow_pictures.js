@@ -5,7 +5,7 @@
 // Further options: `files`: the workflows; `pictures`: the folder for the pictures, which get the workflows' names.
 const fs = require("node:fs");
 const path = require("node:path");
-const { main } = require("./page.js");
+const { main, quiet } = require("./page.js");
 
 const SCALE = 0.8;
 const CORNER = { x: 110, y: 150 }; // of the window, clear of ComfyUI's own panels
@@ -18,7 +18,7 @@ main(async (page, options) => {
     const name = path.basename(file, ".json");
     await page.setViewportSize({ width: APP.width, height: APP.y + APP.height });
     await page.evaluate(([saved, called]) => window.app.loadGraphData(saved, true, true, called), [JSON.parse(fs.readFileSync(file, "utf8")), name]);
-    await page.waitForTimeout(1500);
+    await quiet(page, 1500);
     await page.keyboard.press("Escape");
     const target = { path: path.join(options.pictures, `${name}.png`), clip: APP };
     if (await page.evaluate(() => !window.app.graph.extra.linearMode)) {
@@ -27,7 +27,7 @@ main(async (page, options) => {
       await page.evaluate(show, { scale: SCALE, corner: CORNER });
     }
     await page.mouse.move(5, 600);
-    await page.waitForTimeout(2500);
+    await quiet(page, 2500);
     await page.screenshot(target);
     sizes[name] = await page.evaluate(sizesOf);
   }
