@@ -82,7 +82,12 @@ def _parts_of(step: str, worker: str, request: PlanRequest, sizes: Sizes) -> dic
     states = sizes.states
     parts = {**sizes.weights, "working": sizes.working[step]}
     # The committed state, and while a draft is decoded or scored, the next one.
-    decoding = step == "deliver" if request.judging else step in ("decode", "score")
+    decoding = step in ("decode", "score")
+    if request.judging:
+        # A window's first frame is a pixel frame, for which blocks are decoded while the cache already exists.
+        waits = worker in request.models and request.models[worker][1].policy == "recompute"
+        decoding = waits or step == "deliver"
+        parts["working"] = max(sizes.working[step], sizes.working["deliver"]) if waits else sizes.working[step]
     parts["vae state"] = states["vae state"] * (2 if decoding else 1)
     if request.judging:
         parts["judge state"] = states["judge state"] * (2 if step in ("decode", "score") else 1)
