@@ -96,7 +96,7 @@ def bench(words: Sequence[str] | None) -> int:
     """Make the models, warm up, run the routes, and print the results, complete or not."""
     options = make_parser().parse_args(words)
     if options.repeats < 1:
-        raise BadInput(f"--repeats must be at least 1, but is {options.repeats}; ask for 1 or more")
+        raise BadInput(f"--repeats is {options.repeats}; give 1 or more")
     request, todo = asked(options)
     variants = tuple(dict.fromkeys(case.variant for case in todo))
     device = _device(options, options.device)
@@ -108,8 +108,7 @@ def bench(words: Sequence[str] | None) -> int:
     try:
         return _run(options, request, devices, todo)
     except torch.OutOfMemoryError as error:
-        said = f"{device} ran out of memory, for the benchmark offloads nothing; add --fp8, or a smaller --size"
-        raise BadInput(said) from error
+        raise BadInput(f"{device} ran out of memory; add --fp8, or a smaller --size") from error
 
 
 def asked(options: argparse.Namespace) -> tuple[PlanRequest, tuple[Case, ...]]:
@@ -131,7 +130,7 @@ def parse_size(text: str) -> tuple[int, int]:
     """Read a size such as 832x480. Raises `BadInput` if `text` is not one."""
     width, cross, height = text.partition("x")
     if not (cross and width.isdecimal() and height.isdecimal()):
-        raise BadInput(f"{text!r} is no size such as 832x480; give width, x and height in pixels")
+        raise BadInput(f"{text!r} is no size; give width x height in pixels, as 832x480")
     return int(width), int(height)
 
 
@@ -140,23 +139,21 @@ def _device(options: argparse.Namespace, name: str) -> torch.device:
     name = name if name != AUTO else "cuda" if full else "cpu"
     if full and not (name.startswith("cuda") and torch.cuda.is_available()):
         raise BadInput(
-            f"the full-size models need a CUDA device, but got {name} and "
-            f"{'there is one' if torch.cuda.is_available() else 'this machine has none'}; --scale proportional and "
-            "--scale tiny run on any machine"
+            f"the full-size models need a CUDA device, not {name}; try --scale proportional or --scale tiny"
         )
     return check_device(name)
 
 
 def _run(options: argparse.Namespace, request: PlanRequest, devices: Devices, todo: Sequence[Case]) -> int:
     """Make the models, do the work and print its result; what is done so far if it is interrupted or fails."""
-    device, beside = devices
+    device, side = devices
     if options.check:
         ours = parse_variant(OURS.name, request.execution)
         route = parse_route(CHECK_ROUTE, request.blocks)
         variants = dict.fromkeys((ours, *(case.variant for case in todo if not case.variant.as_published)))
         todo = [Case(route=route, variant=variant) for variant in variants]
-    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {beside}")
-    models = random_models(request, device, beside, fp8=options.fp8)
+    say(f"making {request.drafter.size} and {request.target.size} models on {device}, VAE and scorer on {side}")
+    models = random_models(request, device, side, fp8=options.fp8)
     bench = Bench(
         setups=set_up(dict.fromkeys(case.variant for case in todo), models, request),
         request=request,

@@ -96,10 +96,7 @@ class Bench:
                 block.frames()
         delivered = self.clock() - began if case.variant.judge else None
         if tuple(record.decision.accepted for record in records) != case.route.keeps:
-            raise BadInput(
-                f"the video did not take the route {case.route.script}, for a score was no finite number; use a "
-                "wider dtype for the VAE or the scorer"
-            )
+            raise BadInput(f"a score in {case.route.script} was not finite; use a wider dtype for VAE or scorer")
         report = RunReport(settings={}, versions={}, blocks=tuple(records), fps=1.0)
         return Sample(
             arrivals=tuple(arrivals),

@@ -114,8 +114,8 @@ def random_models(
 
     `fp8`: keep the target's linear weights in fp8, and cast them up on use.
     """
-    beside = side_device or device
-    random, aside = Random(device, 0), Random(beside, 1)
+    side = side_device or device
+    random, aside = Random(device, 0), Random(side, 1)
     dtype = DTYPES[request.dtype]
     drafter = random_wan(request.drafter, dtype, random)
     target = random_wan(request.target, dtype, random, fp8=fp8)
@@ -130,7 +130,7 @@ def random_models(
         scorer=scorer,
         condition=Condition(embedding, PROMPT, PROMPT),
         device=device,
-        side_device=beside,
+        side_device=side,
     )
 
 

@@ -102,15 +102,15 @@ def _compared(measured: int | None, predicted: int) -> dict[str, Any]:
 
 def conditions(request: PlanRequest, models: Models, setups: Mapping[str, Setup], *, fp8: bool) -> Any:
     """Return everything the numbers depend on."""
-    device, beside = models.device, models.side_device
+    device, side = models.device, models.side_device
     return {
         "versions": versions_on(str(device)),
         "device": str(device),
-        "side_device": str(beside),
+        "side_device": str(side),
         "processor": platform.processor() or platform.machine(),
         "threads": torch.get_num_threads(),
         "gpu": _gpu(device) if device.type == "cuda" else None,
-        "side_gpu": torch.cuda.get_device_name(beside) if beside.type == "cuda" else None,
+        "side_gpu": torch.cuda.get_device_name(side) if side.type == "cuda" else None,
         "drafter": request.drafter.size,
         "target": request.target.size,
         **{name: getattr(request, name) for name in ("dtype", "vae_dtype", "reward_dtype")},
@@ -274,8 +274,7 @@ def show(folder: Path) -> int:
             print(f"sdvg: {path.name} is left out: {first_line(error)}", file=sys.stderr)
     if not sections:
         raise BadInput(
-            f"no file in {folder} has times of a finished video; run benchmarks/run_gpu.sh, or name the folder it "
-            "wrote into"
+            f"no file in {folder} has times of a finished video; run benchmarks/run_gpu.sh, or name its folder"
         )
     commit = folder / "commit.txt"
     commits = " and ".join(commit.read_text(encoding="utf-8").split()) if commit.is_file() else ""

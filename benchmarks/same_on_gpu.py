@@ -48,11 +48,11 @@ def film(options: str, blocks: int, folder: Path) -> Video:
     asked = ["generate", "--prompt", DEFAULT_PROMPT, "--output", str(folder)]
     asked += [word for role, name in NAMES.items() for word in (f"--{role.replace('_', '-')}", str(FOLDER / name))]
     asked += f"{PRESETS} --width {SIZE} --height {SIZE} --blocks {blocks} {options}".split()
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         code = sdvg(asked)
     if code:
-        raise RuntimeError(said.getvalue().strip().splitlines()[-1])
+        raise RuntimeError(output.getvalue().strip().splitlines()[-1])
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
     return {
         "latents": load_latents(folder / "latents.safetensors").latents,
@@ -79,8 +79,8 @@ def main(words: Sequence[str] | None = None) -> int:
                 found[name] = compare(reference, film(asked, options.blocks, Path(folder) / str(number)))
             except RuntimeError as error:
                 found[name] = {"failed": str(error)}
-    told = {"benchmark": "sdvg same", "device": options.device, "variants": found}
-    print(json.dumps(told) if options.json else compared_text(found))
+    result = {"benchmark": "sdvg same", "device": options.device, "variants": found}
+    print(json.dumps(result) if options.json else compared_text(found))
     return int(any("failed" in one for one in found.values()))
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.backends import choose_attention
 from sdvg_core.causal_wan.build import Wan, build_engine
-from sdvg_core.causal_wan.context import ContextPolicy, Model, Prepared
+from sdvg_core.causal_wan.context import BlockContext, ContextPolicy, Model
 from sdvg_core.causal_wan.forward import compiled_stages
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.causal_wan.presets import Preset
@@ -120,10 +120,7 @@ def parse_route(name: str, blocks: int) -> Route:
     if found is None:
         raise BadInput(f"there is no route {name!r}; choose among {', '.join(fixed)}, r=N and first=M or first=M+K")
     if int(found[1]) >= blocks:
-        raise BadInput(
-            f"{name} rejects more than the {blocks - 1} blocks after the first, which is always the target's; "
-            "reject fewer or ask for more blocks"
-        )
+        raise BadInput(f"{name} rejects more than {blocks - 1} blocks, and the first is the target's; reject fewer")
     remade = evenly(int(found[1]), blocks)
     return Route(name=name, policy="scripted", keeps=tuple(i > 0 and i not in remade for i in range(blocks)))
 
@@ -329,11 +326,11 @@ class OnceABlock:
 
     def __init__(self, inner: ContextPolicy) -> None:
         self._inner, self.anchor_horizon = inner, inner.anchor_horizon
-        self._newest: tuple[Any, Prepared] | None = None
+        self._newest: tuple[Any, BlockContext] | None = None
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> Prepared:
+    ) -> BlockContext:
         """Return the context of the block at `span`; denoising steps overwrite only their own slots."""
         asked = (history, span, condition, size)
         if self._newest and self._newest[0] == asked:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_core.causal_wan.schedule import SHIFT, Schedule, get_schedule
-from sdvg_core.checkpoints.dictionaries import DICTIONARIES
 from sdvg_core.checkpoints.known_models import HUB, KNOWN_MODELS, OTHERS, READ, KnownModel
+from sdvg_core.checkpoints.state_dicts import STATE_DICTS
 
 PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
@@ -23,7 +23,7 @@ Any other 1.3B file runs like Self-Forcing, any other of 14B like Krea Realtime.
 ## How they are run
 """
 COLUMNS = (
-    f"Weights: {' or '.join(f'{name} (`{key}`)' for name, key in DICTIONARIES.items())} of a training checkpoint.\n"
+    f"Weights: {' or '.join(f'{name} (`{key}`)' for name, key in STATE_DICTS.items())} of a training checkpoint.\n"
     "Block and context: in latent frames."
 )
 WHERE = f"""
@@ -76,7 +76,7 @@ def _schedules(preset: Preset) -> tuple[str, ...]:
 
 
 def _weights(model: KnownModel, preset: Preset) -> str:
-    return preset.weights if model.files[0].endswith(".pt") and preset.weights in DICTIONARIES else "-"
+    return preset.weights if model.files[0].endswith(".pt") and preset.weights in STATE_DICTS else "-"
 
 
 def _place(card: tuple[str, str], models: list[KnownModel]) -> str:

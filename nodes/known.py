@@ -44,9 +44,7 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
         known = set(input_names(schema.inputs))
         unknown = [name for name in inputs if name not in known]
         if unknown and not _from_this_page(cls):
-            raise BadInput(
-                f"this node has no input {_some(unknown)}, but the workflow sets it; remove it, or {update(cls)}"
-            )
+            raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {update(cls)}")
         if unknown:
             logger.info("SDVG: left out the input %s, which an extension of the page adds", _some(unknown))
         # Inputs of options that are not chosen, such as policy.rate under another policy, have no effect.
@@ -95,9 +93,7 @@ def check_option(chosen: Any, what: str, options: Sequence[str], node: type[io.C
     """
     name = chosen.get(what) if isinstance(chosen, dict) else chosen
     if not isinstance(chosen, dict) or name not in options:
-        raise BadInput(
-            f"{what} must be one of {', '.join(options)}, but is {shown(name)}; choose one of them, or {update(node)}"
-        )
+        raise BadInput(f"there is no {what} {shown(name)}; choose {', '.join(options)}, or {update(node)}")
 
 
 def update(node: type[io.ComfyNode]) -> str:
@@ -109,7 +105,7 @@ def update(node: type[io.ComfyNode]) -> str:
 
 
 def workflow_id(extra_pnginfo: Any) -> str | None:
-    """Return the id of the workflow that came with a prompt; None if there is none."""
+    """Return the id of the workflow that came with a prompt, or None."""
     return _member(_member(extra_pnginfo, "workflow", dict), "id", str) or None
 
 

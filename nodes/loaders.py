@@ -9,11 +9,11 @@ from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
-from ..sdvg_core.checkpoints.dictionaries import Weights
+from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
 from .host.files import WEIGHT_DTYPES, load_checkpoint
 from .host.model import file_notes
-from .host.progress import tell
+from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
 ALIKE = "as the other blocks"
@@ -119,7 +119,7 @@ class DrafterLoader(io.ComfyNode):
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role)
-        tell(cls.hidden and cls.hidden.unique_id, "\n".join(file_notes(model)))
+        notify(cls.hidden and cls.hidden.unique_id, "\n".join(file_notes(model)))
         return io.NodeOutput(model)
 
 

@@ -13,7 +13,7 @@ from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
 from .host.conditioning import with_text
 from .host.files import load_checkpoint
-from .host.progress import tell
+from .host.progress import notify
 from .host.scorer import load_host_scorer
 from .host.vae import load_host_judge
 from .known import LEAVES_OUTPUT, known_inputs_only, node_schema
@@ -80,9 +80,9 @@ class PocketModels(io.ComfyNode):
     @known_inputs_only
     def execute(cls, prompt, strict=False) -> io.NodeOutput:
         """Load the set with the ordinary loaders, and encode the prompt, or the one of the small world nearest to it."""
-        scene, told = understand(prompt, strict=strict)
+        scene, note = understand(prompt, strict=strict)
         text, files = scene.text, trained_set()
-        tell(cls.hidden and cls.hidden.unique_id, told)
+        notify(cls.hidden and cls.hidden.unique_id, note)
         drafter = load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b"))
         target = load_checkpoint(str(files.target), "default", get_preset("krea-14b"))
         vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
@@ -92,10 +92,10 @@ class PocketModels(io.ComfyNode):
         return io.NodeOutput(
             drafter,
             target,
-            with_text([[embedding, {}]], text, NEAREST_NOTE if told else ""),
+            with_text([[embedding, {}]], text, NEAREST_NOTE if note else ""),
             vae,
             scorer,
             text,
             judge,
-            ui={"sdvg_shown": [told]} if told else None,
+            ui={"sdvg_shown": [note]} if note else None,
         )

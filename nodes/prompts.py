@@ -95,8 +95,8 @@ class PromptSchedule(io.ComfyNode):
         """Append the entry."""
         entry = PromptEntry(from_block - 1, conditioning, text)
         if schedule and entry.index <= schedule[-1].index:
+            before = schedule[-1].index + 1
             raise BadInput(
-                f"the prompt before this one starts at block {schedule[-1].index + 1}, but from_block is "
-                f"{from_block}; raise from_block or swap the two nodes"
+                f"from_block is {from_block}, but the prompt before starts at block {before}; raise it or swap the nodes"
             )
         return io.NodeOutput((*schedule, entry))

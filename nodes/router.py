@@ -242,18 +242,16 @@ def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -
 
 
 def find_reward_file(reward_file: Any) -> str:
-    """Return where a reward file is. Raises `BadInput` if it is missing, or its vocabulary is or is none."""
+    """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
     if reward_file == NONE:
         raise BadInput(
-            "this policy needs a reward model, but none is chosen; choose the policy anchor-only, which needs none, or "
-            f"put two files into {sources}"
+            f"this policy needs a reward model; choose the policy anchor-only, or put two files into {sources}"
         )
     if reward_file not in reward_files():
         raise BadInput(
-            f"this policy needs the reward model {shown(reward_file)}, but there is no such file; choose the policy "
-            f"anchor-only, which needs none, or put two files into {sources}"
+            f"there is no {shown(reward_file)}; choose the policy anchor-only, or put two files into {sources}"
         )
     path = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)
     read_vocabulary(find_vocabulary(Path(path)))

@@ -55,7 +55,7 @@ def register_routes() -> None:
 
 
 async def read(request: web.Request) -> Any:
-    """Return the JSON that was sent; None if it is none."""
+    """Return the JSON that was sent, or None."""
     try:
         return await request.json()
     except ValueError:

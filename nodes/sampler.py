@@ -185,7 +185,7 @@ class SpeculativeSampler(io.ComfyNode):
                     default=AUTO,
                     advanced=True,
                     optional=True,
-                    tooltip="Which latents a TAEHV takes: choose the name of its file, for the wire of a loader does not tell. "
+                    tooltip="Which latents a TAEHV takes: choose the name of its file, as the wire of a loader does not tell. "
                     "'auto' is for other decoders, and for the judge of Pocket Models, whose wire does tell.",
                 ),
             ],
@@ -212,7 +212,7 @@ class SpeculativeSampler(io.ComfyNode):
         directions=None,
         takes=None,
     ) -> bool:
-        """Raise `BadInput` for what can be told before anything is loaded. What comes over a wire is None here."""
+        """Raise `BadInput` for what is known before anything is loaded. What comes over a wire is None here."""
         if drafter is target is NOT_WIRED:
             raise BadInput(NO_MODEL)
         if sum(one is not NOT_WIRED for one in (continue_from, start_image, start)) > 1:

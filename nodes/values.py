@@ -45,7 +45,7 @@ def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str =
             continue
         wanted = _wanted(one, value)
         if wanted:
-            raise BadInput(f"{prefix}{one.id} must be {wanted}, but is {shown(value)}; change it or its wire")
+            raise BadInput(f"{prefix}{one.id} is {shown(value)}, not {wanted}; change it or its wire")
         if isinstance(one, io.DynamicCombo.Input) and isinstance(value, dict):
             for option in one.options:
                 if option.key == value.get(one.id):
@@ -55,9 +55,7 @@ def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str =
 def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -> None:
     unknown = value.keys() - {name, *(one.id for one in option.inputs)}
     if unknown:
-        raise BadInput(
-            f"{path} takes the inputs of {option.key}, but got {shown(min(unknown, key=str))}; change its wire"
-        )
+        raise BadInput(f"{path} has no {shown(min(unknown, key=str))} under {option.key}; change its wire")
     check_values(option.inputs, value, f"{path}.")
 
 

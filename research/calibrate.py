@@ -29,7 +29,7 @@ def calibrate(table: Table, configurations: Sequence[Configuration], wanted: flo
     """
     sweep = sorted((c for c in configurations if c.group == "reward-min"), key=lambda c: c.router.tau)
     if len(sweep) < 2:
-        raise BadInput(f"calibration needs at least two thresholds, but got {len(sweep)}; give more with --tau")
+        raise BadInput(f"calibration needs two thresholds, but got {len(sweep)}; give more with --tau")
     taus = np.array([c.router.tau for c in sweep])
     grid = np.linspace(taus[0], taus[-1], STEPS)
     shares = np.stack([_shares(table, sweep, taus, tau) for tau in grid], axis=1)  # (prompts, taus)
@@ -45,9 +45,9 @@ def calibrate(table: Table, configurations: Sequence[Configuration], wanted: flo
     weights = table.bootstrap.weights
     most, least = given(weights[:1])[0, [0, -1]]
     if not least <= wanted <= most:
+        limits = f"{least:.3g} to {most:.3g}"
         raise BadInput(
-            f"thresholds from {grid[0]:g} to {grid[-1]:g} give a draft share from {least:.3g} to {most:.3g} here, "
-            f"but got {wanted:g}; ask for one in that range or widen --tau"
+            f"the draft share {wanted:g} lies outside {limits} for these thresholds; change it or widen --tau"
         )
     found, miss, alone = taus_for(weights), math.nan, np.eye(len(shares))
     if len(shares) > 1:
@@ -100,5 +100,5 @@ def compare_judge(records: Sequence[Record], prompts: Sequence[str], tau: float)
             "changed_there": there,
         }
 
-    told = {"tau": tau, "drafts": sum(map(len, groups)), "prompts": len(groups)}
-    return told | Bootstrap(len(groups)).per_draw(figures)
+    found = {"tau": tau, "drafts": sum(map(len, groups)), "prompts": len(groups)}
+    return found | Bootstrap(len(groups)).per_draw(figures)

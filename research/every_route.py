@@ -29,7 +29,7 @@ from .folder import Notebook, Plan
 from .markdown import Numbers, markdown, with_interval
 from .plots import BLACK, COSTS, GREEN, GREY, ORANGE, Look, figure, titled
 from .protocol import Configuration
-from .statistics import Array, Bootstrap, Interval, Record, as_told, interval
+from .statistics import Array, Bootstrap, Interval, Record, as_json, interval
 from .study import make_and_show, make_parser
 from .summary import QUALITIES, conditions_of, opening
 
@@ -74,10 +74,8 @@ def every_route(blocks: int) -> tuple[Configuration, ...]:
     Raises `BadInput` if there are too many.
     """
     if blocks > MOST_BLOCKS:
-        raise BadInput(
-            f"every route of {blocks} blocks would be {2 ** (blocks - 1)} videos a prompt; ask for at most "
-            f"{MOST_BLOCKS} blocks, such as --blocks 7"
-        )
+        videos = f"{2 ** (blocks - 1)} videos a prompt"
+        raise BadInput(f"every route of {blocks} blocks would be {videos}; ask for at most {MOST_BLOCKS} blocks")
     scripts = ("t" + "".join(letters) for letters in product("td", repeat=blocks - 1))
     return tuple(
         Configuration(f"route@{script}", "route", RouterConfig(policy="scripted", script=script))
@@ -137,7 +135,7 @@ def _uneven(
 def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     rows = notebook.rows_of(plan)
     quality = next(name for name in QUALITIES if name in rows[0]["metrics"])
-    room = as_told(room_above(rows, plan, quality), len(plan.prompts))
+    room = as_json(room_above(rows, plan, quality), len(plan.prompts))
     found: Numbers = {**conditions_of(plan, quality), "room": room}
     with staged_outputs(options.output) as staging:
         staging.path("room.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -100,8 +100,7 @@ def read_records(path: Path) -> dict[Key, Record]:
             records.setdefault(tuple(record[name] for name in KEYS[path.name]), record)
         except (ValueError, KeyError, TypeError) as error:
             raise BadInput(
-                f"line {place} of {path} is no row of a study ({type(error).__name__}); remove that line, and the "
-                "study will compute the row again"
+                f"line {place} of {path} is no row of a study ({type(error).__name__}); remove it to make it again"
             ) from error
     return records
 
@@ -147,9 +146,7 @@ def claim_folder(folder: Path, settings: Mapping[str, Any], configurations: Mapp
             known = parse_json(path.read_bytes())
             before = [dict(known[name]) for name in ("settings", "configurations")]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise BadInput(
-                f"the settings of the study in {path} cannot be read ({type(error).__name__}); name another folder"
-            ) from error
+            raise BadInput(f"{path} cannot be read ({type(error).__name__}); name another folder") from error
     same = [{*before[0], *wanted[0]}, {*before[1]} & {*wanted[1]}]
     for old, new, names in zip(before, wanted, same, strict=True):
         for name in sorted(names):

@@ -58,7 +58,7 @@ def _bytes_of(value: Any) -> int:
     return sum(map(_bytes_of, value)) if isinstance(value, tuple | list) else 0
 
 
-class Sharing:
+class SharedEngine:
     """An engine with cached calls, for the runs of one prompt and seed.
 
     `limit`: bytes of decoded frames and decoder states to cache; latents are small and all cached. 0: no cache.

@@ -163,7 +163,7 @@ class External:
                 raise ValueError(f"it printed {value}")
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise BadInput(
-                f"the external command printed no finite number last ({first_line(error)}); try it by hand"
+                f"the external command printed no number last ({first_line(error)}); try it by hand"
             ) from error
         return {"external": value}
 
@@ -175,5 +175,5 @@ def parse_external(text: str) -> External:
     except ValueError:
         command = ()
     if "{video}" not in command:
-        raise BadInput("--external has no argument {video}, or an open quote; write 'score.py {video} {prompt}'")
+        raise BadInput("--external lacks {video}, or has an open quote; write 'score.py {video} {prompt}'")
     return External(command)

@@ -123,8 +123,8 @@ def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
             [x], [y["value"]], yerr=_bars([y]), color=BLACK, marker="*", markersize=13, capsize=3, zorder=5
         )
         # The curves begin on the right of draft-only, which is left of the others.
-        beside, side = ((10, -14), "left") if name == "draft-only" else ((-8, 9), "right")
-        axes.annotate(name, (x, y["value"]), xytext=beside, textcoords="offset points", ha=side, fontweight="bold")
+        offset, side = ((10, -14), "left") if name == "draft-only" else ((-8, 9), "right")
+        axes.annotate(name, (x, y["value"]), xytext=offset, textcoords="offset points", ha=side, fontweight="bold")
     labels: dict[tuple[float, float], list[float]] = {}  # if several coincide, the lowest and the highest
     for c in (c for c in known.values() if c["group"] == "reward-min"):
         x, y = place(c)
@@ -153,7 +153,7 @@ def _over_first(configuration: Numbers) -> Any:
 
 
 def _draw_points(axes: Any, places: Sequence[tuple[float, Numbers]], look: Look) -> None:
-    """Draw intervals at their costs, joined if the look has a line. The bars are pale: the means are the news."""
+    """Draw intervals at their costs, joined if the look has a line. The bars are pale, as the means matter."""
     if not places:
         return
     x, y = zip(*sorted(places, key=lambda place: place[0]), strict=True)

@@ -104,5 +104,5 @@ def pick(configurations: Sequence[Configuration], patterns: Sequence[str]) -> tu
     names = [configuration.name for configuration in configurations]
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            raise BadInput(f"{pattern!r} is no configuration's name or pattern; choose among {', '.join(names)}")
+            raise BadInput(f"no configuration is called {pattern!r}; choose among {', '.join(names)}")
     return tuple(c for c in configurations if not patterns or any(fnmatchcase(c.name, p) for p in patterns))

@@ -39,14 +39,14 @@ class Interval:
     high: float
 
 
-def as_told(figures: Any, prompts: int) -> Any:
+def as_json(figures: Any, prompts: int) -> Any:
     """Return figures as JSON values; of fewer prompts than `ENOUGH`, without the ends of their intervals."""
     if isinstance(figures, Interval):
         return asdict(figures) | ({} if prompts >= ENOUGH else {"low": None, "high": None})
     if isinstance(figures, Mapping):
-        return {name: as_told(value, prompts) for name, value in figures.items()}
+        return {name: as_json(value, prompts) for name, value in figures.items()}
     if isinstance(figures, list | tuple):
-        return [as_told(value, prompts) for value in figures]
+        return [as_json(value, prompts) for value in figures]
     return figures
 
 

@@ -46,7 +46,7 @@ from .markdown import markdown, with_interval
 from .metrics import parse_external
 from .plots import write_plots
 from .protocol import PAPER_TAUS, POCKET_TAUS, Configuration, pick, protocol
-from .statistics import as_told, make_table, pass_weights, too_few
+from .statistics import as_json, make_table, pass_weights, too_few
 from .summary import page_text, summarise_study
 from .videos import JUDGED, StudyOptions, load_study_models
 from .world import held_out_prompts
@@ -142,7 +142,7 @@ def make_and_show(
     for name in ("prompts", "blocks", "workers"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise BadInput(f"--{name} must be at least 1, but is {value}; ask for 1 or more")
+            raise BadInput(f"--{name} is {value}; give 1 or more")
     check_writable(options.output)
     job = _job(options)
     check_size(job.width, job.height, VAE_STRIDE * PATCH)
@@ -232,7 +232,7 @@ def costs_of(job: StudyOptions) -> PlanRequest:
     if job.pocket:
         return PlanRequest(judge=headers.judge.planned_as if headers.judge else None)
     if len(headers.models) < 2:
-        raise BadInput("a study compares two models, but one is missing; give a drafter and a target")
+        raise BadInput("a study needs two models, but one is missing; give a drafter and a target")
     return cost_request(headers, job.width, job.height, job.blocks)
 
 
@@ -276,9 +276,9 @@ def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Pla
 
 def _print_figures(found: dict[str, Any], options: argparse.Namespace, plan: Plan) -> None:
     """Print figures, with intervals if there are prompts enough."""
-    told = as_told({"prompts": len(plan.prompts), **found}, len(plan.prompts))
+    found = as_json({"prompts": len(plan.prompts), **found}, len(plan.prompts))
     if options.json:
-        print(json.dumps(told))
+        print(json.dumps(found))
         return
-    rows = [[name, with_interval(one) if isinstance(one, dict) else f"{one}"] for name, one in told.items()]
+    rows = [[name, with_interval(one) if isinstance(one, dict) else f"{one}"] for name, one in found.items()]
     print(markdown(("figure", "value"), rows), *filter(None, [too_few(len(plan.prompts))]), sep="\n\n")

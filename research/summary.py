@@ -20,7 +20,7 @@ from .statistics import (
     Record,
     Table,
     against_curve,
-    as_told,
+    as_json,
     correlation,
     cost_with,
     curve_of,
@@ -56,7 +56,7 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
         "classes": by_class(rows, plan, quality),
         "gate": gate_correlations(notebook.gains_of(plan), plan.prompts),
     }
-    summary: dict[str, Any] = as_told(figures, len(plan.prompts))
+    summary: dict[str, Any] = as_json(figures, len(plan.prompts))
     return summary
 
 
@@ -118,7 +118,7 @@ def by_class(rows: Sequence[Record], plan: Plan, quality: str) -> list[dict[str,
         gain = table.difference(TARGET_ONLY, DRAFT_ONLY, metric(quality)) if ends else None
         shares = {gate: table.mean(gate, lambda row: float(np.mean(row["accepted"]))) for gate in gates}
         figures = {"class": name, "prompts": len(prompts), "target_gain": gain, "draft_share": shares}
-        found.append(as_told(figures, len(prompts)))
+        found.append(as_json(figures, len(prompts)))
     return found
 
 

@@ -28,9 +28,9 @@ from sdvg_core.pipeline.headers import check_models
 from sdvg_core.pipeline.loading import load_models
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.report.run_report import RunReport
-from sdvg_core.report.summary import LETTERS, fate_of
+from sdvg_core.report.summary import LETTERS, outcome_of
 
-from .memo import GIGABYTE, Sharing
+from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange
 from .protocol import Configuration, few_steps
 from .statistics import Record
@@ -123,7 +123,7 @@ def configured(run: Run, configuration: Configuration, engine: Engine) -> Run:
 def scorer_of(engine: Engine) -> Scorer:
     """Return the scorer of an engine. Raises `BadInput` if it has none."""
     if engine.scorer is None:
-        raise BadInput("a study scores every video, but no reward model was loaded; give one with --reward")
+        raise BadInput("a study scores every video; give a reward model with --reward")
     return engine.scorer
 
 
@@ -151,7 +151,7 @@ def pack(embedding: Tensor) -> bytes:
 
 def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Record]]:
     """Yield the rows as they are made, each with the name of its file."""
-    sharing = Sharing(models.engine, models.memo_bytes, models.targets)
+    sharing = SharedEngine(models.engine, models.memo_bytes, models.targets)
     condition = Condition(load(job.embedding)["embedding"], job.prompt, job.prompt)
     run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
     for configuration in job.configurations:
@@ -183,7 +183,7 @@ def _row(models: StudyModels, run: Run) -> Record:
         return [value if math.isfinite(value) else None for value in found]
 
     return {
-        "route": "".join(LETTERS[fate_of(record)] for record in records),
+        "route": "".join(LETTERS[outcome_of(record)] for record in records),
         "accepted": [record.decision.accepted for record in records],
         "worst_scores": of(min),
         "mean_scores": of(fmean),

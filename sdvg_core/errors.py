@@ -10,9 +10,9 @@ GAP = " ... "
 class BadInput(ValueError):
     """Something the user gave cannot be used.
 
-    The message is one sentence in three parts: what was expected, what came, what to do. The command line prints it
-    and exits with code 2; ComfyUI shows it on the node. It may quote a stranger's file, so unprintable characters
-    are escaped, and the middle of a very long message is cut out.
+    The message is one sentence: the fault, then the remedy. The command line prints it and exits with code 2;
+    ComfyUI shows it on the node. It may quote a stranger's file, so unprintable characters are escaped, and the
+    middle of a very long message is cut out.
     """
 
     def __init__(self, message: str, help: str = "") -> None:
@@ -41,7 +41,7 @@ def unreadable(container: str, name: str, error: Exception) -> BadInput:
     # A private mapping counts as memory on systems that do not overcommit.
     short = "unable to mmap" in str(error)
     cure = "use a smaller version of the file, or add swap" if short else "fetch it again"
-    return BadInput(f"{container} files must be whole, but {name} cannot be read ({first_line(error)}); {cure}")
+    return BadInput(f"{name} is no whole {container} file ({first_line(error)}); {cure}")
 
 
 def why(error: Exception) -> str:

@@ -28,7 +28,7 @@ from sdvg_core.pocket.grammar import parse
 from sdvg_core.pocket.trained_set import pocket_options, trained_set
 from sdvg_core.pocket.world import SIZE
 from sdvg_core.report.picture import FAINT, fitted, write
-from sdvg_core.report.summary import COLOURS, fate_of
+from sdvg_core.report.summary import COLOURS, outcome_of
 
 WAYS = (
     Configuration("target-only", "", RouterConfig(policy="always-target")),
@@ -63,7 +63,7 @@ def strips(prompts: tuple[str, ...]) -> list[tuple[str, list[Strip]]]:
             lengths = [one.frames.shape[1] for one in emitted]
             shown = [length // 2 + start for start, length in zip(accumulate([0, *lengths]), lengths, strict=False)]
             clip = torch.cat([one.frames for one in emitted], dim=1)[0]
-            edges = [COLOURS[fate_of(one.record)] if "routed" in way.name else "#FFFFFF" for one in emitted]
+            edges = [COLOURS[outcome_of(one.record)] if "routed" in way.name else "#FFFFFF" for one in emitted]
             quality = judge(clip, scene).quality.mean().item()
             rows.append(Strip(way.name, [clip[i] for i in shown], edges, quality))
         truth = render(scene, torch.tensor(shown))

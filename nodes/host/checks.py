@@ -43,7 +43,7 @@ def check_model(patcher: ModelPatcher, role: str) -> tuple[str, ...]:
     """
     found = describe_foreign(patcher)
     if found:
-        raise BadInput(f"the {role} must be a Wan 2.1 text-to-video model, but got {found}; {GIVE_T2V}")
+        raise BadInput(f"the {role} is {found}; {GIVE_T2V}")
     return tuple(
         f"the {role} carries {what}, which has no effect on block-by-block sampling"
         for what in dict.fromkeys(_ineffective(patcher))
@@ -72,15 +72,14 @@ def check_loras(models: Mapping[str, ModelPatcher]) -> None:
     """Raise `BadInput` if drafter and target are one loaded model with different LoRAs."""
     if len({id(patcher.model) for patcher in models.values()}) < len({p.patches_uuid for p in models.values()}):
         raise BadInput(
-            "drafter and target are one loaded model with different LoRAs, and ComfyUI can apply the LoRAs of only "
-            "one of them; load the file twice, one loader for each"
+            "ComfyUI cannot give drafter and target, one loaded model, different LoRAs; load the file twice"
         )
 
 
 def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
     options: Mapping[str, Any] = patcher.model_options
     for name, value in (*options.items(), *options.get("transformer_options", {}).items()):
-        # Patches that were removed again leave empty nested dictionaries behind.
+        # Patches that were removed again leave empty nested dicts behind.
         if name not in HONOURED and _filled(value):
             yield OPTIONS.get(name, f"the option {name}")
     if _filled(patcher.wrappers):
@@ -92,7 +91,7 @@ def _ineffective(patcher: ModelPatcher) -> Iterator[str]:
 
 
 def _filled(value: Any) -> bool:
-    """Whether nested dictionaries and lists hold anything."""
+    """Whether nested dicts and lists hold anything."""
     if isinstance(value, Mapping):
         return any(_filled(part) for part in value.values())
     # A tensor has no single truth.

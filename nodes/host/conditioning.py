@@ -19,13 +19,13 @@ WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
 TEXT_KEY = "sdvg_text"
 """Where a conditioning's options keep the text it was made of. ComfyUI passes unknown options on and ignores them."""
 NOTE_KEY = "sdvg_note"
-"""The same for what the report should tell of that text."""
+"""The same for a note on that text."""
 EMBEDDING_KEY = "sdvg_embedding"
 """The same for the embedding of that text, for other nodes may change the one and pass on the other."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
-    "{} carries its own text, and the one typed in differs: the conditioning's counts, for it is what the video shows. "
+    "{} carries its own text, and the one typed in differs: the conditioning's counts, as it is what the video shows. "
     "Empty the other one."
 )
 CHANGED = (
@@ -69,9 +69,9 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
     """
     settled, notes = [], []
     for entry in prompts:
-        text, told = _settled(entry)
+        text, note = _settled(entry)
         settled.append(replace(entry, text=text))
-        notes += [_carried(entry.conditioning, NOTE_KEY), told]
+        notes += [_carried(entry.conditioning, NOTE_KEY), note]
     return tuple(settled), tuple(dict.fromkeys(note for note in notes if note))
 
 
@@ -107,9 +107,7 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
     for entry in prompts:
         embedding = read_embedding(entry.conditioning, text_channels)
         if scored and not entry.text.strip():
-            raise BadInput(
-                f"the scorer reads the prompt as text, but from block {entry.index + 1} on there is none; {TEXT_NODE}"
-            )
+            raise BadInput(f"the scorer has no prompt text from block {entry.index + 1} on; {TEXT_NODE}")
         if entry.text.strip():
             check_prompt(entry.text)
         entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
@@ -138,27 +136,18 @@ def read_embedding(conditioning: Sequence[Any], text_channels: int) -> Tensor:
     Raises `BadInput` unless it is one prompt of the right width and nothing else.
     """
     if len(conditioning) != 1:
-        raise BadInput(
-            f"positive takes the conditioning of one prompt, but got {len(conditioning)} entries (from Conditioning "
-            f"Combine, or a prompt with timestep ranges); {WIRE}, and use the prompt schedule for several prompts"
-        )
+        raise BadInput(f"positive has {len(conditioning)} entries; {WIRE}, or use the prompt schedule")
     embedding, extras = conditioning[0]
     for name, what in UNUSABLE.items():
         if extras.get(name) is not None:
-            raise BadInput(f"the conditioning must hold text alone, but carries {what}; {WIRE}")
+            raise BadInput(f"the conditioning carries {what}; {WIRE}")
     if extras.get("start_percent", 0.0) > 0.0 or extras.get("end_percent", 1.0) < 1.0:
-        raise BadInput(
-            f"the conditioning must apply to every denoising step, but applies to only some of them; {WIRE}"
-        )
+        raise BadInput(f"the conditioning applies to only some denoising steps; {WIRE}")
     if embedding.ndim != 3 or embedding.shape[0] != 1:
-        raise BadInput(
-            f"the embedding of one prompt is 1 x tokens x channels, but this one is {_shape(embedding)}; {WIRE}"
-        )
+        raise BadInput(f"the embedding is {_shape(embedding)}, not 1 x tokens x channels; {WIRE}")
     if embedding.shape[2] != text_channels:
-        raise BadInput(
-            f"the models take text embeddings of {text_channels} channels, but got {embedding.shape[2]}, from another "
-            "model's text encoder; load umt5-xxl with type wan in Load CLIP"
-        )
+        width = f"{embedding.shape[2]} channels, not {text_channels}"
+        raise BadInput(f"another text encoder's embeddings have {width}; load umt5-xxl with type wan in Load CLIP")
     return embedding.to("cpu", torch.float32)
 
 

@@ -14,13 +14,13 @@ import torch
 from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
-from ...sdvg_core.checkpoints.dictionaries import UNSTATED, Choice, Weights
+from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights
 from ...sdvg_core.checkpoints.weights import SAFETENSORS
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
-from .model import attach_dictionary, attach_preset, config_of
+from .model import attach_preset, attach_state_dict, config_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
@@ -41,10 +41,10 @@ HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diff
 def load_checkpoint(
     path: str, weight_dtype: str, preset: Preset | None, weights: Weights = AUTO, role: str = "target"
 ) -> Any:
-    """Return a checkpoint as a MODEL that knows its file, its preset and which dictionary it was taken from.
+    """Return a checkpoint as a MODEL that knows its file, its preset and which state dict it was taken from.
 
-    `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the model with this file name, or if there
-    is none, a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
+    `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the known file, else
+    a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
     """
     file = Path(path)
     known = preset or preset_by_name(file)
@@ -60,7 +60,7 @@ def load_checkpoint(
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:
     """Return the checkpoint as a MODEL. Raises `BadInput` if it is not a causal Wan 2.1 text-to-video model.
 
-    `choice`: which dictionary of a training checkpoint. `host_options`: what ComfyUI adds when it reloads a MODEL by
+    `choice`: which state dict of a training checkpoint. `host_options`: what ComfyUI adds when it reloads a MODEL by
     itself, for another device.
     """
     found = open_wan(path, choice)
@@ -72,12 +72,11 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
     )
     if model is None:
         raise BadInput(
-            f"this must be a Wan 2.1 checkpoint, but ComfyUI does not recognise {found.weights.path.name}; "
-            "use the file as its authors published it"
+            f"ComfyUI does not recognise {found.weights.path.name}; use the file as its authors published it"
         )
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
-    return attach_dictionary(model, found.weights, choice)
+    return attach_state_dict(model, found.weights, choice)
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
@@ -96,8 +95,8 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
 def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
     if found.quantisation.label != "none" and found.quantisation.side:
         raise BadInput(
-            f"scaled fp8 weights must be safetensors, but {found.weights.path.name} is {found.weights.layout}; "
-            "convert it, or use the unquantised checkpoint"
+            f"{found.weights.path.name} is scaled fp8 in {found.weights.layout}; convert it to safetensors, or take "
+            "the unquantised checkpoint"
         )
     return {name: found.weights[name] for name in found.weights}
 
@@ -109,7 +108,7 @@ def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) 
     """Return the weight dtype for a checkpoint on ComfyUI's device, and a sentence on it if there was a choice.
 
     `preset`: None if it is not known yet. The planner never shrinks a drafter, and only a GPU's memory is short. All of
-    the card counts, whatever is in use, so that a machine makes the same video every time.
+    the card counts, not what is free, so that a machine makes the same video every time.
     """
     device = mm.get_torch_device()
     if role != "target" or device.type != "cuda" or found.quantisation.label != NONE:
@@ -119,12 +118,12 @@ def choose_weight_dtype(found: WanCheckpoint, preset: Preset | None, role: str) 
     request = planned.request
     return chosen, (
         f"weight_dtype auto is {chosen} for {found.weights.path.name}: planned for {request.width}x{request.height} on "
-        f"a card of {planned.vram:.0f} GB, beside a drafter of {request.drafter.size}, VAE and scorer."
+        f"a card of {planned.vram:.0f} GB, with a drafter of {request.drafter.size}, VAE and scorer."
     )
 
 
 def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
-    """Return the plan for a card of `total` bytes, a target, and whatever else is usual."""
+    """Return the plan for a card of `total` bytes, a target, and the usual other models."""
     preset, drafter = preset or get_preset("krea-14b"), get_preset("self-forcing-1.3b")
     # A drafter's blocks must divide the target's.
     fitting = drafter if preset.block_frames % drafter.block_frames == 0 else preset

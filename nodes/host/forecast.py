@@ -23,7 +23,7 @@ WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
 
 
 def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
-    """Return the signature of a sampler in an API prompt; None if there is no such node, or the prompt is none.
+    """Return the signature of a sampler in an API prompt; None without such a node or a prompt.
 
     `all`: of everything; `router`: of the router; `prompts`: from which block on, and of what; `wired`: of those of
     `OF_BLOCKS` that come over a wire, whose values are not known; `rest`: of all else.

@@ -115,7 +115,7 @@ def _options(patcher: ModelPatcher) -> list[tuple[str, Any]]:
 
 
 def _named(value: Any) -> Any:
-    """Return nested dictionaries and lists with a token for every object in them."""
+    """Return nested dicts and lists with a token for every object in them."""
     if isinstance(value, Mapping):
         return [(token(name), _named(inner)) for name, inner in value.items()]
     if isinstance(value, list | tuple | set):

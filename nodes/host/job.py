@@ -66,7 +66,7 @@ class Job:
 
     @property
     def main(self) -> Any:
-        """The MODEL that tells what both have in common."""
+        """The MODEL that stands for both where they agree."""
         return next(iter(self.models.values()))
 
     def restrict_to(self, needed: ModelSet) -> Job:

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 MOST_RUNS, MOST_BEGUN = 16, 256
-"""Runs that are remembered: the newest of each node; and how many began and how, for what they made may still be kept."""
+"""The newest run of each node, and how earlier ones began: their blocks may still be kept."""
 SPRITE_WIDTH, SPRITE_QUALITY = 160, 70
 """A cell of a sprite in pixels, and its JPEG quality: of a photograph about 4 KB a frame and 46 KB a block."""
 LONGEST_ROW = 65_000

@@ -160,7 +160,7 @@ def out_of_memory(
     weights = sum(model.bytes for model in models if model.device == device)
     return BadInput(
         f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
-        f"weights, but of {gigabytes(room.total)} only {gigabytes(room.usable)} can be used ({_parts(needs)}); "
+        f"weights, and {gigabytes(room.usable)} of {gigabytes(room.total)} can be used ({_parts(needs)}); "
         + " or ".join((*offers, "lower width and height"))
     )
 

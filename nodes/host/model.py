@@ -22,7 +22,7 @@ from ...sdvg_core.causal_wan.attention import TorchOps
 from ...sdvg_core.causal_wan.build import Wan
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
-from ...sdvg_core.checkpoints.dictionaries import Choice, note_on
+from ...sdvg_core.checkpoints.state_dicts import Choice, note_on
 from ...sdvg_core.checkpoints.weights import WeightFile
 
 
@@ -90,7 +90,7 @@ def config_of(tree: Any) -> WanConfig:
 # --- what a checkpoint was, attached to its MODEL: it survives every clone that LoRA and device nodes make
 
 KEY, FILE_KEY = "sdvg_preset", "sdvg_file"
-DICTIONARY_KEY, NOTE_KEY, NOTES_KEY = "sdvg_dictionary", "sdvg_dictionary_note", "sdvg_file_notes"
+STATE_DICT_KEY, NOTE_KEY, NOTES_KEY = "sdvg_state_dict", "sdvg_state_dict_note", "sdvg_file_notes"
 
 
 def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None, notes: tuple[str, ...] = ()) -> Any:
@@ -98,10 +98,10 @@ def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None, 
     return _attach(patcher, {KEY: preset, FILE_KEY: file, NOTES_KEY: notes or None})
 
 
-def attach_dictionary(patcher: Any, file: WeightFile, choice: Choice) -> Any:
-    """Attach the name of the dictionary that was taken from a training checkpoint, and what to tell of that choice."""
-    note = note_on(file.path.name, file.dictionary, file.dictionaries, choice)
-    return _attach(patcher, {DICTIONARY_KEY: file.dictionary or None, NOTE_KEY: note})
+def attach_state_dict(patcher: Any, file: WeightFile, choice: Choice) -> Any:
+    """Attach the name of the state dict that was taken from a training checkpoint, and a note on that choice."""
+    note = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
+    return _attach(patcher, {STATE_DICT_KEY: file.state_dict or None, NOTE_KEY: note})
 
 
 def _attach(patcher: Any, values: dict[str, Any]) -> Any:
@@ -111,13 +111,13 @@ def _attach(patcher: Any, values: dict[str, Any]) -> Any:
     return patcher
 
 
-def dictionary_of(patcher: Any) -> str | None:
-    """Return the name of the dictionary that a MODEL was taken from; None if its file has none, or is not known."""
-    return patcher.get_attachment(DICTIONARY_KEY)
+def state_dict_of(patcher: Any) -> str | None:
+    """Return the name of the state dict that a MODEL was taken from; None if its file has none, or is not known."""
+    return patcher.get_attachment(STATE_DICT_KEY)
 
 
 def file_notes(patcher: Any) -> tuple[str, ...]:
-    """Return what to tell of a MODEL's file: of the dictionary that was chosen, and of its name."""
+    """Return notes on a MODEL's file: on the state dict that was chosen, and on its name."""
     taken = patcher.get_attachment(NOTE_KEY)
     return (*([taken] if taken else []), *(patcher.get_attachment(NOTES_KEY) or ()))
 

@@ -74,7 +74,7 @@ def plan_request(
 def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool) -> dict[torch.device, Needs]:
     """Return what each device must hold besides weights.
 
-    `devices`: the device of each model, by role, without the scorer if there is none. `fp8`: whether the target's
+    `devices`: the device of each model, by role, perhaps without a scorer. `fp8`: whether the target's
     weights are cast up on use.
     """
     steps = step_parts(request, Sizes.of(request, fp8=fp8))

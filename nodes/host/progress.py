@@ -19,13 +19,13 @@ from ...sdvg_core.plan.rates import H100
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.pocket.trained_set import NAMES
 from ...sdvg_core.report.run_report import RunReport
-from ...sdvg_core.report.summary import block_line, count, fate_of, speedup_known
+from ...sdvg_core.report.summary import block_line, count, outcome_of, speedup_known
 from .live import RUNS, LiveRun
 
 logger = logging.getLogger(__name__)
 
-_telling: set[str | None] = set()
-"""The nodes that `tell` left a text on."""
+_notified: set[str | None] = set()
+"""The nodes that `notify` left a text on."""
 PREVIEW_SIZE = None  # the video's own
 BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -94,7 +94,7 @@ class NodeProgress:
         self._newest = time.perf_counter()
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
         self._bar.update_absolute(self._done * self._steps_per_block, preview=("JPEG", picture, PREVIEW_SIZE))
-        self.say(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
+        self.show(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
         if self._node_id is None:
             return
         sprite = self.live.add_sprite(self._done, frames)
@@ -106,7 +106,7 @@ class NodeProgress:
     def delivering(self, blocks_left: int) -> None:
         """Say how many blocks are still to be decoded; stop if the user interrupts."""
         mm.throw_exception_if_processing_interrupted()
-        self.say(f"decoding the video: {count(blocks_left, 'block')} left")
+        self.show(f"decoding the video: {count(blocks_left, 'block')} left")
 
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
@@ -121,9 +121,9 @@ class NodeProgress:
             self.live.done = {**whose(self.live), **ended, "seconds": 0.0, "speed_up": None}
             self._send(DONE_EVENT, self.live.done)
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Show a line of text on the node."""
-        say_on(self._node_id, text)
+        show_on(self._node_id, text)
 
     def _send(self, name: str, event: dict[str, Any]) -> None:
         server = getattr(PromptServer, "instance", None)
@@ -131,7 +131,7 @@ class NodeProgress:
             server.send_sync(name, event, server.client_id)
 
 
-def say_on(node_id: str | None, text: str) -> None:
+def show_on(node_id: str | None, text: str) -> None:
     """Show a line of text on a node, if there is a page to show it."""
     server = getattr(PromptServer, "instance", None)
     if server is not None and node_id is not None:
@@ -139,13 +139,13 @@ def say_on(node_id: str | None, text: str) -> None:
         server.send_progress_text(text, node_id, server.client_id)
 
 
-def tell(node_id: str | None, text: str) -> None:
+def notify(node_id: str | None, text: str) -> None:
     """Log a text and show it on a node; if it is empty, take an earlier one away."""
     if text:
         logger.info("SDVG: %s", text)
-    if text or node_id in _telling:
-        say_on(node_id, text)
-    (_telling.add if text else _telling.discard)(node_id)
+    if text or node_id in _notified:
+        show_on(node_id, text)
+    (_notified.add if text else _notified.discard)(node_id)
 
 
 def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
     return {
         "number": number,
         "of": of,
-        "fate": fate_of(record).name.lower(),
+        "fate": outcome_of(record).name.lower(),
         "score": record.decision.score,
         "worst_frame": record.decision.worst_frame,
         "seconds": record.seconds.total,

@@ -50,23 +50,23 @@ def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, 
     `room`: the bytes to keep free of weights, per device.
     """
     for device in dict.fromkeys(patcher.load_device for patcher in patchers):
-        beside = room.get(device, 0)
+        others = room.get(device, 0)
         management.load_models_gpu(
             [patcher for patcher in patchers if patcher.load_device == device],
-            memory_required=beside,
-            minimum_memory_required=beside,
+            memory_required=others,
+            minimum_memory_required=others,
         )
 
 
 @contextmanager
 def in_use(patchers: Sequence[ModelPatcher]) -> Iterator[None]:
-    """Tell every patcher that its model is about to run and, whatever happens, that it has finished.
+    """Notify every patcher that its model is about to run, and that it has finished, however it ends.
 
-    Both run callbacks that other packs attach to a MODEL. If one raises, the other patchers are still told.
+    Both run callbacks that other packs attach to a MODEL. If one raises, the other patchers are still notified.
     """
-    with ExitStack() as told:
+    with ExitStack() as after:
         for patcher in patchers:
-            told.callback(patcher.cleanup)
+            after.callback(patcher.cleanup)
             patcher.pre_run()
         yield
 

@@ -37,7 +37,7 @@ from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
-from .model import comfy_wan, compute_dtype, config_of, dictionary_of, file_notes, file_of, preset_of
+from .model import comfy_wan, compute_dtype, config_of, file_notes, file_of, preset_of, state_dict_of
 from .progress import NodeProgress
 from .vae import check_decoders, codec_of, header_of, is_tae, kind_of_wire
 
@@ -76,11 +76,11 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     )
     memory = memory_of(job, presets)
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
-    said = (*job.notes, *of_texts, *of_start, *resolved.notes, *memory.plan)
-    notes = (*(note for role in job.models for note in ineffective[role]), *said)
+    shown = (*job.notes, *of_texts, *of_start, *resolved.notes, *memory.plan)
+    notes = (*(note for role in job.models for note in ineffective[role]), *shown)
     for line in notes:
         logger.info("SDVG: %s", line)
-    progress.say("\n".join(said))
+    progress.show("\n".join(shown))
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
@@ -147,8 +147,8 @@ def resolve(job: Job) -> ResolvedRequest:
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
     """Return the denoising steps of one of the run's blocks, perhaps made as several of the model's own."""
-    pieces = max(other.block_frames for other in presets.values()) // preset.block_frames
-    return pieces * max(len(preset.steps), len(preset.first_steps))
+    parts = max(other.block_frames for other in presets.values()) // preset.block_frames
+    return parts * max(len(preset.steps), len(preset.first_steps))
 
 
 def preset_in(job: Job, role: str) -> Preset:
@@ -201,20 +201,20 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
     with closing(run.play(lambda: progress.stop_asked)) as video:
-        for shown in video:
-            if shown.record:
-                progress.block(shown.record, shown.preview)
-                records.append(shown.record)
-            if shown.left:
-                progress.delivering(shown.left)
-            frames += [delivered.frames().cpu() for delivered in shown.delivered]
-    history = shown.timeline.history
+        for event in video:
+            if event.record:
+                progress.block(event.record, event.preview)
+                records.append(event.record)
+            if event.left:
+                progress.delivering(event.left)
+            frames += [delivered.frames().cpu() for delivered in event.delivered]
+    history = event.timeline.history
     return joined(frames), history.latents(0, history.frames), records
 
 
-def joined(pieces: Sequence[Tensor]) -> Tensor:
-    """Return pieces of a video, `1 f c h w`, as one `f h w c`. A long video has gigabytes, so it is copied once."""
-    return torch.cat([piece[0].movedim(1, -1) for piece in pieces])
+def joined(clips: Sequence[Tensor]) -> Tensor:
+    """Return the clips of a video, `1 f c h w`, as one `f h w c`. A long video has gigabytes, so it is copied once."""
+    return torch.cat([clip[0].movedim(1, -1) for clip in clips])
 
 
 def _report(
@@ -269,7 +269,7 @@ def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
     return ModelSettings(
         file=file_of(patcher),
-        dictionary=dictionary_of(patcher),
+        state_dict=state_dict_of(patcher),
         size=config_of(patcher.model.diffusion_model).size,
         preset=preset,
         dtype=_name(compute_dtype(patcher)),

@@ -33,7 +33,7 @@ DecodeState = tuple[Any, ...]
 
 LATENT_CHANNELS = 16
 RGB = 3
-LOAD_WAN_VAE = "load wan_2.1_vae.safetensors with Load VAE"
+LOAD_WAN_VAE = "load wan_2.1_vae.safetensors"
 TAEHV = "taehv"
 """The end of the name of ComfyUI's module for it."""
 
@@ -47,20 +47,13 @@ def check_decoders(vae: VAE, judge: VAE | None, tae_kind: StatedKind) -> None:
         if found is not None:
             _check_decoder(found, what, tae_kind)
     if isinstance(vae.first_stage_model, Taehv) and vae.first_stage_model.encoder is None:
-        raise BadInput(
-            "vae must be able to encode, but this TAEHV is a decoder alone; wire it into judge_vae, and the VAE of Wan 2.1 "
-            "into vae"
-        )
+        raise BadInput("vae is a TAEHV that cannot encode; wire it into judge_vae, and the VAE of Wan 2.1 into vae")
     if judge is None:
         return
     if judge.first_stage_model is vae.first_stage_model:
-        raise BadInput(
-            "vae and judge_vae must be two decoders, but one is wired into both; unwire judge_vae, or load a faster one"
-        )
+        raise BadInput("vae and judge_vae are one decoder; unwire judge_vae, or load a faster one")
     if is_tae(vae) and not is_tae(judge):
-        raise BadInput(
-            "judge_vae should be the faster decoder, but vae is a TAEHV and judge_vae the VAE of Wan 2.1; swap the two"
-        )
+        raise BadInput("judge_vae is the VAE of Wan 2.1 and vae a TAEHV, which is faster; swap the two")
 
 
 def is_tae(vae: VAE) -> bool:
@@ -109,8 +102,7 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
     if is_tae(vae) and vae.latent_channels == LATENT_CHANNELS:
         if kind_of_wire(vae, tae_kind) == AUTO:
             raise BadInput(
-                f"{what} is a TAEHV, and its wire does not tell which latents it takes; set tae_kind to "
-                f"{' or '.join(TAE_KINDS)}, as the file is called"
+                f"nothing tells which TAEHV {what} is; set tae_kind to {' or '.join(TAE_KINDS)}, as the file is called"
             )
         return
     if isinstance(model, WanVAE):
@@ -121,7 +113,7 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
         found = f"a TAEHV of another model, with {vae.latent_channels} latent channels"
     else:
         found = f"a VAE of another family ({type(model).__name__})"
-    raise BadInput(f"{what} must be the VAE of Wan 2.1 or its TAEHV, but got {found}; {LOAD_WAN_VAE}")
+    raise BadInput(f"{what} is {found}, not the VAE of Wan 2.1 or its TAEHV; {LOAD_WAN_VAE}")
 
 
 def _shows_rgb(model: WanVAE) -> bool:
@@ -233,8 +225,8 @@ class HostJudge(VAE):
         return self.decode(samples)
 
     def encode(self, *frames: Any, **more: Any) -> NoReturn:
-        """Refuse, for there is only a decoder."""
-        raise BadInput("a judge only decodes, but it was asked to encode; wire in the VAE of Wan 2.1")
+        """Refuse: there is only a decoder."""
+        raise BadInput("a judge cannot encode; wire in the VAE of Wan 2.1")
 
     encode_tiled = encode
 

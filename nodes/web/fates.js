@@ -1,4 +1,4 @@
-// How a block came about. Names and colours are those of sdvg_core/report/fates.py; ink is the text colour that reads best
+// How a block came about. Names and colours are those of sdvg_core/report/summary.py; ink is the text colour that reads best
 // on each, and author the model whose latents the block has.
 export const FATES = {
   forced: { colour: "#0072B2", ink: "#fff", author: "target", en: "forced", zh: "强制" },

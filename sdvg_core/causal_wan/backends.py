@@ -82,26 +82,18 @@ def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: in
         return ""
     needs, use = NEEDS[name], "use --attention auto"
     if _capability(device) < AMPERE:
-        return (
-            f"the attention {name} needs an NVIDIA GPU, Ampere or later (compute capability 8.0), but {device} is "
-            f"not one; {use}"
-        )
+        return f"the attention {name} needs an NVIDIA GPU, Ampere or later, and {device} is none; {use}"
     if dtype not in HALF:
-        return (
-            f"the attention {name} needs float16 or bfloat16, but the model runs in {dtype_name(dtype)}; add "
-            f"--dtype bfloat16, or {use}"
-        )
+        return f"the attention {name} cannot run in {dtype_name(dtype)}; add --dtype bfloat16, or {use}"
     if head_dim > needs.widest or head_dim % needs.multiple:
-        shape = f", a multiple of {needs.multiple}," if needs.multiple > 1 else ""
+        shape = f" and multiples of {needs.multiple}" if needs.multiple > 1 else ""
+        return f"the attention {name} takes heads up to {needs.widest} wide{shape}, not {head_dim}; {use}"
         return (
             f"heads may have at most {needs.widest} channels{shape} for the attention {name}, but the model's "
             f"have {head_dim}; {use}"
         )
     if needs.module and importlib.util.find_spec(needs.module) is None:
-        return (
-            f"the attention {name} needs the package {needs.package}, but it is not installed; "
-            f"pip install {needs.package}, or {use}"
-        )
+        return f"the attention {name} needs {needs.package}; pip install {needs.package}, or {use}"
     return ""
 
 
@@ -156,10 +148,8 @@ def _imported(name: str) -> Any:
     try:
         return importlib.import_module(needs.module)
     except (ImportError, OSError) as error:
-        raise BadInput(
-            f"the attention {name} needs the package {needs.package}, but it cannot be imported "
-            f"({first_line(error)}); install a build for this torch, or use --attention auto"
-        ) from error
+        why = f"{needs.package} cannot be imported ({first_line(error)})"
+        raise BadInput(f"{why}; install a build for this torch, or use --attention auto") from error
 
 
 SDPA = AttentionBackend("sdpa", _sdpa)

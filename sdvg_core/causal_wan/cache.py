@@ -29,7 +29,7 @@ class Place:
     visible: int
 
 
-Copied = tuple[tuple[Tensor, slice, Tensor], ...]
+SlotCopy = tuple[tuple[Tensor, slice, Tensor], ...]
 """The contents of some slots: for each buffer, which of its tokens, and their values."""
 
 
@@ -55,12 +55,12 @@ class KVCache:
             for buffer, new in zip(buffers, values, strict=True):
                 buffer[:, here].copy_(new[:, there])
 
-    def copy(self, slots: Sequence[int]) -> Copied:
+    def copy(self, slots: Sequence[int]) -> SlotCopy:
         """Return a copy of `slots`, for `restore`."""
         where = [slice(slot * self._frame_tokens, (slot + 1) * self._frame_tokens) for slot in slots]
         return tuple((buffer, tokens, buffer[:, tokens].clone()) for buffer in self._buffers() for tokens in where)
 
-    def restore(self, copied: Copied) -> None:
+    def restore(self, copied: SlotCopy) -> None:
         """Write back what `copy` returned."""
         for buffer, tokens, values in copied:
             buffer[:, tokens].copy_(values)

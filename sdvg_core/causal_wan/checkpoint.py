@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ..checkpoints.dictionaries import UNSTATED, Choice
 from ..checkpoints.lora import Lora, open_lora
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
+from ..checkpoints.state_dicts import UNSTATED, Choice
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..devices.streaming import LayerStream
 from ..errors import BadInput
@@ -87,7 +87,7 @@ def load_wan(
     """Load a checkpoint onto a device, with LoRAs merged.
 
     `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
-    `choice`: which dictionary of a training checkpoint. `fp8`: whether to round linear layers' weights to fp8;
+    `choice`: which state dict of a training checkpoint. `fp8`: whether to round linear layers' weights to fp8;
     those in fp8 stay so. `streamed`: the numbers of layers that stay in main memory, and are copied over in every
     pass. Raises `BadInput` if the file cannot be used.
     """
@@ -112,7 +112,7 @@ def load_wan(
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
-    """Find out what a checkpoint is. `choice`: which dictionary of it. Raises `BadInput` if it cannot be loaded."""
+    """Find out what a checkpoint is. `choice`: which state dict of it. Raises `BadInput` if it cannot be loaded."""
     return inspect_weights(open_weights(path, choice))
 
 
@@ -130,7 +130,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         raise BadInput(f"a model of {config.num_layers} blocks, but {name} lacks most of them; fetch it again")
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
-    check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, beside=quantisation.side)
+    check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, extra=quantisation.side)
     return WanCheckpoint(
         weights=weights,
         config=config,

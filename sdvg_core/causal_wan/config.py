@@ -51,17 +51,15 @@ class WanConfig:
         ):
             _check_count(name, getattr(self, name))
         if not isinstance(self.patch_size, tuple) or len(self.patch_size) != 3:
-            raise BadInput(f"patch_size must be three numbers, but is {self.patch_size!r}; correct the config")
+            raise BadInput(f"patch_size is {self.patch_size!r}; give three numbers in the config")
         for size in self.patch_size:
             _check_count("patch_size", size)
         if not isinstance(self.eps, float) or not 0 < self.eps < 1:
-            raise BadInput(f"eps must be between 0 and 1, but is {self.eps!r}; correct the config")
+            raise BadInput(f"eps is {self.eps!r}; give a number between 0 and 1 in the config")
         # RoPE rotates pairs of channels, and each of the three axes needs at least one pair.
         if self.dim % self.num_heads or self.head_dim % 2 or self.head_dim < 6:
-            raise BadInput(
-                f"a head's width must be even and at least 6, but {self.num_heads} heads do not divide "
-                f"{self.dim} channels that way; give num_heads in the file's metadata"
-            )
+            heads = f"{self.num_heads} heads do not share {self.dim} channels"
+            raise BadInput(f"{heads} in even parts of at least 6; give num_heads in the file's metadata")
 
     @property
     def head_dim(self) -> int:
@@ -84,9 +82,7 @@ class WanConfig:
 
 def _check_count(name: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_SIZE:
-        raise BadInput(
-            f"{name} must be a whole number from 1 to {LARGEST_SIZE}, but is {value!r}; correct the config"
-        )
+        raise BadInput(f"{name} is {value!r}; give a whole number from 1 to {LARGEST_SIZE} in the config")
 
 
 def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
@@ -136,10 +132,8 @@ def detect_config(info: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -
     dim = _axis(info, "head.modulation", 2)
     patch = tuple(_axis(info, "patch_embedding.weight", axis) for axis in (2, 3, 4))
     if dim % HEAD_DIM and "num_heads" not in stated:
-        raise BadInput(
-            f"the width must be a multiple of {HEAD_DIM}, but the checkpoint is {dim} wide; "
-            'state its heads in the safetensors metadata: {"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
-        )
+        key = '{"config": "{\\"transformer\\": {\\"num_heads\\": ...}}"}'
+        raise BadInput(f"the width {dim} is no multiple of {HEAD_DIM}; state its heads in the metadata: {key}")
     config = WanConfig(
         dim=dim,
         ffn_dim=_axis(info, "blocks.0.ffn.0.weight", 0),
@@ -162,10 +156,7 @@ def stated_sizes(metadata: Mapping[str, str]) -> dict[str, Any]:
         transformer = parse_json(metadata["config"]).get("transformer", {})
         sizes = {f.name: transformer[f.name] for f in fields(WanConfig) if f.name in transformer}
     except (ValueError, AttributeError, TypeError) as error:
-        raise BadInput(
-            "the metadata key config must be a JSON object with a member transformer, "
-            f"but is not ({error}); rewrite the file"
-        ) from error
+        raise BadInput(f"the metadata key config has no member transformer ({error}); rewrite the file") from error
     if isinstance(sizes.get("patch_size"), list):
         sizes["patch_size"] = tuple(sizes["patch_size"])
     return sizes
@@ -173,12 +164,10 @@ def stated_sizes(metadata: Mapping[str, str]) -> dict[str, Any]:
 
 def _axis(info: Mapping[str, TensorInfo], name: str, axis: int) -> int:
     if name not in info:
-        raise BadInput(f"a Wan 2.1 transformer has {name}, but this checkpoint lacks it; fetch it again")
+        raise BadInput(f"the checkpoint lacks {name} of a Wan 2.1 transformer; fetch it again")
     shape = info[name].shape
     if axis >= len(shape):
-        raise BadInput(
-            f"{name} must have at least {axis + 1} axes, but has the shape {shape}; use the file as published"
-        )
+        raise BadInput(f"{name} has the shape {shape}, too few axes; use the file as published")
     return shape[axis]
 
 
@@ -189,7 +178,5 @@ def _count_blocks(info: Mapping[str, TensorInfo]) -> int:
     count = max(numbers, default=-1) + 1
     if len(numbers) != count:
         gap = next(i for i in range(count) if i not in numbers)
-        raise BadInput(
-            f"there must be blocks 0 to {count - 1}, but block {gap} of the checkpoint is missing; fetch it again"
-        )
+        raise BadInput(f"block {gap} of the checkpoint's {count} is missing; fetch it again")
     return count

@@ -56,7 +56,7 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class BlockContext:
     """A cache with the context of one block, the block's place in it, and how many passes and encodes that took."""
 
     cache: KVCache
@@ -75,7 +75,7 @@ class ContextPolicy(Protocol):
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> Prepared:
+    ) -> BlockContext:
         """Return the context of the block at `span`; `size` is its latents' (h, w)."""
         ...
 
@@ -116,7 +116,7 @@ class Recompute:
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> Prepared:
+    ) -> BlockContext:
         """Pass the window in pieces of the block's size; each piece sees those before it."""
         window = min(history.frames, self.frames)
         # The same size even while the clip is shorter than the window, so that every block takes the same memory.
@@ -130,7 +130,7 @@ class Recompute:
                 model.write_context(clean[:, :, first:last], condition, cache, place)
                 passes += 1
         stop = window + span.frames
-        return Prepared(cache, Place(window, tuple(range(window, stop)), stop), passes, encodes)
+        return BlockContext(cache, Place(window, tuple(range(window, stop)), stop), passes, encodes)
 
     def _window_latents(self, history: History, window: int) -> tuple[Tensor, int]:
         first = history.frames - window

@@ -29,8 +29,8 @@ class CausalWanGenerator:
 
     `context`: the policy, which belongs to this generator alone. `first_schedule`: of the clip's first block, None
     for the same. `kv_fp8`: keep keys and values in float8_e4m3fn. `stages`: of every layer, perhaps compiled.
-    `before_pass`: called with "context" or "denoise" before every forward pass; whatever it raises leaves the
-    generator usable.
+    `before_pass`: called with "context" or "denoise" before every forward pass; the generator stays
+    usable if it raises.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class _Texts:
                 return text
         embedding = condition.embedding.to(self._device)
         if embedding.shape[-1] != self._tree.text_dim:
+            width = f"{embedding.shape[-1]} channels, not {self._tree.text_dim}"
             raise BadInput(
-                f"the {self._name} needs text embeddings of {self._tree.text_dim} channels, but got "
-                f"{embedding.shape[-1]}; use the text encoder made for it (UMT5-XXL for Wan 2.1)"
+                f"the text embeddings for the {self._name} have {width}; use its text encoder (UMT5-XXL)"
             )
         text = project_text(self._tree, embedding, self._ops)
         self._known = ((condition, text), *self._known)[:REMEMBERED_PROMPTS]

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from ..engine.history import History
 from ..engine.types import Block, Condition, Span
 from ..errors import BadInput
-from .cache import Copied, KVCache, Place
-from .context import Model, Prepared
+from .cache import KVCache, Place, SlotCopy
+from .context import BlockContext, Model
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Overwritten:
+class _SlotBackup:
     """What the slots of the latent frames from `start` held before those frames took them."""
 
     start: int
     stop: int
-    contents: Copied
+    contents: SlotCopy
 
 
 class Incremental:
@@ -51,18 +51,16 @@ class Incremental:
         self._begun = 0
         self._seen_under: Condition | None = None
         # What the newest frames overwrote, oldest first. What those before frame `_lost` overwrote is not known.
-        self._overwritten: tuple[_Overwritten, ...] = ()
+        self._overwritten: tuple[_SlotBackup, ...] = ()
         self._lost = 0
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
-    ) -> Prepared:
+    ) -> BlockContext:
         """Pass the blocks committed since the last call, or all of them if the history is another one."""
         if self.window < self.sink + span.frames:
-            raise BadInput(
-                f"there must be room in the window for the sink and one block, but its {self.window} latent frames "
-                f"are fewer than {self.sink} + {span.frames}; widen the window"
-            )
+            wanted = f"the sink and one block ({self.sink} + {span.frames})"
+            raise BadInput(f"a window of {self.window} latent frames has no room for {wanted}; widen the window")
         cache = self._cache_for(model, history, condition, size)
         passes = 0
         for block in history.blocks[len(self._blocks) :]:
@@ -72,7 +70,7 @@ class Incremental:
             self._blocks = (*self._blocks, block)
         passes += self._under(condition, model, cache)
         self._begin(cache, span)
-        return Prepared(cache, self._place(span), passes, 0)
+        return BlockContext(cache, self._place(span), passes, 0)
 
     def _under(self, condition: Condition, model: Model, cache: KVCache) -> int:
         """Make the cache what the next block sees under `condition`. Return the number of passes: 0 or 1."""
@@ -126,7 +124,7 @@ class Incremental:
             return  # the same frames again
         if span.stop > self.window:
             contents = cache.copy(self._place(span).slots) if self.undo else ()
-            held = (*self._overwritten, _Overwritten(span.start, span.stop, contents))
+            held = (*self._overwritten, _SlotBackup(span.start, span.stop, contents))
             forgotten = max(len(held) - self.undo, 0)
             if forgotten:
                 self._lost = held[forgotten - 1].stop

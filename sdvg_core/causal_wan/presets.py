@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.dictionaries import Weights, check_weights
 from ..checkpoints.known_models import known_model, row_of
+from ..checkpoints.state_dicts import Weights, check_weights
 from ..devices.execution import AUTO
 from ..errors import BadInput
 from .config import WAN_1_3B, WAN_14B, WanConfig
@@ -29,7 +29,7 @@ class Preset:
     `policy`: how context is provided, either `recompute` (the newest `context_frames` are passed again before each
     block) or `incremental` (a growing cache of at most `window` frames, which include the current block and the
     first `sink` frames; those never leave). `recache`: under a new prompt, `incremental` passes its window again.
-    Settings of the other policy are kept for those who switch. `weights`: which dictionary of a training checkpoint
+    Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
     is meant, `ema` or `raw`; `auto` if nobody states it.
     Raises `BadInput` for values that contradict each other.
     """
@@ -49,27 +49,21 @@ class Preset:
         for name, least in (("block_frames", 1), ("context_frames", 1), ("window", 1), ("sink", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST_FRAMES:
-                raise BadInput(
-                    f"{name} must be a whole number from {least} to {MOST_FRAMES}, but is {value!r:.60}; "
-                    "choose another"
-                )
+                raise BadInput(f"{name} is {value!r:.60}; choose a whole number from {least} to {MOST_FRAMES}")
         if self.policy not in POLICIES:
-            raise BadInput(
-                f"the policy must be {' or '.join(POLICIES)}, but is {self.policy!r}; choose one of them"
-            )
+            raise BadInput(f"there is no context policy {self.policy!r}; choose {' or '.join(POLICIES)}")
         if self.window < self.sink + self.block_frames:
+            least = self.sink + self.block_frames
             raise BadInput(
-                f"the window must be at least {self.sink + self.block_frames} latent frames, the sink and one "
-                f"block, but is {self.window}; widen it"
+                f"a window of {self.window} has no room for the sink and one block; give {least} or more"
             )
         if self.recache and self.policy != "incremental":
             raise BadInput(
-                "recache passes the window again under a new prompt, but the policy recompute keeps no window; "
-                "leave recache out, or choose incremental"
+                "the policy recompute keeps no window to recache; leave recache out, or choose incremental"
             )
         check_weights(self.weights)
         if not self.schedule:
-            raise BadInput("the schedule must have a name, but it is empty; try four-step")
+            raise BadInput("the schedule is empty; try four-step")
 
     @property
     def identity(self) -> str:
@@ -98,7 +92,7 @@ class Preset:
         known = [f.name for f in dataclasses.fields(self)]
         unknown = sorted(set(changes) - set(known))
         if unknown:
-            raise BadInput(f"a preset has {', '.join(known)}, but no {unknown[0]}; correct the name")
+            raise BadInput(f"a preset has no {unknown[0]}; choose among {', '.join(known)}")
         return dataclasses.replace(self, **changes)
 
 
@@ -124,7 +118,7 @@ PRESETS: Mapping[str, Preset] = {
 def get_preset(name: str) -> Preset:
     """Return a preset by name; `custom` is a start for `replace`. Raises `BadInput` with the list of names."""
     if not isinstance(name, str) or name not in PRESETS:
-        raise BadInput(f"the presets are {', '.join(PRESETS)}, but got {name!r:.60}; choose one of them")
+        raise BadInput(f"there is no preset {name!r:.60}; choose among {', '.join(PRESETS)}")
     return PRESETS[name]
 
 
@@ -144,10 +138,8 @@ def guess_preset(config: WanConfig) -> Preset:
     """
     name = size_preset(config)
     if name is None:
-        raise BadInput(
-            f"a preset can be guessed for models of 1.3B or 14B, but this one is {config.size} "
-            f"({config.num_layers} blocks of width {config.dim}); name the preset, for instance custom"
-        )
+        size = f"{config.size} ({config.num_layers} blocks of width {config.dim})"
+        raise BadInput(f"no preset is known for a model of {size}; name one, such as custom")
     return PRESETS[name]
 
 
@@ -163,10 +155,10 @@ def notes_by_name(file: Path, config: WanConfig, *, stated: bool) -> tuple[str, 
     if known is None:
         return ()
     notes = [f"{file.name}: {known.warning}."] if known.warning else []
-    # What the size suggests too surprises nobody.
+    # A preset that the size suggests too needs no note.
     if not stated and size_preset(config) != known.preset:
         notes.append(
-            f"{file.name} is run with the preset {known.preset}, for that is the name of {known.name}. A stated "
-            "preset goes before the name."
+            f"{file.name} is the name of {known.name}, so it runs with the preset {known.preset}; a stated preset "
+            "goes before the name."
         )
     return tuple(notes)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from ..errors import BadInput
 from .config import PUBLISHED, WanConfig
 
-GIVE_T2V = "give a Wan 2.1 text-to-video checkpoint of the causal family (Self-Forcing, Krea Realtime, ...)"
+GIVE_T2V = "give a causal Wan 2.1 text-to-video model (Self-Forcing, Krea Realtime, ...)"
 
 # First part of a name -> the model that has it.
 ADDITIONS = {
@@ -67,16 +67,14 @@ def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
     kind = other_kind(names)
     if kind == LORA:
         return _unmerged(file, names)
-    what = f"holds {_few(names)}" if kind == UNKNOWN else f"holds the weights of another part, {kind}"
-    return BadInput(f"the file must be a Wan 2.1 transformer, but {file} {what}; {GIVE_T2V}")
+    what = f"holds {_few(names)}" if kind == UNKNOWN else f"another part, {kind}"
+    return BadInput(f"{file} is no Wan 2.1 transformer, but {what}; {GIVE_T2V}")
 
 
 def refuse_several(file: str, styles: Iterable[object]) -> BadInput:
     """Return the error for a file with more than one transformer."""
-    return BadInput(
-        f"a file must hold one Wan 2.1 transformer, but {file} holds several ({', '.join(map(str, styles))}); "
-        "save the one to use in its own file"
-    )
+    some = ", ".join(map(str, styles))
+    return BadInput(f"{file} holds several transformers ({some}); save the one to use in its own file")
 
 
 def check_no_additions(file: str, names: Iterable[str], every: Collection[str]) -> None:
@@ -87,16 +85,16 @@ def check_no_additions(file: str, names: Iterable[str], every: Collection[str]) 
         addition = ADDITIONS.get(name.split(".")[0])
         if addition or name.endswith((".k_img.weight", ".add_k_proj.weight")):
             addition = addition or ADDITIONS["img_emb"]
-            raise BadInput(f"only text-to-video models work, but {file} is {addition} (it has {name}); {GIVE_T2V}")
+            raise BadInput(f"{file} is {addition} (it has {name}); {GIVE_T2V}")
 
 
 def check_channels(file: str, config: WanConfig) -> None:
     """Refuse models whose input or output is not Wan 2.1's latents."""
     if config.in_dim != 16:
         other = INPUT_CHANNELS.get(config.in_dim, f"a model with {config.in_dim} input channels")
-        raise BadInput(f"a text-to-video model has 16 input channels, but {file} is {other}; {GIVE_T2V}")
+        raise BadInput(f"{file} is {other}; {GIVE_T2V}")
     if config.out_dim != 16:
-        raise BadInput(f"a Wan 2.1 model has 16 output channels, but {file} has {config.out_dim}; {GIVE_T2V}")
+        raise BadInput(f"{file} has {config.out_dim} output channels, not 16; {GIVE_T2V}")
 
 
 def check_layers(file: str, config: WanConfig, stated: bool) -> None:
@@ -107,18 +105,14 @@ def check_layers(file: str, config: WanConfig, stated: bool) -> None:
     for published in PUBLISHED.values():
         same = (config.dim, config.ffn_dim) == (published.dim, published.ffn_dim)
         if same and config.num_layers != published.num_layers and not stated:
-            raise BadInput(
-                f"a Wan 2.1 of width {config.dim} has {published.num_layers} blocks, but {file} has "
-                f"{config.num_layers}; fetch it again, or state num_layers in its metadata if that is meant"
-            )
+            found = f"{config.num_layers} of the {published.num_layers} blocks"
+            raise BadInput(f"{file} has {found} of its width; fetch it again, or state num_layers in its metadata")
 
 
 def _unmerged(file: str, names: Collection[str]) -> BadInput:
     adapters = [name for name in names if is_lora(name)]
-    return BadInput(
-        f"this must be a whole model, but {file} holds a LoRA ({len(adapters)} tensors such as {adapters[0]}); "
-        "merge it into its base model, or load the base model and apply the LoRA to it"
-    )
+    some = f"{len(adapters)} tensors such as {adapters[0]}"
+    return BadInput(f"{file} holds a LoRA ({some}), not a model; load its base model and apply the LoRA to it")
 
 
 def _few(names: Collection[str]) -> str:

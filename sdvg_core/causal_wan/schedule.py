@@ -24,7 +24,7 @@ MOST_STEPS = 100
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One denoising step: the timestep the model is told (0 to 1000) and the noise level sigma (0 to 1)."""
+    """One denoising step: the timestep the model gets (0 to 1000) and the noise level sigma (0 to 1)."""
 
     timestep: float
     sigma: float
@@ -93,13 +93,11 @@ def get_schedule(name: str) -> Schedule:
     try:
         timesteps = [float(part) for part in name.split(",", MOST_STEPS)]
     except (ValueError, AttributeError):
-        raise BadInput(
-            f"a schedule is one of {', '.join(SCHEDULES)} or timesteps such as 1000,750,500, but got "
-            f"{name!r:.60}; choose one of them"
-        ) from None
+        names = ", ".join(SCHEDULES)
+        raise BadInput(f"there is no schedule {name!r:.60}; choose {names}, or timesteps as 1000,750,500") from None
     falling = all(a > b for a, b in pairwise(timesteps))
     if not (falling and timesteps[0] <= 1000 and timesteps[-1] >= 0):
-        raise BadInput(f"timesteps must fall, from 1000 to 0 at most, but got {name!r:.60}; put them in order")
+        raise BadInput(f"the timesteps {name!r:.60} do not fall from 1000 at most to 0; put them in order")
     return raw(timesteps)
 
 

@@ -11,7 +11,7 @@ BEGINNING = 4096
 PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype\s+html|html\b|\?xml\b)", re.IGNORECASE)
 # A checkpoint never begins so: a safetensors file with its header's length, a pickle with its protocol.
 ERROR = re.compile(
-    rb"(\xef\xbb\xbf)?\s*\{\s*\"(error|errors|message|detail)\"\s*:\s*\"?(?P<said>[^\"{}\[\]]{0,80})"
+    rb"(\xef\xbb\xbf)?\s*\{\s*\"(error|errors|message|detail)\"\s*:\s*\"?(?P<text>[^\"{}\[\]]{0,80})"
 )
 ARCHIVE = b"PK\x03\x04"
 """How a zip archive begins. As a safetensors file it would state a header of gigabytes."""
@@ -26,13 +26,12 @@ def check_download(path: Path) -> None:
             beginning = file.read(BEGINNING)
     except OSError as error:
         raise unreadable("checkpoint", path.name, error) from error
-    said = what_came_instead(beginning)
-    if said:
-        raise BadInput(f"{path.name} should be a checkpoint, but is {said}")
+    found = what_came_instead(beginning)
+    if found:
+        raise BadInput(f"{path.name} is no checkpoint, but {found}")
     if path.suffix == ".safetensors" and beginning.startswith(ARCHIVE):
         raise BadInput(
-            f"{path.name} should be safetensors, but is a zip archive, as PyTorch writes its checkpoints; if it is "
-            f"one, rename it to {path.stem}.pt, otherwise download the file again"
+            f"{path.name} is a zip archive, as of PyTorch; rename it to {path.stem}.pt, or download it again"
         )
 
 
@@ -42,17 +41,12 @@ def what_came_instead(beginning: bytes) -> str | None:
     `beginning`: its first `BEGINNING` bytes.
     """
     if PAGE.match(beginning):
-        return (
-            "a web page, as sites send in place of a file that needs a login or another link; download the file "
-            "itself"
-        )
+        return "a web page, as sites send where a login is needed; download the file itself"
     found = ERROR.match(beginning)
     if found:
-        said = printable(found["said"].decode("utf-8", "replace")).strip()
-        return (
-            f"a server's error message{f' ({said})' if said else ''}; download the file itself, with a login if it "
-            "needs one"
-        )
+        text = printable(found["text"].decode("utf-8", "replace")).strip()
+        detail = f" ({text})" if text else ""
+        return f"a server's error message{detail}; download the file itself, with a login if needed"
     if POINTER.match(beginning):
         pointed = _size(beginning)
         return f"a pointer of Git LFS{pointed}; run git lfs pull in its repository, or download the file itself"

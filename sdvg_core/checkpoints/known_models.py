@@ -22,7 +22,7 @@ class KnownModel:
     """A published checkpoint of a causal Wan 2.1.
 
     `files`: its names on a disk, the first as published; with the folder where the bare name is not the only one.
-    `preset`: the name of the preset it is run with, which also states the dictionary. `keys`: how its tensors are
+    `preset`: the name of the preset it is run with, which also states the state dict. `keys`: how its tensors are
     named. `repository`, `path`: where it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
     `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
     `note`: how its authors run it where a preset cannot say it; `warning`: what anybody who runs it must know.
@@ -183,7 +183,7 @@ OTHERS = {
     "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
     "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels at once: another sampler",
     "Reward-Forcing 1.3B": "its sink is an average of the frames that left the window; ours keeps the first ones",
-    "MemFlow 1.3B": "needs its memory bank beside window and sink",
+    "MemFlow 1.3B": "needs a memory bank in addition to window and sink",
     "StreamDiffusionV2 1.3B, 14B": "changes a given video; our blocks start from noise",
     "AnyFlow-FAR 1.3B, 14B": "needs an adapter of its own; licence NSCLv1, non-commercial, by a secondary source",
     "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two experts of 14B that take turns by noise level; a role has one",
@@ -211,10 +211,10 @@ def known_model(file: Path) -> KnownModel | None:
     alike = [m for m in KNOWN_MODELS if any(PurePosixPath(name).name == file.name for name in m.files)]
     if not alike:
         return None
+    presets = " or ".join(dict.fromkeys(m.preset for m in alike))
+    folders = " or ".join(m.files[0] for m in alike)
     raise BadInput(
-        f"a known file tells its preset by its name, but {file.name} is the name of {len(alike)} models; state the "
-        f"preset ({' or '.join(dict.fromkeys(m.preset for m in alike))}), or keep the file in its folder "
-        f"({' or '.join(m.files[0] for m in alike)})"
+        f"{len(alike)} models are called {file.name}; state the preset ({presets}) or keep it as {folders}"
     )
 
 

@@ -42,7 +42,7 @@ class Lora:
         return f"{self.file.path.name}:{self.strength:g}"
 
     def applied(self, name: str, weight: Tensor) -> Tensor:
-        """Return a weight with its change, in its own dtype; the weight itself if there is none."""
+        """Return a weight with its change, in its own dtype; the weight itself without one."""
         if name not in self.changes:
             return weight
         parts = [self.file[part].to(weight.device, torch.float32) for part in self.changes[name]]
@@ -63,9 +63,7 @@ def split_strength(text: str) -> tuple[Path, float]:
     except ValueError:
         return Path(text), 1.0
     if not math.isfinite(strength) or abs(strength) > MOST_STRENGTH:
-        raise BadInput(
-            f"a LoRA's strength is from -{MOST_STRENGTH:g} to {MOST_STRENGTH:g}, but is {number}; 1 is usual"
-        )
+        raise BadInput(f"a LoRA's strength is {number}; give one from -{MOST_STRENGTH:g} to {MOST_STRENGTH:g}")
     return Path(name if colon else text), strength
 
 
@@ -95,18 +93,14 @@ def open_lora(text: str, shapes: Mapping[str, tuple[int, ...]], wan_name: Callab
         parts = found.setdefault(f"{layer}.{leaf}", [None, None, None])
         if parts[place]:
             raise BadInput(
-                f"{path.name} changes {layer}.{leaf} twice, by {parts[place]} and {name}; convert it to one change"
+                f"{path.name} changes {layer}.{leaf} twice ({parts[place]}, {name}); convert it to one change"
             )
         parts[place] = name
     if not found and not others:
-        raise BadInput(
-            f"{path.name} holds no LoRA; give one for the drafter or the target, such as style.safetensors"
-        )
+        raise BadInput(f"{path.name} holds no LoRA; give one for the drafter or the target")
     if foreign:
-        raise BadInput(
-            f"{path.name} holds {len(foreign)} tensors that are no part of a plain LoRA, such as {foreign[0]:.60}; "
-            "they would not be used, so convert it"
-        )
+        some = f"{len(foreign)} tensors, such as {foreign[0]:.60}"
+        raise BadInput(f"{some}, in {path.name} are no part of a plain LoRA and would not be used; convert it")
     changes = {name: tuple(part for part in parts if part) for name, parts in found.items()}
     fits = all(_fits(file, parts, shapes.get(name, ())) for name, parts in changes.items())
     return None if others or not fits else Lora(file, strength, changes)

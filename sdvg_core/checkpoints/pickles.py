@@ -17,50 +17,42 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput, first_line, unreadable
-from .dictionaries import INNER_DICTS, Choice, choose
+from .state_dicts import INNER_DICTS, Choice, choose
 
 OLDEST_TORCH = "2.6"
 """The restricted reader of earlier versions could be made to run code (CVE-2025-32434)."""
+SAFE_COPY = "use a .safetensors copy"
 LARGEST = 200_000_000_000
 """Bytes of a pickle. The old format is read into memory as a whole; the largest published one has 57 GB."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pickled:
-    """The model in a pickle. `dictionary`: the one it was taken from, '' for the top level.
+class PickleContent:
+    """The model in a pickle. `state_dict`: the one it was taken from, '' for the top level.
 
-    `dictionaries`: all that hold tensors.
+    `state_dicts`: all that hold tensors.
     """
 
-    dictionary: str
-    dictionaries: tuple[str, ...]
+    state_dict: str
+    state_dicts: tuple[str, ...]
     tensors: Mapping[str, Tensor]
 
 
-def read_pickle(path: Path, choice: Choice) -> Pickled:
+def read_pickle(path: Path, choice: Choice) -> PickleContent:
     """Return the model in a pickle. `choice`: of those in a training checkpoint.
 
     With the zipped format its tensors stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
     tensors, holds no named tensors, or not those that were chosen.
     """
     if torch.__version__ < OLDEST_TORCH:
-        raise BadInput(
-            f"a pickle needs torch {OLDEST_TORCH} or newer, but this is {torch.__version__}; update torch, "
-            "or use a .safetensors copy"
-        )
+        raise BadInput(f"torch {torch.__version__} cannot read a pickle safely; update it, or {SAFE_COPY}")
     size = path.stat().st_size
     if size > LARGEST:
-        raise BadInput(
-            f"a pickle may have at most {LARGEST / 1e9:g} GB, but {path.name} has {size / 1e9:,.0f}; use a "
-            ".safetensors copy"
-        )
+        raise BadInput(f"{path.name} has {size / 1e9:,.0f} GB, and a pickle at most {LARGEST / 1e9:g}; {SAFE_COPY}")
     try:
         zipped = zipfile.is_zipfile(path)
         if zipped and _is_packed(path):
-            raise BadInput(
-                f"a checkpoint must be in PyTorch's format, but parts of {path.name} are compressed; use a "
-                ".safetensors copy"
-            )
+            raise BadInput(f"parts of {path.name} are compressed, as PyTorch never does; {SAFE_COPY}")
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
     except BadInput:
         raise
@@ -83,11 +75,11 @@ def _refused_pickle(path: Path, message: str) -> str:
     wanted = re.search(r"GLOBAL ([\w.]+)", message)
     # torch puts a page of general advice before the reason.
     reason = first_line(message.rpartition("WeightsUnpickler error:")[2])
-    what = f"it wants to run {wanted.group(1)}" if wanted else f"it cannot be read as one ({reason})"
-    return f"a pickle may hold tensors alone, but {path.name} was refused: {what}; use a .safetensors copy"
+    what = f"wants to run {wanted.group(1)}" if wanted else f"is no pickle of tensors ({reason})"
+    return f"{path.name} {what}; {SAFE_COPY}"
 
 
-def _find_model(path: Path, content: object, choice: Choice) -> Pickled:
+def _find_model(path: Path, content: object, choice: Choice) -> PickleContent:
     if isinstance(content, Mapping):
         inner = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Mapping)}
         dicts = {k: tensors for k, v in inner.items() if (tensors := _only_tensors(path, v))}
@@ -95,30 +87,23 @@ def _find_model(path: Path, content: object, choice: Choice) -> Pickled:
         # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
         name = choose(path.name, there, choice)
         if name:
-            return Pickled(name, there, dicts[name])
+            return PickleContent(name, there, dicts[name])
         tensors = _only_tensors(path, content)
         if tensors:
-            return Pickled("", there, tensors)
+            return PickleContent("", there, tensors)
         if len(dicts) == 1:
-            return Pickled(there[0], there, dicts[there[0]])
+            return PickleContent(there[0], there, dicts[there[0]])
         if dicts:
-            raise BadInput(
-                f"there must be one model in {path.name}, but it holds {', '.join(sorted(dicts)[:6])}; "
-                f"save the one to use under one of {', '.join(INNER_DICTS)}"
-            )
-    raise BadInput(
-        f"a checkpoint holds named tensors, but {path.name} holds {type(content).__name__}; give another file"
-    )
+            some = ", ".join(sorted(dicts)[:6])
+            raise BadInput(f"{path.name} holds several models ({some}); save one as {', '.join(INNER_DICTS)}")
+    raise BadInput(f"{path.name} holds {type(content).__name__}, no named tensors; give another file")
 
 
 def _only_tensors(path: Path, content: Mapping[Any, Any]) -> dict[str, Tensor]:
     tensors = {k: v.detach() for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
     for name, tensor in tensors.items():
         if not _is_whole(tensor):
-            raise BadInput(
-                f"tensors in {path.name} must come with their values, but {name} has none of its own; "
-                "use a .safetensors copy"
-            )
+            raise BadInput(f"{name} in {path.name} has no values of its own; {SAFE_COPY}")
     return tensors
 
 
@@ -133,7 +118,5 @@ def _check_inside(path: Path, tensors: Iterable[Tensor]) -> None:
     """Refuse tensors larger than the file: a pickle can also make up storages of any size."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     if sum(storages.values()) > path.stat().st_size:
-        raise BadInput(
-            f"{path.name} must hold the values of all its tensors, but they would take {sum(storages.values()):,} "
-            "bytes, more than the file has; use a .safetensors copy"
-        )
+        size = f"{sum(storages.values()):,} bytes"
+        raise BadInput(f"the tensors in {path.name} would take {size}, more than the file has; {SAFE_COPY}")

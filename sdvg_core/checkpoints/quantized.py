@@ -55,7 +55,7 @@ def dequantized(weight: Tensor, scale: Tensor | None, dtype: torch.dtype) -> Ten
     """Return an fp8 tensor in `dtype`, times its scale (one number, or one for each entry of the first axis)."""
     if scale is None:
         return weight.to(dtype)
-    # A copy even if the dtype is the same, for the next line writes into it. The scale keeps its float32 and gets
+    # A copy even if the dtype is the same: the next line writes into it. The scale keeps its float32 and gets
     # axes: a tensor without any would be rounded to the weight's dtype before the product instead of after it.
     wide = weight.to(dtype, copy=True)
     return wide.mul_(scale.float().reshape(-1, *(1,) * (weight.ndim - 1)))
@@ -80,7 +80,7 @@ def find_quantisation(
     """Find out how the tensors of a file, under the model's own names, are quantised.
 
     `expected`: the names of the model's weights. `rename`: the file's names -> the model's, for its metadata.
-    Raises `BadInput` naming the format if it is none of ours.
+    Raises `BadInput` naming the format if it is not read here.
     """
     formats = _stated_formats(weights, rename)
     _check_formats(formats)
@@ -89,7 +89,7 @@ def find_quantisation(
     scales = _find_scales(weights, expected, side)
     for layer in formats:
         if f"{layer}.weight" in expected and f"{layer}.weight" not in scales:
-            raise BadInput(f"expected a scale for the quantised {layer}, but there is none; fetch the file again")
+            raise BadInput(f"the quantised {layer} has no scale; fetch the file again")
     return Quantisation(label=_label(weights, expected, scales), scales=scales, side=side)
 
 
@@ -115,37 +115,26 @@ def _find_scales(weights: WeightFile, expected: Collection[str], side: Collectio
 def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
     info, scaled = weights.info[name], weights.info[weight]
     if scaled.dtype not in FP8:
-        raise BadInput(
-            f"expected {weight} in fp8, for it has a scale, but it is stored as {dtype_name(scaled.dtype)}; "
-            f"{BETTER_FILE}"
-        )
+        raise BadInput(f"{weight} has a scale, but is {dtype_name(scaled.dtype)} and not fp8; {BETTER_FILE}")
     if not info.dtype.is_floating_point or info.dtype in FP8:
-        raise BadInput(
-            f"expected a scale in float32, but {name} is stored as {dtype_name(info.dtype)}; {BETTER_FILE}"
-        )
+        raise BadInput(f"the scale {name} is {dtype_name(info.dtype)} and not float32; {BETTER_FILE}")
     rows = math.prod(scaled.shape[:1])  # a file may state a weight without axes
     if math.prod(info.shape) != 1 and info.shape not in ((rows,), (rows, 1)):
-        raise BadInput(
-            f"expected one scale for {weight} or one for each of its {rows} rows, but {name} has the shape "
-            f"{info.shape}, as block-wise formats have; {BETTER_FILE}"
-        )
+        shape = f"the shape {info.shape} for {rows} rows"
+        raise BadInput(f"the scale {name} has {shape}, as in block-wise formats, which are not read; {BETTER_FILE}")
 
 
 def _check_dtypes(weights: WeightFile, expected: Collection[str]) -> None:
     for name in expected:
         if name in weights and not weights.info[name].dtype.is_floating_point:
-            raise BadInput(
-                f"expected weights in bf16, fp16, fp32 or fp8, but {name} is stored as "
-                f"{dtype_name(weights.info[name].dtype)}, a quantisation that is not read here; {BETTER_FILE}"
-            )
+            kind = dtype_name(weights.info[name].dtype)
+            raise BadInput(f"{name} is {kind}, a quantisation that is not read here; {BETTER_FILE}")
 
 
 def _check_formats(formats: Mapping[str, object]) -> None:
     for layer, name in formats.items():
         if name not in FORMATS:
-            raise BadInput(
-                f"expected weights quantised as {' or '.join(FORMATS)}, but {layer} is {name}; {BETTER_FILE}"
-            )
+            raise BadInput(f"{layer} is {name}, and only {' and '.join(FORMATS)} are read here; {BETTER_FILE}")
 
 
 def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) -> dict[str, object]:
@@ -165,10 +154,8 @@ def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) ->
 def _bytes(weights: WeightFile, name: str) -> bytes:
     info = weights.info[name]
     if info.dtype != torch.uint8 or math.prod(info.shape) > LONGEST_MARK:
-        raise BadInput(
-            f"expected at most {LONGEST_MARK} bytes of JSON in {name}, but it is {dtype_name(info.dtype)} of the "
-            f"shape {info.shape}; fetch the file again"
-        )
+        found = f"{dtype_name(info.dtype)} of the shape {info.shape}"
+        raise BadInput(f"{name} is {found}, not JSON of at most {LONGEST_MARK} bytes; fetch the file again")
     return bytes(weights[name].flatten().tolist())
 
 
@@ -176,7 +163,7 @@ def _json(text: str | bytes, where: str) -> dict[str, Any]:
     try:
         value = parse_json(text)
     except ValueError as error:
-        raise BadInput(f"expected JSON in {where}, but it is not ({error}); fetch the file again") from error
+        raise BadInput(f"{where} is not JSON ({error}); fetch the file again") from error
     if not isinstance(value, dict):
-        raise BadInput(f"expected a JSON object in {where}, but found {value!r}; fetch the file again")
+        raise BadInput(f"{where} is {value!r} and no JSON object; fetch the file again")
     return value

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from ..errors import BadInput, first_line, unreadable
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from . import LARGEST_SIZE
-from .dictionaries import UNSTATED, Choice, choose, shown
 from .downloads import check_download
 from .pickles import read_pickle
+from .state_dicts import UNSTATED, Choice, choose, shown
 
 SAFETENSORS = (".safetensors", ".sft")
 PICKLES = (".pt", ".pth", ".bin", ".ckpt")
@@ -32,6 +32,7 @@ LONGEST_HEADER, LONGEST_INDEX, LONGEST_NAME = 4 * MEGABYTE, 16 * MEGABYTE, 500
 # Every tensor costs time, however empty it is. The 14B target in fp8 has about 2,000, with its scales.
 MOST_TENSORS = 20_000
 LARGEST_SHAPE = 1 << 48
+AS_PUBLISHED = "use the file as its authors published it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class WeightFile(Mapping[str, Tensor]):
     """Named tensors of one checkpoint, read on access.
 
     `info`: shape and dtype of every tensor. `metadata`: the safetensors metadata. `layout`: the container, in
-    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `dictionary`: of
-    a pickle that holds several, the one these are from; `dictionaries`: all of them.
+    words. `read`: returns a tensor by its name in the file; `names`: our name -> name in the file. `state_dict`: of
+    a pickle that holds several, the one these are from; `state_dicts`: all of them.
     """
 
     path: Path
@@ -57,8 +58,8 @@ class WeightFile(Mapping[str, Tensor]):
     read: Callable[[str], Tensor]
     names: Mapping[str, str]
     metadata: Mapping[str, str] = field(default_factory=dict)
-    dictionary: str = ""
-    dictionaries: tuple[str, ...] = ()
+    state_dict: str = ""
+    state_dicts: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Tensor:
         return self.read(self.names[name])
@@ -84,10 +85,7 @@ class WeightFile(Mapping[str, Tensor]):
             if new is None:
                 continue
             if new in names:
-                raise BadInput(
-                    f"{self.path.name} must hold every tensor once, but two of them mean {new}; "
-                    "use the file as its authors published it"
-                )
+                raise BadInput(f"two tensors in {self.path.name} mean {new}; {AS_PUBLISHED}")
             names[new], info[new] = source, self.info[old]
         return replace(self, info=info, names=names)
 
@@ -95,8 +93,8 @@ class WeightFile(Mapping[str, Tensor]):
 def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
     """Open a checkpoint: `.safetensors`, an index of shards or the folder with it, or a PyTorch pickle.
 
-    `choice`: which dictionary of a training checkpoint. Raises `BadInput` if the file is missing, cut short, not a
-    checkpoint, a pickle that wants to run code, or without the dictionary that was chosen.
+    `choice`: which state dict of a training checkpoint. Raises `BadInput` if the file is missing, cut short, not a
+    checkpoint, a pickle that wants to run code, or without the state dict that was chosen.
     """
     path = Path(path)
     if os.path.isdir(path):  # noqa: PTH112 - the methods of Path raise for a name that is too long
@@ -116,10 +114,7 @@ def _open_plain(path: Path) -> WeightFile:
         return _open_shards(path)
     if path.suffix in SAFETENSORS:
         return _open_safetensors(path)
-    raise BadInput(
-        f"weights are .safetensors, .safetensors.index.json or one of {', '.join(PICKLES)}, "
-        f"but {path.name} is none of them; give the checkpoint itself"
-    )
+    raise BadInput(f"{path.name} is no weight file; give .safetensors, its index, or {', '.join(PICKLES)}")
 
 
 def _file_in_folder(folder: Path) -> Path:
@@ -127,9 +122,7 @@ def _file_in_folder(folder: Path) -> Path:
     files = indexes or sorted(folder.glob("*.safetensors"))
     if len(files) != 1:
         found = ", ".join(f.name for f in files[:4]) or "none"
-        raise BadInput(
-            f"a folder needs one index of shards or one .safetensors file, but {folder} has {found}; name the file"
-        )
+        raise BadInput(f"{folder} has {found}, not one .safetensors file or index of shards; name the file")
     return files[0]
 
 
@@ -145,7 +138,7 @@ def _open_safetensors(path: Path) -> WeightFile:
     except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
         raise unreadable("safetensors", path.name, error) from error
     if not slices:
-        raise BadInput(f"a checkpoint holds named tensors, but {path.name} holds none; give another file")
+        raise BadInput(f"{path.name} holds no tensors; give another file")
     _check_names(path, slices)
     info = {name: _safetensors_info(name, part) for name, part in slices.items()}
     return WeightFile(
@@ -162,43 +155,29 @@ def _check_header(path: Path) -> None:
     except OSError as error:
         raise unreadable("safetensors", path.name, error) from error
     if length > LONGEST_HEADER:
-        raise BadInput(
-            f"a safetensors header may have at most {LONGEST_HEADER:,} bytes, but {path.name} states "
-            f"{length:,}; fetch it again"
-        )
+        raise BadInput(f"{path.name} states a header of {length:,} bytes, over {LONGEST_HEADER:,}; fetch it again")
     # Before anything reads it in earnest: a hundred thousand tensors take most of a second.
     _check_count(path, header.count(b'"data_offsets"'))
 
 
 def _check_count(path: Path, count: int) -> None:
     if count > MOST_TENSORS:
-        raise BadInput(
-            f"a model has at most {MOST_TENSORS:,} tensors, but {path.name} holds {count:,}; give another file"
-        )
+        raise BadInput(f"{path.name} holds {count:,} tensors, over {MOST_TENSORS:,}; give another file")
 
 
 def _check_names(path: Path, names: Iterable[str]) -> None:
     odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
     if odd is not None:
-        raise BadInput(
-            f"tensor names in {path.name} must be short and printable, but one of {len(odd)} characters is "
-            f"{odd[:60]!r}; use the file as its authors published it"
-        )
+        raise BadInput(f"{path.name} has a tensor name of {len(odd)} characters, {odd[:60]!r}; {AS_PUBLISHED}")
 
 
 def _safetensors_info(name: str, part: Any) -> TensorInfo:
     code = part.get_dtype()
     if code not in _DTYPES:
-        raise BadInput(
-            f"tensors must have a known dtype, but {name} is stored as {code}; "
-            "use the bf16, fp16 or fp8 version of the file"
-        )
+        raise BadInput(f"{name} is stored as {code}, which is not read here; use a bf16, fp16 or fp8 version")
     shape = tuple(part.get_shape())
     if math.prod(max(size, 1) for size in shape) > LARGEST_SHAPE:  # a size of 0 would hide huge ones in the product
-        raise BadInput(
-            f"tensors must have possible sizes, but {name} has the shape {shape}; "
-            "use the file as its authors published it"
-        )
+        raise BadInput(f"{name} has the impossible shape {shape}; {AS_PUBLISHED}")
     return TensorInfo(shape, _DTYPES[code])
 
 
@@ -223,10 +202,7 @@ def _open_shards(index: Path) -> WeightFile:
     files = {shard: _open_shard(index, shard) for shard in sorted(set(weight_map.values()))}
     lost = [name for name, shard in weight_map.items() if name not in files[shard]]
     if lost:
-        raise BadInput(
-            f"every tensor that {index.name} lists must exist, but {lost[0]} is not in {weight_map[lost[0]]}; "
-            "fetch the shards again"
-        )
+        raise BadInput(f"{weight_map[lost[0]]} lacks {lost[0]}, which {index.name} lists; fetch the shards again")
     return WeightFile(
         index,
         f"safetensors in {len(files)} shards",
@@ -242,18 +218,12 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         content = parse_json(read_small(index, LONGEST_INDEX))
         weight_map = {str(name): str(shard) for name, shard in content["weight_map"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadInput(
-            f"an index of shards needs a weight_map, but {index.name} has none ({first_line(error)}); "
-            "fetch it again"
-        ) from error
+        raise BadInput(f"{index.name} has no weight_map ({first_line(error)}); fetch it again") from error
     strange = [shard for shard in weight_map.values() if not _is_name_of_shard(shard)]
     if strange:
-        raise BadInput(
-            f"{index.name} must name safetensors shards next to it, but names {strange[0][:100]!r}; "
-            "use the index as published"
-        )
+        raise BadInput(f"{index.name} names {strange[0][:100]!r}, no safetensors shard next to it; {AS_PUBLISHED}")
     if not weight_map:
-        raise BadInput(f"an index of shards lists tensors, but {index.name} lists none; fetch it again")
+        raise BadInput(f"{index.name} lists no tensors; fetch it again")
     _check_count(index, len(weight_map))
     _check_names(index, weight_map)
     return weight_map
@@ -268,24 +238,24 @@ def _is_name_of_shard(shard: str) -> bool:
 def _open_shard(index: Path, shard: str) -> WeightFile:
     path = index.parent / shard
     if not os.path.isfile(path):  # noqa: PTH113
-        raise BadInput(f"{index.name} names {shard}, but that shard is missing; fetch it too")
+        raise BadInput(f"{index.name} names {shard}, which is missing; fetch it too")
     check_download(path)
     return _open_safetensors(path)
 
 
 def _open_pickle(path: Path, choice: Choice) -> WeightFile:
     found = read_pickle(path, choice)
-    tensors, dictionary = found.tensors, shown(found.dictionary)
+    tensors, state_dict = found.tensors, shown(found.state_dict)
     _check_count(path, len(tensors))
     _check_names(path, tensors)
     return WeightFile(
         path,
-        f"PyTorch pickle, {dictionary}" if dictionary else "PyTorch pickle",
+        f"PyTorch pickle, {state_dict}" if state_dict else "PyTorch pickle",
         {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()},
         tensors.__getitem__,
         {name: name for name in tensors},
-        dictionary=dictionary,
-        dictionaries=tuple(shown(name) for name in found.dictionaries),
+        state_dict=state_dict,
+        state_dicts=tuple(shown(name) for name in found.state_dicts),
     )
 
 
@@ -300,10 +270,10 @@ def shape_of(file: WeightFile, name: str, dims: int, what: str, advice: str) -> 
     `what`: the model the file should be, in words; `advice`: where to get the right file. Raises `BadInput`.
     """
     if name not in file.info:
-        raise BadInput(f"this must be the whole {what}, but {file.path.name} lacks {name}; {advice}")
+        raise BadInput(f"{file.path.name} is not a whole {what}, as it lacks {name}; {advice}")
     shape = file.info[name].shape
     if len(shape) != dims or not all(0 < size <= LARGEST_SIZE for size in shape):
-        raise BadInput(f"this must be the {what}, but {file.path.name} has {name} with the shape {shape}; {advice}")
+        raise BadInput(f"{file.path.name} is no {what}, as {name} has the shape {shape}; {advice}")
     return shape
 
 
@@ -313,15 +283,15 @@ def check_complete(
     what: str,
     advice: str,
     *,
-    beside: Collection[str] | None = (),
+    extra: Collection[str] | None = (),
 ) -> None:
     """Raise `BadInput` unless the file holds exactly the wanted tensors, floating-point and in their shapes.
 
-    `beside`: names of tensors that it may hold too; None for any. `what`, `advice`: as in `shape_of`.
+    `extra`: names of tensors that it may hold too; None for any. `what`, `advice`: as in `shape_of`.
     """
     info = file.info
     shapes = {name: tuple(getattr(tensor, "shape", tensor)) for name, tensor in wanted.items()}
-    allowed = info if beside is None else {*shapes, *beside}
+    allowed = info if extra is None else {*shapes, *extra}
     troubles = {
         "lacks": [name for name in shapes if name not in info],
         "has the unknown": [name for name in info if name not in allowed],
@@ -335,7 +305,7 @@ def check_complete(
     for trouble, names in troubles.items():
         if names:
             some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-            raise BadInput(f"this must be the whole {what}, but {file.path.name} {trouble} {some}; {advice}")
+            raise BadInput(f"{file.path.name} is not a whole {what}, as it {trouble} {some}; {advice}")
 
 
 def check_finite_weights(model: nn.Module, file: str) -> None:
@@ -346,9 +316,7 @@ def check_finite_weights(model: nn.Module, file: str) -> None:
     for name, weight in model.state_dict().items():
         # 8-bit numbers come with a separate scale, and have no test for infinity.
         if weight.is_floating_point() and weight.element_size() > 1 and not bool(torch.isfinite(weight).all()):
-            raise BadInput(
-                f"weights in {file} must be finite, but {name} holds NaN or infinity; fetch the file again"
-            )
+            raise BadInput(f"{name} in {file} holds NaN or infinity; fetch the file again")
 
 
 def first_not_finite(file: WeightFile) -> str | None:
@@ -365,7 +333,7 @@ def first_not_finite(file: WeightFile) -> str | None:
 
 
 def weight_digest(model: nn.Module) -> str:
-    """Return a hash of all weights of a loaded model, wherever it lies.
+    """Return a hash of all weights of a loaded model, on any device.
 
     Of a tensor it takes 1024 sums over its bits, each of every 1024th number. That notices any change but one that
     is made up for, and costs one pass over memory; a cryptographic hash of 28 GB would take half a minute.

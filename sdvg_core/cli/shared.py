@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from ..causal_wan.presets import POLICIES, PRESETS
 from ..causal_wan.schedule import SCHEDULES
-from ..checkpoints.dictionaries import Weights
 from ..checkpoints.model_files import KNOWN_FILES
+from ..checkpoints.state_dicts import Weights
 from ..decoders import StatedKind
 from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers, WeightDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS

@@ -97,10 +97,7 @@ class TaehvCodec:
         """
         encoder = self._net.encoder
         if encoder is None:
-            raise BadInput(
-                f"encoding needs the encoder of a TAEHV, but {self._name} holds the decoder alone; {ADVICE}, or "
-                "use the Wan 2.1 VAE"
-            )
+            raise BadInput(f"{self._name} has no encoder; {ADVICE}, or use the Wan 2.1 VAE")
         check_frames(frames, self.temporal_stride, self.spatial_stride)
         video = frames.to(self.device, self.dtype)
         video = torch.cat([video, video[:, -1:].expand(-1, LEADING, -1, -1, -1)], dim=1)
@@ -115,7 +112,7 @@ class TaehvCodec:
     def _limited(self, frame: Tensor) -> Tensor:
         """Return a latent frame as the decoder's first convolution wants it.
 
-        Infinity would look like the limit. Frame by frame, for a function's last bit may depend on the place.
+        Infinity would look like the limit. Frame by frame, because a function's last bit may depend on the place.
         """
         z = frame.contiguous() * self._std + self._mean
         z = (torch.tanh(z / LIMIT) * LIMIT).masked_fill(~z.isfinite(), torch.nan)
@@ -146,7 +143,7 @@ def load_taehv(
 
 
 def load_taehv_network(path: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Taehv, TaeKind]:
-    """Load a TAEHV's network alone, for a program that keeps it itself, and its kind, as digest or name tell it.
+    """Load a TAEHV's network alone, for a program that keeps it itself, and its kind by digest or name.
 
     Raises `BadInput` as `load_taehv` does.
     """
@@ -168,7 +165,7 @@ def taehv_from_weights(
     """Return a codec over the weights of a TAEHV in memory, such as the `state_dict` of another program's module.
 
     `kind`: which latents it wants; tensors cannot tell. `device`, `dtype`: None for those of the weights, which are
-    then shared and not copied, unless `channels_last` is asked for. `name`: for errors.
+    then shared and not copied, unless `channels_last` is set. `name`: for errors.
     Raises `BadInput` if they are of another model, or incomplete.
     """
     info = {key: TensorInfo(tuple(tensor.shape), tensor.dtype) for key, tensor in weights.items()}
@@ -188,10 +185,8 @@ def known_kind(file: WeightFile, sizes: TaehvSizes, stated: StatedKind) -> TaeKi
 
 def _check_channels(file: WeightFile, sizes: TaehvSizes, kind: TaeKind) -> None:
     if kind == "lighttaew2_1" and sizes.latent_channels != len(WAN_MEAN):
-        raise BadInput(
-            f"a TAEHV of the kind lighttaew2_1 needs mean and standard deviation of its {sizes.latent_channels} "
-            f"latent channels, but those of {len(WAN_MEAN)} are known; check what {file.path.name} was trained for"
-        )
+        channels = f"{sizes.latent_channels} latent channels, not {len(WAN_MEAN)}"
+        raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")
 
 
 def _codec(

@@ -45,7 +45,7 @@ class TaehvSizes:
 
 
 def is_taehv(names: Iterable[str]) -> bool:
-    """Whether weights with these names are of TAEHV's design, for whatever latents."""
+    """Whether weights with these names are of TAEHV's design, for any latents."""
     return any(without_wrapper(name) == TELLTALE for name in names)
 
 
@@ -64,7 +64,7 @@ def checked_taehv(file: WeightFile) -> tuple[WeightFile, TaehvSizes]:
     """
     file = file.renamed(without_wrapper)
     if not is_taehv(file):
-        raise BadInput(f"this must be a {WHAT}, but {file.path.name} holds no TAEHV; {ADVICE}")
+        raise BadInput(f"{file.path.name} is no {WHAT}; {ADVICE}")
     sizes = read_sizes(file)
     file = _with_last_rows(file, sizes.decoder)
     check_complete(file, sizes.build().state_dict(), WHAT, ADVICE)
@@ -76,15 +76,9 @@ def read_sizes(file: WeightFile) -> TaehvSizes:
     first, last = _shape(file, "decoder.1.weight"), _shape(file, "decoder.22.weight")
     channels = first[1]
     if channels in STRANGERS:
-        raise BadInput(
-            f"this must be a {WHAT}, which has 16 latent channels, but {file.path.name} has {channels}, as the one "
-            f"for {STRANGERS[channels]}; {ADVICE}"
-        )
+        raise BadInput(f"{file.path.name} is for {STRANGERS[channels]}, with {channels} latent channels; {ADVICE}")
     if last[0] != COLOURS:
-        raise BadInput(
-            f"this must be a {WHAT}, which makes {COLOURS} colours, but {file.path.name} makes {last[0]} channels; "
-            f"{ADVICE}"
-        )
+        raise BadInput(f"{file.path.name} makes {last[0]} channels, not {COLOURS} colours; {ADVICE}")
     has_encoder = any(name.startswith("encoder.") for name in file)
     return TaehvSizes(
         latent_channels=channels,
@@ -109,10 +103,7 @@ def _with_last_rows(file: WeightFile, widths: Widths) -> WeightFile:
         name = f"decoder.{FIRST_STAGE + STAGE * stage + 4}.conv.weight"
         shape, wanted = _shape(file, name), width * growth
         if shape[0] < wanted:
-            raise BadInput(
-                f"{name} must have {wanted} rows to make {growth} frames of one, but has {shape[0]} in "
-                f"{file.path.name}; {ADVICE}"
-            )
+            raise BadInput(f"{name} in {file.path.name} has {shape[0]} rows, fewer than {wanted}; {ADVICE}")
         used[file.names[name]] = wanted
         info[name] = TensorInfo((wanted, *shape[1:]), info[name].dtype)
 
@@ -145,21 +136,17 @@ def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
     Raises `BadInput` if nobody says it, or if what is stated contradicts digest or name.
     """
     if stated not in (AUTO, *TAE_KINDS):
-        raise BadInput(
-            f"tae_kind must be one of {AUTO}, {', '.join(TAE_KINDS)}, but is {stated!r}; choose one of them"
-        )
+        raise BadInput(f"there is no tae_kind {stated!r}; choose {AUTO}, {' or '.join(TAE_KINDS)}")
     found, why = recognised_kind(path)
     if stated == AUTO:
         if found is None:
             raise BadInput(
-                f"a TAEHV's kind must be known, but neither digest nor name of {path.name} tells it, and its "
-                f"tensors cannot; state it: --tae-kind {' or '.join(TAE_KINDS)}, in a node the widget tae_kind"
+                f"nothing tells which TAEHV {path.name} is; set tae_kind (--tae-kind) to {' or '.join(TAE_KINDS)}"
             )
         return found
     if found not in (None, stated):
         raise BadInput(
-            f"{path.name} must be of the stated kind {stated}, but is {found} by its {why}; state {found} or "
-            f"{AUTO}, or give another file"
+            f"{path.name} is {found} by its {why}, not {stated}; state {found} or {AUTO}, or give another file"
         )
     return stated
 

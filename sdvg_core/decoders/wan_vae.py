@@ -198,9 +198,7 @@ def empty_wan_vae(**sizes: Any) -> nn.Module:
     try:
         from diffusers import AutoencoderKLWan
     except ImportError as error:
-        raise BadInput(
-            "the Wan VAE needs the diffusers package, but it is not installed; pip install 'sdvg[standalone]'"
-        ) from error
+        raise BadInput("the Wan VAE needs the package diffusers; pip install 'sdvg[standalone]'") from error
     with torch.device("meta"):
         vae: nn.Module = AutoencoderKLWan(**sizes)
     return vae.eval().requires_grad_(False)

@@ -58,7 +58,7 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
     if is_original(file):
         file = file.renamed(original_to_diffusers(file))
     if not is_diffusers(file):
-        raise BadInput(f"this must be the Wan 2.1 VAE, but {file.path.name} holds no video VAE; {ADVICE}")
+        raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
     _refuse_other_vaes(file)
     return file
 
@@ -67,12 +67,11 @@ def _refuse_other_vaes(file: WeightFile) -> None:
     inner = file.info.get("post_quant_conv.weight")
     if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
         raise BadInput(
-            f"this must be the Wan 2.1 VAE (16 latent channels), but {file.path.name} is the VAE of Wan 2.2 5B "
-            f"({WAN22_CHANNELS}); {ADVICE}"
+            f"{file.path.name} is the VAE of Wan 2.2 5B, with {WAN22_CHANNELS} latent channels; {ADVICE}"
         )
     conv = file.info.get("encoder.conv_in.weight") or file.info.get("decoder.conv_in.weight")
     if conv is not None and len(conv.shape) != 5:
-        raise BadInput(f"this must be the Wan 2.1 VAE, but {file.path.name} is an image VAE; {ADVICE}")
+        raise BadInput(f"{file.path.name} is an image VAE; {ADVICE}")
 
 
 def read_sizes(file: WeightFile) -> WanVaeSizes:
@@ -80,10 +79,10 @@ def read_sizes(file: WeightFile) -> WanVaeSizes:
     base = _shape(file, "encoder.conv_in.weight")[0]
     levels, temporal = _encoder_levels(file)
     if not all(levels) or len({len(level) for level in levels}) > 1:
-        raise BadInput(f"the Wan 2.1 VAE must be whole, but the encoder in {file.path.name} lacks blocks; {ADVICE}")
+        raise BadInput(f"the encoder in {file.path.name} lacks blocks; {ADVICE}")
     multipliers = tuple(level[-1] // base for level in levels)
     if not all(multipliers):
-        raise BadInput(f"this must be the Wan 2.1 VAE, but {file.path.name} narrows towards its middle; {ADVICE}")
+        raise BadInput(f"{file.path.name} narrows towards its middle, as no Wan 2.1 VAE does; {ADVICE}")
     return WanVaeSizes(
         encoder_base=base,
         decoder_base=max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
@@ -120,11 +119,11 @@ def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...
     mean = _numbers(config.get("latents_mean", WAN_MEAN), "latents_mean", path)
     std = _numbers(config.get("latents_std", WAN_STD), "latents_std", path)
     if min(std, default=1.0) <= 0:
-        raise BadInput(f"latents_std in {path} must be above 0, but is {min(std)}; fetch the file again")
+        raise BadInput(f"latents_std in {path} is {min(std)}, not above 0; fetch the file again")
     if len(mean) != channels or len(std) != channels:
         raise BadInput(
-            f"{file.path.name} needs mean and std of {channels} latent channels, but {len(mean)} and "
-            f"{len(std)} are known; put a config.json with latents_mean and latents_std next to it"
+            f"{file.path.name} has {channels} latent channels, but mean and std {len(mean)} and {len(std)}; "
+            "put a config.json with latents_mean and latents_std next to it"
         )
     return mean, std
 
@@ -132,18 +131,18 @@ def latent_statistics(file: WeightFile, channels: int) -> tuple[tuple[float, ...
 def _numbers(values: Any, what: str, path: Path) -> tuple[float, ...]:
     kinds = isinstance(values, list | tuple) and all(type(value) in (int, float) for value in values)
     if not kinds or not all(abs(value) < LARGEST_STATISTIC for value in values):
-        raise BadInput(f"{what} in {path} must be a list of finite numbers, but is not; fetch it again")
+        raise BadInput(f"{what} in {path} is no list of finite numbers; fetch it again")
     return tuple(map(float, values))
 
 
 def _diffusers_config(path: Path) -> dict[str, Any]:
-    """Return the VAE's config; empty if there is none or it belongs to another model."""
+    """Return the VAE's config; empty if it is missing or another model's."""
     if not path.is_file():
         return {}
     try:
         config = parse_json(read_small(path, MEGABYTE))
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path} must be JSON, but cannot be read ({error}); fetch it again") from error
+        raise BadInput(f"{path} is not JSON ({error}); fetch it again") from error
     ours = isinstance(config, dict) and config.get("_class_name") == "AutoencoderKLWan"
     return config if ours else {}
 
@@ -253,24 +252,20 @@ def _inverse(table: Mapping[str, str]) -> dict[str, str]:
 def check_latents(latents: Tensor, channels: int) -> None:
     """Raise `BadInput` unless the latents are `b c t h w` with these channels and at least one latent frame."""
     if latents.ndim != 5 or latents.shape[1] != channels or latents.shape[2] < 1:
-        raise BadInput(
-            f"latents need the shape b c t h w, {channels} channels and at least one latent frame, "
-            f"but got {tuple(latents.shape)}; use latents of the model this VAE belongs to"
-        )
+        shape = tuple(latents.shape)
+        raise BadInput(f"latents of the shape {shape} are not b c t h w with {channels} channels; use this VAE's")
 
 
 def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> None:
     """Raise `BadInput` unless these are 1 + `temporal_stride` * k RGB frames `b f c h w` of a fitting size."""
     if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % temporal_stride != 1:
+        shape = tuple(frames.shape)
         raise BadInput(
-            f"clips need 1 + {temporal_stride} * k RGB pixel frames, b f c h w, but got "
-            f"{tuple(frames.shape)}; cut the clip to such a length"
+            f"a clip of the shape {shape} is not b f c h w with 1 + {temporal_stride} * k RGB frames; cut it"
         )
     if frames.shape[3] % spatial_stride or frames.shape[4] % spatial_stride:
-        raise BadInput(
-            f"frames need height and width in multiples of {spatial_stride}, but got "
-            f"{frames.shape[3]} x {frames.shape[4]}; crop or resize the frames"
-        )
+        size = f"{frames.shape[3]} x {frames.shape[4]}"
+        raise BadInput(f"frames of {size} are no multiples of {spatial_stride}; crop or resize them")
 
 
 def on_its_own(entry: Any, memory_format: torch.memory_format) -> Any:

@@ -86,7 +86,7 @@ class PlanarNorm(nn.Module):
     def __init__(self, norm: Any) -> None:
         super().__init__()
         self.gamma = norm.gamma
-        # If there is none, diffusers has the number 0 in its place.
+        # Without one, diffusers has the number 0 in its place.
         self.bias = norm.bias if torch.is_tensor(norm.bias) else None
 
     def forward(self, x: Tensor) -> Tensor:

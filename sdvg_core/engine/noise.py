@@ -55,7 +55,7 @@ class KeyedNoise:
 def check_seed(seed: int) -> None:
     """Raise `BadInput` unless it is an unsigned 64-bit integer."""
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**64:
-        raise BadInput(f"a seed is a whole number from 0 to 2**64 - 1, but got {seed!r:.60}; choose another")
+        raise BadInput(f"the seed {seed!r:.60} is not a whole number from 0 to 2**64 - 1; choose another")
 
 
 def key(*parts: int) -> int:

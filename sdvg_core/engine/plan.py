@@ -27,15 +27,11 @@ LONGEST_TAKES = 1_000_000
 def check_directions(letters: str, blocks: int) -> None:
     """Raise `BadInput` unless there is one of `LETTERS` for every block of a run, or none at all."""
     if not isinstance(letters, str) or set(letters) - set(LETTERS):
-        raise BadInput(
-            f"directions use only the letters {' '.join(LETTERS)}, but are {letters!r:.60}; write one per block "
-            f"({', '.join(f'{letter}: {what}' for letter, what in LETTERS.items())})"
-        )
+        known = ", ".join(f"{letter}: {what}" for letter, what in LETTERS.items())
+        raise BadInput(f"the directions {letters!r:.60} have unknown letters; write one per block ({known})")
     if letters and len(letters) != blocks:
-        raise BadInput(
-            f"directions need one letter for each of the {blocks} blocks, but {letters!r:.60} has {len(letters)}; "
-            f"add or remove some ({ROUTER_DECIDES} leaves a block to the router), or leave them empty"
-        )
+        found = f"the {len(letters)} directions {letters!r:.60} are not one for each of the {blocks} blocks"
+        raise BadInput(f"{found}; add or remove some ({ROUTER_DECIDES}: the router decides), or leave them empty")
 
 
 def direct(router: RouterConfig, letters: str, blocks: int, first: int) -> RouterConfig:
@@ -50,21 +46,19 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
     Raises `BadInput` for anything else, and for a block the run does not have.
     """
     if not isinstance(text, str) or len(text) > LONGEST_TAKES:
-        raise BadInput(f"takes must be text such as 6:2 (block 6, take 2), but are {text!r:.60}; correct them")
+        raise BadInput(f"the takes are {text!r:.60}; write for example 6:2 (block 6, take 2)")
     takes: dict[int, int] = {}
     for part in filter(None, re.split(r"[,;\s]+", text)):
         match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,7})", part)
         if match is None:
-            raise BadInput(f"a take is written as 6:2 (block 6, take 2), but got {part!r:.60}; correct it")
+            raise BadInput(f"the take is {part!r:.60}; write for example 6:2 (block 6, take 2)")
         number, take = int(match[1]), int(match[2])
         if not 1 <= number <= blocks:
-            raise BadInput(
-                f"the take {part} is of block {number}, but the run has blocks 1 to {blocks}; correct it"
-            )
+            raise BadInput(f"the take {part} is of block {number}; choose one of blocks 1 to {blocks}")
         if not 1 <= take <= MOST_TAKES:
-            raise BadInput(f"takes are numbered from 1 to {MOST_TAKES}, but got {part}; 1 is the plain one")
+            raise BadInput(f"there is no take {part}; choose 1 (the plain one) to {MOST_TAKES}")
         if number - 1 in takes:
-            raise BadInput(f"block {number} is given two takes, {takes[number - 1]} and {take}; keep one of them")
+            raise BadInput(f"block {number} has two takes, {takes[number - 1]} and {take}; keep one of them")
         takes[number - 1] = take
     return {place: take for place, take in takes.items() if take > 1}
 
@@ -73,10 +67,9 @@ def read_takes(text: str, blocks: int) -> Mapping[int, int]:
 
 
 MISSING = {
-    "drafter": "a drafter, but there is none; load one, or choose the policy always-target, which needs none",
-    "target": "a target, but there is none; load one, or choose the policy always-draft, which needs none",
-    "scorer": "scores, but there is no scorer; load a reward model, or choose a policy that needs none, such as "
-    "anchor-only",
+    "drafter": "a drafter; load one, or choose the policy always-target",
+    "target": "a target; load one, or choose the policy always-draft",
+    "scorer": "scores; load a reward model, or choose a policy without scores, such as anchor-only",
 }
 
 
@@ -106,7 +99,7 @@ def check_available(router: RouterConfig, spans: Sequence[Span], available: Mode
     """Return the models that a run may ask for. Raises `BadInput` if one of them is not available."""
     needed = models_needed(router, spans)
     if needed.drafter and not available.drafter and not models_needed(replace(router, handover=0), spans).drafter:
-        raise BadInput("a handover needs a drafter, but there is none; load one, or set handover to 0")
+        raise BadInput("a handover needs a drafter; load one, or set handover to 0")
     by_policy = models_needed(replace(router, directions=""), spans)
     for role, sentence in MISSING.items():
         if getattr(needed, role) and not getattr(available, role):
@@ -221,10 +214,8 @@ def check_parts(engine: Engine, router: RouterConfig, spans: tuple[Span, ...]) -
     check_available(router, spans, available_in(engine))
     drafter, target = engine.drafter.block_frames, engine.target.block_frames
     if drafter != target:
-        raise BadInput(
-            f"drafter and target must make blocks of the same size, but theirs are {drafter} and {target} latent "
-            "frames; wrap a drafter with smaller blocks in SeveralBlocks"
-        )
+        sizes = f"{drafter} and {target} latent frames"
+        raise BadInput(f"blocks of drafter and target differ ({sizes}); wrap the drafter in FramewiseAdapter")
     check_compatible(engine.drafter, engine.target, engine.codec.latent_channels, router, spans)
 
 
@@ -250,10 +241,8 @@ def check_compatible(
     """
     for model in (drafter, target):
         if model.latent_channels != latent_channels:
-            raise BadInput(
-                f"drafter, target and VAE must share their latent channels, but the VAE has {latent_channels} and "
-                f"the {model.name} has {model.latent_channels}; load models and VAE of one family"
-            )
+            found = f"the VAE has {latent_channels} latent channels and the {model.name} {model.latent_channels}"
+            raise BadInput(f"{found}; load models and VAE of one family")
     check_pieces(drafter.block_frames, drafter.anchor_horizon, target.block_frames)
     handed_over = [span.index for span in spans if _may_be_handed_over(router, span.index)]
     if 0 in handed_over:
@@ -278,14 +267,11 @@ def _may_be_handed_over(router: RouterConfig, index: int) -> bool:
 def _check_handover(drafter: tuple[float, ...], target: tuple[float, ...], step: int) -> None:
     if drafter != target:
         raise BadInput(
-            "a handover needs one schedule for both models, but drafter and target denoise at "
-            f"{drafter or 'several lists'} and {target}; give both the same schedule, or set handover to 0"
+            f"drafter and target denoise at {drafter or 'several lists'} and {target}, so no handover is possible; "
+            "give both one schedule, or set handover to 0"
         )
     if step >= len(target):
-        raise BadInput(
-            f"handover must be below the {len(target)} denoising steps, but is {step}; leave the "
-            "target at least one step"
-        )
+        raise BadInput(f"handover is {step} of {len(target)} denoising steps; leave the target at least one")
 
 
 def check_size(width: int, height: int, step: int) -> None:
@@ -293,23 +279,19 @@ def check_size(width: int, height: int, step: int) -> None:
     for name, size in (("width", width), ("height", height)):
         if size < step or size % step:
             near = sorted({max(size // step, 1) * step, (max(size, 0) // step + 1) * step})
-            raise BadInput(f"{name} must be a multiple of {step}, but is {size}; use {' or '.join(map(str, near))}")
+            raise BadInput(f"{name} {size} is no multiple of {step}; use {' or '.join(map(str, near))}")
 
 
 def check_given_shape(shape: Sequence[int], channels: int, rows: int, columns: int) -> None:
     """Raise `BadInput` unless latents of this shape are one clip with these channels, rows and columns."""
     wanted = (channels, rows, columns)
     if len(shape) != 5 or shape[0] != 1 or shape[2] < 1 or (shape[1], *shape[3:]) != wanted:
-        raise BadInput(
-            f"a clip to continue must be one video's latents, 1 x {channels} x frames x {rows} x {columns}, "
-            f"but these are {' x '.join(map(str, shape))}; use the size the clip was made in"
-        )
+        found = f"{' x '.join(map(str, shape))}, not 1 x {channels} x frames x {rows} x {columns}"
+        raise BadInput(f"the clip to continue is {found}; use the size it was made in")
 
 
 def check_given(latents: Tensor, channels: int, rows: int, columns: int) -> None:
     """Raise `BadInput` unless `latents` are one clip of this size with finite numbers."""
     check_given_shape(latents.shape, channels, rows, columns)
     if not bool(latents.isfinite().all()):
-        raise BadInput(
-            "a clip to continue must be finite, but some of its latents are NaN or infinity; make it again"
-        )
+        raise BadInput("the clip to continue holds NaN or infinity; make it again")

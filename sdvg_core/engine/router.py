@@ -196,17 +196,15 @@ class RouterConfig:
         _check_script(self.script)
         if set(self.directions) - {ROUTER_DECIDES, *SCRIPT_LETTERS}:
             letters = " ".join((ROUTER_DECIDES, *SCRIPT_LETTERS))
-            raise BadInput(
-                f"directions use only the letters {letters}, but are {self.directions!r:.60}; correct them"
-            )
+            raise BadInput(f"the directions {self.directions!r:.60} have letters besides {letters}; correct them")
         if math.isnan(self.tau):
-            raise BadInput("tau must be a number, but is NaN, so no draft could be kept; the paper uses -0.7")
+            raise BadInput("tau is NaN, so no draft could be kept; give a number (the paper uses -0.7)")
         for name in ("quantile", "rate"):
             if not 0 <= getattr(self, name) <= 1:
-                raise BadInput(f"{name} must be a share from 0 to 1, but is {getattr(self, name)}; correct it")
+                raise BadInput(f"{name} is {getattr(self, name)}; give a share from 0 to 1")
         for name in COUNTS:
             if getattr(self, name) < 0:
-                raise BadInput(f"{name} must be 0 or more, but is {getattr(self, name)}; raise it")
+                raise BadInput(f"{name} is {getattr(self, name)}; give 0 or more")
 
     @property
     def needs_scorer(self) -> bool:
@@ -227,10 +225,8 @@ class RouterConfig:
     def check_blocks(self, last_index: int) -> None:
         """Raise `BadInput` if the script does not reach the clip's last block."""
         if self.policy == "scripted" and len(self.script) <= last_index:
-            raise BadInput(
-                f"the script has letters for {len(self.script)} blocks, but the clip has {last_index + 1}; write "
-                f"one per block ({', '.join(f'{letter}: {what}' for letter, what in SCRIPT_LETTERS.items())})"
-            )
+            known = ", ".join(f"{letter}: {what}" for letter, what in SCRIPT_LETTERS.items())
+            raise BadInput(f"the script ends before block {last_index + 1}; write a letter per block ({known})")
 
 
 COUNTS = ("forced_blocks", "bail_out", "handover", "whole_blocks")
@@ -244,7 +240,7 @@ KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
 def _of_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
     wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
     if wrong or (isinstance(value, int) and abs(value) > LARGEST):
-        raise BadInput(f"{name} must be {words}, but is {value!r:.80}; correct it")
+        raise BadInput(f"{name} is {value!r:.80}; give {words}")
 
 
 def check_policy(name: str) -> None:
@@ -261,14 +257,10 @@ def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
 
 def _check_script(script: str) -> None:
     if len(script) > LONGEST_SCRIPT:
-        raise BadInput(
-            f"a script has at most {LONGEST_SCRIPT} letters, but this one has {len(script)}; write one per block"
-        )
+        raise BadInput(f"the script has {len(script)} letters, over {LONGEST_SCRIPT}; write one per block")
     if set(script) - set(SCRIPT_LETTERS):
-        raise BadInput(
-            f"a script uses only the letters {', '.join(SCRIPT_LETTERS)}, but this one is {script!r:.60}; write "
-            "one per block, such as raaraaaaa"
-        )
+        known = ", ".join(SCRIPT_LETTERS)
+        raise BadInput(f"the script {script!r:.60} has letters besides {known}; write for example raaraaaaa")
 
 
 ROUTER_PRESETS: Mapping[str, RouterConfig] = {

@@ -74,16 +74,12 @@ def check_pieces(own_frames: int, anchor_horizon: int, block_frames: int) -> Non
     undecided block do not exist yet.
     """
     if block_frames % own_frames:
-        raise BadInput(
-            f"the drafter's blocks must divide the target's, but they are {own_frames} and {block_frames} latent "
-            "frames; choose presets whose block sizes fit"
-        )
+        sizes = f"{own_frames} and {block_frames} latent frames"
+        raise BadInput(f"the drafter's blocks do not divide the target's ({sizes}); choose presets that fit")
     least = block_frames - own_frames + 1
     if own_frames < block_frames and 0 < anchor_horizon < least:
-        raise BadInput(
-            f"a drafter that makes {block_frames} latent frames in blocks of {own_frames} needs at least {least} "
-            f"context frames, but has {anchor_horizon}; raise them, or use the incremental policy"
-        )
+        found = f"{anchor_horizon} context frames are too few for a drafter with blocks of {own_frames}"
+        raise BadInput(f"{found}; give at least {least}, or the incremental policy")
 
 
 def first_timesteps(model: ModelShape, block_frames: int) -> tuple[float, ...]:

@@ -125,7 +125,7 @@ def blocks_before(frames: int, block_frames: int) -> int:
 def check_blocks(blocks: int) -> None:
     """Raise `BadInput` unless a video can have this many blocks."""
     if not isinstance(blocks, int) or isinstance(blocks, bool) or not 1 <= blocks <= MOST_BLOCKS:
-        raise BadInput(f"a video has from 1 to {MOST_BLOCKS} blocks, but got {blocks!r:.60}; the paper uses 9")
+        raise BadInput(f"a video cannot have {blocks!r:.60} blocks; give 1 to {MOST_BLOCKS} (the paper uses 9)")
 
 
 def spans_of_clip(frames: int, block_frames: int, still: int = 0) -> tuple[Span, ...]:
@@ -142,7 +142,5 @@ def spans_of_clip(frames: int, block_frames: int, still: int = 0) -> tuple[Span,
 def check_finite(values: Tensor, span: Span, what: str) -> None:
     """Raise `BadInput` if a block's values hold a NaN or an infinity. People count blocks from 1."""
     if not bool(values.isfinite().all()):
-        raise BadInput(
-            f"block {span.index + 1} got NaN or infinity in its {what}, which must be finite; "
-            "check that model's file and try a wider dtype (bfloat16 or float32)"
-        )
+        found = f"block {span.index + 1} has NaN or infinity in its {what}"
+        raise BadInput(f"{found}; check that model's file, or try bfloat16 or float32")

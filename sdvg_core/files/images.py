@@ -37,7 +37,7 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
         raise
     except Exception as error:  # a damaged picture can fail in any way
         raise BadInput(
-            f"the picture to start from, {path.name}, cannot be read ({first_line(error)}); use a PNG or JPEG"
+            f"{path.name} cannot be read as a picture ({first_line(error)}); use a PNG or JPEG"
         ) from error
     pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
     return pixels.permute(2, 0, 1)[None, None].contiguous()
@@ -47,6 +47,6 @@ def check_picture_size(width: int, height: int, path: Path) -> None:
     """Raise `BadInput` for a picture that is absurdly large or narrow."""
     if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
         raise BadInput(
-            f"a picture may have at most {MOST_PIXELS // 1_000_000} million pixels, and no side more than "
-            f"{LONGEST_SIDE} times the other, but {path.name} has {width} x {height}; make it smaller"
+            f"{path.name} has {width} x {height} pixels; give at most {MOST_PIXELS // 1_000_000} million, "
+            f"no side over {LONGEST_SIDE} times the other"
         )

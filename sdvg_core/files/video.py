@@ -37,16 +37,13 @@ LONGEST_SIDE = 16384
 def check_rate(fps: float) -> None:
     """Raise `BadInput` for a frame rate that an mp4 cannot have."""
     if not (math.isfinite(fps) and SLOWEST <= fps <= FASTEST):
-        raise BadInput(f"fps must be from {SLOWEST:g} to {FASTEST:g}, but is {fps}; the models were trained at 16")
+        raise BadInput(f"fps is {fps}; give {SLOWEST:g} to {FASTEST:g} (the models were trained at 16)")
 
 
 def check_video_size(width: int, height: int) -> None:
     """Raise `BadInput` for a picture that H.264 cannot hold."""
     if width % 2 or height % 2 or max(width, height) > LONGEST_SIDE:
-        raise BadInput(
-            f"H.264 takes even sizes of at most {LONGEST_SIDE} pixels, but this is {width}x{height}; choose "
-            "another size, divisible by 16"
-        )
+        raise BadInput(f"H.264 cannot take {width}x{height}; choose even sizes up to {LONGEST_SIDE}")
 
 
 class Mp4Writer:
@@ -84,10 +81,8 @@ class Mp4Writer:
         if self._container is None:
             self._open(width, height)
         if (width, height) != self._size:
-            raise BadInput(
-                f"the frames so far are {self._size[0]}x{self._size[1]}, but these are {width}x{height}; "
-                "keep one size in a video"
-            )
+            before = f"{self._size[0]}x{self._size[1]}"
+            raise BadInput(f"frames of {width}x{height} follow {before}; keep one size in a video")
         for image in frames.flatten(0, -4):
             self._container.mux(self._stream.encode(to_yuv420(image, self._reformatter)))
 
@@ -96,7 +91,7 @@ class Mp4Writer:
     ) -> None:
         if self._container is None:
             if kind is None:
-                raise BadInput("a video needs at least one frame, but got none; add frames before the end")
+                raise BadInput("a video needs a frame, but got none; add frames before the end")
             return
         try:
             if kind is None:
@@ -140,8 +135,7 @@ def check_rgb(frames: Tensor) -> None:
     """Raise `BadInput` unless frames are `f 3 h w` or `1 f 3 h w`."""
     if frames.ndim not in (4, 5) or frames.shape[-3] != 3 or (frames.ndim == 5 and frames.shape[0] != 1):
         raise BadInput(
-            f"RGB frames have the shape (frames, 3, height, width), but these have {tuple(frames.shape)}; "
-            "give the frames of one video"
+            f"frames of the shape {tuple(frames.shape)} are no RGB video; give (frames, 3, height, width)"
         )
 
 

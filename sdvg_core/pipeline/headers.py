@@ -13,9 +13,9 @@ from ..causal_wan.build import WanShape
 from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset, notes_by_name
-from ..checkpoints.dictionaries import Choice, note_on
 from ..checkpoints.lora import Lora
 from ..checkpoints.model_files import ModelFiles
+from ..checkpoints.state_dicts import Choice, note_on
 from ..decoders.vae_files import VaeHeader, open_vae
 from ..devices.device import check_device, parse_dtype
 from ..devices.execution import AUTO, check_compile
@@ -70,10 +70,10 @@ class FileHeaders:
     def one_model(self) -> bool:
         """Whether drafter and target are one model, perhaps with two schedules. It is then loaded once.
 
-        The two dictionaries of one file are two models.
+        The two state dicts of one file are two models.
         """
         files = [model.found.weights for model in self.models.values()]
-        return len({(file.path.resolve(), file.dictionary) for file in files}) < len(files)
+        return len({(file.path.resolve(), file.state_dict) for file in files}) < len(files)
 
     def headers(self, *, scorer: bool = True) -> Headers:
         """Return what a request is resolved with."""
@@ -103,19 +103,19 @@ class WanHeader:
 
     @property
     def identity(self) -> str:
-        """What its results depend on besides its files: the dictionary that was taken, and the preset."""
-        return repr((self.found.weights.dictionary, self.preset.identity))
+        """What its results depend on besides its files: the state dict that was taken, and the preset."""
+        return repr((self.found.weights.state_dict, self.preset.identity))
 
     @property
     def choice(self) -> Choice:
-        """Which of its dictionaries was asked for."""
+        """Which of its state dicts was asked for."""
         return self.options.choice(self.found.weights.path)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of the dictionary that was taken, and of the file by its name."""
+        """What a user should know of the state dict that was taken, and of the file by its name."""
         file = self.found.weights
-        taken = note_on(file.path.name, file.dictionary, file.dictionaries, self.choice)
+        taken = note_on(file.path.name, file.state_dict, file.state_dicts, self.choice)
         stated, beside = self.options.preset != AUTO, ", ".join(self.found.unused[:3])
         unused = f"{file.path.name} has tensors beside the transformer, which are not used: {beside}"
         told = (*([taken] if taken else []), *([unused] if beside else []))

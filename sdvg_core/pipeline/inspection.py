@@ -24,8 +24,8 @@ from ..causal_wan.refusals import (
     VAE,
     other_kind,
 )
-from ..checkpoints.dictionaries import Choice, note_on
 from ..checkpoints.known_models import row_of
+from ..checkpoints.state_dicts import Choice, note_on
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders import TAE_KINDS
 from ..decoders.taehv_files import checked_taehv, recognised_kind
@@ -181,8 +181,8 @@ def _inspect_header(
         "layout": file.layout,
         "parameters": sum(math.prod(info.shape) for info in file.info.values()),
         "dtypes": dict(dtypes.most_common()),
-        "dictionary": file.dictionary,
-        "dictionaries": file.dictionaries,
+        "dictionary": file.state_dict,
+        "dictionaries": file.state_dicts,
     }
     kind = _kind(file)
     try:
@@ -192,7 +192,7 @@ def _inspect_header(
     except BadInput as refusal:
         return Inspection(kind=kind, would_load=False, reason=str(refusal), **common)
     config, known = found.config, row_of(path)
-    taken = note_on(file.path.name, file.dictionary, file.dictionaries, choice)
+    taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
     of_name = (*shared, *notes_by_name(path, config, stated=False))
     return Inspection(
         kind=TRANSFORMER,

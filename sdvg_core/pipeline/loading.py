@@ -321,7 +321,7 @@ def _load_wan(
         kernel=kernel,
         settings=ModelSettings(
             file=path.name,
-            dictionary=found.weights.dictionary or None,
+            state_dict=found.weights.state_dict or None,
             size=found.config.size,
             preset=preset,
             dtype=options.dtype or dtype_name(found.dtype),

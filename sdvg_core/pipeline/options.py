@@ -11,7 +11,7 @@ import torch
 from ..causal_wan.checkpoint import WanCheckpoint
 from ..causal_wan.presets import Preset, get_preset, guess_preset, preset_by_name
 from ..causal_wan.schedule import get_schedule
-from ..checkpoints.dictionaries import Choice, Weights
+from ..checkpoints.state_dicts import Choice, Weights
 from ..decoders import StatedKind
 from ..devices.device import check_device
 from ..devices.execution import AUTO, Execution, WeightDtype
@@ -23,7 +23,7 @@ class ModelOptions:
     """How to run one transformer: a preset, and values that replace the preset's (None keeps it).
 
     `preset`: auto is that of the known model with this file name, else the likely one for its size. `weights`:
-    which dictionary of a training checkpoint to take; auto is what the preset states, else EMA first.
+    which state dict of a training checkpoint to take; auto is what the preset states, else EMA first.
     """
 
     preset: str = AUTO
@@ -42,7 +42,7 @@ class ModelOptions:
         return preset_by_name(file) if self.preset == AUTO else get_preset(self.preset)
 
     def choice(self, file: Path) -> Choice:
-        """Which dictionary of a file to take. A size suggests a preset, but says nothing of dictionaries."""
+        """Which state dict of a file to take. A size suggests a preset, but says nothing of state dicts."""
         named = self.named(file)
         return Choice(self.weights, named.weights if named else AUTO)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..files.outputs import CSV, LINES, REPORT, staged_outputs
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
-from ..report.summary import LETTERS, fate_of
+from ..report.summary import LETTERS, outcome_of
 from .batch import Planned
 
 WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
@@ -75,7 +75,7 @@ class VideoTable:
             self._rows[number],
             state=STOPPED if self._blocks not in (None, len(report.blocks)) else FINISHED,
             blocks=len(report.blocks),
-            route="".join(LETTERS[fate_of(record)] for record in report.blocks),
+            route="".join(LETTERS[outcome_of(record)] for record in report.blocks),
             draft_share=report.tally.draft_share,
             worst_score=None if worst is None else worst_score(worst),
             seconds=round(report.seconds.total, 3),

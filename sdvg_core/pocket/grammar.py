@@ -34,9 +34,9 @@ def parse(prompt: str) -> Scene:
     scene, problem = _read(prompt)
     if scene and not problem:
         return scene
+    other = nearest(prompt).text
     raise BadInput(
-        f"the embedded models take prompts of the pocket world, but {_shortened(prompt)!r} {problem}; "
-        f"the nearest one is {nearest(prompt).text!r}",
+        f"the prompt {_shortened(prompt)!r} {problem}; the nearest one of the pocket world is {other!r}",
         help=GRAMMAR,
     )
 
@@ -56,15 +56,15 @@ def understand(prompt: str, *, strict: bool = False) -> tuple[Scene, str]:
 
 def nearest(prompt: str) -> Scene:
     """Return a scene of the grammar with everything that can be understood of `prompt`."""
-    heard: list[str] = []
+    words: list[str] = []
     for word in re.findall(r"[a-z]+", prompt[:READ].lower()):
         close = difflib.get_close_matches(word, _WORDS, 1, 0.75) if len(word) > 3 else []
-        heard += [word] if word in _WORDS else close
-    link = next((i for i, word in enumerate(heard) if word in RELATIONS), len(heard))
-    mover, ground = _understood(heard[:link]), _first(GROUNDS, heard, "sand")
-    if not any(word in SHAPES for word in heard[link:]):
+        words += [word] if word in _WORDS else close
+    link = next((i for i, word in enumerate(words) if word in RELATIONS), len(words))
+    mover, ground = _understood(words[:link]), _first(GROUNDS, words, "sand")
+    if not any(word in SHAPES for word in words[link:]):
         return _recoloured(Scene(mover, ground))
-    relation, other = RELATIONS[heard[link]], _understood(heard[link:])
+    relation, other = RELATIONS[words[link]], _understood(words[link:])
     if relation != "beside":
         other = replace(other, pace="", direction="")
     return _recoloured(Scene(mover, ground, relation, other))

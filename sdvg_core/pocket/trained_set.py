@@ -62,12 +62,10 @@ def pocket_options() -> LoadOptions:
 
 
 def manifest() -> dict[str, Any]:
-    """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if there are none."""
+    """Return hashes, sizes and measurements of the embedded models. Raises `BadInput` if they are missing."""
     path = FOLDER / "manifest.json"
     if not path.is_file():
-        raise BadInput(
-            f"the embedded models are missing, for there is no {path.name}; train them (training/LOG.md)"
-        )
+        raise BadInput(f"the embedded models are missing ({path.name}); train them (training/LOG.md)")
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
@@ -76,10 +74,8 @@ def _released(role: str, name: str) -> Path:
     """Return the path of an embedded file. Raises `BadInput` unless it is the one of the manifest."""
     path = FOLDER / name
     if not path.is_file() or _sha256(path) != manifest()["files"][role]["sha256"]:
-        raise BadInput(
-            f"the embedded {role} must be the released file, but {path.name} is "
-            f"{'damaged' if path.is_file() else 'missing'}; install the package again"
-        )
+        state = "damaged" if path.is_file() else "missing"
+        raise BadInput(f"{path.name}, the embedded {role}, is {state}; install the package again")
     return path
 
 

@@ -126,8 +126,8 @@ class Scene:
     def open(self) -> tuple[str, ...]:
         """What it leaves open, of OPENABLE and in its order; nothing for a scene that determines the clip."""
         mover = self.mover
-        said = (mover.size, mover.place, mover.direction or not mover.pace, self.ground)
-        return tuple(name for name, word in zip(OPENABLE, said, strict=True) if not word)
+        stated = (mover.size, mover.place, mover.direction or not mover.pace, self.ground)
+        return tuple(name for name, word in zip(OPENABLE, stated, strict=True) if not word)
 
     @property
     def kind(self) -> str:

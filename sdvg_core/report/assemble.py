@@ -1,4 +1,4 @@
-"""A report from what a run was given and did: settings of one shape wherever it was started, and its notes."""
+"""A report from what a run was given and did: the same settings from command line and node, and its notes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from thos
 
 
 class ReportedScorer(Scorer, Protocol):
-    """A scorer that also knows what to say of a prompt."""
+    """A scorer that also has notes on a prompt."""
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return what a reader of scores under this prompt must know."""
@@ -36,10 +36,10 @@ class ReportedScorer(Scorer, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """How one transformer was run. None where the host that loaded it does not tell.
+    """How one transformer was run. None where its host does not know.
 
     `file`: its name without folders. `attention`: the kernel's name. `bytes`: of its weights. `loras_and_patches`:
-    how many weights are changed. `loras`: by name and strength. `dictionary`: of a training checkpoint, the one
+    how many weights are changed. `loras`: by name and strength. `state_dict`: of a training checkpoint, the one
     that was taken.
     """
 
@@ -52,7 +52,7 @@ class ModelSettings:
     bytes: int
     loras_and_patches: int = 0
     loras: tuple[str, ...] = ()
-    dictionary: str | None = None
+    state_dict: str | None = None
 
     def as_dict(self, execution: Execution) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -60,7 +60,7 @@ class ModelSettings:
         recompute = preset.policy == "recompute"
         return {
             "file": self.file,
-            "dictionary": self.dictionary,
+            "dictionary": self.state_dict,
             "size": self.size,
             "preset": preset.name,
             "block_frames": preset.block_frames,
@@ -193,7 +193,7 @@ def notes_on(
     gate_texts: Iterable[str],
     kernel_notes: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return what a reader of the report must know, in sentences: of the scores, and of whatever is not exact."""
+    """Return what a reader of the report must know, in sentences: on the scores, and on what is not exact."""
     of_scorer = scorer.describe()["notes"] if scorer else ()
     of_prompts = [scorer.prompt_notes(text) for text in dict.fromkeys(gate_texts)] if scorer else []
     return (

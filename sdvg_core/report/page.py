@@ -15,7 +15,7 @@ from ..engine.records import BlockRecord
 from ..errors import BadInput, printable, why
 from ..files.outputs import PICTURE, REPORT, VIDEO, staged_outputs
 from .run_report import RunReport, is_hidden, read_report, worst_score
-from .summary import COLOURS, INKS, LETTERS, Fate, block_line, fate_of, summarise
+from .summary import COLOURS, INKS, LETTERS, Outcome, block_line, outcome_of, summarise
 
 PAGE = "index.html"
 MARK = b'<meta name="generator" content="sdvg'
@@ -43,7 +43,7 @@ class Page:
 def write_page(folder: Path) -> tuple[Path, Page]:
     """Write `index.html` into a folder of videos; return where it is, and what is on it.
 
-    Raises `BadInput` if there is none, if the folder cannot be written to, or if somebody else's page is there.
+    Raises `BadInput` if it has no video, if the folder cannot be written to, or if somebody else's page is there.
     """
     page = make_page(folder)
     _refuse_other(folder / PAGE)
@@ -57,12 +57,12 @@ def make_page(folder: Path) -> Page:
     cards = [_card(path, number, folder) for number, path in enumerate(_find_videos(folder), 1)]
     cards.sort(key=lambda card: card["rank"])
     unreadable = {card["name"]: card["reason"] for card in cards if "reason" in card}
-    fates = [(fate.name, COLOURS[fate], INKS[fate], LETTERS[fate], fate.value) for fate in Fate]
+    outcomes = [(one.name, COLOURS[one], INKS[one], LETTERS[one], one.value) for one in Outcome]
     # A page of videos that nobody scored has nothing to sort by the worst frame.
     keys = [("share", "Draft share"), ("seconds", "Seconds"), ("number", "Number")]
     scored = any(card.get("worst") is not None for card in cards)
     keys = [("worst", "Worst frame"), *keys] if scored else [keys.pop(), *keys]
-    given = {"title": folder.resolve().name, "cards": cards, "unreadable": len(unreadable), "fates": fates}
+    given = {"title": folder.resolve().name, "cards": cards, "unreadable": len(unreadable), "outcomes": outcomes}
     html = TEMPLATE.render(given, keys=keys, version=__version__)
     return Page(html=html + "\n", videos=len(cards) - len(unreadable), unreadable=unreadable)
 
@@ -72,12 +72,12 @@ def _find_videos(folder: Path) -> list[Path]:
     try:
         inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     except OSError as error:
-        raise BadInput(f"the folder {folder} cannot be listed ({why(error)}); name another folder") from error
+        raise BadInput(f"the folder {folder} cannot be listed ({why(error)}); name another one") from error
     found = [path for path in inner if path.name.isdecimal() or os.path.lexists(path / REPORT)]
     found.sort(key=lambda path: (0, int(path.name), path.name) if path.name.isdecimal() else (1, 0, path.name))
     found = [folder, *found] if os.path.lexists(folder / REPORT) else found
     if not found:
-        raise BadInput(f"there is no video in {folder}, no {REPORT} and no numbered folder; name another folder")
+        raise BadInput(f"there is no video in {folder}, no {REPORT} and no numbered folder; name another one")
     return found
 
 
@@ -87,7 +87,7 @@ def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
     try:
         report = _report_in(path, top)
     except BadInput as error:
-        # A page that is passed on does not tell the folder's place on this machine.
+        # A page that is passed on does not show the folder's place on this machine.
         reason = str(error).replace(f"{path}{os.sep}", "")
         return {"rank": (2, 0.0, number), "number": number, "name": name, "reason": reason}
     worst = worst_score(report.worst_block) if report.worst_block else None
@@ -107,7 +107,7 @@ def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
         "seconds": report.seconds.total,
         "squares": squares[:MOST_SQUARES],
         "more": max(len(squares) - MOST_SQUARES, 0),
-        "said": squares[report.blocks.index(report.worst_block)]["line"] if report.worst_block else "",
+        "worst_line": squares[report.blocks.index(report.worst_block)]["line"] if report.worst_block else "",
         # The first character of an address keeps a browser from reading a scheme into a name.
         "links": {file: "./" + quote(os.fsencode((path / file).relative_to(top).as_posix())) for file in files},
         "summary": summarise(report).splitlines(),
@@ -117,12 +117,13 @@ def _card(path: Path, number: int, top: Path) -> dict[str, Any]:
 def _square(record: BlockRecord, number: int, report: RunReport) -> dict[str, Any]:
     earlier = ", made by an earlier run" if record.reused else ""
     line = f"{block_line(record, number, len(report.blocks))}; {record.seconds.total:.1f} s{earlier}"
-    fate = fate_of(record)
-    return {"fate": fate.name, "letter": LETTERS[fate], "length": record.pixel_frames / report.fps, "line": line}
+    outcome = outcome_of(record)
+    length = record.pixel_frames / report.fps
+    return {"outcome": outcome.name, "letter": LETTERS[outcome], "length": length, "line": line}
 
 
 def _lies_in(path: Path, top: Path) -> bool:
-    """Whether a path is a file, and lies in the folder `top` wherever links lead."""
+    """Whether a path is a file, and lies in the folder `top` after following links."""
     try:
         real = path.resolve(strict=True)
         return real.is_relative_to(top.resolve(strict=True)) and real.is_file()
@@ -132,11 +133,9 @@ def _lies_in(path: Path, top: Path) -> bool:
 
 def _report_in(path: Path, top: Path) -> RunReport:
     if not os.path.lexists(path / REPORT):
-        raise BadInput(f"a finished video has a {REPORT}, but there is none; make it, or resume the run")
+        raise BadInput(f"there is no {REPORT}; make the video, or resume its run")
     if not _lies_in(path / REPORT, top):
-        raise BadInput(
-            f"{REPORT} is no file, or a link that leads out of the page's folder; put the file itself there"
-        )
+        raise BadInput(f"{REPORT} is no file, or a link out of the page's folder; put the file itself there")
     return read_report(path / REPORT)
 
 
@@ -146,4 +145,4 @@ def _refuse_other(path: Path) -> None:
         with path.open("rb") as file:
             if MARK in file.read(4096):
                 return
-        raise BadInput(f"something else than this command wrote {path}; move it away first")
+        raise BadInput(f"this command did not write {path}; move it away first")

@@ -1,8 +1,8 @@
 """The route of a run as a picture, and two runs side by side as they play. Blocks count from 1 here.
 
-The picture of a run has a column per block and three panels: the block's fate, its frame scores with the threshold,
-and its seconds. All is drawn with Pillow, SCALE times as large, and then reduced for smooth edges; lengths are
-pixels of the large drawing.
+The picture of a run has a column per block and three panels: the block's outcome, its frame scores with the
+threshold, and its seconds. All is drawn with Pillow, SCALE times as large, and then reduced for smooth edges;
+lengths are pixels of the large drawing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from ..engine.records import BlockRecord
 from .record_json import SECONDS
 from .run_report import RunReport, is_hidden, worst_score
-from .summary import COLOURS, INKS, LETTERS, Fate, acceptance, count, fate_of, fates, speedup_known
+from .summary import COLOURS, INKS, LETTERS, Outcome, acceptance, count, outcome_of, outcomes, speedup_known
 
 Pen = ImageDraw.ImageDraw
 Mark = Callable[[Pen, float, float], None]
@@ -99,7 +99,7 @@ def _draw_header(pen: Pen, room: float, report: RunReport, prompts: Sequence[str
     time = f"{report.seconds.total:.1f} s"
     if speed_up := speedup_known(report):
         time += f", {speed_up:.2f}x as fast as target-only ({report.target_only_source})"
-    first = fates(report)
+    first = outcomes(report)
     lines = [(first[0].upper() + first[1:], 60, INK), (acceptance(report), 45, INK), (time, 45, INK)]
     for i, (text, size, colour) in enumerate([*lines, *((prompt, 42, FAINT) for prompt in prompts)]):
         write(pen, 60, 84 + LINE * i, fitted(text, size, room), size, colour, "lm", stroke_width=int(i == 0))
@@ -121,13 +121,13 @@ def _draw_strip(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     roomy = len(blocks) <= ROOM_FOR_TEXT
     half = (0.46 if roomy else 0.5) * panel.column
     for record in blocks:
-        x, fate = panel.x(number_of(record)), fate_of(record)
-        panel.pen.rectangle([x - half, panel.top, x + half, panel.bottom], COLOURS[fate])
+        x, outcome = panel.x(number_of(record)), outcome_of(record)
+        panel.pen.rectangle([x - half, panel.top, x + half, panel.bottom], COLOURS[outcome])
         if roomy:
-            write(panel.pen, x, (panel.top + panel.bottom) / 2, LETTERS[fate], 48, INKS[fate], stroke_width=1)
-    present = {fate_of(record) for record in blocks}
-    keys = [(f"{LETTERS[fate]}  {fate.value}" if roomy else fate.value, fate) for fate in Fate if fate in present]
-    _explain(panel, [(label, _swatch(COLOURS[fate])) for label, fate in keys])
+            write(panel.pen, x, (panel.top + panel.bottom) / 2, LETTERS[outcome], 48, INKS[outcome], stroke_width=1)
+    present = {outcome_of(record) for record in blocks}
+    keys = [(f"{LETTERS[one]}  {one.value}" if roomy else one.value, one) for one in Outcome if one in present]
+    _explain(panel, [(label, _swatch(COLOURS[outcome])) for label, outcome in keys])
 
 
 def _draw_seconds(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
@@ -148,10 +148,10 @@ def _draw_seconds(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
 
 
 def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
-    """Draw the scores of all blocks, each in its own column, in the colour of the block's fate."""
+    """Draw the scores of all blocks, each in its own column, in the colour of the block's outcome."""
     pen = panel.pen
     for record in blocks:
-        left, colour = panel.x(number_of(record) - 0.5), tint(COLOURS[fate_of(record)], 0.1)
+        left, colour = panel.x(number_of(record) - 0.5), tint(COLOURS[outcome_of(record)], 0.1)
         pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
     for before, record in pairwise(blocks):
         if record.prompt != before.prompt:
@@ -190,7 +190,7 @@ def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
 
 def _draw_frames(panel: Panel, record: BlockRecord, roomy: bool) -> None:
     scores, worst = record.decision.frame_scores, record.decision.worst_frame
-    number, colour, radius = number_of(record), COLOURS[fate_of(record)], FRAME if roomy else SMALL_FRAME
+    number, colour, radius = number_of(record), COLOURS[outcome_of(record)], FRAME if roomy else SMALL_FRAME
     if (score := _block_score(record)) is not None:
         _score(panel.pen, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
     places = [panel.x(number - 0.4 + 0.8 * (i + 0.5) / len(scores)) for i in range(len(scores))]
@@ -385,10 +385,10 @@ def _sheet(sides: tuple[Side, Side], places: list[int], wide: int, high: int, bl
         records, foot = side.report.blocks, ABOVE + high
         record, worst = records[block], worst_score(records[block])
         by_target = f"the target made {side.report.tally.by_target} of {count(len(records), 'block')}"
-        said = f"block {block + 1} of {len(records)}: {fate_of(record).value}"
+        line = f"block {block + 1} of {len(records)}: {outcome_of(record).value}"
         score = f"worst frame of the draft {worst:.2f}" if record.decision.scored else "not scored"
         lines = [(26, side.title, 20, INK), (50, by_target, 15, FAINT)]
-        lines += [(foot + CELLS + 36, said, 16, INK), (foot + CELLS + 60, score, 15, FAINT)]
+        lines += [(foot + CELLS + 36, line, 16, INK), (foot + CELLS + 60, score, 15, FAINT)]
         for y, text, points, colour in lines:
             line = fitted(text, SCALE * points, SCALE * wide)
             write(pen, SCALE * left, SCALE * y, line, SCALE * points, colour, "lm", stroke_width=int(y == 26))
@@ -401,12 +401,12 @@ def _draw_cells(pen: Pen, records: Sequence[BlockRecord], left: float, top: floa
     """Draw a cell per block: in full colour up to the one that plays, which has a frame."""
     bottom = top + SCALE * CELLS
     for number, record in enumerate(records):
-        x, fate = left + number * wide, fate_of(record)
-        colour = COLOURS[fate] if number <= block else tint(COLOURS[fate], YET_TO_COME)
+        x, outcome = left + number * wide, outcome_of(record)
+        colour = COLOURS[outcome] if number <= block else tint(COLOURS[outcome], YET_TO_COME)
         if number == block:
             pen.rectangle([x, top - 12, x + wide, bottom + 12], INK)
         pen.rectangle([x + 9, top, max(x + wide - 9, x + 9), bottom], colour)
         if wide >= SCALE * ROOM_FOR_LETTER:
-            pale = fate in (Fate.DRAFTED_UNSEEN, Fate.TARGET_UNSEEN)
+            pale = outcome in (Outcome.DRAFTED_UNSEEN, Outcome.TARGET_UNSEEN)
             ink = INK if pale else WHITE
-            write(pen, x + wide / 2, (top + bottom) / 2, LETTERS[fate], 45, ink, stroke_width=1)
+            write(pen, x + wide / 2, (top + bottom) / 2, LETTERS[outcome], 45, ink, stroke_width=1)

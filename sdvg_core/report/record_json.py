@@ -21,6 +21,7 @@ from ..errors import BadInput
 SECONDS = ("draft", "decode", "score", "target", "context")
 LARGEST = 10**15
 """Whole numbers above it may not fit a float, and nothing in a report comes near it."""
+UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 NAMES = {"frames": "latent_frames"}
 LATER = ("take", "handover", "reference", "reused", "delivery_seconds")
@@ -90,16 +91,14 @@ def _checked(value: Any, name: str, kind: Any, where: str) -> Any:
 def take(data: Any, name: str, kinds: tuple[type, ...], where: str) -> Any:
     """Return `data[name]`, exactly of one of `kinds`, or any for `object`. Raises `BadInput`."""
     if not isinstance(data, Mapping) or name not in data:
-        raise BadInput(f"{where} has no field {name}; use report.json unchanged, as a run wrote it")
+        raise BadInput(f"{where} has no field {name}; {UNCHANGED}")
     if type(data[name]) not in kinds and object not in kinds:
         raise _broken(where, name, " or ".join(kind.__name__ for kind in kinds), type(data[name]).__name__)
     return data[name]
 
 
 def _broken(where: str, name: str, wanted: str, came: object) -> BadInput:
-    return BadInput(
-        f"{name} in {where} must be {wanted}, but is {came}; use report.json unchanged, as a run wrote it"
-    )
+    return BadInput(f"{name} in {where} is {came}, not {wanted}; {UNCHANGED}")
 
 
 def record_to_dict(record: BlockRecord) -> dict[str, Any]:
@@ -152,9 +151,7 @@ def plain(value: Any, deepest: int = DEEPEST) -> Any:
     Raises `BadInput` if it is nested more than `deepest` times.
     """
     if deepest < 0:
-        raise BadInput(
-            f"settings are nested more than {DEEPEST} times; use report.json unchanged, as a run wrote it"
-        )
+        raise BadInput(f"settings are nested more than {DEEPEST} times; {UNCHANGED}")
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, str | bool | int):

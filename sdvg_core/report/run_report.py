@@ -64,12 +64,12 @@ class Tally:
 
     @property
     def acceptance_rate_unforced(self) -> float | None:
-        """Accepted over all blocks except forced ones (the paper's blocks 1 to 8); None if there are none."""
+        """Accepted over all blocks except forced ones (the paper's blocks 1 to 8); None without any."""
         return share(self.accepted, self.blocks - self.forced)
 
     @property
     def draft_share(self) -> float | None:
-        """Accepted over all blocks, as the paper's tables print it; None if there are none."""
+        """Accepted over all blocks, as the paper's tables print it; None without any."""
         return share(self.accepted, self.blocks)
 
 
@@ -108,14 +108,12 @@ class RunReport:
 
     def __post_init__(self) -> None:
         if not self.blocks:
-            raise BadInput("a report needs at least one block, but there is none; let the run make one first")
+            raise BadInput("a report needs a block, but there is none; let the run make one first")
         if not (math.isfinite(self.fps) and self.fps > 0):
-            raise BadInput(f"fps must be above 0, but is {self.fps}; give pixel frames per second, such as 16")
+            raise BadInput(f"fps is {self.fps}; give pixel frames per second, such as 16")
         if (self.target_only_seconds is None) != (self.target_only_source is None):
-            raise BadInput(
-                f"target_only_seconds and target_only_source go together, but got {self.target_only_seconds} and "
-                f"{self.target_only_source}; say how the seconds are known"
-            )
+            found = f"{self.target_only_seconds} and {self.target_only_source}"
+            raise BadInput(f"target_only_seconds and target_only_source are {found}; give both or neither")
 
     @property
     def tally(self) -> Tally:
@@ -263,8 +261,7 @@ def report_from_dict(data: Any) -> RunReport:
     version = take(data, "schema_version", (int,), WHERE)
     if version != SCHEMA_VERSION:
         raise BadInput(
-            f"this sdvg reads run reports of schema version {SCHEMA_VERSION}, but this one has version {version}; "
-            "read it with the version of sdvg that wrote it, or a newer one"
+            f"the report has schema version {version}, not {SCHEMA_VERSION}; read it with the sdvg that wrote it"
         )
     blocks = enumerate(take(data, "blocks", (list,), WHERE))
     records = tuple(record_from_dict(block, f"entry {i} of blocks") for i, block in blocks)

@@ -58,10 +58,7 @@ def _require_every_layer(file: WeightFile, config: ImageRewardConfig) -> None:
         layers, wanted = getattr(config, f"{tower}_layers"), getattr(published, f"{tower}_layers")
         width = getattr(config, f"{tower}_width")
         if width == getattr(published, f"{tower}_width") and layers != wanted:
-            raise BadInput(
-                f"expected {wanted} layers {prefix}* in a {tower} tower {width} wide, but {file.path.name} has "
-                f"{layers}; fetch it again"
-            )
+            raise BadInput(f"{file.path.name} has {layers} of {wanted} layers {prefix}*; fetch it again")
 
 
 def _require_image_reward(file: WeightFile) -> None:
@@ -69,23 +66,20 @@ def _require_image_reward(file: WeightFile) -> None:
     if not any(name.startswith(part) for name in file for part in parts):
         found = ", ".join(sorted(file)[:2]) or "no tensors"
         raise BadInput(
-            f"expected ImageReward, with tensors named {VISION}*, {TEXT}* and {HEAD}*, but {file.path.name} "
-            f"holds {found}; give ImageReward.pt or a safetensors copy with the same names"
+            f"{file.path.name} is no ImageReward, but holds {found}; give ImageReward.pt or a safetensors copy"
         )
 
 
 def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
     expected = used_shapes(config)
-    check_complete(file, expected, WHAT, ADVICE, beside=None)
+    check_complete(file, expected, WHAT, ADVICE, extra=None)
     adapter = next((name for name in file if "lora" in name.lower()), None)
     if adapter:
         raise BadInput(f"{file.path.name} holds a LoRA ({adapter}), which would not be used; {ADVICE}")
     coarse = next((name for name in expected if file.info[name].dtype not in READABLE), None)
     if coarse:
-        raise BadInput(
-            f"expected float weights, but {coarse} in {file.path.name} is {dtype_name(file.info[coarse].dtype)}; "
-            "use a copy that is not quantised"
-        )
+        kind = dtype_name(file.info[coarse].dtype)
+        raise BadInput(f"{coarse} in {file.path.name} is {kind}; use a copy that is not quantised")
 
 
 def _shape(file: WeightFile, name: str, dims: int) -> Shape:
@@ -109,14 +103,8 @@ def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:
     try:
         content: Any = parse_json(text)
     except ValueError as error:
-        raise BadInput(
-            f"expected JSON in the metadata config of {file.path.name}, but it does not parse ({error}); "
-            "write it again"
-        ) from error
+        raise BadInput(f"the metadata config of {file.path.name} is not JSON ({error}); write it again") from error
     heads = content.get("image_reward", {}) if isinstance(content, dict) else {}
     if not isinstance(heads, dict) or not all(type(heads.get(k, 1)) is int for k in ("vision_heads", "text_heads")):
-        raise BadInput(
-            f"expected whole numbers vision_heads and text_heads in the metadata of {file.path.name}, but "
-            f"found {heads!r}; write it again"
-        )
+        raise BadInput(f"the heads in the metadata of {file.path.name} are {heads!r}; write whole numbers")
     return heads

@@ -8,6 +8,8 @@ from itertools import pairwise
 from ..errors import BadInput
 from .tokenizer import MAX_TOKENS
 
+AS_PUBLISHED = "use the checkpoint as published"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageRewardConfig:
@@ -36,20 +38,14 @@ class ImageRewardConfig:
             ("text", self.text_width, self.text_heads),
         ):
             if heads < 1 or width % heads:
+                key = f'config -> image_reward -> "{tower}_heads"'
                 raise BadInput(
-                    f"expected a number of {tower} heads that divides the width {width}, but got {heads}; "
-                    f'put the right one into the metadata, config -> image_reward -> "{tower}_heads"'
+                    f"{heads} {tower} heads do not divide the width {width}; correct {key} in the metadata"
                 )
         if self.image_size < 1 or not self.head or self.head[-1][1] != 1:
-            raise BadInput(
-                f"expected an image of pixels and a head that ends in one number, but got {self.image_size} pixels "
-                f"and {self.head[-1][1] if self.head else 'none'}; use the checkpoint as published"
-            )
+            raise BadInput(f"the image has {self.image_size} pixels, or the head no single number; {AS_PUBLISHED}")
         if self.positions < MAX_TOKENS:
-            raise BadInput(
-                f"expected text positions for {MAX_TOKENS} tokens, but there are {self.positions}; "
-                "use the checkpoint as published"
-            )
+            raise BadInput(f"there are positions for {self.positions} tokens, not {MAX_TOKENS}; {AS_PUBLISHED}")
 
 
 def scorer_parameters(config: ImageRewardConfig) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from .blip import RewardModel, build_model
 from .checkpoint import read_config
 from .config import ImageRewardConfig
 from .preprocess import check_crop, preprocess
-from .tokenizer import MAX_TOKENS, PromptTokenizer, find_vocabulary, load_tokenizer
+from .tokenizer import MAX_TOKENS, SOURCE, PromptTokenizer, find_vocabulary, load_tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -107,10 +107,8 @@ def load_image_reward(
     config = read_config(file)
     tokenizer = load_tokenizer(find_vocabulary(file.path, vocabulary))
     if tokenizer.size != config.vocabulary:
-        raise BadInput(
-            f"the vocabulary for {file.path.name} has {config.vocabulary - 2} tokens, but this one has "
-            f"{tokenizer.size - 2}; take vocab.txt of google-bert/bert-base-uncased"
-        )
+        found = f"has {tokenizer.size - 2} tokens, and {file.path.name} needs {config.vocabulary - 2}"
+        raise BadInput(f"the vocabulary {found}; take {SOURCE}")
     return ImageRewardScorer(
         file=file.path.name,
         model=build_model(file, config, torch.device(device), dtype),
@@ -124,11 +122,9 @@ def load_image_reward(
 def check_reward_dtype(dtype: torch.dtype) -> None:
     """Raise `BadInput` for a dtype that ImageReward does not run in."""
     if dtype == torch.bfloat16:
-        raise BadInput(
-            "ImageReward runs in float32 or float16, but got bfloat16, which moves scores by 0.04; use float16"
-        )
+        raise BadInput("bfloat16 moves ImageReward's scores by 0.04; use float16")
     if dtype not in (torch.float32, torch.float16):
-        raise BadInput(f"ImageReward runs in float32 or float16, but got {dtype}; use float32")
+        raise BadInput(f"ImageReward does not run in {dtype}; use float32 or float16")
 
 
 def _crop_notes(crop: Crop) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ ONE = 1 << PRECISION
 def check_crop(crop: str) -> None:
     """Raise `BadInput` unless it is a crop we know."""
     if crop not in get_args(Crop):
-        raise BadInput(f"the crop must be one of {', '.join(get_args(Crop))}, but is {crop!r}; choose one")
+        raise BadInput(f"there is no crop {crop!r}; choose {' or '.join(get_args(Crop))}")
 
 
 def preprocess(frames: Tensor, size: int, crop: Crop) -> Tensor:

@@ -57,9 +57,7 @@ class PromptTokenizer:
         try:
             prompt.encode()
         except UnicodeEncodeError as error:
-            raise BadInput(
-                f"a prompt must have whole characters, but character {error.start + 1} is half of one; remove it"
-            ) from error
+            raise BadInput(f"character {error.start + 1} of the prompt is half of one; remove it") from error
         return self.tokenizer.encode(prompt)
 
 
@@ -75,15 +73,9 @@ def read_vocabulary(vocabulary: Path) -> dict[str, int]:
     ids = {token.rstrip("\r"): number for number, token in enumerate(lines)}
     missing = [token for token in REQUIRED if token not in ids]
     if missing:
-        raise BadInput(
-            f"this must be the vocabulary of bert-base-uncased, one token per line, but {vocabulary.name} lacks "
-            f"{', '.join(missing)}; take {SOURCE}"
-        )
+        raise BadInput(f"{vocabulary.name} is no vocabulary, as it lacks {', '.join(missing)}; take {SOURCE}")
     if len(ids) < len(lines):
-        raise BadInput(
-            f"every token must occur once, but {vocabulary.name} has {len(ids)} tokens on {len(lines)} lines; "
-            f"take {SOURCE}"
-        )
+        raise BadInput(f"{vocabulary.name} has {len(ids)} tokens on {len(lines)} lines, some twice; take {SOURCE}")
     return ids
 
 
@@ -92,12 +84,10 @@ def _text(vocabulary: Path) -> str:
         content = read_small(vocabulary, LARGEST)
         text = content.decode("utf-8")
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"a vocabulary must be UTF-8 text, but {vocabulary.name} cannot be read ({why(error)}); fetch it again"
-        ) from error
-    said = what_came_instead(content[:BEGINNING]) if text.strip() else "empty; download the file itself"
-    if said:
-        raise BadInput(f"{vocabulary.name} should be a vocabulary, but is {said}: {SOURCE}")
+        raise BadInput(f"{vocabulary.name} is not UTF-8 text ({why(error)}); fetch it again") from error
+    found = what_came_instead(content[:BEGINNING]) if text.strip() else "an empty file; download the file itself"
+    if found:
+        raise BadInput(f"{vocabulary.name} is no vocabulary, but {found}: {SOURCE}")
     return text
 
 
@@ -115,7 +105,7 @@ def _word_pieces(ids: dict[str, int]) -> Tokenizer:
 def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
     """Return the `vocab.txt` to use: the given file, or the one in the given folder or next to the weights.
 
-    If there is none, raises `BadInput` and names the places searched.
+    Raises `BadInput` with the places searched if it is missing.
     """
     if given is not None and Path(given).is_file():
         return Path(given)
@@ -123,7 +113,5 @@ def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:
     for place in PLACES:
         if (folder / place).is_file():
             return folder / place
-    raise BadInput(
-        f"ImageReward needs its vocabulary, but none of {', '.join(PLACES)} is in {folder}; "
-        f"put {SOURCE} (Hugging Face Hub) there"
-    )
+    places = f"{folder} ({', '.join(PLACES)})"
+    raise BadInput(f"ImageReward's vocabulary is not in {places}; put {SOURCE} (Hugging Face Hub) there")

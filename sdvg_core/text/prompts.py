@@ -37,10 +37,8 @@ class PromptSchedule:
             check_prompt(text)
         starts = [start for start, _ in self.entries]
         if starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
-            raise BadInput(
-                f"prompts must start at block 1, in rising order, but they start at blocks "
-                f"{', '.join(str(start + 1) for start in starts)}; number the first one 1 and sort the rest"
-            )
+            blocks = ", ".join(str(start + 1) for start in starts)
+            raise BadInput(f"the prompts start at blocks {blocks}; number the first one 1 and sort the rest")
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -77,22 +75,19 @@ def check_prompt(text: str) -> None:
         raise BadInput("the prompt is empty; describe what the video should show")
     if len(text) > LONGEST_PROMPT:
         raise BadInput(
-            f"a prompt may have at most {LONGEST_PROMPT} characters, but this one has {len(text)}; shorten it, "
-            "as the text encoder reads only 512 tokens"
+            f"the prompt has {len(text)} characters, over {LONGEST_PROMPT}; shorten it: 512 tokens are read"
         )
     odd = NO_TEXT.search(text)
     if odd is not None:
-        raise BadInput(
-            f"a prompt must be plain text, but character {odd.start() + 1} of it is the control character "
-            f"U+{ord(odd[0]):04X}; remove it"
-        )
+        code = f"U+{ord(odd[0]):04X}"
+        raise BadInput(f"character {odd.start() + 1} of the prompt is the control character {code}; remove it")
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
     """Read a file of prompts, one video per line; empty lines and those that begin with # are skipped."""
     lines = [line.strip() for line in _read_lines(path) if not _is_skipped(line)]
     if not lines:
-        raise BadInput(f"the prompt file {path.name} is empty; write at least one prompt, one per line")
+        raise BadInput(f"the prompt file {path.name} is empty; write one prompt per line")
     return tuple(one_prompt(line) for line in lines)
 
 
@@ -105,8 +100,7 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
         match = re.fullmatch(r"\s*([0-9]{1,6})\s*:\s*(\S.*)", line)
         if match is None:
             raise BadInput(
-                f"a line needs a block number, a colon and a prompt, but line {number} of {path.name} is "
-                f"{line[:60]!r}; write for example '4: the storm begins'"
+                f"line {number} of {path.name} is {line[:60]!r}; write for example '4: the storm begins'"
             )
         entries.append((int(match[1]) - 1, match[2].strip()))
     return PromptSchedule(tuple(entries))
@@ -122,9 +116,7 @@ def _read_lines(path: Path) -> list[str]:
         text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
         return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"prompts must be a UTF-8 text file, but {path.name} cannot be read ({why(error)}); check the file"
-        ) from error
+        raise BadInput(f"{path.name} is not UTF-8 text ({why(error)}); check the file") from error
 
 
 def clean_prompt(prompt: str) -> str:
@@ -146,8 +138,5 @@ def _repair(text: str) -> str:
     try:
         import ftfy
     except ImportError as error:
-        raise BadInput(
-            "a prompt beyond plain ASCII needs the ftfy package, but it is not installed; "
-            "pip install ftfy, or write the prompt in ASCII"
-        ) from error
+        raise BadInput("a prompt beyond ASCII needs the package ftfy; pip install ftfy, or write ASCII") from error
     return str(ftfy.fix_text(text))

@@ -39,7 +39,7 @@ class Tokenizer:
         with _refused(self.source):
             ids = self.split(text)
         if not all(0 <= number < self.size for number in ids):
-            raise BadInput(f"{self.source} must give ids below {self.size}, but gave {max(ids)}; {ADVICE}")
+            raise BadInput(f"{self.source} gave the id {max(ids)}, over {self.size - 1}; {ADVICE}")
         if len(ids) >= limit:
             log.warning("the prompt has %d tokens; the last %d are ignored", len(ids) + 1, len(ids) + 1 - limit)
         return [*ids[: limit - 1], self.end]
@@ -55,7 +55,7 @@ def find_tokenizer(near: Path) -> Path | None:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """Load a tokenizer from `tokenizer.json`, a SentencePiece `.model`, or a folder with one of them.
 
-    Raises `BadInput` if there is none or if it cannot be read.
+    Raises `BadInput` if it is missing or cannot be read.
     """
     path = Path(path)
     file = find_tokenizer(path) if path.is_dir() else path
@@ -66,7 +66,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     if file.suffix == ".model":
         with _refused(file.name):
             return tokenizer_from_bytes(read_small(file, LARGEST), file.name)
-    raise BadInput(f"a tokenizer is a .json or .model file, but got {file.name}; {ADVICE}")
+    raise BadInput(f"{file.name} is no .json or .model file; {ADVICE}")
 
 
 def tokenizer_from_bytes(model: bytes, source: str) -> Tokenizer:
@@ -103,7 +103,7 @@ def _checked(tokenizer: Tokenizer) -> Tokenizer:
 
 @contextmanager
 def _refused(source: str) -> Iterator[None]:
-    """Turn whatever a damaged tokenizer raises, when read or when used, into `BadInput`."""
+    """Turn every error of a damaged tokenizer, when read or when used, into `BadInput`."""
     try:
         yield
     except BadInput:
@@ -113,6 +113,4 @@ def _refused(source: str) -> Iterator[None]:
         # class cannot be imported.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        raise BadInput(
-            f"the tokenizer in {source} is damaged and cannot be read ({first_line(error)}); {ADVICE}"
-        ) from error
+        raise BadInput(f"the tokenizer in {source} is damaged ({first_line(error)}); {ADVICE}") from error

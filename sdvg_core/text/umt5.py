@@ -93,9 +93,7 @@ def load_umt5(
 def check_text_dtype(dtype: torch.dtype) -> None:
     """Raise `BadInput` for a dtype that UMT5 does not run in."""
     if dtype not in (torch.bfloat16, torch.float32):
-        raise BadInput(
-            f"UMT5 computes in bfloat16 or float32, but got {dtype}, in which it overflows; choose one of the two"
-        )
+        raise BadInput(f"UMT5 overflows in {dtype}; choose bfloat16 or float32")
 
 
 def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
@@ -110,7 +108,7 @@ def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
     model = _build_on_meta(sizes)
     wanted = _wanted(model)
     side = find_quantisation(file, wanted, from_original).side
-    check_complete(file, wanted, "UMT5 text encoder", ADVICE, beside=side)
+    check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
     return stored, sizes, model
 
 
@@ -127,10 +125,8 @@ def _find_words(stored: WeightFile, given: str | Path | None, path: Path) -> Tok
 
 def _check_vocabulary(words: Tokenizer, sizes: Umt5Sizes, stored: WeightFile) -> None:
     if not sizes.vocabulary - SPARE_ROWS <= words.size <= sizes.vocabulary:
-        raise BadInput(
-            f"the tokenizer must belong to {stored.path.name}, whose vocabulary has {sizes.vocabulary} entries, "
-            f"but this one has {words.size}; {TOKENIZER_ADVICE}"
-        )
+        size = f"has {words.size} entries, not the {sizes.vocabulary} of {stored.path.name}"
+        raise BadInput(f"the tokenizer {size}; {TOKENIZER_ADVICE}")
 
 
 def _wanted(model: nn.Module) -> dict[str, Tensor]:

@@ -83,18 +83,13 @@ def read_sizes(file: WeightFile) -> Umt5Sizes:
     """Read the sizes from weights with Hugging Face's names. Raises `BadInput` if they are not UMT5's."""
     layers = _count_layers(file)
     if TABLE not in file or layers == 0:
-        raise BadInput(f"the text encoder must be UMT5, but {file.path.name} is not; {ADVICE}")
+        raise BadInput(f"{file.path.name} is no UMT5; {ADVICE}")
     bias = "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
     if layers > 1 and not any(bias.format(n) in file for n in range(1, layers)):
-        raise BadInput(
-            f"the text encoder must be UMT5, with a position bias in every layer, but {file.path.name} is a T5, "
-            f"with only one; {ADVICE}"
-        )
+        raise BadInput(f"{file.path.name} is a T5, with one position bias, and no UMT5; {ADVICE}")
     vocabulary, width = _shape(file, TABLE)
     if width == XXL_WIDTH and layers != XXL_LAYERS:
-        raise BadInput(
-            f"umt5-xxl, of width {XXL_WIDTH}, has {XXL_LAYERS} layers, but {file.path.name} has {layers}; {ADVICE}"
-        )
+        raise BadInput(f"{file.path.name} has {layers} of umt5-xxl's {XXL_LAYERS} layers; {ADVICE}")
     buckets, heads = _shape(file, bias.format(0))
     return Umt5Sizes(
         vocabulary=vocabulary,

@@ -43,7 +43,7 @@ def test_rejected_blocks_are_different_and_evenly_spread(blocks):
 @pytest.mark.parametrize(
     "name, part",
     [
-        ("r=9", "more than the 8 blocks after the first"),
+        ("r=9", "rejects more than 8 blocks"),
         ("r=x", "choose among target-only"),
         ("first=0", "choose among target-only"),
         ("first=10", "more than the 9 blocks"),

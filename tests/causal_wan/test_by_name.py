@@ -6,7 +6,7 @@ import pytest
 
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.causal_wan.presets import notes_by_name, preset_by_name
-from sdvg_core.checkpoints.dictionaries import Choice
+from sdvg_core.checkpoints.state_dicts import Choice
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline.options import ModelOptions
 
@@ -39,7 +39,7 @@ def test_the_names_of_two_models_are_told_apart_by_their_folders_or_refused():
         preset_by_name(MODELS / "causal_forcing.pt")
     message = str(refused.value)
     assert "state the preset (causal-forcing or causal-forcing-framewise)" in message
-    assert "(chunkwise/causal_forcing.pt or framewise/causal_forcing.pt)" in message
+    assert "keep it as chunkwise/causal_forcing.pt or framewise/causal_forcing.pt" in message
     assert len(message) <= 400
     assert ModelOptions(preset="causal-forcing").named(MODELS / "causal_forcing.pt").name == "causal-forcing"
 
@@ -50,12 +50,10 @@ def test_a_known_file_states_the_weights_and_a_size_does_not():
     assert ModelOptions().choice(MODELS / "other.pt") == Choice()
 
 
-def test_a_preset_that_the_name_alone_suggests_is_told():
+def test_a_preset_that_the_name_alone_suggests_is_noted():
     file = MODELS / "causal_forcing-framewise.safetensors"
     (note,) = notes_by_name(file, WAN_1_3B, stated=False)
-    assert note.startswith(
-        "causal_forcing-framewise.safetensors is run with the preset causal-forcing-framewise, for"
-    )
+    assert "so it runs with the preset causal-forcing-framewise; a stated preset goes before" in note
     assert notes_by_name(file, WAN_1_3B, stated=True) == ()
     for usual, config in (("self_forcing_dmd.pt", WAN_1_3B), ("krea-realtime-video-14b.safetensors", WAN_14B)):
         assert notes_by_name(MODELS / usual, config, stated=False) == ()

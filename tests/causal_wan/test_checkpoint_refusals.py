@@ -17,7 +17,6 @@ def refusal(path) -> str:
     with pytest.raises(BadInput) as caught:
         load_wan(path)
     message = str(caught.value)
-    assert ", but " in message or message.startswith("no ")
     assert "; " in message
     return message
 
@@ -70,7 +69,7 @@ def test_models_that_take_more_than_text_are_refused_by_kind(tmp_path, name, wor
         (["decoder.mid_block.resnets.0.norm1.gamma"], "Wan 2.1 VAE"),
         (["encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight"], "UMT5"),
         (["blip.visual_encoder.cls_token", "mlp.layers.0.weight"], "ImageReward"),
-        (["c", "a", "d", "b"], "given.safetensors holds a, b, c, ...;"),
+        (["c", "a", "d", "b"], "holds a, b, c, ...;"),
     ],
 )
 def test_a_file_that_is_no_wan_transformer_is_refused_by_what_it_is(tmp_path, names, words):
@@ -86,7 +85,7 @@ LORAS += ("transformer.blocks.0.attn1.to_q.lora.up.weight", "blocks.0.self_attn.
 def test_a_lora_is_refused_alone_and_beside_its_base(tmp_path, name, base):
     """Beside its base it would be passed over as unused, and the base alone loaded without a word."""
     message = refusal_of(tmp_path, {**base, name: ONE})
-    assert "merge it" in message
+    assert "apply the LoRA to it" in message
     assert name in message
 
 
@@ -107,15 +106,18 @@ def without(*parts):
         # Blocks are not counted up to the first gap.
         (
             {n: t for n, t in sized(num_layers=3).items() if "blocks.1." not in n},
-            "block 1 of the checkpoint is missing",
+            "block 1 of the checkpoint's 3 is missing",
         ),
         # Nor are those in between looked for, at once.
-        ({**random_state(), "blocks.99999.modulation": ONE}, "block 2 of the checkpoint is missing"),
+        ({**random_state(), "blocks.99999.modulation": ONE}, "block 2 of the checkpoint's"),
         ({**random_state(), "blocks.1.self_attn.k.weight": torch.zeros(3, 3)}, "self_attn.k.weight ((3, 3), not ("),
         ({**random_state(), "blocks.0.modulation": torch.zeros(3, 3)}, "blocks.0.modulation ((3, 3), not ("),
         (random_state(NARROW), "num_heads"),
-        ({**random_state(), **prefixed(random_state(), "model.")}, "several (Wan names under model, Wan names)"),
-        ({**random_state(), "_orig_mod.head.head.bias": torch.zeros(64)}, "two of them mean head.head.bias"),
+        (
+            {**random_state(), **prefixed(random_state(), "model.")},
+            "several transformers (Wan names under model, Wan names)",
+        ),
+        ({**random_state(), "_orig_mod.head.head.bias": torch.zeros(64)}, "mean head.head.bias"),
     ],
 )
 def test_tensors_that_are_no_whole_model_are_refused_by_name(tmp_path, state, words):
@@ -130,14 +132,14 @@ def test_an_unknown_tensor_of_the_model_is_refused(tmp_path, prefix):
 
 @pytest.mark.parametrize(("blocks", "whole"), [(29, WAN_1_3B), (39, WAN_14B), (41, WAN_14B)])
 def test_a_published_size_with_its_last_block_missing_is_no_smaller_model(blocks, whole):
-    with pytest.raises(BadInput, match=f"has {whole.num_layers} blocks, but given.safetensors has {blocks}; fetch"):
+    with pytest.raises(BadInput, match=f"has {blocks} of the {whole.num_layers} blocks of its width; fetch"):
         check_layers("given.safetensors", replace(whole, num_layers=blocks), stated=False)
 
 
 def test_a_smaller_model_that_says_so_is_one(tmp_path):
     """A model of another width has no published number of blocks to be compared with."""
     assert open_wan(save(tmp_path / "w.safetensors", sized(num_layers=3))).config.num_layers == 3
-    with pytest.raises(BadInput, match="has 30 blocks"):
+    with pytest.raises(BadInput, match="29 of the 30 blocks"):
         open_wan(save_hollow(tmp_path / "cut.safetensors", replace(WAN_1_3B, num_layers=29)))
     stated = {"config": json.dumps({"transformer": {"num_layers": 29}})}
     path = save_hollow(tmp_path / "given.safetensors", replace(WAN_1_3B, num_layers=29), stated)

@@ -83,7 +83,7 @@ def test_the_other_parts_of_a_run_would_load_too(files):
         assert (found.kind, found.would_load, found.reason) == (kind, True, "")
 
 
-def test_the_dictionaries_of_a_training_checkpoint_are_listed_and_the_one_looked_at_is_named(files):
+def test_the_state_dicts_of_a_training_checkpoint_are_listed_and_the_one_looked_at_is_named(files):
     found = inspect_file(files.drafter)
     assert (found.dictionary, found.dictionaries) == ("generator_ema", ("generator", "generator_ema"))
     assert "layout       PyTorch pickle, generator_ema\ndictionaries generator, generator_ema\n" in str(found)

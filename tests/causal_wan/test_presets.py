@@ -34,7 +34,7 @@ def test_a_preset_is_what_its_authors_say(name, values, weights):
 
 def test_an_unknown_preset_is_refused_with_the_list_of_names():
     names = ", ".join(PRESETS)
-    with pytest.raises(BadInput, match=f"{re.escape(names)}, but got 'kera'"):
+    with pytest.raises(BadInput, match=f"no preset 'kera'; choose among {re.escape(names)}"):
         get_preset("kera")
 
 
@@ -60,5 +60,5 @@ def test_the_size_suggests_the_preset():
     ],
 )
 def test_values_that_cannot_be_are_refused(change):
-    with pytest.raises(BadInput, match=r"(must .*, but (is|it is|are) .*|a preset has .*, but no wndow); "):
+    with pytest.raises(BadInput, match=r"; (choose|give|try) "):
         get_preset("longlive-1.0").replace(**change)

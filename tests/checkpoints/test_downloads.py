@@ -15,13 +15,13 @@ from sdvg_core.pipeline.inspection import inspect_file
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 5676000000\n"
 PAGES = {
-    "page": (b"<!DOCTYPE html>\n<html class=''><head></head></html>", "is a web page"),
-    "upper case": (b"\n<!doctype HTML>", "is a web page"),
-    "no doctype": (b"\xef\xbb\xbf<html lang='en'>", "is a web page"),
-    "markup of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "is a web page"),
+    "page": (b"<!DOCTYPE html>\n<html class=''><head></head></html>", "a web page"),
+    "upper case": (b"\n<!doctype HTML>", "a web page"),
+    "no doctype": (b"\xef\xbb\xbf<html lang='en'>", "a web page"),
+    "markup of a store": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "a web page"),
     "error": (b'{"error":"Access to model x is restricted\\n"}', r"error message (Access to model x is restricted"),
-    "errors": (b'{ "errors" : [{"message": "gone"}]}', "is a server's error message;"),
-    "pointer": (POINTER, "is a pointer of Git LFS to a file of 5.68 GB; run git lfs pull"),
+    "errors": (b'{ "errors" : [{"message": "gone"}]}', "a server's error message;"),
+    "pointer": (POINTER, "a pointer of Git LFS to a file of 5.68 GB; run git lfs pull"),
 }
 
 
@@ -39,7 +39,7 @@ def test_an_archive_that_was_renamed_is_called_that_and_the_name_it_needs_is_sta
     """Catches a header of 85,966,670,672 bytes, which is what the letters of an archive spell."""
     torch.save(state(), tmp_path / "model.safetensors")
     sentence = refusal(tmp_path / "model.safetensors")
-    assert "model.safetensors should be safetensors, but is a zip archive" in sentence
+    assert "model.safetensors is a zip archive" in sentence
     assert "rename it to model.pt" in sentence
 
 
@@ -47,9 +47,7 @@ def test_a_shard_is_looked_at_too(tmp_path):
     index = {"weight_map": {"a": "one.safetensors"}}
     (tmp_path / "m.safetensors.index.json").write_text(json.dumps(index))
     (tmp_path / "one.safetensors").write_bytes(POINTER)
-    assert "one.safetensors should be a checkpoint, but is a pointer" in refusal(
-        tmp_path / "m.safetensors.index.json"
-    )
+    assert "one.safetensors is no checkpoint" in refusal(tmp_path / "m.safetensors.index.json")
 
 
 def test_checkpoints_pass(tmp_path):
@@ -64,9 +62,9 @@ def test_inspect_and_doctor_say_it(tmp_path, capsys):
     (tmp_path / "vae").mkdir()
     (tmp_path / "vae" / "wan_2.1_vae.safetensors").write_bytes(b"<!DOCTYPE html>")
     assert main(["inspect", str(tmp_path / "vae" / "wan_2.1_vae.safetensors")]) == 2
-    assert "is a web page" in capsys.readouterr().err
+    assert "a web page" in capsys.readouterr().err
     (tmp_path / "image_reward").mkdir()
     (tmp_path / "image_reward" / "vocab.txt").write_bytes(b"<!DOCTYPE html>")
     assert main(["doctor", "--models", str(tmp_path)]) == 0
     assert "UNUSABLE" in (out := capsys.readouterr().out)
-    assert "vocab.txt should be a vocabulary, but is a web page" in out
+    assert "vocab.txt is no vocabulary, but a web page" in out

@@ -26,7 +26,6 @@ def refusal(path: Path) -> str:
     with pytest.raises(BadInput) as caught:
         open_weights(path)
     message = str(caught.value)
-    assert ", but " in message or message.startswith("no ")
     assert "; " in message
     assert "\n" not in message
     return message

@@ -25,7 +25,7 @@ def test_inspect_ends_with_2_for_a_file_that_no_run_would_load(files, tmp_path, 
     weights = {**load_file(files.target), "lora_te.down.lora_A.weight": torch.ones(1)}
     save_file(weights, tmp_path / "with_a_lora.safetensors")
     assert main(["inspect", str(tmp_path / "with_a_lora.safetensors")]) == 2
-    assert "would load   no: this must be a whole model" in capsys.readouterr().out
+    assert "would load   no: with_a_lora.safetensors holds a LoRA" in capsys.readouterr().out
 
 
 def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):

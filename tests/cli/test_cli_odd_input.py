@@ -92,17 +92,17 @@ def test_a_device_that_cannot_run_a_model_is_refused(command, capsys, device, op
 @pytest.mark.parametrize(
     ("more", "part"),
     [
-        (["--fps", "1e18"], "fps must be from 0.001 to 1000"),
+        (["--fps", "1e18"], "give 0.001 to 1000"),
         (
             ["--drafter-settings", "window=" + "9" * 25, "--drafter-settings", "cache=incremental"],
-            "window must be a whole number from 1",
+            "choose a whole number from 1",
         ),
-        (["--target-settings", "context-frames=" + "9" * 25], "context_frames must be a whole number from 1 to"),
+        (["--target-settings", "context-frames=" + "9" * 25], "choose a whole number from 1 to"),
         (["--drafter-settings", "window=" + "9" * 5000], "invalid setting value"),
-        (["--width", "16400"], "H.264 takes"),
-        (["--width", "0"], "width must be a multiple of 16, but is 0"),
+        (["--width", "16400"], "H.264 cannot take"),
+        (["--width", "0"], "width 0 is no multiple of 16"),
         (["--gate-prompt", ""], "the prompt is empty"),
-        (["--gate-prompt", "x" * 20_001], "at most 20000 characters"),
+        (["--gate-prompt", "x" * 20_001], "over 20000"),
         (["--gate-prompt", "a\x1b[2J"], "control character"),
     ],
     ids=lambda value: "_".join(value)[:30].strip("-") if isinstance(value, list) else "",

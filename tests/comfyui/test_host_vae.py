@@ -109,13 +109,13 @@ def test_a_clip_is_encoded_as_comfyui_encodes_it(count: int, vae: comfy.sd.VAE) 
 
 @pytest.mark.parametrize("shape", [(1, 4, 3, 24, 40), (1, 5, 4, 24, 40), (1, 5, 3, 20, 40), (5, 3, 24, 40)])
 def test_frames_of_another_shape_are_refused(shape: tuple[int, ...], vae: comfy.sd.VAE) -> None:
-    with pytest.raises(BadInput, match=r" need .* but got"):
+    with pytest.raises(BadInput, match=r"; (cut|crop) "):
         ComfyCodec(vae).encode(torch.rand(shape))
 
 
 @pytest.mark.parametrize("shape", [(1, 48, 3, 3, 5), (1, 16, 0, 3, 5), (16, 3, 3, 5)])
 def test_latents_of_another_shape_are_refused(shape: tuple[int, ...], vae: comfy.sd.VAE) -> None:
-    with pytest.raises(BadInput, match=r"use latents of the model this VAE belongs to"):
+    with pytest.raises(BadInput, match=r"are not b c t h w with 16 channels"):
         ComfyCodec(vae).decode(torch.zeros(shape))
 
 
@@ -145,7 +145,7 @@ def foreign(name: str) -> tuple[Any, int]:
 def test_another_vae_is_refused_by_what_it_is(name: str) -> None:
     with pytest.raises(BadInput, match=name):
         check_decoders(stand_in(*foreign(name)), None, "taew2_1")
-    with pytest.raises(BadInput, match=f"judge_vae must be .*{name}"):
+    with pytest.raises(BadInput, match=f"judge_vae is .*{name}"):
         check_decoders(load_vae(), stand_in(*foreign(name)), "taew2_1")
 
 

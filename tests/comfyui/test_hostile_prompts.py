@@ -109,10 +109,8 @@ def spoken_badly(done: Finished, error: dict[str, Any]) -> str:
     sentence = str(error["exception_message"]).strip()
     if not str(error["exception_type"]).endswith("BadInput"):
         return f"{error['exception_type']}: {sentence:.300} {error['traceback'][-1]}"
-    if not re.search(
-        r"\w+ .*(, but | is | are | has | have | holds | no | not ).*; \w+ ", " " + sentence, re.DOTALL
-    ):
-        return f"a refusal without its three parts: {sentence:.300}"
+    if not re.search(r"\w+ .*; \w+ ", sentence, re.DOTALL):
+        return f"a refusal without fault or remedy: {sentence:.300}"
     if not all(c.isprintable() or c == "\n" for c in sentence):
         return f"a refusal with characters that are no text: {sentence!r:.300}"
     return f"a refusal of {len(sentence)} characters" if len(sentence) > LONGEST_SENTENCE else ""

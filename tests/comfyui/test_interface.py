@@ -14,7 +14,7 @@ import pytest
 from comfy_page import ROUTE, browse
 from running_server import CNR, ROOT, VERSION, Server
 from sdvg_pack.sdvg_core import __version__
-from sdvg_pack.sdvg_core.report.summary import COLOURS, INKS, Fate
+from sdvg_pack.sdvg_core.report.summary import COLOURS, INKS, Outcome
 
 pytestmark = pytest.mark.comfyui
 
@@ -41,8 +41,8 @@ def test_the_sampler_says_how_long_the_video_will_be(page: dict[str, Any]) -> No
 def test_squares_have_their_numbers_and_the_colours_of_the_report(page: dict[str, Any]) -> None:
     assert [square["text"] for square in page["done"]["squares"]] == [str(i) for i in range(1, 10)]
     for square in page["done"]["squares"]:
-        fate = Fate[square["fate"].upper()]
-        assert square["colour"] == "rgb({}, {}, {})".format(*bytes.fromhex(COLOURS[fate][1:]))
+        outcome = Outcome[square["fate"].upper()]
+        assert square["colour"] == "rgb({}, {}, {})".format(*bytes.fromhex(COLOURS[outcome][1:]))
         assert square["width"] >= 8
 
 
@@ -126,7 +126,7 @@ def test_the_report_shows_its_picture_and_its_record(page: dict[str, Any]) -> No
     assert not page["done"]["record"]["visible"]
     record = json.loads(page["done"]["record"]["text"])
     assert [block["author"] for block in record["blocks"]] == [
-        "drafter" if fate == "kept" else "target" for fate in ROUTE
+        "drafter" if outcome == "kept" else "target" for outcome in ROUTE
     ]
 
 
@@ -186,4 +186,4 @@ def test_the_strip_knows_every_fate() -> None:
     """Also those that the run above does not meet."""
     source = (ROOT / "nodes" / "web" / "fates.js").read_text(encoding="utf-8")
     known = re.findall(r'^  (\w+): \{ colour: "(#\w{6})", ink: "#(\w)\w\w"', source, re.MULTILINE)
-    assert known == [(fate.name.lower(), COLOURS[fate], INKS[fate][1].lower()) for fate in Fate]
+    assert known == [(outcome.name.lower(), COLOURS[outcome], INKS[outcome][1].lower()) for outcome in Outcome]

@@ -51,7 +51,7 @@ def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encode
 
 
 def test_a_checkpoint_without_a_text_encoder_is_refused_by_name() -> None:
-    with pytest.raises(BadInput, match="clip must be a CLIP, but is nothing"):
+    with pytest.raises(BadInput, match="clip is nothing, not a CLIP"):
         Prompt.execute(clip=None, text=SHOWN)
 
 

@@ -242,23 +242,23 @@ REFUSED_BY_US = [
     (
         "tau is NaN",
         {"router__policy__tau": float("nan")},
-        "policy.tau must be a number from -3.0 to 3.0, but is nan",
+        "policy.tau is nan, not a number from -3.0 to 3.0",
     ),
     (
         "a clip of another size",
         {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},
-        "a clip to continue must be one video's latents, 1 x 16 x frames x 8 x 8, but these are 1 x 16 x 3 x 4 x 4",
+        "the clip to continue is 1 x 16 x 3 x 4 x 4, not 1 x 16 x frames x 8 x 8",
     ),
     (
         "an input that only a newer version has",
         {"router__margin": 0.2},
-        "this node has no input margin, but the workflow sets it; remove it, or update SDVG, "
+        "this node has no input margin; remove it, or update SDVG, "
         f"which is {__version__}, if the workflow is from a newer version",
     ),
     (
         "an input of an option that only a newer version has",
         {"router__policy__margin": 0.2},
-        "this node has no input policy.margin, but",
+        "this node has no input policy.margin; ",
     ),
     (
         "models of two text widths",
@@ -288,9 +288,9 @@ def test_what_only_a_node_can_see_is_refused_in_its_own_sentence(
 @pytest.mark.parametrize(
     ("file", "says"),
     [
-        ("alone/ImageReward.pt", "ImageReward needs its vocabulary, but none of bert-base-uncased/vocab.txt, "),
-        ("gone.pt", "this policy needs the reward model 'gone.pt', but there is no such file; "),
-        ("none", "this policy needs a reward model, but none is chosen; "),
+        ("alone/ImageReward.pt", "ImageReward's vocabulary is not in "),
+        ("gone.pt", "there is no 'gone.pt'; choose the policy"),
+        ("none", "this policy needs a reward model; "),
     ],
 )
 def test_a_missing_reward_file_is_named_with_folder_and_source_before_anything_loads(
@@ -327,8 +327,8 @@ def test_a_policy_that_scores_nothing_needs_no_reward_file_to_be_there(server: S
 def test_an_option_that_a_dynamic_combo_lacks_is_refused_in_a_sentence(
     what: str, changes: dict[str, Any], server: Server
 ) -> None:
-    error = assert_refused(server, pocket(**changes), f"{what} must be one of ")
-    assert ", but is 'best'; choose one of them, or update SDVG, which is" in error
+    error = assert_refused(server, pocket(**changes), f"there is no {what} 'best'; choose ")
+    assert ", or update SDVG, which is" in error
 
 
 def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(server: Server) -> None:

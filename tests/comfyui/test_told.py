@@ -25,10 +25,10 @@ def page(
 
 
 SENTENCES = [
-    "width must be a multiple of 16, but is 72; use 64 or 80",
-    "a take is written as 6:2 (block 6, take 2), but got '12:x'; correct it",
-    "a script uses only the letters a, r, d, t, but this one is 'raxr'; write one per block, such as raaraaaaa",
-    "the embedded models take prompts of the pocket world",
+    "width 72 is no multiple of 16; use 64 or 80",
+    "the take is '12:x'; write for example 6:2 (block 6, take 2)",
+    "the script 'raxr' has letters besides a, r, d, t; write for example raaraaaaa",
+    "the prompt '",
 ]
 
 
@@ -54,11 +54,11 @@ def test_nothing_went_wrong_meanwhile(page: dict[str, Any]) -> None:
 IMAGE = node("EmptyImage", width=64, height=64, batch_size=1, color=0)
 # Changes of the pocket workflow that are refused before anything is loaded, and what is said.
 REFUSED = [
-    ({"sampler__height": 100}, "height must be a multiple of 16"),
-    ({"sampler__width": 8}, "width must be a whole number from 16 to 4096, but is 8"),
-    ({"sampler__directions": "tx."}, "directions use only the letters"),
-    ({"sampler__directions": "t..."}, "directions need one letter for each of the 3 blocks"),
-    ({"sampler__takes": "4:2"}, "the take 4:2 is of block 4, but the run has blocks 1 to 3"),
+    ({"sampler__height": 100}, "height 100 is no multiple of 16"),
+    ({"sampler__width": 8}, "width is 8, not a whole number from 16 to 4096"),
+    ({"sampler__directions": "tx."}, "the directions 'tx.' have unknown letters"),
+    ({"sampler__directions": "t..."}, "the 4 directions 't...' are not one for each of the 3 blocks"),
+    ({"sampler__takes": "4:2"}, "the take 4:2 is of block 4; choose one of blocks 1 to 3"),
     ({"sampler__drafter": GONE, "sampler__target": GONE}, "there is neither"),
     ({"extra": IMAGE, "sampler__start_image": ["extra", 0], "sampler__continue_from": [SAMPLER, 1]}, "both"),
 ]

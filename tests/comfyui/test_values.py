@@ -67,20 +67,20 @@ def test_what_a_widget_could_hold_passes(node: Any, values: dict[str, Any]) -> N
 
 
 BAD = [
-    (SpeculativeSampler, {"width": -16}, "width must be a whole number from 16 to 4096, but is -16;"),
-    (SpeculativeSampler, {"blocks": True}, "blocks must be a whole number from 1 to 4096, but is True;"),
-    (SpeculativeSampler, {"blocks": 2.0}, "blocks must be a whole number"),
-    (SpeculativeSampler, {"kv_dtype": "int4"}, "kv_dtype must be one of auto, float8_e4m3fn, but is 'int4';"),
-    (SpeculativeSampler, {"seed": 10**400}, "but is a number of many digits;"),
-    (SpeculativeSampler, {"schedule": "fast"}, "schedule must be one of preset, .*, but is 'fast';"),
-    (SpeculativeSampler, {"prompt": 3}, "prompt must be a STRING, but is 3;"),
-    (SpeculativeSampler, {"drafter": "x" * 99}, f"drafter must be a MODEL, but is '{'x' * 59}...;"),
-    (SpeculativeSampler, {"router": None}, "router must be an SDVG_ROUTER, but is nothing;"),
-    (SpeculativeSampler, {"start_image": [1]}, "start_image must be an IMAGE, but is a list;"),
-    (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau must be a number from -3.0 to"),
-    (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"inputs of anchor-only, but got '\\x1b';"),
-    (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype must be one of auto, default, "),
-    (PromptSchedule, {"schedule": "abc"}, "schedule must be an SDVG_PROMPTS, but is 'abc';"),
+    (SpeculativeSampler, {"width": -16}, "width is -16, not a whole number from 16 to 4096;"),
+    (SpeculativeSampler, {"blocks": True}, "blocks is True, not a whole number from 1 to 4096;"),
+    (SpeculativeSampler, {"blocks": 2.0}, "blocks is 2.0, not a whole number"),
+    (SpeculativeSampler, {"kv_dtype": "int4"}, "kv_dtype is 'int4', not one of auto, float8_e4m3fn;"),
+    (SpeculativeSampler, {"seed": 10**400}, "is a number of many digits, not"),
+    (SpeculativeSampler, {"schedule": "fast"}, "schedule is 'fast', not one of preset, .*;"),
+    (SpeculativeSampler, {"prompt": 3}, "prompt is 3, not a STRING;"),
+    (SpeculativeSampler, {"drafter": "x" * 99}, f"drafter is '{'x' * 59}..., not a MODEL;"),
+    (SpeculativeSampler, {"router": None}, "router is nothing, not an SDVG_ROUTER;"),
+    (SpeculativeSampler, {"start_image": [1]}, "start_image is a list, not an IMAGE;"),
+    (QualityRouter, {"policy": {"policy": "reward", "tau": "x"}}, "policy.tau is 'x', not a number from -3.0 to"),
+    (QualityRouter, {"policy": {"policy": "anchor-only", "\x1b": 1}}, r"policy has no '\\x1b' under anchor-only;"),
+    (DrafterLoader, {"weight_dtype": "../../x"}, "weight_dtype is .*, not one of auto, default, "),
+    (PromptSchedule, {"schedule": "abc"}, "schedule is 'abc', not an SDVG_PROMPTS;"),
 ]
 
 
@@ -91,7 +91,7 @@ def test_what_no_widget_could_hold_is_refused_by_its_name(node: Any, values: dic
         check_values(node.define_schema().inputs, values)
 
 
-@pytest.mark.parametrize("text, says", [("a\x00b", "control character U\\+0000"), ("a " * 15_000, "at most 20000")])
+@pytest.mark.parametrize("text, says", [("a\x00b", "control character U\\+0000"), ("a " * 15_000, "over 20000")])
 def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text: str, says: str) -> None:
     for scored in (True, False):
         with pytest.raises(BadInput, match=says):
@@ -101,7 +101,7 @@ def test_a_prompt_that_is_no_text_is_refused_whether_or_not_it_is_scored(text: s
 def test_a_text_that_nobody_reads_may_be_empty() -> None:
     prompts = (PromptEntry(0, [[torch.zeros(1, 4, 8), {}]], ""),)
     assert read_conditions(prompts, 8, scored=False)(0).gate_text == ""
-    with pytest.raises(BadInput, match="from block 1 on there is none; encode the prompt with SDVG Prompt"):
+    with pytest.raises(BadInput, match="no prompt text from block 1 on; encode the prompt with SDVG Prompt"):
         read_conditions(prompts, 8, scored=True)
 
 

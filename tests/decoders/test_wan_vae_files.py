@@ -118,7 +118,7 @@ def without(*names):
 
 LOST = ("decoder.upsamples.0.residual.2.weight", "decoder.upsamples.0.residual.2.bias")
 SPOILED = {
-    "Wan 2.2 5B \\(48\\)": lambda w: {**w, "conv2.weight": torch.zeros(48, 48, 1, 1, 1)},
+    "Wan 2.2 5B, with 48 latent channels": lambda w: {**w, "conv2.weight": torch.zeros(48, 48, 1, 1, 1)},
     "holds no video VAE": lambda w: {"blocks.0.self_attn.q.weight": torch.zeros(4, 4)},
     "is an image VAE": lambda w: {
         "encoder.conv_in.weight": torch.zeros(8, 3, 3, 3),
@@ -131,7 +131,7 @@ SPOILED = {
     },
     "has the unknown discriminator.weight": lambda w: {**w, "discriminator.weight": torch.zeros(1)},
     "has another shape for decoder.conv_out.bias": lambda w: {**w, "decoder.head.2.bias": torch.zeros(12)},
-    "mean and std of 4 latent channels": lambda w: wan_vae_to_original(make_vae(z_dim=4).state_dict()),
+    "has 4 latent channels, but mean and std 16": lambda w: wan_vae_to_original(make_vae(z_dim=4).state_dict()),
 }
 
 

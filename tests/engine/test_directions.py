@@ -219,14 +219,14 @@ def test_the_letters_are_those_of_a_script_and_a_dot() -> None:
 )
 def test_anything_but_letters_is_refused_and_the_letters_are_named(letters: Any) -> None:
     sentence = refusal(check_directions, letters, 6)
-    assert "directions use only the letters . a r d t" in sentence
+    assert "have unknown letters; write one per block (.: " in sentence
     assert "t: the target makes the block" in sentence
 
 
 @pytest.mark.parametrize(("letters", "count"), [(".", 1), ("t....", 5), ("t......", 7)])
 def test_there_is_one_letter_for_each_block_or_none(letters: str, count: int) -> None:
     sentence = refusal(check_directions, letters, 6)
-    assert f"one letter for each of the 6 blocks, but {letters!r} has {count};" in sentence
+    assert f"the {count} directions {letters!r} are not one for each of the 6 blocks;" in sentence
 
 
 @pytest.mark.parametrize(
@@ -249,19 +249,19 @@ def test_takes_are_read_by_the_blocks_place(text: str, takes: dict[int, int]) ->
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("6", "a take is written as 6:2 (block 6, take 2), but got '6'"),
-        ("6:2:1", "but got '6:2:1'"),
-        ("six:two", "but got 'six:two'"),
-        ("6:-2", "but got '6:-2'"),
-        ("٦:٢", "but got '٦:٢'"),
-        ("6:99999999", "but got '6:99999999'"),
-        ("0:2", "the take 0:2 is of block 0, but the run has blocks 1 to 9"),
-        ("10:2", "the take 10:2 is of block 10, but the run has blocks 1 to 9"),
-        ("6:0", "takes are numbered from 1 to 1000000, but got 6:0"),
-        ("6:1000001", "but got 6:1000001"),
-        ("6:2, 6:3", "block 6 is given two takes, 2 and 3"),
-        (None, "takes must be text such as 6:2"),
-        ("6:2," * 300_000, "takes must be text such as 6:2"),
+        ("6", "the take is '6'; write for example 6:2 (block 6, take 2)"),
+        ("6:2:1", "the take is '6:2:1'; "),
+        ("six:two", "the take is 'six:two'; "),
+        ("6:-2", "the take is '6:-2'; "),
+        ("٦:٢", "the take is '٦:٢'; "),
+        ("6:99999999", "the take is '6:99999999'; "),
+        ("0:2", "the take 0:2 is of block 0; choose one of blocks 1 to 9"),
+        ("10:2", "the take 10:2 is of block 10; choose one of blocks 1 to 9"),
+        ("6:0", "there is no take 6:0; choose 1 (the plain one) to 1000000"),
+        ("6:1000001", "there is no take 6:1000001"),
+        ("6:2, 6:3", "block 6 has two takes, 2 and 3"),
+        (None, "the takes are None; write"),
+        ("6:2," * 300_000, "the takes are '6:2,"),
     ],
     ids=lambda value: repr(value)[:20],
 )

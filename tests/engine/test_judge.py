@@ -178,7 +178,7 @@ def test_an_error_of_the_full_decoder_ends_the_run(policy, at):
 
 def test_pixels_that_are_not_finite_are_refused_whoever_decodes_them():
     engine = replace(judged(make_engine("incremental")), codec=Failing(4))
-    with pytest.raises(BadInput, match="block 2 got NaN or infinity in its decoded frames"):
+    with pytest.raises(BadInput, match="block 2 has NaN or infinity in its decoded frames"):
         made(planned(engine, "raaaaaaaa"))
 
 

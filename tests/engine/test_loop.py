@@ -157,5 +157,5 @@ def test_models_that_do_not_fit_one_another_are_refused():
     engine.drafter.block_frames = 1
     with pytest.raises(BadInput, match="1 and 3 latent frames"):
         run(engine, RouterConfig())
-    with pytest.raises(BadInput, match="room in the window for the sink and one block"):
+    with pytest.raises(BadInput, match="no room for the sink and one block"):
         run(make_engine("incremental", window=5, sink=3), RouterConfig())

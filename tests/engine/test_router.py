@@ -93,10 +93,10 @@ def test_of_equal_frames_the_first_is_the_worst():
         ({"tau": math.nan}, "NaN"),
         ({"policy": "rewrad"}, "reward, first, relative, anchor-only"),
         ({"aggregation": "max"}, "min, mean, quantile"),
-        ({"rate": 1.5}, "rate must be a share from 0 to 1"),
-        ({"quantile": -0.1}, "quantile must be a share from 0 to 1"),
-        ({"bail_out": -1}, "bail_out must be 0"),
-        ({"handover": -1}, "handover must be 0"),
+        ({"rate": 1.5}, "rate is 1.5; give a share"),
+        ({"quantile": -0.1}, "quantile is -0.1; give a share"),
+        ({"bail_out": -1}, "bail_out is -1; give 0"),
+        ({"handover": -1}, "handover is -1; give 0"),
         ({"policy": "percentile"}, "the policy percentile was taken out; choose a budget"),
     ],
 )
@@ -112,5 +112,5 @@ def test_a_bad_script_is_refused(text):
 
 
 def test_a_script_that_is_too_short_is_refused():
-    with pytest.raises(BadInput, match="letters for 3 blocks, but the clip has 9"):
+    with pytest.raises(BadInput, match="the script ends before block 9"):
         RouterConfig(policy="scripted", script="raa").check_blocks(8)

@@ -30,7 +30,7 @@ def test_a_start_image_is_one_latent_frame_before_block_0():
 
 @pytest.mark.parametrize("blocks", [0, -3])
 def test_no_blocks_is_refused(blocks):
-    with pytest.raises(BadInput, match="from 1 to"):
+    with pytest.raises(BadInput, match="give 1 to"):
         plan_spans(blocks, 3)
 
 
@@ -76,7 +76,7 @@ def test_noise_is_standard_normal_float32():
 
 @pytest.mark.parametrize("seed", [-1, 2**64])
 def test_a_seed_out_of_range_is_refused(seed):
-    with pytest.raises(BadInput, match="seed is a whole number from 0"):
+    with pytest.raises(BadInput, match="is not a whole number from 0"):
         make_noise(seed)
 
 

@@ -132,18 +132,18 @@ def test_every_pixel_is_within_a_rounding_of_the_standard_and_clamped():
 
 @pytest.mark.parametrize("height, width", [(31, 48), (32, 47)])
 def test_odd_sizes_are_refused(tmp_path, height, width):
-    with pytest.raises(BadInput, match=f"this is {width}x{height}; choose another size, divisible by 16"):
+    with pytest.raises(BadInput, match=f"cannot take {width}x{height}; choose even sizes"):
         write_mp4(tmp_path / "video.mp4", moving_stripes(2, height, width), 16)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("shape", [(3, 32, 48), (2, 4, 32, 48)])
 def test_other_shapes_are_refused(shape):
-    with pytest.raises(BadInput, match=r"RGB frames have the shape \(frames, 3, height, width\)"):
+    with pytest.raises(BadInput, match=r"are no RGB video"):
         check_rgb(torch.zeros(shape))
 
 
 @pytest.mark.parametrize("fps", [-1, float("nan")])
 def test_no_rate_is_no_video(tmp_path, fps):
-    with pytest.raises(BadInput, match=r"fps must be from 0\.001 to 1000"):
+    with pytest.raises(BadInput, match=r"give 0\.001 to 1000"):
         Mp4Writer(tmp_path / "video.mp4", fps)

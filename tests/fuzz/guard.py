@@ -134,14 +134,13 @@ def _spoken(raised: BaseException | None) -> str:
     return f"{type(raised).__name__}: {raised!s:.300} at {_place(raised)}"
 
 
-# A refusal says what was expected and what came, in whatever words, and after a semicolon what to do.
-STATES = re.compile(r", but |^ no | is | are | has | have | holds | no | not | cannot | must ")
-ADVICE = re.compile(r"; \w+ ")
+# A refusal says the fault, and after a semicolon what to do.
+REFUSAL = re.compile(r"\w+ .*; \w+ ", re.DOTALL)
 
 
 def spoken_badly(sentence: str) -> str:
-    if not STATES.search(f" {sentence}") or not ADVICE.search(sentence):
-        return f"a refusal without its three parts: {sentence!r:.300}"
+    if not REFUSAL.search(sentence):
+        return f"a refusal without fault or remedy: {sentence!r:.300}"
     if not all(c.isprintable() or c == "\n" for c in sentence):
         return f"a refusal with characters that are no text: {sentence!r:.300}"
     return f"a refusal of {len(sentence)} characters" if len(sentence) > LONGEST_SENTENCE else ""

@@ -70,7 +70,7 @@ def raise_unspoken(path: Path) -> None:
     "read, words",
     [
         (lambda path: {}["missing"], "KeyError"),
-        (raise_unspoken, "without its three parts"),
+        (raise_unspoken, "without fault or remedy"),
         (lambda path: (path.parent / "more").write_text("x"), "open"),
         (lambda path: path.parent.joinpath("..", "outside.safetensors").read_bytes(), "open"),
         (lambda path: subprocess.run(["true"], check=True), "subprocess"),

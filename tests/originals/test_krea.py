@@ -23,7 +23,7 @@ from witness import (
 )
 
 from sdvg_core.causal_wan.cache import Place
-from sdvg_core.causal_wan.context import AnchorEncoder, Prepared, Recompute
+from sdvg_core.causal_wan.context import AnchorEncoder, BlockContext, Recompute
 from sdvg_core.causal_wan.schedule import SHIFT, Schedule, Step, get_schedule
 from sdvg_core.decoders.wan_vae import WanCodec, load_wan_vae
 from sdvg_core.engine import delivery
@@ -183,7 +183,7 @@ class AbsolutePositions(Recompute):
     def prepare(self, model, history, span, *rest):
         made = super().prepare(model, history, span, *rest)
         place = Place(span.start, made.place.slots, made.place.visible)
-        return Prepared(made.cache, place, made.passes, made.encodes)
+        return BlockContext(made.cache, place, made.passes, made.encodes)
 
 
 FAULTS = {

@@ -93,7 +93,7 @@ def test_every_setting_is_told_of_below():
         "execution",
         "loras",
     }  # LoRAs: see test_lora
-    assert {f.name for f in fields(ModelOptions)} == {*MODEL, "weights"}  # the dictionary: see test_which_weights
+    assert {f.name for f in fields(ModelOptions)} == {*MODEL, "weights"}  # the state dict: see test_which_weights
 
 
 @pytest.mark.parametrize("name", LOAD)

@@ -7,8 +7,8 @@ import torch
 from cli_runs import latents, options, refused, report
 from random_set import write_random_set
 
-from sdvg_core.checkpoints.dictionaries import Weights
 from sdvg_core.checkpoints.model_files import ModelFiles
+from sdvg_core.checkpoints.state_dicts import Weights
 from sdvg_core.cli import main
 from sdvg_core.pipeline import loading
 from sdvg_core.pipeline.headers import check_models
@@ -81,7 +81,7 @@ def test_without_the_option_the_preset_decides_and_a_choice_of_ours_is_told(
     assert (NOTE in capsys.readouterr().err) is told
 
 
-def test_the_two_dictionaries_of_one_file_never_share_a_key(files):
+def test_the_two_state_dicts_of_one_file_never_share_a_key(files):
     """Catches a key of the file alone: both have the same name, the same hash and the same preset."""
     found = {}
     for weights in TAKEN:
@@ -93,7 +93,7 @@ def test_the_two_dictionaries_of_one_file_never_share_a_key(files):
     assert auto.drafter == found["ema"].drafter, "the same weights, however they were chosen"
 
 
-def test_the_two_dictionaries_of_one_file_are_two_models(base, files, tmp_path):
+def test_the_two_state_dicts_of_one_file_are_two_models(base, files, tmp_path):
     """Catches one set of weights in both roles, under both names."""
     pair = [*base, "--target", str(files.drafter), "--target-preset", "self-forcing-1.3b"]
     chosen = ["--drafter-settings", "weights=ema", "--target-settings", "weights=raw", "--directions", "r"]

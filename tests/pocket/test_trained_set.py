@@ -30,16 +30,14 @@ def test_a_whole_set_is_found(folder):
 def test_a_damaged_or_missing_file_is_named(folder, role):
     path = folder / embedded.NAMES[role]
     path.write_bytes(b"?")
-    with pytest.raises(
-        BadInput, match=f"the embedded {role} must be the released file, but {path.name} is damaged"
-    ):
+    with pytest.raises(BadInput, match=f"{path.name}, the embedded {role}, is damaged"):
         embedded.trained_set()
     path.unlink()
-    with pytest.raises(BadInput, match=f"{path.name} is missing"):
+    with pytest.raises(BadInput, match=f"{path.name}, .*, is missing"):
         embedded.trained_set()
 
 
 def test_without_a_manifest_there_is_no_set(folder):
     (folder / "manifest.json").unlink()
-    with pytest.raises(BadInput, match=r"there is no manifest.json; train them"):
+    with pytest.raises(BadInput, match=r"missing \(manifest.json\); train them"):
         embedded.trained_set()

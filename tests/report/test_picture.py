@@ -17,28 +17,28 @@ from sdvg_core.report.picture import (
     route_picture,
     tint,
 )
-from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Fate, fate_of
+from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Outcome, outcome_of
 
-FATE_OF_COLOUR = {ImageColor.getrgb(colour): fate for fate, colour in COLOURS.items()}
+OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in COLOURS.items()}
 STRIP_ROW = 130
 
 
-def strip(image: Image.Image) -> list[Fate]:
-    """The fates along the uppermost strip, read from the pixels."""
+def strip(image: Image.Image) -> list[Outcome]:
+    """The outcomes along the uppermost strip, read from the pixels."""
     row = [tuple(pixel) for pixel in np.asarray(image)[STRIP_ROW].tolist()]
-    inside = row[: max(i for i, pixel in enumerate(row[: image.width - 300]) if pixel in FATE_OF_COLOUR) + 1]
-    return [FATE_OF_COLOUR[colour] for colour, _ in groupby(inside) if colour in FATE_OF_COLOUR]
+    inside = row[: max(i for i, pixel in enumerate(row[: image.width - 300]) if pixel in OUTCOME_OF_COLOUR) + 1]
+    return [OUTCOME_OF_COLOUR[colour] for colour, _ in groupby(inside) if colour in OUTCOME_OF_COLOUR]
 
 
 def test_the_strip_shows_every_block_in_the_colour_of_its_fate():
     seen = strip(route_picture(report(of_every_reason())))
-    assert "".join(LETTERS[fate] for fate in seen) == "FaarrrBdtardtar"
+    assert "".join(LETTERS[outcome] for outcome in seen) == "FaarrrBdtardtar"
 
 
-def test_every_reason_has_a_fate_and_every_fate_a_letter_and_colour_of_its_own():
-    fates = [fate_of(record(Decision(accepted=False, reason=reason))) for reason in Reason]
-    assert set(fates) == set(Fate)
-    assert len(set(LETTERS.values())) == len(set(COLOURS.values())) == len(Fate)
+def test_every_reason_has_an_outcome_and_every_outcome_a_letter_and_colour_of_its_own():
+    outcomes = [outcome_of(record(Decision(accepted=False, reason=reason))) for reason in Reason]
+    assert set(outcomes) == set(Outcome)
+    assert len(set(LETTERS.values())) == len(set(COLOURS.values())) == len(Outcome)
 
 
 @pytest.mark.parametrize("frames", [[math.nan] * 9, [-math.inf, 0.0], [3e38]])
@@ -98,12 +98,12 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("fate", Fate)
-def test_the_letter_on_a_square_can_be_read(fate):
-    assert contrast(COLOURS[fate], INKS[fate]) >= 4.5
+@pytest.mark.parametrize("outcome", Outcome)
+def test_the_letter_on_a_square_can_be_read(outcome):
+    assert contrast(COLOURS[outcome], INKS[outcome]) >= 4.5
 
 
 def test_every_text_of_the_picture_can_be_read_on_its_ground():
-    """On white, and on the pale ground of each fate behind the scores."""
+    """On white, and on the pale ground of each outcome behind the scores."""
     grounds = ["#FFFFFF", *(tint(colour, 0.1) for colour in COLOURS.values())]
     assert min(contrast(text, ground) for text in (INK, FAINT) for ground in grounds) >= 4.5

@@ -20,7 +20,7 @@ DIRECTIONS = "engine/test_directions.py::"
 HANDOVER = "engine/test_handover.py::"
 JUDGE = "engine/test_judge.py::"
 TAEHV = "decoders/test_taehv.py::"
-DICTIONARIES = "checkpoints/test_dictionaries.py::"
+STATE_DICTS = "checkpoints/test_state_dicts.py::"
 MISTAKES = [
     Mistake(
         "the remake is decoded from the rejected draft's state",
@@ -320,18 +320,18 @@ MISTAKES = [
         "engine/test_incremental.py::test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes",
     ),
     Mistake(
-        "the raw dictionary under the name of the EMA",
+        "the raw state dict under the name of the EMA",
         "checkpoints/pickles.py",
-        "return Pickled(name, there, dicts[name])",
-        'return Pickled(name, there, dicts.get("generator", dicts[name]))',
-        DICTIONARIES + "test_the_dictionary_that_is_named_is_the_one_whose_tensors_are_read",
+        "return PickleContent(name, there, dicts[name])",
+        'return PickleContent(name, there, dicts.get("generator", dicts[name]))',
+        STATE_DICTS + "test_the_state_dict_that_is_named_is_the_one_whose_tensors_are_read",
     ),
     Mistake(
-        "a key forgets which dictionary of a file was taken",
+        "a key forgets which state dict of a file was taken",
         "pipeline/headers.py",
-        "return repr((self.found.weights.dictionary, self.preset.identity))",
+        "return repr((self.found.weights.state_dict, self.preset.identity))",
         "return self.preset.identity",
-        "pipeline/test_which_weights.py::test_the_two_dictionaries_of_one_file_never_share_a_key",
+        "pipeline/test_which_weights.py::test_the_two_state_dicts_of_one_file_never_share_a_key",
     ),
     Mistake(
         "a growing cache is passed under the condition of the block to be made",

@@ -64,12 +64,12 @@ def test_a_second_study_in_a_folder_where_one_is_at_work_is_refused(tmp_path, ca
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--prompts", "0"], "--prompts must be at least 1"),
-        (["--width", "40"], "width must be a multiple of 16, but is 40"),
+        (["--prompts", "0"], "--prompts is 0; give 1 or more"),
+        (["--width", "40"], "width 40 is no multiple of 16"),
         (["--device", "meta"], "a device is cpu"),
         (["--calibrate"], "add --draft-share 0.8"),
-        (["--configurations", "rewards"], "'rewards' is no configuration's name or pattern; choose among"),
-        (["--external", "score.py"], "no argument {video}"),
+        (["--configurations", "rewards"], "called 'rewards'; choose among"),
+        (["--external", "score.py"], "--external lacks {video}"),
         (["--models", "nowhere"], "none was given or found in nowhere"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_torn_last_line_is_dropped_and_its_row_made_again(unbroken, tmp_path):
 
 def test_a_damaged_line_is_named(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"configuration": "a", "prompt": "b", "seed": 1}\nnonsense\n')
-    with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl.*remove that line"):
+    with pytest.raises(BadInput, match=r"line 2 of .*rows\.jsonl.*remove it"):
         Notebook(tmp_path)
 
 

@@ -9,7 +9,7 @@ from study_tiny import EVERYTHING, TAUS, embedding, job, made, tiny_models
 from tiny import make_engine
 
 from research.every_route import every_route
-from research.memo import Memo, Sharing
+from research.memo import Memo, SharedEngine
 from research.protocol import protocol
 from research.videos import GAINS, configured, rows_of
 from sdvg_core.engine.protocols import BlockCall
@@ -49,7 +49,9 @@ def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
     alone = made(replace(bench, memo_bytes=0), job(wanted))
     assert list(rows.values()) == alone
     emitted = list(
-        configured(run, wanted[-1], Sharing(engine, targets=bench.targets).engine(Counter(), "1000,625")).blocks()
+        configured(
+            run, wanted[-1], SharedEngine(engine, targets=bench.targets).engine(Counter(), "1000,625")
+        ).blocks()
     )
     assert torch.equal(emitted[0].block.latents, whole.block.latents)
     assert torch.equal(emitted[1].block.latents, rest)

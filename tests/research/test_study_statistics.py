@@ -153,8 +153,8 @@ def test_calibration_finds_the_quantile_of_the_scores(table):
 
 
 def test_calibration_refuses_what_no_threshold_gives(table):
-    with pytest.raises(BadInput, match=r"give a draft share from 0\.1\d* to 0\.7\d*.*but got 0\.95; .*--tau"):
+    with pytest.raises(BadInput, match=r"share 0\.95 lies outside 0\.1\d* to 0\.7\d*.*--tau"):
         calibrate(table, CONFIGURATIONS, 0.95)
     one = [c for c in CONFIGURATIONS if c.name in ("target-only", "reward-min@0")]
-    with pytest.raises(BadInput, match="at least two thresholds"):
+    with pytest.raises(BadInput, match="needs two thresholds"):
         calibrate(table, one, 0.5)

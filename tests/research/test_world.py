@@ -81,7 +81,7 @@ def test_who_is_in_front_hides_the_other(relation, in_front):
 def test_a_prompt_outside_the_grammar_is_told_the_nearest_one(prompt, close):
     with pytest.raises(BadInput) as refusal:
         parse(prompt)
-    assert f"the nearest one is '{close}'" in str(refusal.value)
+    assert f"the nearest one of the pocket world is '{close}'" in str(refusal.value)
     assert GRAMMAR in str(refusal.value)
 
 

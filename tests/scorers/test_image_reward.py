@@ -154,7 +154,7 @@ def test_a_published_tower_without_its_last_layer_is_no_smaller_one(tower: str) 
     cut = replace(whole, **{f"{tower}_layers": getattr(whole, f"{tower}_layers") - 1})
     info = {name: TensorInfo(shape, torch.float32) for name, shape in used_shapes(cut).items()}
     file = WeightFile(Path("cut.pt"), "", info, lambda name: torch.ones(1), {name: name for name in info})
-    with pytest.raises(BadInput, match=rf"layers .* in a {tower} tower .*, but cut\.pt has"):
+    with pytest.raises(BadInput, match=r"cut\.pt has (23 of 24|11 of 12) layers"):
         read_config(file)
 
 
@@ -186,11 +186,13 @@ def test_a_file_that_is_no_whole_image_reward_is_refused_by_name(tmp_path: Path,
 def test_a_vocabulary_of_another_model_is_refused(weights: Path, tmp_path: Path) -> None:
     """The ids would be in range and mean other words."""
     other = write_vocabulary(tmp_path / "vocab.txt", vocabulary("tiny")[:-3])
-    with pytest.raises(BadInput, match=r"vocabulary for tiny\.safetensors has \d+ tokens, but this one has \d+"):
+    with pytest.raises(BadInput, match=r"has \d+ tokens, and tiny\.safetensors needs \d+"):
         load_image_reward(weights, vocabulary=other)
 
 
-@pytest.mark.parametrize("dtype, why", [(torch.bfloat16, "moves scores"), (torch.int8, "float32 or float16")])
+@pytest.mark.parametrize(
+    "dtype, why", [(torch.bfloat16, "moves ImageReward's scores"), (torch.int8, "float32 or float16")]
+)
 def test_another_dtype_is_refused(dtype: torch.dtype, why: str, weights: Path) -> None:
     with pytest.raises(BadInput, match=why):
         load_image_reward(weights, dtype=dtype)

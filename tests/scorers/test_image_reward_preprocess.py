@@ -82,5 +82,5 @@ def test_squash_sees_the_whole_frame() -> None:
 
 
 def test_an_unknown_crop_is_refused_with_the_choices() -> None:
-    with pytest.raises(errors.BadInput, match="one of center, squash, tiles"):
+    with pytest.raises(errors.BadInput, match="choose center or squash or tiles"):
         preprocess.check_crop("centre")

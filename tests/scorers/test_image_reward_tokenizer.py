@@ -50,15 +50,15 @@ def test_a_vocabulary_without_a_token_we_need_is_refused(token: str, tmp_path: P
         (b"<!DOCTYPE html>\n<html><head></head></html>", "a web page"),
         (b'{"error": "Repository not found"}', r"a server's error message \(Repository not found\)"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 231508\n", "a pointer of Git LFS to a"),
-        (b"", "empty"),
-        (b" \r\n\n", "empty"),
+        (b"", "an empty"),
+        (b" \r\n\n", "an empty"),
     ],
     ids=["page", "error", "pointer", "empty", "blank"],
 )
 def test_what_only_has_a_vocabularys_name_is_called_what_it_is(content: bytes, what: str, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_bytes(content)
     advice = "download the file itself.*: vocab.txt of google-bert/bert-base-uncased$"
-    with pytest.raises(BadInput, match=rf"^vocab.txt should be a vocabulary, but is {what}.*{advice}"):
+    with pytest.raises(BadInput, match=rf"^vocab.txt is no vocabulary, but {what}.*{advice}"):
         load_tokenizer(tmp_path / "vocab.txt")
 
 
@@ -76,7 +76,7 @@ def test_a_missing_vocabulary_is_refused_with_every_place_and_its_source(tmp_pat
     for part in (*PLACES, str(tmp_path), "google-bert/bert-base-uncased"):
         assert part in str(refusal.value)
     write_vocabulary(tmp_path / "vocab.txt", TOKENS)
-    with pytest.raises(BadInput, match="none of"):
+    with pytest.raises(BadInput, match="is not in"):
         find_vocabulary(tmp_path / "ImageReward.pt", tmp_path / "typo.txt")
     given = write_vocabulary(tmp_path / "mine" / "words.txt", TOKENS)
     assert find_vocabulary(tmp_path / "ImageReward.pt", given) == given

@@ -23,7 +23,7 @@ from PIL import Image
 HERE = Path(__file__).resolve().parent
 # As published, so that the loaders show them; the pictures need nothing that is in them.
 NAMES = ("self_forcing_dmd.pt", "krea-realtime-video-14b.safetensors")
-# One whose route has every usual fate, with the embedded models of this version.
+# One whose route has every usual outcome, with the embedded models of this version.
 SEED = 42
 RENDERERS = {"canvas": False, "nodes2": True}
 TITLES = {
@@ -116,26 +116,26 @@ POCKET = {
 
 def show_clip(server: Any, place: Path, changes: dict[str, Any], caption: str) -> None:
     """Run the pocket demo with another policy, and picture a frame of its clip."""
-    from sdvg_pack.sdvg_core.report.summary import COLOURS, Fate
+    from sdvg_pack.sdvg_core.report.summary import COLOURS, Outcome
     from thumbnails import frame_of, thumbnail, write
 
     prompt = json.loads((WORKFLOWS[0].parent / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
     prompt["2"]["inputs"] |= changes
     outputs = server.run(prompt).outputs
     [video] = outputs["5"]["images"]
-    route = [COLOURS[Fate[block["fate"].upper()]] for block in outputs["3"]["sdvg_route"]]
+    route = [COLOURS[Outcome[block["fate"].upper()]] for block in outputs["3"]["sdvg_route"]]
     write(thumbnail(frame_of(server.view(video), FRAME), TITLES[place.stem], route, caption), place)
 
 
 def show_graph(picture: Path, place: Path) -> None:
     """Picture a workflow for the real models: it was not run, so its route is the planned one."""
-    from sdvg_pack.sdvg_core.report.summary import COLOURS, Fate
+    from sdvg_pack.sdvg_core.report.summary import COLOURS, Outcome
     from thumbnails import thumbnail, write
 
     name = place.stem.removeprefix("sdvg_")
-    drafted = UNKNOWN if name == "6_paper_gate" else COLOURS[Fate.DRAFTED_UNSEEN]
+    drafted = UNKNOWN if name == "6_paper_gate" else COLOURS[Outcome.DRAFTED_UNSEEN]
     numbers = range(1, BLOCKS.get(name, 9) + 1)
-    route = [COLOURS[Fate.FORCED] if n in TARGET_BLOCKS.get(name, (1, 2)) else drafted for n in numbers]
+    route = [COLOURS[Outcome.FORCED] if n in TARGET_BLOCKS.get(name, (1, 2)) else drafted for n in numbers]
     caption = "planned: blue the large model, " + (
         "grey the gate decides" if drafted == UNKNOWN else "green the small one"
     )

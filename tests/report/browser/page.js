@@ -34,7 +34,7 @@ async function videos(page) {
     const card = document.querySelector(".card");
     const video = card.querySelector("video");
     const now = [...card.querySelectorAll(".route button")].findIndex((square) => square.classList.contains("now"));
-    return { time: video.currentTime, paused: video.paused, now, said: card.querySelector(".said").textContent };
+    return { time: video.currentTime, paused: video.paused, now, line: card.querySelector(".line").textContent };
   });
   const when = (test) => page.waitForFunction(test, null, { timeout: 20000 });
   await when(() => [...document.querySelectorAll("video")].every((video) => video.readyState >= 2));

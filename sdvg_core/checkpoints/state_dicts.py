@@ -1,4 +1,4 @@
-"""Which of the dictionaries in a training checkpoint is the model: its averaged weights (EMA) or the raw ones.
+"""Which of the state dicts in a training checkpoint is the model: its averaged weights (EMA) or the raw ones.
 
 A training checkpoint may hold the same model several times, and authors differ in which they sample from:
 Self-Forcing's README and demo take EMA, Causal-Forcing's README runs its chunk-wise file without.
@@ -14,10 +14,10 @@ from ..devices.execution import AUTO
 from ..errors import BadInput, printable
 
 Weights = Literal["auto", "ema", "raw"]
-DICTIONARIES: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
-"""What is asked for -> the name of the dictionary, in every published training checkpoint that has both."""
-INNER_DICTS = (*DICTIONARIES.values(), "state_dict", "model", "module")
-"""The names of dictionaries that hold a model; without a choice, the first that is there is taken."""
+STATE_DICTS: Mapping[str, str] = {"ema": "generator_ema", "raw": "generator"}
+"""A choice -> the name of the state dict, in every published training checkpoint that has both."""
+INNER_DICTS = (*STATE_DICTS.values(), "state_dict", "model", "module")
+"""The names of state dicts that hold a model; without a choice, the first that is there is taken."""
 MOST_NAMED, LONGEST_NAME = 6, 40
 
 
@@ -25,12 +25,12 @@ def check_weights(word: str) -> None:
     """Raise `BadInput` unless it is auto, ema or raw."""
     words = get_args(Weights)
     if word not in words:
-        raise BadInput(f"weights must be {', '.join(words[:-1])} or {words[-1]}, but are {word!r:.60}; choose one")
+        raise BadInput(f"the weights {word!r:.60} are unknown; choose {', '.join(words[:-1])} or {words[-1]}")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which dictionary to take: `weights`, if it is ema or raw, and a file without it is refused.
+    """Which state dict to take: `weights`, if it is ema or raw, and a file without it is refused.
 
     `likely`: for auto, what the checkpoint's preset states: it is taken if the file has it, otherwise EMA first.
     Raises `BadInput` for other words.
@@ -48,36 +48,33 @@ UNSTATED = Choice()
 
 
 def choose(file: str, there: Collection[str], choice: Choice) -> str:
-    """Return the name of the dictionary to take of those that are `there`; empty if none has a known name.
+    """Return the name of the state dict to take of those that are `there`; empty if none has a known name.
 
-    `file`: its name, for the message. Raises `BadInput` if the one that was asked for is not there.
+    `file`: its name, for the message. Raises `BadInput` if the chosen one is not there.
     """
     if choice.weights == AUTO:
-        likely = [DICTIONARIES[choice.likely]] if choice.likely != AUTO else []
+        likely = [STATE_DICTS[choice.likely]] if choice.likely != AUTO else []
         return next((name for name in (*likely, *INNER_DICTS) if name in there), "")
-    wanted = DICTIONARIES[choice.weights]
+    wanted = STATE_DICTS[choice.weights]
     if wanted in there:
         return wanted
     found = ", ".join(shown(name) for name in sorted(there)[:MOST_NAMED])
-    other = next((word for word, name in DICTIONARIES.items() if name in there), AUTO)
-    raise BadInput(
-        f"the {choice.weights} weights must be in a dictionary named {wanted}, but {file} holds "
-        f"{found or 'one set of weights without a name'}; choose {other}"
-    )
+    other = next((word for word, name in STATE_DICTS.items() if name in there), AUTO)
+    raise BadInput(f"{file} has no {wanted}, but {found or 'one set of weights without a name'}; choose {other}")
 
 
 def shown(name: str) -> str:
-    """Return a dictionary's name on one line, and not too long: anybody may have made it up."""
+    """Return a state dict's name on one line, and not too long: anybody may have made it up."""
     return " ".join(printable(name[:LONGEST_NAME]).split())
 
 
 def note_on(file: str, taken: str, there: Collection[str], choice: Choice) -> str | None:
-    """Return what a user must know of a choice that was left to us; None if there was none to make."""
-    if choice.weights != AUTO or taken not in DICTIONARIES.values():
+    """Return what a user must know of a choice that was left to us; None if there was no choice."""
+    if choice.weights != AUTO or taken not in STATE_DICTS.values():
         return None
-    stated = DICTIONARIES.get(choice.likely)
-    if stated is None and all(name in there for name in DICTIONARIES.values()):
-        both = " and ".join(DICTIONARIES.values())
+    stated = STATE_DICTS.get(choice.likely)
+    if stated is None and all(name in there for name in STATE_DICTS.values()):
+        both = " and ".join(STATE_DICTS.values())
         return (
             f"{file} holds two sets of weights, {both}, and nothing states which one is meant: {taken} was taken. "
             "State ema or raw to choose."
