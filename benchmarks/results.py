@@ -24,8 +24,8 @@ from sdvg_core.devices.device import versions_on
 from sdvg_core.errors import BadInput, first_line
 from sdvg_core.files.outputs import staged_outputs
 from sdvg_core.files.small_files import parse_json
+from sdvg_core.plan.layout import Sizes, step_parts
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.setting import Setting, Sizes, step_parts
 from sdvg_core.plan.text import STEP_NAMES, gigabytes
 from sdvg_core.report.record_json import SECONDS
 from sdvg_core.report.run_report import Passes
@@ -85,7 +85,7 @@ def summarise_memory(
 ) -> dict[str, Any]:
     """Return predicted and measured bytes for the weights, and for each part of our plain execution."""
     sizes = Sizes.of(request, fp8=fp8)
-    steps = step_parts(request, sizes, Setting(fp8=fp8))
+    steps = step_parts(request, sizes)
     _, measured = warm_ups.get(OURS.name, (0.0, {}))
     missing = "peaks are measured on CUDA devices only, and compared with the prediction for the execution ours"
     return {

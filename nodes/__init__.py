@@ -13,6 +13,7 @@ from .report import RouteReport
 from .router import QualityRouter
 from .routes import register_routes
 from .sampler import SpeculativeSampler
+from .start import StartNode
 
 
 class SDVGExtension(ComfyExtension):
@@ -33,6 +34,7 @@ class SDVGExtension(ComfyExtension):
             QualityRouter,
             Prompt,
             PromptSchedule,
+            StartNode,
             SpeculativeSampler,
             RouteReport,
             PocketModels,

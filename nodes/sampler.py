@@ -20,7 +20,7 @@ from .host.job import Job
 from .host.progress import output_of
 from .host.run import run_job
 from .known import LEAVES_OUTPUT, NOT_WIRED, known_inputs_only, node_schema, workflow_id
-from .sockets import PromptEntry, Prompts, Report, Router
+from .sockets import PromptEntry, Prompts, Report, Router, Start
 from .values import check_values
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
@@ -140,6 +140,12 @@ class SpeculativeSampler(io.ComfyNode):
                 io.Image.Input(
                     "start_image", optional=True, tooltip="A picture to start from; it becomes the first frame."
                 ),
+                Start.Input(
+                    "start",
+                    optional=True,
+                    tooltip="From SDVG Start: a first picture, or a clip to extend or restyle. 'blocks' then counts the "
+                    "new ones.",
+                ),
                 Prompts.Input("prompt_schedule", optional=True, tooltip="Prompts for later blocks."),
                 io.String.Input(
                     "directions",
@@ -199,6 +205,7 @@ class SpeculativeSampler(io.ComfyNode):
         target=NOT_WIRED,
         continue_from=NOT_WIRED,
         start_image=NOT_WIRED,
+        start=NOT_WIRED,
         width=None,
         height=None,
         blocks=None,
@@ -208,7 +215,7 @@ class SpeculativeSampler(io.ComfyNode):
         """Raise `BadInput` for what is known before anything is loaded. What comes over a wire is None here."""
         if drafter is target is NOT_WIRED:
             raise BadInput(NO_MODEL)
-        if NOT_WIRED not in (continue_from, start_image):
+        if sum(one is not NOT_WIRED for one in (continue_from, start_image, start)) > 1:
             raise BadInput(TWO_STARTS)
         given = {"width": width, "height": height, "blocks": blocks, "directions": directions, "takes": takes}
         given = {name: value for name, value in given.items() if value is not None}

@@ -16,6 +16,9 @@ Router = io.Custom("SDVG_ROUTER")
 Report = io.Custom("SDVG_REPORT")
 Prompts = io.Custom("SDVG_PROMPTS")
 RewardModel = io.Custom("SDVG_SCORER")
+Start = io.Custom("SDVG_START")
+
+PICTURE, RESTYLE = "first frame", "restyle"
 
 CATEGORY = "SDVG"
 
@@ -56,3 +59,16 @@ class PromptEntry:
     index: int
     conditioning: Any
     text: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StartValue:
+    """The output of SDVG Start: `images` `f h w c` in [0, 1], 16 a second, and `how` they are used.
+
+    `strength`: of a clip that is restyled. `taken`: how many of them a second there were.
+    """
+
+    images: Any
+    how: str
+    strength: str
+    taken: str

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
 
-OUTPUTS = ["blocks.safetensors", "latents.safetensors", "report.json", "route.png", "video.mp4"]
+OUTPUTS = ["blocks", "latents.safetensors", "report.json", "route.png", "video.mp4"]
 SMALL = ["--width", "32", "--height", "32", "--schedule", "1000,625"]
 ROLES = ("drafter", "target", "vae", "text_encoder", "reward")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -13,16 +12,14 @@ from typing import Any
 from unittest.mock import patch
 
 from cli_runs import options, report
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.cli import main
-from sdvg_core.files.outputs import BLOCKS
+from sdvg_core.files.outputs import OLD_BLOCKS
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import rendering
-from sdvg_core.pipeline.results import DIGEST, UNSEALED, seal
+from sdvg_core.pipeline.blocks import DIGEST, UNSEALED, block_files, read_block, write_block
 from sdvg_core.report.progress import RouteBar
 
 SMALL = ["--width", "16", "--height", "16", "--schedule", "1000", "--blocks", "3", "--tau", "0.1"]
@@ -84,13 +81,13 @@ def counted_passes() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def after_block(number: int, do: Callable[[], None]) -> Iterator[None]:
-    """Do something when so many blocks have been shown."""
+    """Do something when so many blocks have been made."""
     honest, shown = RouteBar.block, 0
 
     def block(self: RouteBar, record: Any) -> None:
         nonlocal shown
         honest(self, record)
-        shown += 1
+        shown += not record.reused
         if shown == number:
             do()
 
@@ -104,7 +101,7 @@ def five(files: ModelFiles) -> list[str]:
 
 
 def stopped_after(number: int, error: BaseException | None = None) -> contextlib.AbstractContextManager[None]:
-    """Stop the run, by Ctrl-C unless told otherwise, when so many blocks have been shown."""
+    """Stop the run, by Ctrl-C unless told otherwise, when so many blocks have been made."""
 
     def fail() -> None:
         raise error or KeyboardInterrupt
@@ -134,18 +131,22 @@ def stopped(folder: Path, arguments: list[str], number: int, how: Callable[[], N
 def contents(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
+        for path in (folder, *sorted(folder.rglob("*")))
         if path.is_file()
     }
 
 
-def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor]) -> Path:
-    """Write the results of `source` into a new folder, each changed, under the keys they had, and sealed anew."""
-    with safe_open(source / BLOCKS, "pt") as file:
-        results = {key: change(file.get_tensor(key)).contiguous() for key in file.keys()}  # noqa: SIM118
-        metadata = file.metadata()
+def results(folder: Path) -> dict[str, tuple[list[float], ...]]:
+    """What the blocks of a video were made from, by key."""
+    read = [read_block(path)[1] for path in block_files(folder)]
+    return {key: tuple(t.tolist() for t in result) for of in read for key, result in of.items()}
+
+
+def tampered(source: Path, folder: Path, change: Callable[[Tensor], Tensor] = lambda tensor: tensor) -> Path:
+    """Write the results of `source`, each changed, under their keys into one file, as an earlier version did."""
+    read = [read_block(path) for path in block_files(source)]
+    changed = {key: tuple(map(change, result)) for _, found in read for key, result in found.items()}
+    metadata = {name: value for name, value in read[0][0].items() if name != "record"}
     folder.mkdir()
-    about = {name: json.dumps({**json.loads(text), DIGEST: UNSEALED}) for name, text in metadata.items()}
-    save_file(results, folder / BLOCKS, about)
-    seal(folder / BLOCKS)
+    write_block(folder / OLD_BLOCKS, changed, {**metadata, DIGEST: UNSEALED})
     return folder

@@ -73,6 +73,16 @@ class TrainingOps(TorchOps):
         part._bias = self._bias[here]
         return part
 
+    def rope(self, tree: Any, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
+        """Return the rotary table as complex numbers: a rotation takes a quarter of the time on a CPU."""
+        cos, sin = super().rope(tree, first, grid, device)
+        return torch.complex(cos, sin)
+
+    def rotate(self, x: Tensor, rope: Tensor) -> Tensor:
+        """Rotate `b l n d` by the table."""
+        turned = torch.view_as_complex(x.float().unflatten(-1, (-1, 2))) * rope
+        return torch.view_as_real(turned).flatten(-2).to(x.dtype)
+
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend; to a prompt, which has fewer keys than any block has tokens, with the weight of its padding."""
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))

@@ -34,14 +34,14 @@ class Average:
     """An exponential moving average of a module's weights, which is what gets shipped."""
 
     def __init__(self, module: nn.Module, decay: float) -> None:
-        self._decay, self._steps = decay, 0
+        self._decay, self.steps = decay, 0
         self.weights = {name: w.detach().clone().float() for name, w in module.state_dict().items()}
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
         """Move towards the module's weights; quickly at first."""
-        self._steps += 1
-        decay = min(self._decay, (1 + self._steps) / (10 + self._steps))
+        self.steps += 1
+        decay = min(self._decay, (1 + self.steps) / (10 + self.steps))
         for name, w in module.state_dict().items():
             self.weights[name].lerp_(w.float(), 1 - decay)
 

@@ -4,7 +4,7 @@
 
 The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
 `--judge`: only the judge is put in, with what was measured of it; all other entries stay. `--put`: only finished
-files of training/on_gpu.py are, a transformer of two parts as `target=FILE,FILE`.
+files of training/train_drafter.py are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from sdvg_core.pocket.trained_set import FOLDER, JUDGE, JUDGE_NAME, NAMES, manif
 from sdvg_core.text.umt5_weights import umt5_to_comfy
 
 from .common import WORK
-from .on_gpu import join
 from .train_text import WIDTH
 from .train_transformer import MODELS
 
@@ -39,9 +38,9 @@ def main() -> None:
     args = options.parse_args()
     if args.put:
         found = manifest()
-        for role, parts in (entry.split("=", 1) for entry in args.put):
+        for role, file in (entry.split("=", 1) for entry in args.put):
             name = JUDGE_NAME if role == JUDGE else NAMES[role]
-            join([Path(part) for part in parts.split(",")], FOLDER / name)
+            shutil.copyfile(file, FOLDER / name)
             found["files"][role] = _described(FOLDER / name)
         _write_manifest(found | {"commit": _commit()})
         return

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -63,6 +63,7 @@ def roll_out(
     schedule: Schedule = SCHEDULE,
     count: int = BLOCKS,
     begun: Sequence[Tensor] = (),
+    ask: Callable[[Any, Tensor, Tensor], Prompted] = Prompted,
 ) -> tuple[list[Tensor], list[Tensor], Tensor]:
     """Return the contexts of the blocks a model made on its own, all blocks, and the pixel frames of these.
 
@@ -73,7 +74,7 @@ def roll_out(
         frames, state = vae.decode(block, state)
         shown.append(frames)
     for number in range(len(begun), count):
-        prompted = Prompted(tree, embedding, real)
+        prompted = ask(tree, embedding, real)
         if number:
             context = blocks[-1].clone()
             if number > 1:

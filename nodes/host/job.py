@@ -13,7 +13,8 @@ from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
-from ..sockets import PromptEntry, RouterValue
+from ...sdvg_core.files.footage import Footage
+from ..sockets import PICTURE, PromptEntry, RouterValue, StartValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -46,6 +47,7 @@ class Job:
     execution: Execution = field(default_factory=Execution)
     continue_from: dict[str, Any] | None = None
     start_image: Tensor | None = None
+    start: StartValue | None = None
     node_id: str | None = None
     workflow_id: str | None = None
     prompt_id: str | None = None
@@ -84,6 +86,27 @@ def fit(images: Tensor, width: int, height: int) -> Tensor:
     """Return the first of some images `f h w c` as `1 1 c h w` of that size, its sides or its top and bottom cut off."""
     image = cropped(images, width, height)[:1, :, :, :3].movedim(-1, 1)
     return comfy.utils.common_upscale(image, width, height, "lanczos", "disabled")[:, None]
+
+
+def from_start(job: Job) -> Job:
+    """Return the job with the picture of its SDVG Start as its start image."""
+    if job.start is None or job.start.how != PICTURE:
+        return job
+    return replace(job, start=None, start_image=job.start.images)
+
+
+def footage_of(start: StartValue, width: int, height: int) -> Footage:
+    """Return a clip in the video's size, its sides or its top and bottom cut off."""
+    images = start.images
+    rows, columns = images.shape[1:3]
+    part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1)
+    pixels = (
+        comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
+        if part.shape[2:] != (height, width)
+        else part
+    )
+    note = f"The clip: {len(images)} frames at 16 a second, taken from {start.taken}, {columns}x{rows} in {width}x{height}."
+    return Footage(pixels, note)
 
 
 def cropped(images: Tensor, width: int, height: int) -> Tensor:

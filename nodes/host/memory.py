@@ -11,7 +11,9 @@ import torch
 
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes
+from ...sdvg_core.plan.request import PlanRequest
+from ...sdvg_core.plan.sizes import GB
+from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
 from .job import Job
 from .needs import Needs, needs_of, plan_request
 from .residency import Room, Weights, in_use, is_out_of_memory, load_together, read_room, weights_of
@@ -21,8 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
-    """The memory a run requests from ComfyUI: its models, busiest last, and further bytes on each device."""
+    """The memory a run requests from ComfyUI: its models, the target first, and further bytes on each device.
 
+    `request`: as the core plans it.
+    """
+
+    request: PlanRequest
     patchers: tuple[Any, ...]
     weights: tuple[Weights, ...]
     needs: dict[torch.device, Needs]
@@ -40,13 +46,28 @@ class Memory:
         ]
         return tuple(line for lines_of_device in lines for line in lines_of_device)
 
+    def found(self) -> tuple[str, ...]:
+        """Return, once a run is made on a GPU, what of its models was copied, and its peak beside the plan."""
+        device = self.devices[0]
+        if device.type != "cuda":
+            return ()
+        of_models = zip(self.weights, self.patchers, strict=True)
+        there = {model.name: int(patcher.loaded_size()) for model, patcher in of_models if model.device == device}
+        copied = {
+            model.name: model.bytes - there[model.name]
+            for model in self.weights
+            if model.bytes > there.get(model.name, model.bytes)
+        }
+        planned = sum(there.values()) + self.needs[device].total
+        return memory_notes(planned, copied, int(torch.cuda.max_memory_allocated(device)))
+
 
 def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     """Work out a run's memory from what is wired in, without loading anything. `presets`: by role."""
-    patchers = {**{role: vae.patcher for role, vae in job.decoders.items()}, **job.models}
+    patchers = {**job.models, **{role: vae.patcher for role, vae in job.decoders.items()}}
     scorer = None
     if job.router.scorer is not None:
-        patchers, scorer = {"scorer": job.router.scorer.patcher, **patchers}, job.router.scorer.scorer
+        patchers["scorer"], scorer = job.router.scorer.patcher, job.router.scorer.scorer
     request = plan_request(
         {role: (patcher, presets[role]) for role, patcher in job.models.items()},
         job.decoders,
@@ -60,6 +81,7 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     # One MODEL in both roles is loaded once.
     loaded = {role: patcher for role, patcher in patchers.items() if not (role == "drafter" and _is_one(job))}
     return Memory(
+        request=request,
         patchers=tuple(loaded.values()),
         weights=tuple(weights_of(role, patcher) for role, patcher in loaded.items()),
         needs=needs_of(
@@ -79,6 +101,8 @@ def while_resident(memory: Memory, work: Callable[[], T]) -> T:
 
     If a device runs out of memory, raises `BadInput` with the numbers and what would help.
     """
+    if memory.devices[0].type == "cuda":
+        torch.cuda.reset_peak_memory_stats(memory.devices[0])
     try:
         load_together(memory.patchers, {device: needs.total for device, needs in memory.needs.items()})
         with in_use(memory.patchers):
@@ -94,7 +118,10 @@ def while_resident(memory: Memory, work: Callable[[], T]) -> T:
 
 def _refusal(memory: Memory) -> BadInput:
     device = max(memory.needs, key=lambda d: memory.needs[d].total)
-    return out_of_memory(memory.weights, memory.needs[device], read_room(device), device)
+    room = read_room(device)
+    return out_of_memory(
+        memory.weights, memory.needs[device], room, device, savings(memory.request, room.usable / GB)
+    )
 
 
 def describe_plan(models: Sequence[Weights], needs: Needs, room: Room, device: torch.device) -> list[str]:
@@ -126,13 +153,15 @@ def describe_plan(models: Sequence[Weights], needs: Needs, room: Room, device: t
     ]
 
 
-def out_of_memory(models: Sequence[Weights], needs: Needs, room: Room, device: torch.device) -> BadInput:
-    """Return the error for a run that ran out of memory, with the numbers and three settings that would help."""
+def out_of_memory(
+    models: Sequence[Weights], needs: Needs, room: Room, device: torch.device, offers: Sequence[str]
+) -> BadInput:
+    """Return the error for a run that ran out of memory, with the numbers. `offers`: what would help, and its cost."""
     weights = sum(model.bytes for model in models if model.device == device)
     return BadInput(
-        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of weights, "
-        f"and {gigabytes(room.usable)} of {gigabytes(room.total)} can be used ({_parts(needs)}); lower width and height, "
-        "take weight dtype fp8_e4m3fn, or a smaller window or context"
+        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
+        f"weights, and {gigabytes(room.usable)} of {gigabytes(room.total)} can be used ({_parts(needs)}); "
+        + " or ".join((*offers, "lower width and height"))
     )
 
 

@@ -13,13 +13,12 @@ import torch
 from comfy.model_patcher import ModelPatcher
 from comfy.sd import VAE
 
-from ...sdvg_core.causal_wan.generator import REMEMBERED_PROMPTS
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import dtype_name
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.plan.decoders import PUBLISHED_BASE
+from ...sdvg_core.plan.layout import Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.request import PlanRequest
-from ...sdvg_core.plan.setting import Setting, Sizes, owner, step_parts, workers
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .model import compute_dtype, config_of
 from .vae import header_of
@@ -78,7 +77,7 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
     `devices`: the device of each model, by role, perhaps without a scorer. `fp8`: whether the target's
     weights are cast up on use.
     """
-    steps = step_parts(request, Sizes.of(request, fp8=fp8), Setting())
+    steps = step_parts(request, Sizes.of(request, fp8=fp8))
     found: dict[torch.device, Needs] = {}
     at = workers(request)
     for step, worker in at.items():
@@ -86,7 +85,7 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
             continue
         for device in dict.fromkeys(devices.values()):
             parts = {
-                part: size * (min(request.prompts, REMEMBERED_PROMPTS) if "text" in part else 1)
+                part: size
                 for part, size in steps[step].items()
                 if part not in at.values() and devices.get(owner(part, worker)) == device
             }

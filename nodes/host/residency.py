@@ -42,10 +42,11 @@ def weights_of(name: str, patcher: ModelPatcher) -> Weights:
 
 
 def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, int]) -> None:
-    """Load all models of a run, with one request per device and the busiest model last.
+    """Load all models of a run, with one request per device.
 
     In separate requests, ComfyUI would move one model out to load the next. In one request, the last model gets its
-    place first; the others share what is left, and the rest of their weights is copied over on use.
+    place first; what the first ones have no room for is copied over on use. So the target comes first, and last the
+    scorer, of which ComfyUI can copy no part.
     `room`: the bytes to keep free of weights, per device.
     """
     for device in dict.fromkeys(patcher.load_device for patcher in patchers):

@@ -29,11 +29,12 @@ from ...sdvg_core.report.assemble import (
 )
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
+from ..sockets import RESTYLE
 from .checks import check_loras, check_model
 from .conditioning import read_conditions, settle_texts, unshown
 from .forecast import ended
 from .identity import begin_reuse, identify, store_notes
-from .job import Job, crop_note, fit
+from .job import Job, crop_note, fit, footage_of, from_start
 from .live import LiveRun
 from .memory import Memory, memory_of, while_resident
 from .model import comfy_wan, compute_dtype, config_of, file_notes, file_of, preset_of, state_dict_of
@@ -52,6 +53,7 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     """
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
+    job = from_start(job)
     prompts, of_texts = settle_texts(job.prompts)
     with job.router.on_screen():
         resolved = resolve(replace(job, prompts=prompts))
@@ -87,7 +89,11 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
             frames, latents, records = _make(run, progress)
         finally:
             ended(progress.live, memory.patchers, run.session.pixel_keys if run.session else ())
-        return frames, latents, _report(job, run, presets, conditions, records, (*notes, *store_notes()))
+        return (
+            frames,
+            latents,
+            _report(job, run, presets, conditions, records, (*notes, *memory.found(), *store_notes())),
+        )
 
     try:
         frames, latents, report = while_resident(memory, make)
@@ -120,13 +126,23 @@ def resolve(job: Job) -> ResolvedRequest:
         budget=job.router.budget,
         directions=job.directions,
         takes=job.takes,
+        **({"strength": job.start.strength} if job.start and job.start.strength else {}),
     )
     clip = None
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
     image = None if job.start_image is None else partial(fit, job.start_image)
     still = still_in(job.continue_from or {})
-    return resolve_request(request, headers, clip=clip, still=still, read_image=image)
+    footage = partial(footage_of, job.start) if job.start else None
+    return resolve_request(
+        request,
+        headers,
+        clip=clip,
+        still=still,
+        read_image=image,
+        read_footage=footage,
+        restyle=bool(job.start and job.start.how == RESTYLE),
+    )
 
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
@@ -172,6 +188,8 @@ def _plan(
         height=resolved.height,
         drafter_context=job.drafter_context,
         given=resolved.given(codecs["vae"]),
+        source=resolved.source(codecs["vae"]),
+        shown=resolved.shown,
         reuse=begin_reuse(job.reuse_bytes, identities),
         clock=device_clock(*memory.devices),
     )
@@ -226,9 +244,17 @@ def _report(
         fps=FPS,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
-        continue_from=None if job.continue_from is None else "LATENT",
+        continue_from=_continued(job),
         start_image=None if job.start_image is None else "IMAGE",
+        restyle="IMAGE" if job.start and job.start.how == RESTYLE else None,
+        strength=job.start.strength if job.start else "",
     )
+
+
+def _continued(job: Job) -> str | None:
+    if job.start and job.start.how != RESTYLE:
+        return "IMAGE"
+    return None if job.continue_from is None else "LATENT"
 
 
 HOST = "comfyui"

@@ -90,7 +90,7 @@ export class Strip {
   /** What the video starts from. */
   start() {
     const linked = (name) => this.linked((input) => input.name === name);
-    return { clip: linked("continue_from"), image: linked("start_image"), wired: this.wired("blocks") };
+    return { clip: linked("continue_from"), image: linked("start_image"), wired: this.wired("blocks") || linked("start") };
   }
 
   /** Say how long the video will be, where its length is set. A name that the user gave stays. */

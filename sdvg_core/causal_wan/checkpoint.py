@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from ..checkpoints.lora import Lora, open_lora
 from ..checkpoints.quantized import FP8, Fp8Linear, Quantisation, dequantized, find_quantisation
 from ..checkpoints.state_dicts import UNSTATED, Choice
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
+from ..devices.streaming import LayerStream
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 from .config import WanConfig, detect_config, stated_sizes, wan_shapes
@@ -58,7 +59,8 @@ class LoadedWan:
     """A transformer ready for use, and a description of its file.
 
     `layout`, `key_style`, `quantisation`: in words. `dtype`: of its parameters; fp8 weights are cast to it on use.
-    `source`: the file's name. `unused`: names of tensors that were not needed.
+    `source`: the file's name. `unused`: names of tensors that were not needed. `copied`: bytes of the layers in
+    main memory, which are copied over in every pass.
     """
 
     tree: WanTree
@@ -69,6 +71,7 @@ class LoadedWan:
     quantisation: str
     source: str
     unused: tuple[str, ...]
+    copied: int
 
 
 def load_wan(
@@ -78,19 +81,25 @@ def load_wan(
     dtype: torch.dtype | None = None,
     choice: Choice = UNSTATED,
     loras: Sequence[Lora] = (),
+    fp8: bool = False,
+    streamed: Collection[int] = (),
 ) -> LoadedWan:
     """Load a checkpoint onto a device, with LoRAs merged.
 
     `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
-    `choice`: which state dict of a training checkpoint.
-    Linear layers' weights in fp8 stay fp8. Raises `BadInput` if the file cannot be used.
+    `choice`: which state dict of a training checkpoint. `fp8`: whether to round linear layers' weights to fp8;
+    those in fp8 stay so. `streamed`: the numbers of layers that stay in main memory, and are copied over in every
+    pass. Raises `BadInput` if the file cannot be used.
     """
     if dtype is not None and dtype not in COMPUTE_DTYPES:
         raise BadInput(f"models compute in bfloat16, float16 or float32, but got {dtype}; choose one of them")
     found = open_wan(path, choice)
     dtype = dtype or found.dtype
+    device = torch.device(device)
+    tree = _build(found, device, dtype, loras, fp8=fp8, streamed=streamed)
+    stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
     return LoadedWan(
-        tree=_build(found, torch.device(device), dtype, loras),
+        tree=tree,
         config=found.config,
         dtype=dtype,
         layout=found.weights.layout,
@@ -98,6 +107,7 @@ def load_wan(
         quantisation=found.quantisation.label,
         source=found.weights.path.name,
         unused=found.unused,
+        copied=stream.bytes if stream else 0,
     )
 
 
@@ -185,28 +195,40 @@ def find_lora(text: str, found: WanCheckpoint) -> Lora | None:
     return lora
 
 
-def _build(found: WanCheckpoint, device: torch.device, dtype: torch.dtype, loras: Sequence[Lora] = ()) -> WanTree:
+def _build(
+    found: WanCheckpoint,
+    target: torch.device,
+    dtype: torch.dtype,
+    loras: Sequence[Lora],
+    *,
+    fp8: bool,
+    streamed: Collection[int],
+) -> WanTree:
     with torch.device("meta"):
         tree = WanTree(found.config)
-    kept = {
-        f"{layer}.weight"
-        for layer, module in tree.named_modules()
-        if isinstance(module, nn.Linear) and found.weights.info[f"{layer}.weight"].dtype in FP8
-    }
+    linear = {f"{name}.weight" for name, module in tree.named_modules() if isinstance(module, nn.Linear)}
+    stored = {name for name in linear if found.weights.info[name].dtype in FP8}
+    aside = tuple(f"blocks.{number}." for number in streamed)
+    rounded: dict[str, tuple[Tensor, Tensor | None]] = {}
+    # One after the other, so that nothing but the finished weights stays in memory.
     for name in wan_shapes(found.config):
-        if name not in kept:
-            owner, _, leaf = name.rpartition(".")
-            weight = _read(found, name, device, dtype)
-            for lora in loras:
-                weight = lora.applied(name, weight)
-            value = nn.Parameter(weight, requires_grad=False)
-            tree.get_submodule(owner).register_parameter(leaf, value)
-    for name in kept:
+        device = torch.device("cpu") if name.startswith(aside) else target
+        if name in stored:
+            rounded[name] = found.weights[name].to(device), _scale(found, name, device)
+            continue
+        owner, _, leaf = name.rpartition(".")
+        weight = _read(found, name, device, dtype)
+        for lora in loras:
+            weight = lora.applied(name, weight)
+        if fp8 and name in linear:
+            rounded[name] = weight.to(FP8[0]), None
+        else:
+            tree.get_submodule(owner).register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
+    for name, (weight, scale) in rounded.items():
         layer = name.removesuffix(".weight")
         parent, _, leaf = layer.rpartition(".")
         bias = tree.get_parameter(f"{layer}.bias")
-        linear = Fp8Linear(found.weights[name].to(device), _scale(found, name, device), bias)
-        tree.get_submodule(parent).register_module(leaf, linear)
+        tree.get_submodule(parent).register_module(leaf, Fp8Linear(weight, scale, bias))
     return tree.eval()
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..devices.execution import Backend, compiled
+from ..devices.execution import Backend, Result, compiled
 from .attention import TorchOps
 from .cache import KVCache, Place
+from .modules import WanBlock
 
 TextKV = tuple[tuple[Tensor, Tensor], ...]
 """Keys and values of cross-attention, `b m n d`, for every layer."""
@@ -32,14 +33,18 @@ def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
 def project_text(tree: Any, embedding: Tensor, ops: TorchOps) -> TextKV:
     """Return each layer's cross-attention keys and values for a prompt embedding `b m c`; once per prompt."""
     text = tree.text_embedding(embedding.to(ops.dtype))
-    heads = (tree.num_heads, -1)
-    return tuple(
-        (
-            block.cross_attn.norm_k(block.cross_attn.k(text)).unflatten(-1, heads),
-            block.cross_attn.v(text).unflatten(-1, heads),
-        )
-        for block in tree.blocks
-    )
+    return tuple(_with(block, _text_kv, text, (tree.num_heads, -1)) for block in tree.blocks)
+
+
+def _text_kv(block: Any, text: Tensor, heads: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    attn = block.cross_attn
+    return attn.norm_k(attn.k(text)).unflatten(-1, heads), attn.v(text).unflatten(-1, heads)
+
+
+def _with(block: Any, work: Callable[..., Result], *inputs: Any) -> Result:
+    """Return what `work` makes with a block, of ours within its hooks; a host's brings its weights by itself."""
+    found: Result = block(work, *inputs) if isinstance(block, WanBlock) else work(block, *inputs)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,7 @@ def denoise_pass(tree: Any, x: Tensor, timestep: float, here: Pass) -> Tensor:
     """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); writes the block's K/V."""
     h, e, e6 = _embed(tree, x, timestep, here.ops)  # b t s d, b t d, b t 6 d
     for layer, block in enumerate(tree.blocks):
-        h = _layer(block, layer, h, e6, here)
+        h = _with(block, _layer, layer, h, e6, here)
     head = tree.head
     shift, scale = (here.ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)  # b t 1 d
     h = head.head(torch.addcmul(shift, head.norm(h), 1 + scale))
@@ -71,11 +76,15 @@ def context_pass(tree: Any, x: Tensor, here: Pass) -> None:
     h, _, e6 = _embed(tree, x, 0.0, here.ops)
     last = len(tree.blocks) - 1
     for layer, block in enumerate(tree.blocks[:-1]):
-        h = _layer(block, layer, h, e6, here)
-    block = tree.blocks[last]
+        h = _with(block, _layer, layer, h, e6, here)
+    _with(tree.blocks[last], _write, last, h, e6, here)
+
+
+def _write(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> None:
+    """Write a layer's K/V of tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
     shift, scale, *_ = _modulation(block, e6, h, here.ops)
     k, v = _kv(block.self_attn, _modulated(block.norm1, h, shift, scale), here.rope, here.ops)
-    here.cache.write(last, here.place.slots, k, v)
+    here.cache.write(layer, here.place.slots, k, v)
 
 
 def _embed(tree: Any, x: Tensor, timestep: float, ops: TorchOps) -> tuple[Tensor, Tensor, Tensor]:

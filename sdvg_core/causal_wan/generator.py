@@ -15,7 +15,7 @@ from ..errors import BadInput
 from .attention import RopeTables, TorchOps
 from .context import ContextPolicy, Model
 from .forward import PLAIN, Stages, TextKV, denoise_pass, project_text
-from .schedule import Schedule, predict_clean, renoise
+from .schedule import Schedule, lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
 
@@ -82,7 +82,8 @@ class CausalWanGenerator:
         span, condition, noise = call.span, call.condition, call.noise
         with current_device(self._model.device):
             # By its number in the clip: a clip that is continued has its first block behind it.
-            model, schedule = self._model, self._schedule if span.index else self._first_schedule
+            model, restyle = self._model, noise.restyle(span)
+            schedule = lowered(self._schedule if span.index else self._first_schedule, restyle.share)
             x = noise.draw(span, 0).to(model.device)  # b c t h w
 
             # 1. Bring the keys and values up to date with the history.
@@ -90,13 +91,17 @@ class CausalWanGenerator:
             prepared = self._context.prepare(model, call.history, span, condition, (x.shape[-2], x.shape[-1]))
             context_seconds = self._clock() - began
 
-            # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised.
+            # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised. The clip
+            # that is restyled stands for the estimate before the first step that is made.
             here = model.pass_at(prepared.place, prepared.cache, condition, x)
-            predictions = [clean.to(model.device) for clean in call.given]
-            steps = list(enumerate(schedule))[len(call.given) : call.stop]
+            clean = None if restyle.latents is None else restyle.latents.to(model.device)
+            predictions = [given.to(model.device) for given in call.given]
+            predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
+            steps = list(enumerate(schedule))[len(predictions) : call.stop]
             for number, step in steps:
-                if predictions:
-                    x = renoise(predictions[-1], noise.draw(span, number), step.sigma)
+                clean = predictions[-1] if predictions else clean
+                if clean is not None:
+                    x = renoise(clean, noise.draw(span, number), step.sigma)
                 model.before_pass("denoise")
                 velocity = denoise_pass(model.tree, x, step.timestep, here)
                 predictions.append(predict_clean(x, velocity, step.sigma))

@@ -5,6 +5,9 @@ Attributes are named as in ComfyUI's own Wan model, so that the forward pass wor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -63,6 +66,10 @@ class WanBlock(nn.Module):
             nn.Linear(dim, config.ffn_dim), nn.GELU(approximate="tanh"), nn.Linear(config.ffn_dim, dim)
         )
         self.modulation = nn.Parameter(torch.zeros(1, 6, dim))
+
+    def forward(self, work: Callable[..., Any], *inputs: Any) -> Any:
+        """Return what `work` makes with this block, whose weights hooks may bring and take away."""
+        return work(self, *inputs)
 
 
 class WanHead(nn.Module):

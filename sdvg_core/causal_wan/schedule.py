@@ -59,6 +59,19 @@ def raw(timesteps: Sequence[float]) -> Schedule:
     return tuple(Step(float(t), nearest_sigma(t)) for t in timesteps)
 
 
+def lowered(schedule: Schedule, share: float) -> Schedule:
+    """Return the steps with `share` of their unshifted positions, rounded down; 1 changes nothing.
+
+    Source: Krea Realtime's strength for video to video.
+    """
+    if share == 1:
+        return schedule
+    levels = [step.timestep / 1000 for step in schedule]
+    positions = [TABLE_LENGTH * level / (SHIFT - (SHIFT - 1) * level) for level in levels]
+    # The shift and its inverse are rounded, and 600 must not become 599.
+    return warped([int(round(position, 3) * share + 1e-6) for position in positions])
+
+
 SCHEDULES: dict[str, Callable[[], Schedule]] = {
     # 1000, 937.5, 833.33, 625: what both models were trained on, and the paper's "4 steps".
     "four-step": lambda: warped((1000, 750, 500, 250)),

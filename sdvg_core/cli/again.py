@@ -14,6 +14,7 @@ from ..errors import BadInput
 from ..files.outputs import LATENTS
 from ..pipeline.identity import differences
 from ..pipeline.latents import load_latents
+from ..pipeline.loading import ROUNDED
 from ..pocket import POCKET
 from ..pocket.trained_set import NAMES
 from ..report.run_report import RunReport, hide_prompt, is_hidden
@@ -44,6 +45,7 @@ def words_again(report: RunReport, models: Path) -> list[str]:
         for role in ("drafter", "target"):
             if model := now[role]:
                 own |= {f"{role}_preset": model["preset"], "dtype": model["dtype"]}
+                own |= {"weight_dtype": ROUNDED.split(",")[0]} if model["quantisation"] == ROUNDED else {}
                 own |= {"kv_dtype": model["kv_dtype"]} if model["kv_dtype"] != model["dtype"] else {}
                 given = [f"{name.replace('_', '-')}={_text(model[name])}" for name in MODEL if name in model]
                 words += [f"--{role}-settings", f"cache={model['policy']}", *given]
@@ -64,6 +66,7 @@ def words_again(report: RunReport, models: Path) -> list[str]:
                         f"the video was made with the LoRA {name}, which is not in {models}; put it there"
                     )
                 words.append(f"--lora={lying[name]}:{strength}")
+        own |= {"strength": now["strength"]} if "strength" in now else {}
         words += [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value not in (None, "")]
         return [*words, f"--size={now['width']}x{now['height']}"]
     except (KeyError, TypeError, AttributeError) as error:

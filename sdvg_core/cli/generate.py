@@ -1,6 +1,6 @@
 """Make videos from prompts.
 
-Writes video.mp4, latents.safetensors, blocks.safetensors, report.json and route.png into the output folder; for a
+Writes video.mp4, latents.safetensors, blocks, report.json and route.png into the output folder; for a
 list of prompts, into one numbered folder per prompt.
 """
 
@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..engine.restyle import WORDS
 from ..errors import BadInput
 from ..pocket import POCKET
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
@@ -66,9 +67,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_video_options(parser)
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument(
-        "--continue-from", type=file_path, metavar="LATENTS", help="latents.safetensors of a clip to continue"
+        "--continue-from",
+        type=file_path,
+        metavar="CLIP",
+        help="go on from a clip: latents.safetensors, a video, or a folder of pictures (16 a second)",
     )
     begin.add_argument("--start-image", type=file_path, metavar="PICTURE", help="the video's first frame")
+    begin.add_argument(
+        "--restyle", type=file_path, metavar="CLIP", help="make a video or a folder of pictures anew, by the prompt"
+    )
+    parser.add_argument(
+        "--strength",
+        default="medium",
+        help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)",
+    )
     add_router_options(parser)
     add_model_options(parser)
     add_device_options(parser)
@@ -90,13 +102,14 @@ def run(options: argparse.Namespace) -> int:
     if options.report and options.report.is_dir():
         options.report /= REPORT
     report, at = read_report(options.report) if options.report else None, options.report
-    usual = EMBEDDED if options.models == POCKET else []
-    before = words_again(report, options.models) if report else usual
+    before = words_again(report, options.models) if report else []
+    # Also of a report in which one of the embedded models does not stand, because no block asked for it.
+    before = [*EMBEDDED, *before] if options.models == POCKET or f"--models={POCKET}" in before else before
     # As if they had been given first, so that what was given goes before them.
     words = options.words
     options = options.parser.parse_args([*before, *words[1:]])
     options.words, options.seed, options.report = words, options.seeds[0], at
-    for name in ("continue_from", "start_image"):
+    for name in ("continue_from", "start_image", "restyle"):
         if report and report.settings.get(name) and not getattr(options, name):
             given = f"--{name.replace('_', '-')}"
             raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {given} FILE")

@@ -42,6 +42,9 @@ GONE: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("--vae-dtype", "--reward-dtype", "--vae-layers", "--compile"), "the usual one is planned"),
         "--steps": "the presets' steps are planned",
         "--rejected": "the paper's share is planned",
+        "--rates": "the published speed of the GPU most like this machine's is taken",
+        **dict.fromkeys(("--drafter-preset", "--target-preset"), "generate plans for its own files"),
+        "--judge-vae": "it saves no memory; leave it out",
         "--pcie": "20 GB per second is planned",
     },
 }

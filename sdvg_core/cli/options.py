@@ -17,8 +17,9 @@ from ..engine.plan import plan_blocks, without_target
 from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import MOST_BLOCKS
 from ..errors import BadInput
+from ..files.footage import count_frames
 from ..pipeline.options import LoadOptions, ModelOptions
-from ..pipeline.request import VideoRequest
+from ..pipeline.request import VideoRequest, blocks_in
 from ..pocket import POCKET
 from ..pocket.trained_set import judge_file, pocket_judge, trained_set
 from .shared import folder_said
@@ -35,7 +36,11 @@ SPENT = ("policy", "forced_blocks", "handover")
 
 def video_request(options: argparse.Namespace) -> VideoRequest:
     """Return the video asked for. Raises `BadInput` for impossible values."""
-    return VideoRequest(**_given(options, VideoRequest), router=router_config(options))
+    given = _given(options, VideoRequest)
+    if given["blocks"] is None:
+        restyled = given.get("restyle")
+        given |= {"blocks": blocks_in(count_frames(restyled))} if restyled else {"blocks": 9}
+    return VideoRequest(**given, router=router_config(options))
 
 
 def router_config(options: argparse.Namespace) -> RouterConfig:

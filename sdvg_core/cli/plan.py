@@ -1,30 +1,28 @@
 """Say how the real pair fits in a GPU's memory, and how long a block would take.
 
 Bytes are computed from the models' sizes, seconds from published rates; nothing is loaded. Without --vram, plans
-for this machine's GPU, or prints a table of the usual sizes if it has none.
+for this machine's GPU, or prints a table of the usual sizes if it has none. It speaks of ComfyUI; with
+--command-line, of generate.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
-from ..causal_wan.config import PUBLISHED
-from ..causal_wan.presets import PRESETS, get_preset
-from ..decoders import JUDGES, DecoderName
+from ..decoders import DecoderName
 from ..devices.execution import Execution, KvDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..errors import BadInput
-from ..plan.rates import A6000, H100, RATES, Rates
-from .shared import SIZES as PIXELS
-from .shared import add_size
+from ..plan.rates import A6000, H100, Rates
+from .shared import SIZES, add_size
 
-SIZES = {name: "14B" if name == "krea-14b" else "1.3B" for name in PRESETS if name != "custom"}
-"""Of the models that a preset is for."""
-
-USUAL = (12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
+WEIGHT_DTYPES: Mapping[str, bool | None] = {"auto": None, "default": False, "fp8_e4m3fn": True}
+"""Whether the target's linear weights are fp8; None for whichever is faster."""
+USUAL = (8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 80.0)
 # Memory is sold in units of 2^30 bytes. A plan counts in 1e9 and leaves the difference to the driver.
 SOLD_UNIT = 2**30
 
@@ -37,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the plans as JSON, one line each")
     video = parser.add_argument_group("video")
     add_size(video)
-    parser.set_defaults(width=PIXELS["landscape"][0], height=PIXELS["landscape"][1])
+    parser.set_defaults(width=SIZES["landscape"][0], height=SIZES["landscape"][1])
     video.add_argument("--blocks", type=int, default=9, help="blocks of latent frames (default 9)")
     video.add_argument(
         "--preset",
@@ -46,34 +44,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     video.add_argument("--budget", type=float, metavar="SHARE", help="as in generate")
     models = parser.add_argument_group("models")
-    for role, preset in (("drafter", "self-forcing-1.3b"), ("target", "krea-14b")):
-        models.add_argument(
-            f"--{role}-preset",
-            choices=tuple(SIZES),
-            default=preset,
-            metavar="PRESET",
-            help=f"which says its size too (default {preset})",
-        )
+    models.add_argument(
+        "--weight-dtype",
+        choices=tuple(WEIGHT_DTYPES),
+        help="of the target (default: in ComfyUI auto, the faster of both on such a card; else default, as stored)",
+    )
     models.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default="auto", help="of keys and values (default bfloat16)"
     )
     models.add_argument(
         "--vae", choices=get_args(DecoderName), default="wan", help="the decoder of the video (default wan)"
     )
-    models.add_argument(
-        "--judge-vae", choices=JUDGES, help="a fast decoder for drafts, as in generate (default: the same)"
-    )
     device = parser.add_argument_group("device")
     device.add_argument(
         "--side-device", action="store_true", help="VAE and scorer use a second device; --vram is for the first"
     )
-    device.add_argument("--rates", choices=tuple(RATES), help="GPU whose published speed to predict with")
+    device.add_argument("--command-line", action="store_true", help="plan for generate, not for ComfyUI")
 
 
 def run(options: argparse.Namespace) -> int:
     """Print a plan for each amount of memory."""
     import torch
 
+    from ..pipeline.options import LoadOptions
     from ..plan.budget import spend
     from ..plan.choose import plan
     from ..plan.request import PlanRequest
@@ -84,16 +77,17 @@ def run(options: argparse.Namespace) -> int:
         height=options.height,
         blocks=options.blocks,
         router=ROUTER_PRESETS[options.preset or DEFAULT_PRESET],
-        drafter=PUBLISHED[SIZES[options.drafter_preset]],
-        target=PUBLISHED[SIZES[options.target_preset]],
-        drafter_preset=get_preset(options.drafter_preset),
-        target_preset=get_preset(options.target_preset),
         execution=Execution(kv_dtype=options.kv_dtype),
         side=options.side_device,
         vae=options.vae,
-        judge=options.judge_vae,
-        rates=RATES[options.rates] if options.rates else _guess_rates(),
+        rates=_guess_rates(),
     )
+    if options.command_line:
+        usual = LoadOptions()
+        request = replace(request, where="on the command line", fp8=False)
+        request = replace(request, vae_dtype=usual.vae_dtype, reward_dtype=usual.reward_dtype)
+    if options.weight_dtype:
+        request = replace(request, fp8=WEIGHT_DTYPES[options.weight_dtype])
     if options.budget is not None:
         if options.preset:
             raise BadInput("--budget chooses who makes which block, but so does --preset; leave one of them out")
@@ -106,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print("\n".join(json.dumps(found.as_dict(), allow_nan=False) for found in plans))
     elif len(plans) > 1:
-        print(plan_table(plans))
+        print(f"{request.where[0].upper()}{request.where[1:]}:", plan_table(plans), sep="\n")
         print(f"Seconds per block, and per video of {request.blocks}; rates of the {request.rates.source}.")
         print("Predicted, not measured; plan --vram GB says more.")
     else:

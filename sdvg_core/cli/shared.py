@@ -12,7 +12,7 @@ from ..causal_wan.schedule import SCHEDULES
 from ..checkpoints.model_files import KNOWN_FILES
 from ..checkpoints.state_dicts import Weights
 from ..decoders import StatedKind
-from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers
+from ..devices.execution import AUTO, DTYPE_NAMES, Attention, CompileMode, KvDtype, VaeLayers, WeightDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..engine.router import POLICIES as ROUTER_POLICIES
 from ..engine.types import DrafterContext
@@ -42,6 +42,17 @@ def share(text: str) -> float:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"a share is a number such as 0.5, but got {text!r}; write that") from None
+
+
+def gigabytes(text: str) -> float | str:
+    """Return an amount of memory, or a word for one. Argparse prints the error if it is neither."""
+    try:
+        found = text if text in (AUTO, "all") else float(text)
+    except ValueError:
+        found = 0.0
+    if isinstance(found, float) and not 0 < found < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r:.60} is no amount of memory; give GB such as 16, auto or all")
+    return found
 
 
 SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
@@ -103,7 +114,9 @@ def vae_layers(text: str) -> str:
 def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
-    group.add_argument("--blocks", type=int, default=9, help="blocks of latent frames to make (default 9)")
+    group.add_argument(
+        "--blocks", type=int, help="blocks of latent frames to make (default 9; with --restyle what its clip has)"
+    )
     group.add_argument(
         "--directions",
         default="",
@@ -280,6 +293,20 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         help="for drafter and target: cpu, cuda, cuda:1 ...; auto (default): a GPU if there is one",
     )
     group.add_argument("--side-device", help="for text encoder, VAE and scorer (default: --device)")
+    group.add_argument(
+        "--vram",
+        type=gigabytes,
+        default=AUTO,
+        metavar="GB",
+        help="what a video may take of the GPU; layers of drafter and target without room are copied over in every "
+        "pass, with the same result. auto (default): what is free; all: no plan",
+    )
+    group.add_argument(
+        "--weight-dtype",
+        choices=get_args(WeightDtype),
+        default="default",
+        help="of the target: default (as stored), or rounded to fp8, half the bytes of bfloat16",
+    )
     names = DTYPE_NAMES
     group.add_argument("--dtype", choices=names, help="of drafter and target (default: as stored)")
     group.add_argument("--vae-dtype", choices=names, default="float32")

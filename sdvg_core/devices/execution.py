@@ -23,6 +23,8 @@ Attention = Literal["auto", "sdpa", "cudnn", "flash", "sage"]
 """The transformers' attention kernel; `auto` is the best exact one."""
 KvDtype = Literal["auto", "float8_e4m3fn"]
 """What keys and values are kept in; `auto` is the dtype of activations."""
+WeightDtype = Literal["default", "fp8_e4m3fn"]
+"""Of linear weights; the default is as stored. The names are ComfyUI's."""
 VaeLayers = Literal["auto", "diffusers", "planes"]
 """How the VAE's layers are laid out: diffusers' own, or as 2-D ones; `auto` is the fastest.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from ..errors import BadInput
 from .history import History
 from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, WrappedGenerator
+from .restyle import Restyle
 from .types import Block, Generated, Span, Work
 
 
@@ -113,6 +114,13 @@ class _SubBlockNoise:
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return the frames of the span's noise at the sub-block `span`, `b c t h w`."""
         return _frames_of(span, self.span, self.noise.draw(self.span, slot))
+
+    def restyle(self, span: Span) -> Restyle:
+        """Return the part of the span's input at the sub-block `span`."""
+        whole = self.noise.restyle(self.span)
+        return (
+            whole if whole.latents is None else replace(whole, latents=_frames_of(span, self.span, whole.latents))
+        )
 
 
 def _frames_of(sub: Span, span: Span, latents: Tensor) -> Tensor:

@@ -68,7 +68,9 @@ class Keys:
         noise = (*self._noise, span.index, span.take)
         draft_steps = [self.tensor(clean) for clean in call.given]
         here = (span.start, span.frames, self._condition(condition), renewed)
-        return _hash("block", parts, noise, here, draft_steps)
+        source = call.noise.restyle(span)
+        kept = [] if source.latents is None else [(hash_tensor(source.latents), source.skip, source.share)]
+        return _hash("block", parts, noise, here, draft_steps, *kept)
 
     def begun(self, block: str, stop: int) -> str:
         """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..errors import BadInput
 from .framewise import check_sub_blocks, first_timesteps
 from .protocols import Absent, Engine, ModelShape
+from .restyle import Strength, check_strengths
 from .router import ROUTER_DECIDES, SCRIPT_LETTERS, RouterConfig, decide_early
 from .types import Span, plan_spans, spans_of_clip
 
@@ -112,7 +113,7 @@ class RunPlan:
     """A run's blocks. `router`: with the user's directions. `clip`: the spans of what it continues.
 
     `still`: how many latent frames show a start image; of its pixels, the video shows the first frame.
-    `notes`: what a reader of the report must know.
+    `strengths`: of the blocks, if they restyle a clip. `notes`: what a reader of the report must know.
     """
 
     router: RouterConfig
@@ -120,10 +121,14 @@ class RunPlan:
     spans: tuple[Span, ...]
     models_needed: ModelSet
     still: int = 0
+    strengths: tuple[Strength, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 NOT_FORCED = "There is no target, so the first block was not forced."
+NOT_HANDED_OVER = (
+    "The drafter hands over no steps of a restyled block that the target starts at or after that step."
+)
 
 
 def without_target(router: RouterConfig) -> RouterConfig:
@@ -146,6 +151,7 @@ def plan_blocks(
     picture: bool = False,
     directions: str = "",
     takes: str = "",
+    strengths: Sequence[Strength] = (),
 ) -> RunPlan:
     """Return the plan of a run of `blocks` blocks after a clip of `given_frames` latent frames, or a picture.
 
@@ -153,7 +159,8 @@ def plan_blocks(
     without motion: no model was trained to go on from fewer frames.
 
     `block_frames`: latent frames per block of the models to be had, by role; the target's count, if it is needed.
-    `directions`, `takes`: as users write them. `scorer`: whether there is one.
+    `directions`, `takes`: as users write them. `strengths`: one for each block, if they restyle a clip. `scorer`:
+    whether there is one.
     Raises `BadInput` if they are wrong, or if a model is missing that a block may ask for.
     """
     available = ModelSet(drafter="drafter" in block_frames, target="target" in block_frames, scorer=scorer)
@@ -169,6 +176,9 @@ def plan_blocks(
     if not available.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
         unforced = without_target(directed)
         directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
+    directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
+    if any(0 < directed.handover <= skip for skip in directed.skipped):
+        notes = (*notes, NOT_HANDED_OVER)
     directed.check_blocks(spans[-1].index)
     needed = check_available(directed, spans, available)
     if needed.drafter and not needed.target and available.target and block_frames["drafter"] != size:
@@ -183,8 +193,17 @@ def plan_blocks(
             picture=picture,
             directions=directions,
             takes=takes,
+            strengths=strengths,
         )
-    return RunPlan(router=directed, clip=clip, spans=spans, models_needed=needed, still=still, notes=notes)
+    return RunPlan(
+        router=directed,
+        clip=clip,
+        spans=spans,
+        models_needed=needed,
+        still=still,
+        strengths=tuple(strengths),
+        notes=notes,
+    )
 
 
 # --- whether parts, router, blocks and sizes fit together; shapes are enough to tell
@@ -210,7 +229,11 @@ def available_in(engine: Engine) -> ModelSet:
 
 
 def check_compatible(
-    drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
+    drafter: ModelShape,
+    target: ModelShape,
+    latent_channels: int,
+    router: RouterConfig,
+    spans: tuple[Span, ...],
 ) -> None:
     """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together.
 
@@ -227,6 +250,13 @@ def check_compatible(
     if any(handed_over):
         _check_handover(drafter.timesteps, target.timesteps, router.handover)
     router.check_blocks(spans[-1].index)
+
+
+def check_restyle(drafter: ModelShape, target: ModelShape, plan: RunPlan) -> None:
+    """Raise `BadInput` unless two models can leave out the steps that a plan's strengths say."""
+    check_strengths(plan.strengths, [drafter.timesteps, target.timesteps])
+    if plan.spans[0].index == 0:
+        check_strengths(plan.strengths[:1], [drafter.first_timesteps or drafter.timesteps, target.first_timesteps])
 
 
 def _may_be_handed_over(router: RouterConfig, index: int) -> bool:

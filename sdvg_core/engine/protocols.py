@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Protocol
 from torch import Tensor
 
 from .history import History
+from .restyle import Restyle
 from .types import Condition, Generated, Span
 
 
@@ -20,6 +21,10 @@ class NoiseSource(Protocol):
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return standard normal noise `b c t h w`, float32 on the CPU."""
+        ...
+
+    def restyle(self, span: Span) -> Restyle:
+        """Return what the block is made from besides noise."""
         ...
 
 

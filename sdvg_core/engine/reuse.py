@@ -42,6 +42,7 @@ class ReuseSession:
         self._keys = Keys(reuse.identities, noise)
         self._noise, self._handover, self.pixels = noise, handover, reuse.pixels
         self.pixel_keys: list[str] = []
+        self.used: list[tuple[str, ...]] = []  # the keys of what each block of the run was made from
 
     def replay(
         self, blocks: tuple[Block, ...], codec: VideoCodec, start: Timeline, *, to_go_on: bool
@@ -65,8 +66,10 @@ class ReuseSession:
             yield ReplayedBlock(timeline, frames, delivered, decoded=place >= first)
         self.pixel_keys += keys
 
-    def keep_pixels(self, emitted: EmittedBlock) -> None:
-        """Keep the pixels of a new block, and the decoder's state after it."""
+    def remember(self, emitted: EmittedBlock) -> None:
+        """Keep the pixels and scores of a new block, and which results it was made from."""
+        self._remember_scores(emitted)
+        self.used.append(self._store.take_used())
         key = self._keys.pixels([block.latents for block in emitted.timeline.history.blocks])
         self.pixel_keys.append(key)
         self._keep(key, emitted.preview, emitted.timeline.decode_state)
@@ -118,11 +121,12 @@ class ReuseSession:
             for emitted in loop:
                 # It will be decoded once more to be shown, and drafts that were not kept not even once.
                 found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
+                self.used.append(self._store.take_used())
         except CacheMiss:
             pass
         return tuple(found)
 
-    def remember(self, emitted: EmittedBlock) -> None:
+    def _remember_scores(self, emitted: EmittedBlock) -> None:
         """Keep the scores of a block's draft, and that of the frame it was compared with."""
         decision = emitted.record.decision
         if not decision.scored or emitted.draft is None:

@@ -168,7 +168,9 @@ class RouterConfig:
     row, the target makes the rest; 0 never. `handover`: of a block that the target makes, the drafter makes this
     many denoising steps, and the target continues from there; 0 leaves it the whole block. `whole_blocks`: how
     many of the clip's first blocks are never handed over. `directions`: what the user decides, whatever the
-    policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`.
+    policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
+    steps a restyled clip stands in for, by block of the clip; where those are as many as `handover` or more,
+    nothing is handed over.
     """
 
     policy: str = "reward"
@@ -183,6 +185,7 @@ class RouterConfig:
     handover: int = 0
     whole_blocks: int = 1
     directions: str = ""
+    skipped: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for names, kind, words in KINDS:
@@ -216,7 +219,8 @@ class RouterConfig:
 
     def handover_at(self, index: int) -> int:
         """Return how many steps the drafter makes of block `index` of the clip, should the target make it."""
-        return 0 if index < self.whole_blocks else self.handover
+        begun = self.skipped[index] if index < len(self.skipped) else 0
+        return 0 if index < self.whole_blocks or begun >= self.handover else self.handover
 
     def check_blocks(self, last_index: int) -> None:
         """Raise `BadInput` if the script does not reach the clip's last block."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from .delivery import DeliveredBlock
 from .noise import KeyedNoise
-from .plan import RunPlan, available_in, check_given, plan_blocks
+from .plan import RunPlan, available_in, check_given, check_restyle, plan_blocks
 from .protocols import Engine
 from .records import BlockRecord
+from .restyle import InputClip, Strength
 from .reuse import Reuse, ReuseSession
 from .router import Decision, RouterConfig
 from .speculate import EmittedBlock, speculate
@@ -30,7 +31,8 @@ class Run:
     `router`: with the user's directions. `spans`: the blocks of this request. `before`: the committed blocks that
     already exist: first those of a given clip, then the first ones of this request if an earlier run made them;
     `reused` holds the records of the latter. `clock`: seconds; on an accelerator, one that waits for the device.
-    `still`: how many latent frames show a start image. `notes`: what a reader of the report must know of the route.
+    `still`: how many latent frames show a start image. `shown`: the given clip's own pixels, `1 f c h w` in [0, 1],
+    for the video; None to decode them. `notes`: what a reader of the report must know of the route.
     `session`: keeps what is made for later runs; None to keep nothing.
     """
 
@@ -44,6 +46,7 @@ class Run:
     reused: tuple[BlockRecord, ...] = ()
     clock: Callable[[], float] = time.perf_counter
     still: int = 0
+    shown: Tensor | None = None
     notes: tuple[str, ...] = ()
     session: ReuseSession | None = None
 
@@ -77,6 +80,8 @@ class Run:
             is_still = timeline.history.frames < self.still
             timeline = again.timeline
             delivered = again.delivered.first_frame() if is_still else again.delivered
+            if self.shown is not None and record is None:
+                delivered = self._as_given(timeline.history.blocks[-1].span)
             record = record if record is None or again.decoded else replace(record, decodes=0)
             yield show(timeline, delivered, record=record, preview=again.preview)
         with closing(self._make(timeline)) as loop:
@@ -87,6 +92,14 @@ class Run:
                     break
         while waiting:
             yield RunEvent(timeline, (waiting.popleft(),), left=len(waiting) + 1)
+
+    def _as_given(self, span: Span) -> DeliveredBlock:
+        """Return a block of the given clip with its own pixels. Its first frame may be held before it begins."""
+        assert self.shown is not None
+        stride, missing = self.engine.codec.temporal_stride, self.shown.shape[1] - 1
+        missing -= self.engine.codec.temporal_stride * (self.given_frames - 1)
+        first, last = (max(missing + 1 + stride * (at - 1), 0) for at in (span.start, span.stop))
+        return DeliveredBlock.of(self.shown[:, first:last], 0, stride)
 
     def blocks(self) -> Generator[EmittedBlock]:
         """Make the new blocks, and yield each as soon as it is decided."""
@@ -117,7 +130,6 @@ class Run:
             for emitted in loop:
                 if self.session:
                     self.session.remember(emitted)
-                    self.session.keep_pixels(emitted)
                 yield emitted
 
 
@@ -146,6 +158,7 @@ def plan_run(
     directions: str = "",
     takes: str = "",
     given: Tensor | None = None,
+    strengths: Sequence[Strength] = (),
     **options: Any,
 ) -> Run:
     """Return the run that makes `blocks` blocks with the models of `engine`.
@@ -164,6 +177,7 @@ def plan_run(
         given_frames=0 if given is None else given.shape[2],
         directions=directions,
         takes=takes,
+        strengths=strengths,
     )
     return make_run(engine, plan, condition_of, given=given, **options)
 
@@ -178,24 +192,31 @@ def make_run(
     height: int,
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
+    source: Tensor | None = None,
+    shown: Tensor | None = None,
     reuse: Reuse | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Return the run that makes the blocks of `plan`, of `width` x `height` pixels.
 
-    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image. `reuse`: what earlier runs
-    made; the longest beginning that is provably the same is not made again, and what this run makes is put there.
+    `given`: normalised latents `b c t h w` of a clip to continue, or of a start image; `shown`: that clip's own
+    pixels, if it has any. `source`: the latents that the blocks restyle, by the plan's strengths. `reuse`: what
+    earlier runs made; the longest beginning that is provably the same is not made again, and what this run makes is
+    put there.
     Raises `BadInput` for a given clip of another size, or one with NaN or infinity.
     """
     codec = engine.codec
     rows, columns = height // codec.spatial_stride, width // codec.spatial_stride
-    if given is not None:
-        check_given(given, codec.latent_channels, rows, columns)
+    for clip in (given, source):
+        if clip is not None:
+            check_given(clip, codec.latent_channels, rows, columns)
+    check_restyle(engine.drafter, engine.target, plan)
+    restyled = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
     run = Run(
         engine=engine,
         router=plan.router,
         spans=plan.spans,
-        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns),
+        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns, source=restyled),
         condition_of=condition_of,
         drafter_context=drafter_context,
         before=tuple(
@@ -205,6 +226,7 @@ def make_run(
         ),
         clock=clock,
         still=plan.still,
+        shown=shown,
         notes=plan.notes,
     )
     return _with_reuse(run, reuse) if reuse else run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,17 +24,16 @@ class _Entry:
 class Store:
     """Keeps results on the CPU. Beyond `limit` bytes the oldest run's go first, and nothing of the newest run.
 
-    `on_use`: told of every result that is put in, whether there is room for it or not, or taken out. `forgotten`:
-    how many results of earlier runs the newest one has pushed out; `refused`: how many of its own did not fit.
-    Losing a result costs time and nothing else.
+    `forgotten`: how many results of earlier runs the newest one has pushed out; `refused`: how many of its own did
+    not fit. Losing a result costs time and nothing else.
     """
 
     def __init__(self, limit: float = float("inf")) -> None:
         self.limit = limit
-        self.on_use: Callable[[str, Result], None] = lambda key, result: None
         self.bytes = 0
         self.forgotten = self.refused = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._used: dict[str, None] = {}
         self._run = 0
         self._lock = threading.Lock()  # a host's page asks what is kept from a second thread
 
@@ -44,6 +43,7 @@ class Store:
             self.limit = self.limit if limit is None else limit
             self._run += 1
             self.forgotten = self.refused = 0
+            self._used = {}
             self._make_room(0)
 
     def get(self, key: str) -> Result | None:
@@ -54,7 +54,7 @@ class Store:
                 return None
             entry.run = self._run
             self._entries.move_to_end(key)
-            self.on_use(key, entry.result)
+            self._used[key] = None
             return entry.result
 
     def put(self, key: str, result: Result) -> None:
@@ -62,7 +62,7 @@ class Store:
         here = tuple(tensor.detach().cpu() for tensor in result)
         size = sum(tensor.nbytes for tensor in here)
         with self._lock:
-            self.on_use(key, here)
+            self._used[key] = None
             if key in self._entries:
                 self._drop(key)
             if not self._make_room(size):
@@ -75,6 +75,12 @@ class Store:
         """Whether all these results are here. Looking is no use of them."""
         with self._lock:
             return all(key in self._entries for key in keys)
+
+    def take_used(self) -> tuple[str, ...]:
+        """Return the keys of what was put in or taken out since this was last asked, or since the run began."""
+        with self._lock:
+            used, self._used = tuple(self._used), {}
+            return used
 
     @property
     def newest(self) -> Mapping[str, Result]:

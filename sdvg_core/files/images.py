@@ -29,7 +29,7 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
             # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as picture:
-                _check_size(picture, path)
+                check_picture_size(*picture.size, path)
                 ImageOps.exif_transpose(picture, in_place=True)
                 upright = picture.convert("RGB") if picture.mode != "RGB" else picture
                 fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
@@ -43,8 +43,8 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
     return pixels.permute(2, 0, 1)[None, None].contiguous()
 
 
-def _check_size(picture: Image.Image, path: Path) -> None:
-    width, height = picture.size
+def check_picture_size(width: int, height: int, path: Path) -> None:
+    """Raise `BadInput` for a picture that is absurdly large or narrow."""
     if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
         raise BadInput(
             f"{path.name} has {width} x {height} pixels; give at most {MOST_PIXELS // 1_000_000} million, "

@@ -1,39 +1,45 @@
 """Make the files of a run appear together once all are complete, or not at all.
 
-Until then they lie in a hidden folder inside the output folder. It stays locked while its run is alive. The
-contents of its journal survive a run that is stopped.
+Until then they lie in a hidden folder inside the output folder. A video's has its request and its committed blocks
+too, which survive a run that is stopped.
 """
 
 from __future__ import annotations
 
 import errno
+import json
+import os
 import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
 
 from ..errors import BadInput, why
+from .small_files import MEGABYTE, parse_json, read_small
 
 VIDEO = "video.mp4"
 LATENTS = "latents.safetensors"
 PICTURE = "route.png"
 REPORT = "report.json"
-BLOCKS = "blocks.safetensors"
-FILES = (VIDEO, LATENTS, PICTURE, REPORT, BLOCKS)
-"""What a finished video is."""
+BLOCKS = "blocks"
+FILES = (LATENTS, VIDEO, PICTURE, BLOCKS, REPORT)
+"""What a finished video is, in the order in which it appears: its report comes last."""
+BLOCK = re.compile(r"[0-9]{6,}\.safetensors")
+OLD_BLOCKS = "blocks.safetensors"
+"""What an earlier version wrote in place of the folder of blocks."""
 CSV, LINES = "videos.csv", "videos.jsonl"
 """What lies next to numbered videos."""
 
-UNFINISHED = ".unfinished-"
-# As `tempfile.mkdtemp` names them.
-OURS = re.compile(re.escape(UNFINISHED) + "[a-z0-9_]{8}")
-LOCK, JOURNAL, EARLIER = "lock", "journal", "earlier"
+UNFINISHED, WRITING, OLD_UNFINISHED = ".unfinished", ".writing-", ".unfinished-*/journal"
+"""The hidden folder of a video, those of other files, and what an earlier version had for videos."""
+REQUEST, EARLIER = "request.json", "earlier"
+LARGEST_REQUEST = 64 * MEGABYTE
 HELD = ".making"
 SHORT_LOCK = ".lock"
 """Held while files are moved or a run begins. Most versions of filelock leave it, empty, in the output folder."""
@@ -47,16 +53,16 @@ class Staging:
 
     def __init__(self, folder: Path, work: Path) -> None:
         self.folder, self.work = folder, work
-        # Files in here survive a run that was stopped, and are removed after one that finished.
-        self.journal = work / JOURNAL
         self._names: list[str] = []
 
     def path(self, name: str) -> Path:
-        """Return where to write the file `name` until it is moved.
+        """Return where to write the file `name`, or the folder of blocks, until it is moved.
 
-        Raises `BadInput` if there is a folder by that name.
+        Raises `BadInput` if there is a folder by that name, other than one of blocks.
         """
-        if (self.folder / name).is_dir():
+        there = self.folder / name
+        ours = name == BLOCKS and there.is_dir() and all(BLOCK.fullmatch(path.name) for path in there.iterdir())
+        if there.is_dir() and not ours:
             raise BadInput(
                 f"cannot write {name} into {self.folder}, for there is a folder of that name; move it away"
             )
@@ -67,7 +73,7 @@ class Staging:
     def move(self) -> None:
         """Move every file into place, in the order they were asked for.
 
-        Two runs may write into one folder; then all files are those of the last to finish.
+        Two may write into one folder at once; then all files are those of the last to finish.
         Raises `FileNotFoundError`, before moving any, if a file was asked for but not written.
         """
         for name in self._names:
@@ -82,56 +88,57 @@ class Staging:
     def _exchange(self) -> None:
         """Move the files of an earlier run away first, so that even a kill leaves no mix of two runs."""
         earlier = self.work / EARLIER
-        earlier.mkdir(exist_ok=True)
-        there = [name for name in self._names if (self.folder / name).exists()]
-        away = [(self.folder / name, earlier / name) for name in there]
+        shutil.rmtree(earlier, ignore_errors=True)
+        earlier.mkdir()
+        names = [*reversed(self._names), *([OLD_BLOCKS] if BLOCKS in self._names else [])]
+        away = [(self.folder / name, earlier / name) for name in names if (self.folder / name).exists()]
         _move_all([*away, *((self.work / name, self.folder / name) for name in self._names)])
         shutil.rmtree(earlier, ignore_errors=True)
 
 
 @contextmanager
-def staged_outputs(folder: Path, unfinished: Path | None = None) -> Iterator[Staging]:
+def staged_outputs(folder: Path, request: Mapping[str, Any] | None = None) -> Iterator[Staging]:
     """Stage files for `folder`, which is made if need be; they move there at the end of the `with` block.
 
-    `unfinished`: the hidden folder of a stopped run, to continue in. If any exception leaves the block, interrupts
-    included, no trace of the files stays, nor of a folder that was made for them, unless there is a journal. Files
-    of an earlier run stay unchanged.
-    Raises `BadInput` if the folder cannot be written to, if the disk is full, or if another run uses `unfinished`.
+    `request`: of a video, for whose folder the caller has a `hold`; what a stopped run of another one left there is
+    removed. If any exception leaves the block, interrupts included, no trace of the files stays, nor of a folder
+    that was made for them, unless a block was committed. Files of an earlier run stay unchanged.
+    Raises `BadInput` if the folder cannot be written to, or if the disk is full.
     """
-    made, (work, lock) = _enter(folder, lambda: _open_work(folder, unfinished))
+    made, work = _enter(folder, lambda: _open_work(folder, request))
     try:
         with _told_if_full(folder):
+            if request and not (work / REQUEST).exists():
+                (work / REQUEST).write_text(json.dumps(request), encoding="utf-8")
             staging = Staging(folder, work)
-            try:
-                yield staging
-                staging.move()
-                shutil.rmtree(staging.journal, ignore_errors=True)
-            finally:
-                _remove_files(work)
+            yield staging
+            staging.move()
     finally:
-        lock.release()
-        _leave(work)
+        _tidy(work)
         _remove_empty(made)
 
 
-def unfinished_in(folder: Path) -> tuple[Path, ...]:
-    """Return the hidden folders with a journal of runs for `folder` that were stopped or are still running."""
-    return tuple(sorted(work for work in folder.glob(f"{UNFINISHED}*") if _is_ours(work) and _has_journal(work)))
+def unfinished_blocks(folder: Path) -> list[Path]:
+    """Return the blocks that a run for `folder` committed and did not finish. No link is followed to them."""
+    blocks = folder / UNFINISHED / BLOCKS
+    ours = _is_ours(blocks.parent) and _is(stat.S_ISDIR, blocks)
+    return sorted(path for path in blocks.iterdir() if BLOCK.fullmatch(path.name)) if ours else []
+
+
+def unfinished_request(folder: Path) -> dict[str, Any]:
+    """Return what `staged_outputs` was given for an unfinished video; an empty `request` if it is damaged."""
+    try:
+        found = parse_json(read_small(folder / UNFINISHED / REQUEST, LARGEST_REQUEST))
+    except (OSError, ValueError):
+        found = {}
+    return found if isinstance(found, dict) and isinstance(found.get("request"), dict) else {"request": {}}
 
 
 def _is_ours(work: Path) -> bool:
     """Whether a run of ours made this hidden folder. What only has such a name is left alone, a link above all."""
-    if not OURS.fullmatch(work.name) or not _is(stat.S_ISDIR, work):
-        return False
-    return _is(stat.S_ISREG, work / LOCK) or not _holds_anything(work)
-
-
-def _holds_anything(folder: Path) -> bool:
-    """Whether a folder has contents; one that another run has just removed has none."""
-    try:
-        return any(folder.iterdir())
-    except FileNotFoundError:
-        return False
+    return _is(stat.S_ISDIR, work) and (
+        _is(stat.S_ISREG, work / REQUEST) or all(path.name == BLOCKS for path in work.iterdir())
+    )
 
 
 def _is(kind: Callable[[int], bool], path: Path) -> bool:
@@ -140,22 +147,6 @@ def _is(kind: Callable[[int], bool], path: Path) -> bool:
         return kind(path.lstat().st_mode)
     except (OSError, ValueError):
         return False
-
-
-def is_going_on(work: Path) -> bool:
-    """Whether the run of this hidden folder is still alive."""
-    try:
-        lock_of(work / LOCK).acquire(blocking=False).lock.release()
-    except Timeout:
-        return True
-    (work / LOCK).touch()  # some versions of filelock have just removed it, and by it we know the folder as ours
-    return False
-
-
-def throw_away(work: Path) -> None:
-    """Remove the hidden folder of a run that was stopped."""
-    if not is_going_on(work):
-        shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager
@@ -259,21 +250,19 @@ def lock_of(path: Path) -> FileLock:
     return FileLock(path, thread_local=False)  # a run may begin in one thread and be closed in another
 
 
-def _open_work(folder: Path, unfinished: Path | None) -> tuple[Path, FileLock]:
-    """Return a run's hidden folder and its lock; remove the folders of runs that died before their first block."""
-    with lock_of(folder / SHORT_LOCK):
-        for left in folder.glob(f"{UNFINISHED}*"):
-            if _is_ours(left) and not _has_journal(left):
-                throw_away(left)
-        if unfinished and not unfinished.is_dir():
-            raise BadInput(f"cannot resume {unfinished}, for it is gone; another run has finished it")
-        work = unfinished or Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
-        lock = lock_of(work / LOCK)
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            raise BadInput(f"cannot resume {work}, for another run is resuming it; wait for that run") from None
-    return work, lock
+def _open_work(folder: Path, request: Mapping[str, Any] | None) -> Path:
+    """Return the hidden folder for files of `folder`, with nothing in it but blocks of the same request."""
+    if request is None:
+        return Path(tempfile.mkdtemp(prefix=WRITING, dir=folder))
+    work = folder / UNFINISHED
+    if os.path.lexists(work) and not _is_ours(work):
+        raise BadInput(f"cannot write into {folder}, for {UNFINISHED} there is not ours; move it away")
+    if work.exists():
+        if unfinished_request(folder)["request"] != request["request"]:
+            shutil.rmtree(work / BLOCKS, ignore_errors=True)
+        _tidy(work)
+    (work / BLOCKS).mkdir(parents=True, exist_ok=True)
+    return work
 
 
 @contextmanager
@@ -284,10 +273,6 @@ def _told_if_full(folder: Path) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise BadInput(f"cannot write the video into {folder}, for the disk is full; free some space") from error
-
-
-def _has_journal(work: Path) -> bool:
-    return _is(stat.S_ISDIR, work / JOURNAL) and _holds_anything(work / JOURNAL)
 
 
 def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
@@ -302,19 +287,14 @@ def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
         raise
 
 
-def _remove_files(work: Path) -> None:
+def _tidy(work: Path) -> None:
+    """Leave in a hidden folder committed blocks, with their request, and files that could not be put back."""
+    blocks = work / BLOCKS
+    kept = [REQUEST] if blocks.is_dir() and any(blocks.iterdir()) else []
     for path in work.iterdir():
-        if path.name not in (JOURNAL, LOCK, EARLIER):
+        if path.name not in kept and not path.is_dir():
             path.unlink()
-
-
-def _leave(work: Path) -> None:
-    """Remove the hidden folder and its lock, which nobody holds any more, unless there is something to resume."""
-    if _has_journal(work):
-        (work / LOCK).touch()
-    else:
-        (work / LOCK).unlink(missing_ok=True)
-    for folder in (work / JOURNAL, work / EARLIER, work):
+    for folder in (blocks, work / EARLIER, work):
         with suppress(OSError):
             folder.rmdir()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
 from ..engine.plan import ModelSet
@@ -18,31 +20,36 @@ from ..files.outputs import (
     FILES,
     LATENTS,
     LINES,
+    OLD_BLOCKS,
+    OLD_UNFINISHED,
     REPORT,
+    UNFINISHED,
+    VIDEO,
     check_room,
     check_writable,
     hold,
-    unfinished_in,
+    unfinished_blocks,
+    unfinished_request,
 )
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
+from .blocks import check_reusable
 from .headers import FileHeaders, check_models
-from .identity import Identity, digest_of, identify, identify_parts
-from .journal import find_unfinished, left_by
+from .identity import Identity, differences, digest_of, identify, identify_parts
 from .latents import load_latents
 from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
-from .results import check_reusable
 
 MOST_FOLDERS = 999
+LONGEST_COMMAND = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Video:
     """One of the videos to make: its folder, its prompts, and its identity.
 
-    `number`, `of`: its number and how many there are. `steps`: denoising steps per block. `unfinished`: the hidden
-    folder of a run to resume. `exists`: whether it is already finished. `short`: whether it is, but with fewer
+    `number`, `of`: its number and how many there are. `steps`: denoising steps per block. `unfinished`: whether a
+    stopped run left blocks of it. `exists`: whether it is already finished. `short`: whether it is, but with fewer
     blocks, because it was stopped as asked.
     """
 
@@ -53,14 +60,14 @@ class Video:
     prompt: PromptSchedule
     identity: Identity
     steps: int = 4
-    unfinished: Path | None = None
+    unfinished: bool = False
     exists: bool = False
     short: bool = False
 
     @property
     def begun(self) -> bool:
         """Whether there is anything of it."""
-        return self.exists or self.short or self.unfinished is not None
+        return self.exists or self.short or self.unfinished
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +154,8 @@ def plan_videos(
             for n, (place, (prompt, seed), identity) in enumerate(zip(places, wanted, identities, strict=True), 1)
         )
         if overwrite:
-            return tuple(replace(video, unfinished=left_by(video.folder, video.identity)) for video in videos)
-        return _left_of(videos, folder, request.blocks, last, finished=resume)
+            return tuple(replace(video, unfinished=_left_of(video)) for video in videos)
+        return _look_for(videos, folder, request.blocks, last, finished=resume)
 
     with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
         planned = Planned(folder=folder, batch=batch, headers=headers, resolved=resolved, videos=videos)
@@ -193,7 +200,7 @@ def _folder_for(
     raise refused[0]
 
 
-def _left_of(
+def _look_for(
     videos: tuple[Video, ...], folder: Path, blocks: int, last: str | None, *, finished: bool
 ) -> tuple[Video, ...]:
     """Find what exists of videos in `folder`. `finished`: whether they may all be.
@@ -202,7 +209,7 @@ def _left_of(
     """
     found = tuple(look_up(video, blocks, last) for video in videos)
     if not any(video.begun for video in found) and found[0].folder != folder:
-        other = any(_taken(path) or unfinished_in(path) for path in folder.glob("[0-9]" * 4))
+        other = any(_taken(path) or unfinished_blocks(path) for path in folder.glob("[0-9]" * 4))
         table = [os.path.lexists(folder / name) for name in (CSV, LINES)]
         if other or table[0] != table[1]:  # a table of ours is two files
             raise BadInput(f"{folder} has other videos or another table; name another folder, or add --overwrite")
@@ -213,7 +220,7 @@ def _left_of(
 
 def _taken(folder: Path, *more: str) -> str | None:
     """Return the name of a file that a video would replace."""
-    return next((name for name in (*FILES, *more) if os.path.lexists(folder / name)), None)
+    return next((name for name in (VIDEO, *FILES, OLD_BLOCKS, *more) if os.path.lexists(folder / name)), None)
 
 
 def _check_reuse(planned: Planned, reuse: Path) -> None:
@@ -251,18 +258,41 @@ def look_up(video: Video, blocks: int, last: str | None = None) -> Video:
 
     `last`: a file without which nothing is finished.
     """
-    unfinished = find_unfinished(video.folder, video.identity)
-    taken = _taken(video.folder, *([last] if last else []))
+    folder, unfinished = video.folder, _left_of(video)
+    if any(folder.glob(OLD_UNFINISHED)):
+        raise BadInput(f"{folder} has what an earlier version left unfinished; delete it or name another folder")
+    if unfinished_blocks(folder) and not unfinished:
+        left = unfinished_request(folder)
+        then = {name: str(value) for name, value in left["request"].items()}
+        raise BadInput(
+            f"{folder} has an unfinished video that differs in {differences(then, video.identity)}; "
+            "repeat its command or name another folder",
+            _command(left),
+        )
+    taken = _taken(folder, *([last] if last else []))
     if taken is None:
         return replace(video, unfinished=unfinished)
-    ours = _request_of(video.folder / LATENTS) == digest_of(video.identity)
-    # A run that was killed as it moved its files has some of them in both places.
-    moved = unfinished is not None and any(os.path.lexists(unfinished / name) for name in (*FILES, EARLIER))
-    if not (ours or moved):
-        raise BadInput(f"{video.folder} has a {taken} of another request; name another folder, or add --overwrite")
-    finished = ours and unfinished is None
-    exists = finished and len(read_report(video.folder / REPORT).blocks) == blocks
+    ours = _request_of(folder / LATENTS) == digest_of(video.identity)
+    # A run that was killed as it moved its files has put those of an earlier one aside.
+    if not ours and not (unfinished and (folder / UNFINISHED / EARLIER).is_dir()):
+        raise BadInput(f"{folder} has a {taken} of another request; name another folder, or add --overwrite")
+    finished = ours and not unfinished
+    exists = finished and (folder / REPORT).exists() and len(read_report(folder / REPORT).blocks) == blocks
     return replace(video, unfinished=unfinished, exists=exists, short=finished and not exists)
+
+
+def _left_of(video: Video) -> bool:
+    """Whether a stopped run of this very request left blocks."""
+    return bool(unfinished_blocks(video.folder)) and unfinished_request(video.folder)["request"] == video.identity
+
+
+def _command(left: Mapping[str, Any]) -> str:
+    """Return a line with the command that goes on with a run. Its words are quoted: the file may be anyone's."""
+    words = left.get("command")
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        return ""
+    line = shlex.join(["python", "-m", "sdvg_core", *words])
+    return f"To finish that one: {line}" if len(line) <= LONGEST_COMMAND and line.isprintable() else ""
 
 
 def _request_of(latents: Path) -> object:

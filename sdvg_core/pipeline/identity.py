@@ -38,12 +38,13 @@ def identify(
 ) -> Identity:
     """Return everything that determines a video's bits, by name. Equal identities make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
-    begin = {name: getattr(request, name) for name in ("continue_from", "start_image")}
+    begin = {name: getattr(request, name) for name in ("continue_from", "start_image", "restyle")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}
     settings = asdict(load.settled())
+    del settings["vram"]  # changes no bit
     execution = settings.pop("execution")
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in settings.pop("loras")}
     return {
@@ -100,7 +101,8 @@ def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, Wa
             return ""
         changed = [(fingerprint(lora.file.path), lora.strength) for lora in models[role].loras]
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
-        return repr((fingerprint(path), models[role].identity, load.dtype, kernels, here, *changed))
+        rounded = (load.weight_dtype,) if role == "target" and load.weight_dtype != "default" else ()
+        return repr((fingerprint(path), models[role].identity, load.dtype, kernels, here, *changed, *rounded))
 
     def decoder(path: Path | None) -> str:
         if path is None:

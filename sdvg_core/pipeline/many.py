@@ -21,7 +21,6 @@ from ..report.run_report import RunReport
 from ..text.prompts import PromptSchedule
 from .batch import Batch, Video, needed_files, plan_videos, texts_of
 from .headers import check_models
-from .journal import left_by
 from .loading import encode_prompts
 from .request import resolve_files
 from .table import Row, table_of
@@ -88,7 +87,6 @@ class VideoWorker:
     def __call__(self, task: Task, stop: Stop) -> RunReport:
         """Make a video."""
         video, embeddings = task
-        video = replace(video, unfinished=left_by(video.folder, video.identity))
         try:
             return self._maker.make(video, load(embeddings), lambda *_: closing(RouteBar(1, io.StringIO())), stop)
         except (torch.OutOfMemoryError, MemoryError) as error:

@@ -14,7 +14,7 @@ from ..causal_wan.schedule import get_schedule
 from ..checkpoints.state_dicts import Choice, Weights
 from ..decoders import StatedKind
 from ..devices.device import check_device
-from ..devices.execution import AUTO, Execution
+from ..devices.execution import AUTO, Execution, WeightDtype
 from ..scorers import Crop
 
 
@@ -68,7 +68,9 @@ class LoadOptions:
     `device`: of the transformers; `side_device`: of text encoder, VAE and scorer (the paper's second GPU), None for
     the same one. `dtype`: of the transformers, None as stored. `tae_kind`: which latents a TAEHV takes, if its file
     does not tell. `schedule`: for whichever model has none of its own; None for the presets'.
-    `loras`: files, each perhaps with `:STRENGTH`, for the model that they fit.
+    `loras`: files, each perhaps with `:STRENGTH`, for the model that they fit. `weight_dtype`: of the target's
+    linear weights. `vram`: how many GB of `device` a video may take, `auto` for what is free on a GPU; layers that
+    have no room are copied over in every pass, which changes no bit. `all` makes no plan.
     """
 
     drafter: ModelOptions = field(default_factory=ModelOptions)
@@ -84,6 +86,8 @@ class LoadOptions:
     crop: Crop = "center"
     execution: Execution = field(default_factory=Execution)
     loras: tuple[str, ...] = ()
+    weight_dtype: WeightDtype = "default"
+    vram: float | Literal["auto", "all"] = AUTO
 
     @property
     def side(self) -> torch.device:

@@ -17,14 +17,17 @@ from ..engine.plan import (
     check_compatible,
     check_directions,
     check_given,
+    check_restyle,
     check_size,
     plan_blocks,
     read_takes,
 )
 from ..engine.protocols import VideoCodec
+from ..engine.restyle import Strength, read_strength
 from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
+from ..files.footage import Footage, read_footage
 from ..files.images import read_image
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
@@ -38,7 +41,10 @@ from .latents import load_latents, still_in
 WIDTH, HEIGHT = 832, 480
 """The paper's size."""
 NO_MODEL = "a video needs a drafter or a target, but there is neither; give at least one"
-TWO_STARTS = "a video starts from a clip or from an image, but there are both; give one of them"
+TWO_STARTS = "a video starts from a clip, an image or a clip to restyle, but there are two; give one of them"
+LATENTS_SUFFIX = ".safetensors"
+LEAST_GIVEN = 9
+"""Pixel frames of a video to continue: a whole block. A shorter one begins with its first frame held."""
 # A generous guess: CRF 18 takes about half of that for a moving photograph.
 MP4_BYTES_PER_PIXEL = 0.1
 
@@ -49,8 +55,9 @@ class VideoRequest:
 
     `width`, `height`: in pixels; None takes those of the clip to continue, or 832 x 480. `budget`: a share of
     target-only's cost for the router to spend, or None. `directions`, `takes`: what the user decides block by
-    block, as in `engine.plan`. `continue_from`: the latents of a clip to continue; `start_image`: a picture
-    to use as the first frame.
+    block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
+    `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
+    are made from, as strongly as `strength` says.
     """
 
     blocks: int = 9
@@ -65,6 +72,8 @@ class VideoRequest:
     takes: str = ""
     continue_from: Path | None = None
     start_image: Path | None = None
+    restyle: Path | None = None
+    strength: str = "medium"
 
     def __post_init__(self) -> None:
         check_blocks(self.blocks)
@@ -74,7 +83,8 @@ class VideoRequest:
             check_budget(self.budget)
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
-        if self.continue_from and self.start_image:
+        read_strength(self.strength)
+        if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
 
 
@@ -82,7 +92,8 @@ class VideoRequest:
 class ResolvedRequest:
     """A video that its models can make: its size in pixels, its blocks, and what the first new one follows.
 
-    `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]. `notes`:
+    `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]; `footage`:
+    the clip to continue or restyle, as pixels. `notes`:
     what a reader of the report must know of models and budget.
     """
 
@@ -91,6 +102,7 @@ class ResolvedRequest:
     plan: RunPlan
     clip: Tensor | None = None
     image: Tensor | None = None
+    footage: Footage | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -105,7 +117,21 @@ class ResolvedRequest:
             return codec.encode(self.image.expand(-1, frames, -1, -1, -1))
         if self.clip is not None and self.clip.shape[2] < self.plan.still:
             return codec.encode(codec.decode(self.clip)[0].expand(-1, frames, -1, -1, -1))
+        if self.footage and not self.plan.strengths:
+            first = self.plan.spans[0].start
+            return codec.encode(self.footage.fill(1 + codec.temporal_stride * (first - 1), front=True))
         return self.clip
+
+    def source(self, codec: VideoCodec) -> Tensor | None:
+        """Return the latents that the blocks restyle, `b c t h w`, or None."""
+        if not self.footage or not self.plan.strengths:
+            return None
+        return codec.encode(self.footage.fill(1 + codec.temporal_stride * (self.plan.spans[-1].stop - 1)))
+
+    @property
+    def shown(self) -> Tensor | None:
+        """The pixels of the clip that is continued, `1 f c h w` in [0, 1], where it is a video."""
+        return None if not self.footage or self.plan.strengths else self.footage.fill(self.footage.frames)
 
 
 def resolve_request(
@@ -115,16 +141,19 @@ def resolve_request(
     clip: Tensor | None = None,
     still: int = 0,
     read_image: Callable[[int, int], Tensor] | None = None,
+    read_footage: Callable[[int, int], Footage] | None = None,
+    restyle: bool = False,
 ) -> ResolvedRequest:
     """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
 
     `clip`: normalised latents `b c t h w` of the clip to continue; one frame is taken for a picture. `still`: how
     many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
-    width and a height. Raises `BadInput` for a video that the models cannot make.
+    width and a height; `read_footage`: the video to continue or, with `restyle`, to make anew.
+    Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
         raise BadInput(NO_MODEL)
-    if clip is not None and read_image:
+    if sum((clip is not None, read_image is not None, read_footage is not None)) > 1:
         raise BadInput(TWO_STARTS)
     vae, patch = headers.vae, next(iter(headers.models.values()))[0].patch_size[1]
     stride = vae.spatial_stride
@@ -135,11 +164,16 @@ def resolve_request(
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     given_frames = 0 if clip is None else clip.shape[2]
+    footage, strengths = read_footage(width, height) if read_footage else None, tuple[Strength, ...]()
+    if footage and restyle:
+        strengths = (read_strength(request.strength),) * request.blocks
+    elif footage:
+        given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
     picture = read_image is not None or given_frames == 1
-    if picture and not vae.encodes:
+    if (picture or footage) and not vae.encodes:
         raise BadInput(
-            "a start image is encoded, but the VAE's file holds a decoder alone; give the Wan 2.1 VAE, and the "
-            "decoder as the judge"
+            "the start must be encoded, but the VAE's file is a decoder alone; give the Wan 2.1 VAE, and this as "
+            "the judge"
         )
     router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
     half = _most_handover(headers)
@@ -156,19 +190,42 @@ def resolve_request(
         picture=picture,
         directions=request.directions,
         takes=request.takes,
+        strengths=strengths,
     )
     headers = headers.restrict_to(plan.models_needed)
     _check_pair(headers)
     shapes = headers.shape("drafter"), headers.shape("target")
     check_compatible(*shapes, vae.latent_channels, plan.router, plan.spans)
+    check_restyle(*shapes, plan)
     return ResolvedRequest(
         width=width,
         height=height,
         plan=plan,
         clip=clip,
         image=read_image(width, height) if read_image else None,
-        notes=(*_of_models(headers), *bought),
+        footage=footage,
+        notes=(*_of_models(headers), *bought, *_of_footage(footage, plan, vae.temporal_stride)),
     )
+
+
+def blocks_in(frames: int) -> int:
+    """Return how many blocks of three latent frames are nearest to a clip of so many pixel frames."""
+    return max(1, round((frames + 3) / 12))
+
+
+def _of_footage(footage: Footage | None, plan: RunPlan, stride: int) -> tuple[str, ...]:
+    """Return what was done to a clip, and which of its frames are not used, or used again."""
+    if footage is None:
+        return ()
+    if not plan.strengths:
+        short = footage.frames < LEAST_GIVEN
+        return (f"{footage.note} Its first frame is held: it is shorter than a block." if short else footage.note,)
+    missing = 1 + stride * (plan.spans[-1].stop - 1) - footage.frames
+    if missing > stride * plan.spans[-1].frames:
+        raise BadInput(f"the clip to restyle is {count(missing, 'frame')} too short for the blocks; ask for fewer")
+    edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
+    edge = f" Its last {count(-missing, 'frame')} are left out." if missing < 0 else edge
+    return (footage.note + edge,)
 
 
 def _most_handover(headers: Headers) -> int:
@@ -234,10 +291,22 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
 
 def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = True) -> ResolvedRequest:
     """Resolve a request whose start is in files. `scorer`: whether there is a reward model."""
-    saved = load_latents(request.continue_from) if request.continue_from else None
+    given, video = request.continue_from, request.restyle
+    if given and given.suffix != LATENTS_SUFFIX:
+        given, video = None, given
+    saved = load_latents(given) if given else None
     clip, still = (saved.latents.float(), still_in(saved.metadata)) if saved else (None, 0)
     image = partial(read_image, request.start_image) if request.start_image else None
-    resolved = resolve_request(request, files.headers(scorer=scorer), clip=clip, still=still, read_image=image)
+    footage = partial(read_footage, video) if video else None
+    resolved = resolve_request(
+        request,
+        files.headers(scorer=scorer),
+        clip=clip,
+        still=still,
+        read_image=image,
+        read_footage=footage,
+        restyle=bool(request.restyle),
+    )
     check_video_size(resolved.width, resolved.height)
     return resolved
 
@@ -247,5 +316,6 @@ def predict_bytes(resolved: ResolvedRequest, vae: VaeHeader) -> int:
     width, height, spans = resolved.width, resolved.height, resolved.plan.spans
     frames = spans[-1].stop
     latents = 4 * vae.latent_channels * frames * (height // vae.spatial_stride) * (width // vae.spatial_stride)
-    # The latents as one file, and both models' blocks in the journal and again in blocks.safetensors.
-    return 5 * latents + int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
+    mp4 = int(frames * vae.temporal_stride * width * height * MP4_BYTES_PER_PIXEL)
+    # The latents as one file; of each block the target's, the draft, and the estimates that a repair begins with.
+    return (3 + resolved.plan.router.handover) * latents + mp4

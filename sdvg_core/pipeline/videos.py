@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -18,14 +18,14 @@ from torch import Tensor
 from ..checkpoints.model_files import ModelFiles
 from ..engine.records import BlockRecord
 from ..errors import BadInput
-from ..files.outputs import REPORT, staged_outputs
+from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blocks
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import PromptSchedule, one_prompt
 from .batch import Batch, Planned, Video, folder_in, plan_videos, texts_of
 from .headers import FileHeaders
-from .journal import Journal, drop_unfinished
-from .loading import encode_prompts, load_models
+from .identity import digest_of
+from .loading import encode_prompts, load_models, plan_memory
 from .options import LoadOptions
 from .rendering import render
 from .request import ResolvedRequest, VideoRequest
@@ -64,10 +64,6 @@ class Stopping:
 class Watch(Protocol):
     """Sees how a video comes about."""
 
-    def made_before(self, records: Sequence[BlockRecord]) -> None:
-        """Take the blocks of an earlier, stopped run."""
-        ...
-
     def step(self, kind: str) -> None:
         """A forward pass starts."""
         ...
@@ -81,7 +77,7 @@ class Watch(Protocol):
         ...
 
 
-Watching = Callable[[Video, Journal], AbstractContextManager[Watch]]
+Watching = Callable[[Video], AbstractContextManager[Watch]]
 
 
 def make_video(
@@ -123,6 +119,7 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
     made = {}
     if planned.to_make:
         files = batch.files
+        plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
         say(f"loading {files.text_encoder.name}, to read the prompt")
         embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
         loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
@@ -147,47 +144,50 @@ class VideoMaker:
     def __init__(self, batch: Batch, headers: FileHeaders, resolved: ResolvedRequest) -> None:
         """Load the models."""
         self._batch, self._resolved = batch, resolved
-        self._loaded = load_models(batch.files, batch.load, headers)
+        self._loaded = load_models(batch.files, batch.load, headers, resolved)
 
     def make(
         self, video: Video, embeddings: Mapping[str, Tensor], watching: Watching, stop: Callable[[], bool]
     ) -> RunReport:
         """Make one video. `embeddings`: of its prompts. `stop`: asked after every block whether to end there."""
         batch = self._batch
-        reuse = video.folder if video.short else None
+        # A run that was killed as it moved its files has its blocks in place, and no report.
+        half = (video.folder / BLOCKS).is_dir() and not (video.folder / REPORT).exists()
+        reuse = [video.folder] if video.short or half else []
         if batch.reuse:
-            reuse = folder_in(batch.reuse, video, numbered=batch.numbered)
-        with staged_outputs(video.folder, video.unfinished) as staging:
-            journal = Journal(staging.journal, video.identity, batch.command)
-            with watching(video, journal) as watch:
-                watch.made_before([entry.record for entry in journal.before])
-                report = render(
-                    self._loaded,
-                    replace(batch.request, seed=video.seed),
-                    self._resolved,
-                    video.prompt.conditions(embeddings, batch.gate_prompt),
-                    staging,
-                    journal,
-                    watch.block,
-                    on_pass=watch.step,
-                    on_delivery=watch.delivering,
-                    reuse=reuse,
-                    stop=stop,
-                    private=batch.private,
-                )
-        drop_unfinished(video.folder, video.identity)
-        return report
+            reuse.append(folder_in(batch.reuse, video, numbered=batch.numbered))
+        asked = {"request": video.identity, "command": batch.command}
+        with (
+            hold(video.folder) if batch.numbered else nullcontext(),
+            staged_outputs(video.folder, asked) as staging,
+            watching(video) as watch,
+        ):
+            return render(
+                self._loaded,
+                replace(batch.request, seed=video.seed),
+                self._resolved,
+                video.prompt.conditions(embeddings, batch.gate_prompt),
+                staging,
+                digest_of(video.identity),
+                watch.block,
+                on_pass=watch.step,
+                on_delivery=watch.delivering,
+                reuse=reuse,
+                stop=stop,
+                private=batch.private,
+            )
 
 
 @contextmanager
-def _shown(video: Video, journal: Journal, blocks: int) -> Iterator[RouteBar]:
+def _shown(video: Video, blocks: int) -> Iterator[RouteBar]:
     """Show a bar on standard error while a video is made; whatever stops it, say what is kept of it."""
     try:
         with closing(RouteBar(blocks, steps=video.steps)) as bar:
             yield bar
     except BaseException as error:
         kept = [f"{video.number - 1} of {video.of} videos"] if video.number > 1 else []
-        kept += [f"{journal.blocks} of {blocks} blocks of {video.folder}"] if journal.blocks else []
+        if made := len(unfinished_blocks(video.folder)):
+            kept.append(f"{made} of {blocks} blocks of {video.folder}")
         if kept:
             again = isinstance(error, BadInput)  # what refused this block would refuse it again
             then = "would stop there again" if again else "continues from there"

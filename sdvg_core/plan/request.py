@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from ..causal_wan.presets import Preset, get_preset
 from ..decoders import DecoderName
 from ..devices.device import DTYPES
-from ..devices.execution import AUTO, Execution, VaeLayers
+from ..devices.execution import AUTO, Execution, VaeLayers, settled_layers
 from ..engine.framewise import check_sub_blocks
-from ..engine.plan import check_size
+from ..engine.plan import ModelSet, check_size, models_needed
 from ..engine.router import RouterConfig
-from ..engine.types import MOST_BLOCKS
+from ..engine.types import MOST_BLOCKS, Span
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
 from .decoders import PUBLISHED_BASE
@@ -23,6 +25,8 @@ from .rates import PAPER_REJECTED as PAPER_REJECTED
 from .rates import PCIE_GB_PER_SECOND as PCIE_GB_PER_SECOND
 
 VAE_STRIDE, PATCH = 8, 2
+Where = Literal["in ComfyUI", "on the command line"]
+"""Who loads the models and runs the VAE's layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +35,10 @@ class PlanRequest:
 
     `width`, `height`: pixels. `dtype`: of the transformers' activations and unquantised weights. `execution`: as in
     loading; its memory is counted, but no time is counted as saved. `side`: whether VAE and scorer have a device of
-    their own. `vae`: what makes the video's pixels; `judge`: what decodes
-    drafts, None for the same. `vae_base`: the narrowest width of a Wan VAE. `steps`: denoising
-    steps per block of both models; None goes by their presets. `router`: who makes which block, and `rejected` the
+    their own. `where`: who runs it. `fp8`: whether the target's linear weights are fp8; None for what is faster.
+    `vae`: what makes the video's pixels; `judge`: what decodes drafts that are scored, None for the same.
+    `vae_base`: the narrowest width of a Wan VAE. `steps`: denoising steps per block of both models; None goes by
+    their presets. `router`: who makes which block, and `rejected` the
     share it rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run
     continues. `prompts`: how many there are. `pcie`: GB per second from main memory to the
     device. Raises `BadInput` for impossible values.
@@ -50,6 +55,8 @@ class PlanRequest:
     dtype: str = "bfloat16"
     execution: Execution = field(default_factory=Execution)
     side: bool = False
+    where: Where = "in ComfyUI"
+    fp8: bool | None = None
     vae: DecoderName = "wan"
     judge: DecoderName | None = None
     vae_base: int = PUBLISHED_BASE
@@ -91,9 +98,20 @@ class PlanRequest:
 
     @property
     def vae_layers(self) -> VaeLayers:
-        """The layers that are counted: of `auto` diffusers' own, which take more and are a host's."""
+        """The layers that are counted: ComfyUI's own are like those of diffusers."""
         asked = self.execution.vae_layers
-        return "diffusers" if asked == AUTO else asked
+        return "diffusers" if asked == AUTO and self.where == "in ComfyUI" else settled_layers(asked)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The roles of the models that the route may load."""
+        needed = _needed(self.router, self.given_blocks, self.blocks)
+        return (*(role for role in ("target", "drafter", "scorer") if getattr(needed, role)), *self.decoders)
+
+    @property
+    def judging(self) -> DecoderName | None:
+        """What decodes drafts in place of the VAE; None if nothing is scored, as a judge is not loaded then."""
+        return self.judge if self.judge and _needed(self.router, self.given_blocks, self.blocks).scorer else None
 
     @property
     def block_frames(self) -> int:
@@ -124,9 +142,14 @@ class PlanRequest:
     @property
     def decoders(self) -> Mapping[str, tuple[DecoderName, int]]:
         """The decoders by role, `vae` and perhaps `judge`: each one's name, and the Wan VAE's narrowest width."""
-        judge = {"judge": (self.judge, self.vae_base)} if self.judge else {}
+        judge = {"judge": (self.judging, self.vae_base)} if self.judging else {}
         return {"vae": (self.vae, self.vae_base), **judge}
 
     def itemsize(self, name: str) -> int:
         """Bytes per number of the dtype in the field `name`."""
         return int(DTYPES[getattr(self, name)].itemsize)
+
+
+@lru_cache(maxsize=16)  # the same for every layout that is tried
+def _needed(router: RouterConfig, first: int, blocks: int) -> ModelSet:
+    return models_needed(router, (Span(index, 0, 1) for index in range(first, first + blocks)))

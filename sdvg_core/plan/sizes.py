@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from ..causal_wan.cache import SCALE
 from ..causal_wan.config import WanConfig, wan_shapes
+from ..causal_wan.generator import REMEMBERED_PROMPTS
 from ..causal_wan.presets import Preset
 from ..scorers.config import scorer_parameters
 from .decoders import ENCODE_VALUES, PUBLISHED_BASE, decode_state_bytes, decode_working_bytes, decoder_bytes
@@ -25,23 +26,24 @@ ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 6.01
 READ_WIDTHS = 5.01
 # Alive at once while a frame is scored: bytes per pixel, and in the network, feed-forward widths per token.
 SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
-# The encoder of UMT5-XXL: read once, before the other models are loaded.
-TEXT_ENCODER_PARAMETERS = 5_680_910_336
-TEXT_ENCODER_BYTES = 2 * TEXT_ENCODER_PARAMETERS
 
 
 def wan_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
     """Return the bytes of a transformer's weights. `fp8`: its linear layers take one byte per weight."""
-    total = 0
-    for name, shape in wan_shapes(config).items():
-        linear = name.endswith(".weight") and len(shape) == 2
-        total += math.prod(shape) * (1 if fp8 and linear else itemsize)
-    return total
+    return _bytes_under("", config, itemsize, fp8)
 
 
 def layer_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:
-    """Return the bytes of one transformer block's weights, and a little more."""
-    return math.ceil(wan_bytes(config, itemsize, fp8=fp8) / config.num_layers)
+    """Return the bytes of one transformer block's weights."""
+    return _bytes_under("blocks.0.", config, itemsize, fp8)
+
+
+def _bytes_under(prefix: str, config: WanConfig, itemsize: int, fp8: bool) -> int:
+    total = 0
+    for name, shape in wan_shapes(config).items():
+        linear = name.endswith(".weight") and len(shape) == 2
+        total += math.prod(shape) * (1 if fp8 and linear else itemsize) * name.startswith(prefix)
+    return total
 
 
 def kv_frames(preset: Preset) -> int:
@@ -80,17 +82,18 @@ def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, re
 
 
 def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
-    """Return the bytes of every model's weights. `fp8`: the target's linear layers."""
+    """Return the bytes of the weights of every model that the route may load. `fp8`: the target's linear layers."""
     itemsize = request.itemsize("dtype")
     decoders = {name: decoder_bytes(*of, request.itemsize("vae_dtype")) for name, of in request.decoders.items()}
     towers, head = scorer_parameters(request.reward)
-    return {
+    weights = {
         "target": wan_bytes(request.target, itemsize, fp8=fp8),
         "drafter": wan_bytes(request.drafter, itemsize),
         **decoders,
         # The head is float32 whatever the towers are.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
+    return {role: size for role, size in weights.items() if role in request.parts}
 
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:
@@ -103,7 +106,8 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
             # A draft in several blocks may be dropped: what it overwrites is copied.
             frames += (request.pieces_of(name) - 1) * preset.block_frames
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
-        held[f"{name} text keys and values"] = text_kv_bytes(config, itemsize)
+        prompts = min(request.prompts, REMEMBERED_PROMPTS)
+        held[f"{name} text keys and values"] = prompts * text_kv_bytes(config, itemsize)
     for name, of in request.decoders.items():
         held[f"{name} state"] = decode_state_bytes(*of, request.pixels, request.itemsize("vae_dtype"))
     return held
@@ -141,8 +145,8 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
     network = int(SCORE_WIDTHS * patches * request.reward.vision_mlp) * frames * request.itemsize("reward_dtype")
     return {
         "draft": passes["drafter"],
-        "decode": decoding["judge" if request.judge else "vae"],
+        "decode": decoding["judge" if request.judging else "vae"],
         "score": max(SCORE_BYTES * frames * request.pixels, network),
         "target": passes["target"],
-        **({"deliver": decoding["vae"]} if request.judge else {}),
+        **({"deliver": decoding["vae"]} if request.judging else {}),
     }

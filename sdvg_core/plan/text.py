@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from operator import itemgetter
+from typing import NamedTuple
 
-from .choose import Plan
-from .setting import Setting, most
+from .choose import Plan, least_bytes
+from .layout import SIDE, most
+from .request import PlanRequest
 from .sizes import GB
 
 NAMES = {
@@ -30,18 +34,20 @@ STEP_NAMES = {
 def plan_text(plan: Plan) -> str:
     """Return what to tell a person about a plan, in a few lines."""
     request = plan.request
-    lines = [
-        f"{request.drafter.size} drafter, {request.target.size} target, {request.width}x{request.height}, "
-        f"{request.blocks} blocks, in {plan.vram:g} GB"
-    ]
+    sizes = {"drafter": f"{request.drafter.size} drafter", "target": f"{request.target.size} target"}
+    models = [words for role, words in sizes.items() if role in request.parts]
+    video = f"{request.width}x{request.height}, {request.blocks} blocks"
+    where = f"{request.where[0].upper()}{request.where[1:]}"
+    lines = [f"{where}: {', '.join(models)}, {video}, in {plan.vram:g} GB"]
     lines += _fit_lines(plan) if plan.fits else _misfit_lines(plan)
     step = max(plan.parts, key=lambda name: sum(plan.parts[name].values()))
     lines.append(f"Peak while {STEP_NAMES[step]}, {gigabytes(plan.peak)}: {_inside(plan.parts[step])}.")
     if plan.beside:
+        names = [NAMES[role].removesuffix(" weights") for role in SIDE if role in request.parts]
         step = max(plan.beside, key=lambda name: sum(plan.beside[name].values()))
         peak = gigabytes(most(plan.beside))
         lines.append(
-            f"The second device holds VAE and scorer, with a peak while {STEP_NAMES[step]}, {peak}: "
+            f"The second device holds {' and '.join(names)}, with a peak while {STEP_NAMES[step]}, {peak}: "
             f"{_inside(plan.beside[step])}."
         )
     if plan.seconds:
@@ -55,16 +61,14 @@ def _inside(parts: Mapping[str, int]) -> str:
 
 
 def _fit_lines(plan: Plan) -> list[str]:
-    where = "on the device, before the other models come" if plan.text_encoder_on_device else "on the CPU"
-    if plan.request.side:
-        where = "on the second device if that has 12 GB, before the other models come"
-    return [f"Fits: {layout(plan)}.", f"The text encoder reads the prompt {where}."]
+    there = "the second device" if plan.request.side else "the device"
+    return [f"Fits: {layout(plan)}.", f"The text encoder reads the prompt on {there} before the other models come."]
 
 
 def _misfit_lines(plan: Plan) -> list[str]:
-    lines = [
-        f"Does not fit: even with {layout(plan)}, {gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}."
-    ]
+    missing = f"{gigabytes(plan.missing)} are missing of {gigabytes(plan.peak)}"
+    offers = "; ".join(savings(plan.request, plan.vram))
+    lines = [f"Does not fit: even with {layout(plan)}, {missing}.", *([f"To choose: {offers}."] if offers else [])]
     if plan.would_fit:
         lines.append(f"It would fit at {plan.would_fit[0]}x{plan.would_fit[1]}.")
     else:
@@ -72,39 +76,71 @@ def _misfit_lines(plan: Plan) -> list[str]:
     return lines
 
 
+def memory_notes(planned: int | None, copied: Mapping[str, int], peak: int | None) -> tuple[str, ...]:
+    """Return what to say of a run's memory: the planned peak, the bytes copied by role, the peak if measured."""
+    parts = [f"of the {role} {gigabytes(size)} were copied over in every pass" for role, size in copied.items()]
+    parts += [f"planned peak {gigabytes(planned)}"] if planned else []
+    parts += [f"measured peak {gigabytes(peak)}"] if peak is not None else []
+    parts += [f"{100 * (peak / planned - 1):+.1f} %"] if planned and peak else []
+    return (f"Memory: {', '.join(parts)}.",) if parts else ()
+
+
+class Lever(NamedTuple):
+    """What saves memory for some quality: its names in ComfyUI and on the command line, its cost, the change."""
+
+    inputs: str
+    options: str
+    cost: str
+    change: Callable[[PlanRequest], PlanRequest]
+
+
+# The cheapest in quality first. ComfyUI's VAE is in half precision by itself.
+LEVERS = (
+    Lever("", "--vae-dtype bfloat16", "pixels are rounded", lambda run: replace(run, vae_dtype="bfloat16")),
+    Lever(
+        "kv_dtype float8_e4m3fn",
+        "--kv-dtype float8_e4m3fn",
+        "blocks change by 3 %",
+        lambda run: replace(run, execution=replace(run.execution, kv_dtype="float8_e4m3fn")),
+    ),
+    Lever("a TAEHV in vae", "a TAEHV as --vae", "rougher pixels", lambda run: replace(run, vae="tae")),
+)
+
+
+def savings(request: PlanRequest, vram: float) -> tuple[str, ...]:
+    """Return two things to choose that save memory, with their bytes and their cost in quality.
+
+    Those that suffice alone come before others, and then the cheapest.
+    """
+    now, found = least_bytes(request), []
+    for lever in LEVERS:
+        name = lever.options if request.where == "on the command line" else lever.inputs
+        then = least_bytes(lever.change(request))
+        if name and then < now:
+            found.append((then > vram * GB, f"{name} saves {gigabytes(now - then)} ({lever.cost})"))
+    return tuple(text for _, text in sorted(found, key=itemgetter(0)))[:2]
+
+
 def layout(plan: Plan) -> str:
-    """Return the target's dtype and what lies where, in words."""
-    dtype = "fp8" if plan.setting.fp8 else plan.request.dtype
-    return f"target in {dtype}, {_placement(plan.setting, plan.streamed_share)}"
-
-
-def _placement(setting: Setting, streamed: float) -> str:
-    if setting.stays:
-        return "everything stays on the device"
-    parts = []
-    if setting.away:
-        verb = "leaves" if len(setting.away) == 1 else "leave"
-        *most, last = (NAMES.get(name, name).removesuffix(" weights") for name in setting.away)
-        names = f"{', '.join(most)} and {last}" if most else last
-        parts.append(f"{names} {verb} while it works")
-    if setting.target_away:
-        parts.append("it leaves while it does not work")
-    if setting.streamed:
-        parts.append(f"{100 * streamed:.0f} % of its weights are copied over in every pass")
-    return "; ".join(parts)
+    """Return the target's dtype, if there is one, and what lies where, in words."""
+    dtype = "fp8" if plan.layout.fp8 else plan.request.dtype
+    shares = {role: 100 * size / plan.sizes.weights[role] for role, size in plan.copied.items()}
+    copied = " and ".join(f"{share:.0f} % of the {role}'s weights" for role, share in shares.items())
+    placed = f"{copied} are copied over in every pass" if copied else "everything stays on the device"
+    return f"target in {dtype}, {placed}" if "target" in plan.request.parts else placed
 
 
 def _seconds_lines(plan: Plan) -> list[str]:
     seconds, request = plan.seconds, plan.request
     assert seconds is not None
-    copying = f", {seconds.copying:.1f} s of it copying at {request.pcie:g} GB/s" if seconds.copying else ""
+    copying = f", {seconds.copying:.1f} s of it copying at {request.pcie:g} GB/s at most" if seconds.copying else ""
     if request.router.needs_scorer:
         kinds = f"accepted {seconds.accepted:.1f}, rejected {seconds.rejected:.1f}{copying}"
         route = f"{100 * request.rejected:.0f} % rejected"
     else:
         kinds = f"drafted {seconds.unscored:.1f}, by the target {seconds.by_target:.1f}{copying}"
         route = f"policy {request.router.policy}"
-    delivery = f", decoded for the video {seconds.deliver:.1f}" if request.judge else ""
+    delivery = f", decoded for the video {seconds.deliver:.1f}" if request.judging else ""
     return [
         f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}{delivery}; {seconds.video:.0f} s a "
         f"video, {route}.",

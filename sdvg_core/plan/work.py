@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..causal_wan.config import WanConfig
@@ -62,24 +63,37 @@ def decode_seconds(request: PlanRequest, decoder: DecoderName, *, first: bool = 
     return SHARE_OF_SECONDS[decoder] * decode_operations(request, first=first) / request.rates.vae
 
 
-def step_seconds(request: PlanRequest, *, fp8: bool) -> dict[str, float]:
-    """Return the seconds of each step of a block, and of the first block's, without any copying.
+def step_seconds(
+    request: PlanRequest, *, fp8: bool, copying: Mapping[str, float] | None = None
+) -> dict[str, float]:
+    """Return the seconds of each step of a block, and of the first block's.
 
-    `decode`: for the verdict and the preview; `deliver`: for the video, 0 unless there is a judge. `drafter begins`
-    and `target finishes`: the two parts of a block that is handed over.
+    `copying`: seconds of copying in every pass, by transformer, none of it hidden behind the pass. `decode`: for
+    the verdict and the preview; `deliver`: for the video, 0 unless there is a judge. `drafter begins` and `target
+    finishes`: the two parts of a block that is handed over.
     """
-    judging = request.judge or request.vae
+    judging, copied = request.judging or request.vae, copying or {}
     drafted = request.steps_of("drafter")
+    # In every pass, fp8 weights are read, written in the wider dtype, and read again.
+    cast = 3 * request.target.parameters / request.rates.memory if fp8 else 0.0
+
+    def generating(role: str, *, first: bool = False, skipped: int = 0) -> float:
+        """Return the seconds in which a model makes a block, and its contexts; `skipped` steps are the other's."""
+        more = copied.get(role, 0.0) + (cast if role == "target" else 0.0)
+        own, pieces = request.steps_of(role), request.pieces_of(role)
+        begun = _own_block(request, role, request.steps_of(role, first=first) - skipped, more, first=first)
+        return begun + (pieces - 1) * _own_block(request, role, own, more)
+
     return {
         "decode": decode_seconds(request, judging),
         "first decode": decode_seconds(request, judging, first=True),
-        "deliver": decode_seconds(request, request.vae) if request.judge else 0.0,
-        "first deliver": decode_seconds(request, request.vae, first=True) if request.judge else 0.0,
+        "deliver": decode_seconds(request, request.vae) if request.judging else 0.0,
+        "first deliver": decode_seconds(request, request.vae, first=True) if request.judging else 0.0,
         "score": 4 * request.block_frames * SCORE_OPERATIONS / request.rates.scorer,
-        **{role: _generating(request, role, fp8=fp8) for role in request.models},
-        **{f"first {role}": _generating(request, role, fp8=fp8, first=True) for role in request.models},
-        "drafter begins": _generating(request, "drafter", fp8=fp8, skipped=drafted - request.router.handover),
-        "target finishes": _generating(request, "target", fp8=fp8, skipped=request.router.handover),
+        **{role: generating(role) for role in request.models},
+        **{f"first {role}": generating(role, first=True) for role in request.models},
+        "drafter begins": generating("drafter", skipped=drafted - request.router.handover),
+        "target finishes": generating("target", skipped=request.router.handover),
     }
 
 
@@ -96,8 +110,8 @@ def pass_seconds(request: PlanRequest) -> dict[str, float]:
     """
     rates, tokens = request.rates, frame_tokens(request.width, request.height)
     seconds = {
-        "decodes": decode_seconds(request, request.judge or request.vae),
-        "deliveries": decode_seconds(request, request.vae) if request.judge else 0.0,
+        "decodes": decode_seconds(request, request.judging or request.vae),
+        "deliveries": decode_seconds(request, request.vae) if request.judging else 0.0,
         "encodes": encode_seconds(request),
         "scores": SCORE_OPERATIONS / rates.scorer,
     }
@@ -108,24 +122,13 @@ def pass_seconds(request: PlanRequest) -> dict[str, float]:
     return seconds
 
 
-def _generating(request: PlanRequest, role: str, *, fp8: bool, first: bool = False, skipped: int = 0) -> float:
-    """Return the seconds in which a model makes a block, and its contexts.
+def _own_block(request: PlanRequest, role: str, steps: int, more: float, *, first: bool = False) -> float:
+    """Return the seconds of some denoising steps of a block of the model's own size, and of its context.
 
-    `first`: the clip's first one. `skipped`: how many steps are left to the other model.
+    `first`: the clip's first one. `more`: in every pass, besides its operations.
     """
-    steps, pieces = request.steps_of(role), request.pieces_of(role)
-    of_one = request.steps_of(role, first=first) - skipped
-    return _own_block(request, role, of_one, fp8=fp8, first=first) + (pieces - 1) * _own_block(
-        request, role, steps, fp8=fp8
-    )
-
-
-def _own_block(request: PlanRequest, role: str, steps: int, *, fp8: bool, first: bool = False) -> float:
-    """Return the seconds of some denoising steps of a block of the model's own size, and of its context."""
     rates, (config, preset) = request.rates, request.models[role]
     work = block_operations(config, preset, steps, frame_tokens(request.width, request.height), first=first)
-    # In every pass, fp8 weights are read, written in the wider dtype, and read again.
-    cast = 3 * config.parameters / rates.memory if fp8 and role == "target" else 0.0
     passes = steps + (0 if first else context_passes(preset))
     anchor = encode_seconds(request) if preset.policy == "recompute" and not first else 0.0
-    return work / rates.transformer + passes * cast + anchor
+    return work / rates.transformer + passes * more + anchor

@@ -110,8 +110,10 @@ def assemble_report(
     notes: tuple[str, ...],
     continue_from: str | None,
     start_image: str | None,
+    restyle: str | None = None,
+    strength: str = "",
 ) -> RunReport:
-    """Return the report of a run. `continue_from`, `start_image`: what it started from, by name."""
+    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name."""
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
@@ -119,7 +121,7 @@ def assemble_report(
     return RunReport(
         settings={
             **_part_settings(run, parts),
-            "router": asdict(run.router),
+            "router": {name: value for name, value in asdict(run.router).items() if name != "skipped"},
             "seed": run.noise.seed,
             "blocks": len(run.spans),
             "width": run.noise.width * run.engine.codec.spatial_stride,
@@ -129,6 +131,7 @@ def assemble_report(
             "latent_frames_given": run.given_frames,
             "continue_from": continue_from,
             "start_image": start_image,
+            **({"restyle": restyle, "strength": strength} if restyle else {}),
         },
         versions=versions,
         blocks=tuple(records),

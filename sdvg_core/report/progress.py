@@ -41,10 +41,6 @@ class RouteBar:
         hidden = not self._stream.isatty()
         self._bar = _Bar(file=self._stream, disable=hidden, dynamic_ncols=True, bar_format=self._format(""))
 
-    def made_before(self, records: Sequence[BlockRecord]) -> None:
-        """Show the blocks of an earlier, stopped run; they do not count for the time left."""
-        self._outcomes, self._before = [outcome_of(record) for record in records], len(records)
-
     def step(self, kind: str) -> None:
         """Show that a forward pass starts; `kind` is, for example, `draft`, `target` or `context`."""
         self._show(f"block {len(self._outcomes) + 1}/{self._blocks}: {kind}")

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..checkpoints.quantized import dequantized, find_quantisation
 from ..checkpoints.weights import WeightFile, check_complete, open_weights
+from ..devices.streaming import LayerStream
 from ..errors import BadInput
 from .prompts import clean_prompt
 from .tokenizer import ADVICE as TOKENIZER_ADVICE
@@ -31,6 +32,9 @@ from .umt5_weights import (
 WAN_TEXT_LEN = 512
 # UMT5 rounds its vocabulary up and adds unused entries (384 in all); a larger gap means another model's tokenizer.
 SPARE_ROWS = 512
+SLACK = 1.02
+"""Activations are small beside the weights."""
+LAYERS = ("encoder.block.",)
 
 
 class TextEncoder:
@@ -64,18 +68,25 @@ def load_umt5(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.bfloat16,
     text_len: int = WAN_TEXT_LEN,
+    room: float | None = None,
 ) -> TextEncoder:
     """Load the UMT5 encoder from ComfyUI's file, the original release's, or a diffusers folder.
 
     `tokenizer`: a file or folder; by default the one inside the weights, or one found next to them.
-    `dtype`: the encoder computes in it; fp8 and fp16 files are converted while they are read.
+    `dtype`: the encoder computes in it; fp8 and fp16 files are converted while they are read. `room`: bytes on the
+    device; without enough for all layers, these stay in main memory and are copied over one by one.
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's, or if `dtype` is float16.
     """
     check_text_dtype(dtype)
     stored, sizes, model = open_umt5(path)
     words = _find_words(stored, tokenizer, Path(path))
     _check_vocabulary(words, sizes, stored)
-    _read_weights(model, with_hf_names(stored), torch.device(device), dtype)
+    device = torch.device(device)
+    needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in _wanted(model).values())
+    streamed = room is not None and needed > room
+    _read_weights(model, with_hf_names(stored), device, dtype, aside=LAYERS if streamed else ())
+    if streamed:
+        LayerStream([*model.get_submodule(LAYERS[0][:-1]).children()], device)
     return TextEncoder(model, words, text_len=text_len)
 
 
@@ -124,11 +135,15 @@ def _wanted(model: nn.Module) -> dict[str, Tensor]:
     return wanted
 
 
-def _read_weights(model: nn.Module, file: WeightFile, device: torch.device, dtype: torch.dtype) -> None:
+def _read_weights(
+    model: nn.Module, file: WeightFile, there: torch.device, dtype: torch.dtype, aside: tuple[str, ...]
+) -> None:
+    """Read the weights onto a device, and those whose names begin as one of `aside` into main memory."""
     # One tensor at a time, so nothing but the finished weights stays in memory.
     weights, wanted = {}, _wanted(model)
     scales = find_quantisation(file, wanted, from_original).scales
     for name in wanted:
+        device = torch.device("cpu") if name.startswith(aside) else there
         scale = file[scales[name]].to(device) if name in scales else None
         weights[name] = dequantized(file[name].to(device), scale, dtype)
     weights[TABLE_COPY] = weights[TABLE]

@@ -32,7 +32,8 @@ def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
     asked = ["--prompt", "a ball", "--blocks", "2", "--policy", "always-draft"]
     assert main([*options(files), *SMALL, *asked, "--output", str(tmp_path)]) == 0
     said = {}
-    for name, code in {"report.json": 0, "latents.safetensors": 0, "blocks.safetensors": 0, "video.mp4": 2}.items():
+    block = "blocks/000001.safetensors"
+    for name, code in {"report.json": 0, "latents.safetensors": 0, block: 0, "video.mp4": 2}.items():
         capsys.readouterr()
         assert main(["inspect", str(tmp_path / name)]) == code
         said[name] = capsys.readouterr().out
@@ -43,7 +44,7 @@ def test_inspect_knows_what_generate_wrote(files, tmp_path, capsys):
     assert capsys.readouterr().out == said["report.json"]
     assert "2 blocks, 21 pixel frames" in said["report.json"]
     assert "6 latent frames of 4x4, seed 42, fps 16" in said["latents.safetensors"]
-    assert "kind         blocks of a video" in said["blocks.safetensors"]
+    assert "kind         blocks of a video" in said[block]
     assert "--continue-from its latents.safetensors" in said["video.mp4"]
 
 

@@ -23,6 +23,7 @@ NODES = (
     "SDVGQualityRouter",
     "SDVGPrompt",
     "SDVGPromptSchedule",
+    "SDVGStart",
     "SDVGSpeculativeSampler",
     "SDVGRouteReport",
     "SDVGPocketModels",

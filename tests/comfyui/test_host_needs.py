@@ -39,7 +39,7 @@ META, CPU, GPU, SECOND = torch.device("meta"), torch.device("cpu"), torch.device
 GB = 10**9
 FULL = (60, 104)  # latents of 480 x 832
 SCORER = SimpleNamespace(config=ImageRewardConfig(), dtype=torch.float32)
-ROLES = ("scorer", "vae", "target", "drafter")
+ROLES = ("target", "drafter", "vae", "scorer")
 FP8 = "float8_e4m3fn"
 
 
@@ -135,7 +135,7 @@ def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
     job = make_job(parts, size=(48, 32))
     memory = memory_of(job, {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")})
     assert [weights.name for weights in memory.weights] == list(ROLES)
-    assert memory.weights[2].bytes == parts.target.model_size()
+    assert memory.weights[0].bytes == parts.target.model_size()
     [(device, needs)] = memory.needs.items()
     assert device == CPU
     assert needs.parts["vae state"] == (2 if needs.step in ("decode", "score") else 1) * decode_state_bytes(

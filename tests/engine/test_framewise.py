@@ -24,6 +24,7 @@ from tiny import (
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.restyle import Restyle
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.types import Block, Span, plan_spans
 from sdvg_core.errors import BadInput
@@ -38,6 +39,9 @@ class SameNoise:
         whole = Span(span.start // 3, span.start // 3 * 3, 3)
         place = span.start - whole.start
         return make_noise().draw(whole, slot)[:, :, place : place + span.frames].contiguous()
+
+    def restyle(self, span):
+        return Restyle()
 
 
 def alone(policy: str, blocks: int, **options) -> list[Block]:

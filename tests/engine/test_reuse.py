@@ -23,6 +23,39 @@ from sdvg_core.engine.run import plan_run
 from sdvg_core.engine.store import PixelStore, Store
 from sdvg_core.engine.types import Condition, DrafterContext, Work
 
+# --- cut after any block
+
+KINDS_OF_RUN = {
+    **{name: {"router": router} for name, router in ROUTERS.items()},
+    "bail-out": {"router": RouterConfig(policy="scripted", script="raarraaaa", bail_out=2)},
+    "frame-wise": {"router": ROUTERS["repair"], "own_frames": 1},
+    "after a clip": {"clip": (71, 6)},
+}
+
+
+@pytest.mark.parametrize("cuts", [(1, 5, 8), pytest.param((2, 3, 4, 6, 7), marks=pytest.mark.exhaustive)], ids=str)
+@in_turn("kind, context, policy", KINDS_OF_RUN, CONTEXTS, POLICIES)
+def test_a_run_that_knows_what_its_first_blocks_were_made_from_ends_as_if_it_had_not_been_cut(
+    policy, context, kind, cuts
+):
+    """Catches: a first block compared with nothing, rejections in a row forgotten, a score of the block after."""
+    asked, store = Asked(policy=policy, context=context, **KINDS_OF_RUN[kind]), Store()
+    whole = made(asked, store)
+    assert whole.run.session
+    for cut in cuts:
+        known = Store()
+        for key in {key: None for used in whole.run.session.used[:cut] for key in used}:
+            known.put(key, store.newest[key])
+        again = made(asked, known)
+        assert again.reused == cut
+        same(again, whole)
+
+
+def test_the_routers_of_these_runs_do_depend_on_what_was_before():
+    assert [d.reason for d in made(Asked(**KINDS_OF_RUN["bail-out"])).decisions][-4:] == [Reason.BAILED_OUT] * 4
+    assert len({d.threshold for d in made(Asked(**KINDS_OF_RUN["relative"])).decisions[1:]}) > 2
+
+
 # --- forty pairs of runs, and many more in the exhaustive tier
 
 LONGEST = 12  # the clip's blocks and the run's

@@ -26,9 +26,8 @@ from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import plan_blocks
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
-from sdvg_core.files.outputs import BLOCKS, LATENTS, PICTURE, REPORT, VIDEO, staged_outputs
-from sdvg_core.pipeline import journal, rendering
-from sdvg_core.pipeline.journal import Journal, find_unfinished
+from sdvg_core.files.outputs import LATENTS, staged_outputs
+from sdvg_core.pipeline import blocks, rendering
 from sdvg_core.pipeline.latents import load_latents
 from sdvg_core.pipeline.loading import Loaded
 from sdvg_core.pipeline.rendering import render
@@ -37,7 +36,6 @@ from sdvg_core.report.assemble import ModelSettings, PartSettings
 from sdvg_core.report.run_report import RunReport
 from sdvg_core.text.prompts import Conditions
 
-FINAL = (VIDEO, LATENTS, BLOCKS, REPORT, PICTURE)
 CONDITIONS = Conditions(((0, PROMPT),))
 IDENTITY = {"seed": "42"}
 # Drafts are kept and remade in turn, so that every kind of call comes before and after every other.
@@ -86,14 +84,11 @@ def make_video(
     request: VideoRequest = REQUEST,
     on_block: Callable[[BlockRecord], None] = lambda record: None,
     *,
-    resume: bool = False,
     conditions: Conditions = CONDITIONS,
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
-    unfinished = find_unfinished(folder, IDENTITY) if resume else None
-    with staged_outputs(folder, unfinished) as staging:
-        journal = Journal(staging.journal, IDENTITY)
-        return render(loaded, request, resolve(request), conditions, staging, journal, on_block)
+    with staged_outputs(folder, {"request": IDENTITY}) as staging:
+        return render(loaded, request, resolve(request), conditions, staging, "", on_block)
 
 
 def resolve(request: VideoRequest) -> ResolvedRequest:
@@ -143,9 +138,8 @@ class Trap:
             (AnchorEncoder, "__call__", "encode", ""),
             (BrightScorer, "score", "score", ""),
             (FrameLog, "add", "write video", "wrote video"),
-            (journal, "save_latents", "write block", "wrote block"),
+            (blocks, "write_block", "write block", "wrote block"),
             (rendering, "save_latents", "write latents", "wrote latents"),
-            (rendering, "save_results", "write results", "wrote results"),
             (Path, "write_text", "write report", "wrote report"),
             (Path, "replace", "move", "moved"),
         )

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli_runs import OUTPUTS
-from faulty import FINAL, names
-from reuse_folders import decisions, five, made
+from cli_runs import OUTPUTS, names
+from reuse_folders import contents, counted_passes, decisions, five, made
 
-from sdvg_core.files.outputs import unfinished_in
+from sdvg_core.files.outputs import unfinished_blocks
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs SIGKILL")
 
@@ -29,7 +28,7 @@ def call(*given, **options):
     global calls
     calls += 1
     if calls == int(number):
-        if name == "save_latents":
+        if name in ("save_latents", "write_block"):
             given[0].write_bytes(b"half a file")
         os.kill(os.getpid(), signal.SIGKILL)
     return honest(*given, **options)
@@ -62,7 +61,7 @@ POINTS = [
         "sdvg_core.causal_wan.generator", "denoise_pass", 1, 0, id="before any block", marks=pytest.mark.exhaustive
     ),
     pytest.param(
-        "sdvg_core.pipeline.journal", "save_latents", 3, 2, id="half a block written", marks=pytest.mark.exhaustive
+        "sdvg_core.pipeline.blocks", "write_block", 3, 2, id="half a block written", marks=pytest.mark.exhaustive
     ),
     pytest.param(
         "sdvg_core.pipeline.rendering",
@@ -72,7 +71,8 @@ POINTS = [
         id="half the latents written",
         marks=pytest.mark.exhaustive,
     ),
-    pytest.param("pathlib:Path", "replace", 7, 5, id="half the files moved", marks=pytest.mark.exhaustive),
+    pytest.param("pathlib:Path", "replace", 7, 5, id="the first file moved"),
+    pytest.param("pathlib:Path", "replace", 10, 0, id="all moved but the report"),
 ]
 
 
@@ -81,32 +81,36 @@ POINTS = [
 def test_a_run_that_was_killed_goes_on_to_the_same_video(files, whole, tmp_path, place, name, number, kept):
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     kill([*arguments, "--output", str(folder)], place, name, number)
-    there = [name for name in names(folder) if name in FINAL]
-    assert there == (["video.mp4"] if name == "replace" else [])
-    assert [len(list((work / "journal").iterdir())) for work in unfinished_in(folder)] == ([kept] if kept else [])
+    there = [name for name in names(folder) if name in OUTPUTS]
+    moved = ["latents.safetensors", "video.mp4", "route.png", "blocks", "report.json"][: number - 6]
+    assert there == (sorted(moved) if name == "replace" else [])
+    assert len(unfinished_blocks(folder)) == kept
     rest = made(folder, [*arguments, "--resume"])
     assert rest[:2] == whole[1][:2]
     assert decisions(rest[2]) == decisions(whole[1][2])
-    assert [f"Blocks 1 to {kept}" in note for note in rest[2]["notes"]] == ([True] if kept else [])
+    before = len(rest[2]["blocks"]) if "blocks" in there else kept
+    assert [f"Blocks 1 to {before}" in note for note in rest[2]["notes"]] == ([True] if before else [])
     assert names(folder) == OUTPUTS
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "number",
+    "number, left, word",
     [
-        pytest.param(7, id="as the old files go"),
-        pytest.param(12, id="as the new files come", marks=pytest.mark.exhaustive),
+        pytest.param(7, 4, "--resume", id="as the old files go"),
+        pytest.param(12, 1, "--resume", id="as the new files come", marks=pytest.mark.exhaustive),
+        pytest.param(15, 4, "--overwrite", id="before the report", marks=pytest.mark.exhaustive),
     ],
 )
-def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(files, whole, tmp_path, number):
-    """Five moves into the journal, five of old files out of the way, five of new ones into their places."""
+def test_a_run_killed_while_it_replaces_another_leaves_no_files_of_two(files, whole, tmp_path, number, left, word):
+    """Five moves of blocks, five of old files out of the way, five of new ones into their places."""
     arguments, folder = [*five(files), "--prompt", "a red ball"], tmp_path / "out"
     made(folder, [*arguments, "--seed", "7"])
-    old = {name: (folder / name).read_bytes() for name in OUTPUTS}
+    old = {name: contents(folder / name) for name in OUTPUTS}
     kill([*arguments, "--output", str(folder), "--overwrite"], "pathlib:Path", "replace", number)
-    there = [name for name in names(folder) if name in FINAL]
-    assert len(there) == (4 if number == 7 else 1)
-    assert {(folder / name).read_bytes() == old[name] for name in there} == {number == 7}
-    assert made(folder, [*arguments, "--resume"])[:2] == whole[1][:2]
-    assert names(folder) == OUTPUTS
+    there = [name for name in names(folder) if name in OUTPUTS]
+    assert len(there) == left
+    assert {contents(folder / name) == old[name] for name in there} == {number == 7}
+    with counted_passes() as passes:
+        assert made(folder, [*arguments, word])[:2] == whole[1][:2]
+    assert (passes, names(folder)) == ([], OUTPUTS)

@@ -1,42 +1,52 @@
 """Files appear together and whole, or not at all; and latents come back as they were saved."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
+from cli_runs import names
+from reuse_folders import contents
 from safetensors.torch import save_file
 
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import (
     BLOCKS,
+    FILES,
     LATENTS,
-    PICTURE,
     REPORT,
+    UNFINISHED,
     VIDEO,
     Staging,
     check_writable,
     staged_outputs,
-    unfinished_in,
+    unfinished_blocks,
 )
 from sdvg_core.pipeline.latents import load_latents, save_latents
 
-NAMES = (VIDEO, LATENTS, BLOCKS, PICTURE, REPORT)
+BLOCK = "000001.safetensors"
+ASKED = {"request": {"seed": "42"}}
 
 
 def write_all(staging: Staging, text: str) -> None:
-    for name in NAMES:
-        staging.path(name).write_text(text)
+    for name in FILES:
+        path = staging.path(name)
+        if name == BLOCKS:
+            path.mkdir(exist_ok=True)
+            path /= BLOCK
+        path.write_text(text)
 
 
 def stopped_run(folder: Path, kind: type[BaseException]) -> None:
-    with staged_outputs(folder) as staging:
-        write_all(staging, "half")
+    with staged_outputs(folder, ASKED) as staging:
+        staging.path(VIDEO).write_text("half")
         raise kind
 
 
 def files(folder: Path) -> dict[str, str]:
-    """What lies in a folder, but for the lock that some versions of filelock leave there."""
-    return {path.name: path.read_text() for path in folder.iterdir() if path.name != ".lock"}
+    """The files in a folder that are not hidden, and those of blocks."""
+    found = {path.relative_to(folder).parts[0]: path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_text() for name, path in found.items() if not name.startswith(".")}
 
 
 def test_files_appear_at_the_end_and_all_together(tmp_path):
@@ -44,7 +54,7 @@ def test_files_appear_at_the_end_and_all_together(tmp_path):
     with staged_outputs(folder) as staging:
         write_all(staging, "whole")
         assert all(path.name.startswith(".") for path in folder.iterdir())
-    assert files(folder) == dict.fromkeys(NAMES, "whole")
+    assert files(folder) == dict.fromkeys(FILES, "whole")
 
 
 @pytest.mark.parametrize("kind", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -73,10 +83,10 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("stops", [OSError, KeyboardInterrupt, Killed])
-@pytest.mark.parametrize("call", range(1, 2 * len(NAMES) + 1))
+@pytest.mark.parametrize("call", range(1, 2 * len(FILES) + 1))
 def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, monkeypatch, stops, call):
-    """Catches replacing file by file: the new video beside the old report. What can be undone is."""
-    with staged_outputs(tmp_path) as staging:
+    """Catches replacing file by file, or the report first: the new video beside the old report."""
+    with staged_outputs(tmp_path, ASKED) as staging:
         write_all(staging, "old")
     honest, calls = Path.replace, 0
 
@@ -88,12 +98,14 @@ def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, m
         return honest(path, to)
 
     monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(stops), staged_outputs(tmp_path) as staging:
+    with pytest.raises(stops), staged_outputs(tmp_path, ASKED) as staging:
         write_all(staging, "new")
-    left = {(tmp_path / name).read_text() for name in NAMES if (tmp_path / name).is_file()}
-    assert len(left) <= 1
+    left = {name: text for name, text in files(tmp_path).items() if name in FILES}
+    assert len(set(left.values())) <= 1
+    assert len(left) == len(FILES) if REPORT in left else len(left) < len(FILES)
     if stops is not Killed:
-        assert files(tmp_path) == dict.fromkeys(NAMES, "old")
+        assert files(tmp_path) == dict.fromkeys(FILES, "old")
+        assert len(unfinished_blocks(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
@@ -120,44 +132,63 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path):
     assert files(tmp_path) == {"mine.txt": "mine"}
 
 
-def hidden(folder: Path, name: str = ".unfinished-abcdefgh") -> Path:
-    (folder / name).mkdir(parents=True)
-    return folder / name
+def stopped_video(folder: Path, request: dict[str, dict[str, str]] = ASKED) -> None:
+    """Stop a video after a block."""
+    with suppress(ZeroDivisionError), staged_outputs(folder, request) as staging:
+        (staging.path(BLOCKS) / BLOCK).write_text("a block")
+        staging.path(VIDEO).write_text("half")
+        raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("name", [".unfinished-notes", ".unfinished-abcdefgh"])
-def test_a_hidden_folder_or_file_that_no_run_of_ours_made_is_left_alone(tmp_path, name):
-    (hidden(tmp_path, name) / "mine.txt").write_text("mine")
-    (tmp_path / ".unfinished-bcdefghi").write_text("mine")
-    with staged_outputs(tmp_path) as staging:
+def test_committed_blocks_survive_for_the_same_request_alone(tmp_path):
+    stopped_video(tmp_path)
+    assert [path.read_text() for path in unfinished_blocks(tmp_path)] == ["a block"]
+    assert names(tmp_path / UNFINISHED) == [BLOCKS, "request.json"]
+    for request, kept in ((ASKED, 1), ({"request": {"seed": "7"}}, 0)):
+        with suppress(ZeroDivisionError), staged_outputs(tmp_path, request) as staging:
+            assert len(names(staging.path(BLOCKS))) == kept
+            raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_video_left_that_was_killed_before_its_first_block_is_removed(tmp_path):
+    (tmp_path / UNFINISHED / BLOCKS).mkdir(parents=True)
+    for name in ("request.json", VIDEO):
+        (tmp_path / UNFINISHED / name).write_text("{")
+    assert unfinished_blocks(tmp_path) == []
+    with staged_outputs(tmp_path, ASKED) as staging:
         write_all(staging, "whole")
-    assert (tmp_path / name / "mine.txt").read_text() == (tmp_path / ".unfinished-bcdefghi").read_text() == "mine"
-    assert unfinished_in(tmp_path) == ()
+    assert files(tmp_path) == dict.fromkeys(FILES, "whole")
 
 
-@pytest.mark.parametrize("left", [["lock"], ["lock", "video.mp4"], []])
-def test_what_a_run_left_that_died_before_its_first_block_is_removed(tmp_path, left):
-    work = hidden(tmp_path)
-    for name in left:
-        (work / name).write_text("")
-    with staged_outputs(tmp_path) as staging:
-        write_all(staging, "whole")
-    assert not work.exists()
-
-
-def test_a_link_under_the_name_of_a_hidden_folder_is_not_followed(tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    for name in ("lock", "journal/000000.safetensors"):
-        (elsewhere / name).parent.mkdir(parents=True, exist_ok=True)
-        (elsewhere / name).write_text("mine")
-    before = sorted(elsewhere.rglob("*"))
+@pytest.mark.parametrize("there", ["file", "folder", "link"])
+def test_what_only_has_the_name_of_our_hidden_folder_is_left_alone(tmp_path, there):
+    stopped_video(tmp_path / "elsewhere")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".unfinished-abcdefgh").symlink_to(elsewhere, target_is_directory=True)
-    assert unfinished_in(tmp_path / "out") == ()
-    with staged_outputs(tmp_path / "out") as staging:
-        write_all(staging, "whole")
-    assert sorted(elsewhere.rglob("*")) == before
-    assert (elsewhere / "lock").read_text() == "mine"
+    work = tmp_path / "out" / UNFINISHED
+    if there == "file":
+        work.write_text("mine")
+    elif there == "folder":
+        work.mkdir()
+        (work / VIDEO).write_text("mine")
+    else:
+        work.symlink_to(tmp_path / "elsewhere" / UNFINISHED, target_is_directory=True)
+    before = contents(tmp_path)
+    assert unfinished_blocks(tmp_path / "out") == []
+    with pytest.raises(BadInput, match="is not ours; move it away"), staged_outputs(tmp_path / "out", ASKED):
+        pass
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", [VIDEO, BLOCKS])
+def test_a_folder_of_somebody_else_under_our_name_is_refused(tmp_path, name):
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "mine.txt").write_text("mine")
+    with (
+        pytest.raises(BadInput, match=r"there is a folder of that name; move it away"),
+        staged_outputs(tmp_path) as s,
+    ):
+        s.path(name)
 
 
 @pytest.mark.parametrize("target", ["out", "nowhere"], ids=["a circle", "nowhere"])
@@ -166,15 +197,6 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path, target, inside):
     (tmp_path / "out").symlink_to(tmp_path / target)
     with pytest.raises(BadInput, match=r"out is a link to nowhere\); name another folder"):
         check_writable(tmp_path / "out" / inside)
-
-
-def test_a_folder_under_a_files_name_is_refused(tmp_path):
-    (tmp_path / VIDEO).mkdir()
-    with (
-        pytest.raises(BadInput, match=r"there is a folder of that name; move it away"),
-        staged_outputs(tmp_path) as s,
-    ):
-        s.path(VIDEO)
 
 
 @pytest.mark.parametrize("inside", ["", "new/run"])

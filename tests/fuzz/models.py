@@ -151,22 +151,6 @@ def latents(random: Random) -> Files:
     return {"latents.safetensors": changed_file(random, entries, metadata)}
 
 
-def results(random: Random) -> Files:
-    """Return the results of an earlier run, a journal's block among them, sound or not."""
-    keys = [f"{number:064x}" for number in range(3)]
-    dtype = random.choice(("F32", "BF16", "F16", "F8_E4M3", "I64"))
-    entries: Sequence[Entry] = [
-        (keys[0], dtype, (2, 1, 4, 3, 2, 2)),
-        (keys[1], "F32", (1, 9)),
-        ("latents", random.choice(("F32", dtype)), (1, 4, 3, 2, 2)),
-    ]
-    named: Any = random.choice(([keys[2]], [], keys, "abc", None, [7, [keys[2]]]))
-    metadata = {"sdvg": json.dumps({"drafter": keys[0], "target": keys[1], "keys": named})}
-    if random.random() < 0.2:
-        return {"blocks.safetensors": safetensors(entries, metadata)}
-    return {"blocks.safetensors": changed_file(random, entries, metadata)}
-
-
 def shards(random: Random) -> Files:
     parts = {"m-1.safetensors": [("a", "F32", (1,))], "m-2.safetensors": [("b", "F32", (2,)), ("c", "F32", (3,))]}
     content: Any = {"metadata": {}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}

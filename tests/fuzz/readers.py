@@ -18,6 +18,7 @@ from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.vae_files import load_vae
 from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.plan import direct, read_takes
 from sdvg_core.engine.router import RouterConfig, decide, decide_early
@@ -25,9 +26,9 @@ from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import Span, plan_spans
 from sdvg_core.errors import BadInput
 from sdvg_core.files.images import read_image
+from sdvg_core.pipeline.blocks import BlockFiles, read_block
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.results import read_results
 from sdvg_core.report.page import make_page
 from sdvg_core.report.picture import route_picture
 from sdvg_core.report.run_report import predict_target_only, read_report
@@ -142,9 +143,8 @@ def read_vocabulary(path: Path) -> None:
 
 
 def read_earlier(path: Path) -> None:
-    store = Store()
-    for key, result in read_results(path):
-        store.put(key, result)
+    BlockFiles(path.parent, Identities(drafter="", target="", codec="", scorer="")).recall(Store())
+    read_block(path)
 
 
 def build_router(**settings: Any) -> None:
@@ -198,7 +198,7 @@ READERS: Mapping[str, Reader] = {
         Reader(name="text-encoder", make=models.text_encoder, read=read_model(load_umt5)),
         Reader(name="reward", make=models.reward, read=read_model(load_image_reward)),
         Reader(name="latents", make=models.latents, read=load_latents),
-        Reader(name="results", make=models.results, read=read_earlier),
+        Reader(name="results", make=texts.results, read=read_earlier),
         Reader(name="picture", make=pictures.picture, read=lambda path: read_image(path, 32, 16)),
         Reader(name="prompt-list", make=texts.prompt_list, read=read_prompts(read_prompt_list)),
         Reader(name="prompt-schedule", make=texts.prompt_schedule, read=read_prompts(read_prompt_schedule)),

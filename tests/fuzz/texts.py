@@ -1,15 +1,17 @@
-"""Text files, spoiled: prompts, scripts, reports, tokenizers, and the values of a workflow."""
+"""Text files, spoiled: prompts, scripts, reports, blocks with a record, tokenizers, values of a workflow."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, partial
 from random import Random
 from typing import Any
 
 import tokenizers
 
-from .files import Files
+from .files import Entry, Files, changed_file, safetensors
 from .models import REWARD_WORDS, piece_model
 from .values import changed_bytes, changed_json, odd_text, odd_value, to_json
 
@@ -88,6 +90,18 @@ def report(random: Random) -> Files:
         content = changed_json(random, content)
     data = to_json(content)
     return {"report.json": changed_bytes(random, data) if random.random() < 0.15 else data}
+
+
+def results(random: Random) -> Files:
+    """Return a block of an earlier run with its record, sealed, sound or not."""
+    keys = [f"{number:064x}" for number in (1, 2)]
+    dtype = random.choice(("F32", "BF16", "F16", "F8_E4M3", "I64"))
+    entries: Sequence[Entry] = [(keys[0], dtype, (2, 1, 4, 3, 2, 2)), (keys[1], "F32", (1, 9))]
+    record = random.choice(report_seed()["blocks"])
+    metadata = {"sdvg": json.dumps({"digest": "0" * 64, "drafter": keys[0], "record": record})}
+    make = safetensors if random.random() < 0.2 else partial(changed_file, random)
+    data = make(entries, metadata)
+    return {"000001.safetensors": data.replace(b"0" * 64, hashlib.sha256(data).hexdigest().encode(), 1)}
 
 
 def workflow(random: Random) -> Files:

@@ -8,10 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -22,12 +20,14 @@ from random_set import write_random_set
 from reuse_folders import (
     PROMPT,
     ROUTE,
+    Made,
     contents,
     counted_passes,
     ctrl_c,
     decisions,
     five,
     made,
+    results,
     reused,
     same,
     stopped,
@@ -44,10 +44,9 @@ from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
-from sdvg_core.files.outputs import BLOCKS, unfinished_in
+from sdvg_core.files.outputs import BLOCKS, OLD_BLOCKS, unfinished_blocks
 from sdvg_core.pipeline import identity, loading, videos
 from sdvg_core.pipeline.identity import identify
-from sdvg_core.pipeline.latents import load_latents, save_latents
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.pipeline.request import VideoRequest
 from sdvg_core.scorers.image_reward import ImageRewardScorer
@@ -155,23 +154,7 @@ def test_a_video_that_is_whole_is_left_as_it_is_and_no_model_is_read(files, tmp_
     assert again == "".join(line for line in first.splitlines(True) if not line.startswith("loading "))
 
 
-# --- what it says, and what it leaves
-
-
 # --- what it refuses
-
-
-def not_resumed(folder: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    capsys.readouterr()
-    assert main([*arguments, "--output", str(folder), "--resume"]) == 2
-    return first_line(capsys)
-
-
-def first_line(capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the sentence; the command that goes on with the run there may follow it."""
-    line, *more = capsys.readouterr().err.splitlines()
-    assert [one.startswith("To finish that one: python -m sdvg_core generate ") for one in more] in ([], [True])
-    return line
 
 
 def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path, capsys, monkeypatch):
@@ -179,6 +162,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path,
     arguments = [*five(files), *PROMPT]
     stopped(tmp_path / "out", arguments, 1)
     monkeypatch.delattr(videos, "encode_prompts")
+    capsys.readouterr()
     for more, part in (
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),
         ([*PROMPT, "--seed", "7"], "seed (then 42, now 7)"),
@@ -188,7 +172,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path,
         ([*PROMPT, "--vae-dtype", "float16"], "vae dtype (then float32, now float16)"),
         ([*PROMPT, "--target", str(other.target)], f"target (then {files.target.name} "),
     ):
-        line = not_resumed(tmp_path / "out", [*five(files), *more], capsys)
+        line = refused(capsys, [*five(files), *more, "--output", str(tmp_path / "out"), "--resume"])
         assert part in line
         assert line.count(" (then ") == 1, line
         assert line.endswith("; repeat its command or name another folder")
@@ -204,21 +188,9 @@ def test_the_arithmetic_of_either_device_belongs_to_the_request(files, monkeypat
     assert (two["threads"], two["side threads"]) == ("of cpu", "of meta")
 
 
-def test_of_several_unfinished_videos_the_newest_is_the_one_compared_with(files, tmp_path, capsys):
-    for age, seed in ((50, "7"), (0, "8"), (100, "9")):
-        before = set(unfinished_in(tmp_path / "out")) if (tmp_path / "out").exists() else set()
-        stopped(tmp_path / "out", [*five(files), *PROMPT, "--seed", seed, "--overwrite"], 1)
-        (work,) = set(unfinished_in(tmp_path / "out")) - before
-        os.utime(work, (10**9 - age, 10**9 - age))
-    line = not_resumed(tmp_path / "out", [*five(files), *PROMPT, "--seed", "5"], capsys)
-    assert "seed (then 8, now 5)" in line
-
-
 @pytest.mark.heavy
-def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
-    files, tmp_path, capsys, monkeypatch, request
-):
-    """Of a large file, the request knows samples alone."""
+def test_of_a_model_that_changed_where_no_sample_was_taken_no_block_is_used(files, tmp_path, monkeypatch, request):
+    """Of a large file, the request knows samples alone; the keys of blocks know every weight."""
     request.addfinalizer(identity._of_contents.cache_clear)  # the models are those of other tests too
     copy = replace(files, target=tmp_path / files.target.name)
     shutil.copy(files.target, copy.target)
@@ -238,51 +210,50 @@ def test_a_model_that_changed_where_no_sample_was_taken_is_refused_by_its_part(
         bytes(old if place in kept else new for place, (old, new) in enumerate(zip(whole, data, strict=True)))
     )
     assert identity.fingerprint(copy.target) == one, "or the request itself would tell"
-    capsys.readouterr()
-    assert main([*five(copy), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
-    assert "the files of target have changed since" in capsys.readouterr().err
-
-
-DAMAGE = {
-    "latents moved by 0.01": lambda saved: (saved.latents + 0.01, saved.metadata),
-    "a flipped decision": lambda saved: (saved.latents, changed(saved.metadata, "accepted", True)),
-    "no digest": lambda saved: (saved.latents, {k: v for k, v in saved.metadata.items() if k != "digest"}),
-    "no metadata": lambda saved: (saved.latents, {}),
-}
-
-
-def changed(metadata: Mapping[str, Any], name: str, value: object) -> dict[str, Any]:
-    return {**metadata, "record": {**metadata["record"], name: value}}
+    rest = made(tmp_path / "out", [*five(copy), *PROMPT, "--resume"])
+    same(rest, made(tmp_path / "nothing", [*five(copy), *PROMPT]))
+    assert not rest[2]["notes"]
 
 
 @pytest.fixture(scope="module")
-def stopped_run(files, tmp_path_factory) -> Path:
-    """A folder with a run that was stopped after two blocks."""
-    folder = tmp_path_factory.mktemp("stopped") / "out"
-    stopped(folder, [*five(files), *PROMPT], 2)
-    return folder
+def stopped_run(files, tmp_path_factory) -> tuple[Path, tuple[Made, int]]:
+    """A folder with a run that was stopped after two blocks; what it makes if not stopped, in how many passes."""
+    folder = tmp_path_factory.mktemp("stopped")
+    stopped(folder / "out", [*five(files), *PROMPT], 2)
+    with counted_passes() as passes:
+        whole = made(folder / "whole", [*five(files), *PROMPT])
+    return folder / "out", (whole, len(passes))
 
 
-@in_turn("name, number", [*DAMAGE, "cut short", "empty", "a pipe"], [0, 1])
-def test_a_block_that_is_not_as_it_was_written_is_refused(files, stopped_run, tmp_path, capsys, name, number):
-    shutil.copytree(stopped_run, tmp_path / "out")
-    (work,) = unfinished_in(tmp_path / "out")
-    block = work / "journal" / f"{number:06d}.safetensors"
-    saved, content = load_latents(block), block.read_bytes()
-    block.unlink()
-    if name in DAMAGE:
-        latents, metadata = DAMAGE[name](saved)
-        save_latents(block, latents, metadata)
-    elif name == "a pipe":
-        os.mkfifo(block)
+DAMAGE = {
+    "a bit of the latents": lambda content: content[:-4] + bytes([content[-4] ^ 1]) + content[-3:],
+    "a flipped decision": lambda content: content.replace(b'accepted\\": false', b'accepted\\": true '),
+    "no digest": lambda content: content.replace(b"digest", b"digits"),
+    "cut short": lambda content: content[:-100],
+    "empty": lambda content: b"",
+    "a pipe": None,
+}
+
+
+@in_turn("name, number", DAMAGE, [0, 1])
+def test_a_block_that_is_not_as_it_was_written_is_made_again_and_the_report_says_so(
+    files, stopped_run, tmp_path, name, number
+):
+    folder, whole = stopped_run
+    shutil.copytree(folder, tmp_path / "out")
+    path = unfinished_blocks(tmp_path / "out")[number]
+    content = path.read_bytes()
+    path.unlink()
+    if DAMAGE[name]:
+        path.write_bytes(DAMAGE[name](content))
+        assert path.read_bytes() != content
     else:
-        block.write_bytes(content[:-100] if name == "cut short" else b"")
-    capsys.readouterr()
-    assert main([*five(files), *PROMPT, "--output", str(tmp_path / "out"), "--resume"]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "unfinished" in line
-    assert "start over" in line
-    assert "continues" not in line
+        os.mkfifo(path)
+    with counted_passes() as passes:
+        rest = made(tmp_path / "out", [*five(files), *PROMPT])
+    same(rest, whole[0])
+    assert f"Not as they were written, and so not used again: {path.name}." in rest[2]["notes"]
+    assert len(passes) < whole[1], "the other block was taken"
 
 
 def test_after_a_refusal_that_would_recur_no_hint_says_that_resuming_helps(files, tmp_path, capsys):
@@ -304,7 +275,7 @@ def test_a_run_that_was_killed_can_be_re_used(base, tmp_path, more):
     again = made(tmp_path / "again", [*base, *more, "--reuse", str(tmp_path / "killed")])
     same(again, made(tmp_path / "nothing", [*base, *more]))
     assert reused(again) == (2 if more else 3)
-    assert len(unfinished_in(tmp_path / "killed")) == 1, "it can still be resumed"
+    assert len(unfinished_blocks(tmp_path / "killed")) == 3, "it can still be resumed"
 
 
 def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(base, earlier, tmp_path, capsys):
@@ -320,7 +291,7 @@ def test_ctrl_c_once_finishes_the_block_and_the_video_up_to_there(base, earlier,
     short = report(folder)
     assert short["notes"][0] == "Stopped after block 2 of 3, as asked."
     assert [block["author"] for block in short["blocks"]] == ROUTE[:2]
-    assert (names(folder), unfinished_in(folder)) == (OUTPUTS, ())
+    assert names(folder) == OUTPUTS
     with counted_passes() as passes:
         rest = made(folder, base)
     assert f"sdvg: this goes on with what an earlier call left in {folder}\n" in capsys.readouterr().err
@@ -337,7 +308,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_run_can_be_resumed(base, earlier, tm
     error = capsys.readouterr().err
     assert f"kept 2 of 3 blocks of {folder}; the same command continues from there" in error
     assert "sdvg: interrupted; no half-written file is left" in error
-    assert len(unfinished_in(folder)) == 1
+    assert len(unfinished_blocks(folder)) == 2
     assert not (folder / "video.mp4").exists()
     rest = made(folder, base)
     same(rest, earlier[1])
@@ -364,7 +335,7 @@ def test_a_repaired_run_on_an_earlier_one_without_repair_can_be_resumed(base, tm
     two = [*base, "--schedule", "1000,625"]
     repaired = [*two, "--handover", "1"]
     made(tmp_path / "plain", two)
-    stopped(tmp_path / "out", [*repaired, "--reuse", str(tmp_path / "plain")], 3)
+    stopped(tmp_path / "out", [*repaired, "--reuse", str(tmp_path / "plain")], 2)
     assert main([*repaired, "--output", str(tmp_path / "out"), "--resume"]) == 0
 
 
@@ -396,7 +367,27 @@ def test_a_finished_video_is_made_again_without_a_single_pass(base, earlier, tmp
     assert again[2]["notes"][0].startswith("Blocks 1 to 3 were made by an earlier run and")
     assert all(set(block["seconds"].values()) == {0.0} for block in again[2]["blocks"])
     # What was re-used can be re-used again.
-    assert (tmp_path / "out" / BLOCKS).read_bytes() == (folder / BLOCKS).read_bytes()
+    assert results(tmp_path / "out") == results(folder)
+
+
+def test_what_an_earlier_version_finished_is_re_used(base, earlier, tmp_path):
+    folder = tampered(earlier[0], tmp_path / "old")
+    assert names(folder) == [OLD_BLOCKS]
+    again = made(tmp_path / "out", [*base, "--reuse", str(folder)])
+    same(again, earlier[1])
+    assert reused(again) == 3
+
+
+def test_what_an_earlier_version_left_unfinished_is_told_and_left_alone(base, tmp_path, capsys):
+    block = tmp_path / "out" / ".unfinished-abcdefgh" / "journal" / "000000.safetensors"
+    block.parent.mkdir(parents=True)
+    block.write_bytes(b"a block")
+    assert main([*base, "--output", str(tmp_path / "out")]) == 0
+    told = f"sdvg: {tmp_path / 'out'} has what an earlier version left unfinished, so this goes into"
+    assert f"{told} {tmp_path / 'out-2'}\n" in capsys.readouterr().err
+    assert block.read_bytes() == b"a block"
+    assert names(tmp_path / "out") == [".unfinished-abcdefgh"]
+    assert names(tmp_path / "out-2") == OUTPUTS
 
 
 @pytest.mark.parametrize(
@@ -426,7 +417,7 @@ def test_a_folder_without_a_video_is_refused_before_anything_is_read(base, tmp_p
     (tmp_path / "file").write_text("{}")
     with patch.object(loading, "load_wan", None):
         line = refused(capsys, [*base, "--output", str(tmp_path / "out"), "--reuse", str(tmp_path / empty)])
-    assert f"there is nothing to re-use in {tmp_path / empty}, for it has no {BLOCKS}; give the folder of" in line
+    assert f"{tmp_path / empty} has no {BLOCKS} to re-use; give the folder of" in line
     assert not (tmp_path / "out").exists()
 
 
@@ -434,7 +425,7 @@ def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earl
     before = contents(earlier[0])
     both = ["--drafter", str(others.drafter), "--target", str(others.target), "--reuse", str(earlier[0])]
     line = refused(capsys, [*base, *both, "--output", str(tmp_path / "out")])
-    assert f"the drafter and target of {earlier[0]} are others than now" in line
+    assert f"the drafter and target of {earlier[0]}, or their settings, are others than now" in line
     over = ["--schedule", "1000,500", *both[4:], "--output", str(earlier[0]), "--overwrite"]
     line = refused(capsys, [*base, *over])
     assert "give the same, or leave --reuse out" in line
@@ -442,20 +433,12 @@ def test_a_video_of_other_models_is_refused_and_left_as_it_is(base, others, earl
     assert contents(earlier[0]) == before
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda whole: whole[:-100],
-        lambda whole: b"",
-        lambda whole: whole[:-4] + bytes([whole[-4] ^ 1]) + whole[-3:],
-    ],
-    ids=["cut short", "empty", "one bit"],
-)
-def test_a_damaged_file_is_one_sentence_and_nothing_is_made(base, earlier, tmp_path, capsys, damage):
-    (tmp_path / "damaged").mkdir()
-    (tmp_path / "damaged" / BLOCKS).write_bytes(damage((earlier[0] / BLOCKS).read_bytes()))
+def test_of_a_damaged_file_alone_nothing_is_made(base, earlier, tmp_path, capsys):
+    (tmp_path / "damaged" / BLOCKS).mkdir(parents=True)
+    block = (earlier[0] / BLOCKS / "000001.safetensors").read_bytes()
+    (tmp_path / "damaged" / BLOCKS / "000001.safetensors").write_bytes(block[:100])
     arguments = [*base, "--reuse", str(tmp_path / "damaged"), "--output", str(tmp_path / "out")]
-    assert BLOCKS in refused(capsys, arguments)
+    assert "or it is damaged; give" in refused(capsys, arguments)
     assert not (tmp_path / "out").exists()
 
 

@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from sdvg_core.cli import main
+from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.plan import work
 from sdvg_core.plan.choose import plan
+from sdvg_core.plan.layout import LAYERS_IN_FLIGHT, MemoryLayout, layouts
 from sdvg_core.plan.rates import BLOCK_DRAFT, BLOCK_TARGET, H100, PAPER_DECODE, PAPER_DRAFT, PAPER_TARGET
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.setting import Sizes, settings, step_parts
 from sdvg_core.plan.text import plan_text
 
 GB = 10**9
 META, CPU = torch.device("meta"), torch.device("cpu")
 FULL = PlanRequest()
-USUAL = (12, 16, 24, 32, 48, 80)
 
 
 # --- seconds, from published ones
@@ -59,7 +59,7 @@ def test_the_rates_of_the_h100_give_back_the_published_frames_per_second():
 # --- the choice
 
 
-@pytest.mark.parametrize("vram", [11.5, 12, 14, 20, 23.9, 24, 30, 31, 44, 48, 139])
+@pytest.mark.parametrize("vram", [14.2, 15, 16, 20, 23.9, 24, 30, 31, 44, 48, 139])
 def test_no_plan_uses_more_than_there_is(vram):
     found = plan(vram)
     assert found.fits
@@ -72,21 +72,67 @@ def test_no_plan_uses_more_than_there_is(vram):
 def test_more_memory_never_makes_a_slower_plan():
     """Catches: a choice by layout instead of by time, and a streamed target that does not use the room it has."""
     seconds = [
-        plan(vram).seconds.video for vram in (11.4, 12, 13, 15, 18, 21, 22.5, 24, 26, 28, 30, 33, 40, 45, 90)
+        plan(vram).seconds.video for vram in (14.2, 14.5, 15, 16, 18, 21, 22.5, 24, 26, 28, 30, 33, 40, 45, 90)
     ]
     assert seconds == sorted(seconds, reverse=True)
     assert seconds[0] > 1.1 * seconds[-1]
 
 
-def test_what_leaves_is_gone_while_the_target_works_and_there_again_after():
-    of = Sizes.of(FULL, fp8=False)
-    for setting in settings():
-        parts = step_parts(FULL, of, setting)
-        for name in ("drafter", "scorer", "vae state"):
-            assert (name in parts["target"]) == (name not in setting.away)
-            assert all(name in parts[step] for step in ("draft", "decode", "score"))
-        assert "target" in parts["target"]
-        assert ("target" in parts["draft"]) != setting.target_away
+@pytest.mark.parametrize("vram, streamed", [(24, ("target",)), (15, ("target", "drafter"))])
+def test_as_few_layers_are_streamed_as_there_is_no_room_for(vram, streamed):
+    """Catches layers in flight that are not counted, and a model's other weights counted as copied."""
+    found = plan(vram)
+    assert found.layout == MemoryLayout(fp8=True, streamed=streamed)
+    for role, count in found.streamed.items():
+        layer = found.sizes.layers[role]
+        assert 2 * layer * found.request.models[role][0].num_layers > 0.9 * found.sizes.weights[role]
+        there = found.sizes.weights[role] - (count - LAYERS_IN_FLIGHT) * layer
+        assert {step[role] for step in found.parts.values()} == {there}
+        assert found.copied[role] == count * layer
+    last = streamed[-1]
+    assert found.peak + found.sizes.layers[last] > vram * GB >= found.peak
+    assert all(found.streamed[role] == found.request.models[role][0].num_layers for role in streamed[:-1])
+
+
+def test_only_layouts_that_are_carried_out_have_a_name():
+    asked = replace(FULL, fp8=False)
+    assert [layout.streamed for layout in layouts(asked)] == [(), ("target",), ("target", "drafter")]
+    assert len(list(layouts(FULL))) == 6
+    alone = replace(FULL, router=RouterConfig(policy="always-target"), fp8=True)
+    assert [layout.streamed for layout in layouts(alone)] == [(), ("target",)]
+
+
+@pytest.mark.parametrize(
+    "router, roles",
+    [
+        (RouterConfig(), {"target", "drafter", "scorer", "vae", "judge"}),
+        (ROUTER_PRESETS["balanced"], {"target", "drafter", "vae"}),
+        (RouterConfig(policy="always-target"), {"target", "vae"}),
+        (RouterConfig(policy="always-draft", forced_blocks=0), {"drafter", "vae"}),
+    ],
+    ids=["gate", "balanced", "target", "draft"],
+)
+def test_only_models_that_the_route_may_load_are_counted(router, roles):
+    """A judge decodes what is scored, and nothing else. Catches the scorer of the gate in the plan of a preset."""
+    found = plan(80, replace(FULL, router=router, judge="tae"))
+    assert set(found.sizes.weights) == roles
+    for step in found.parts.values():
+        named = {part.split()[0] for part in step} - {"working"}
+        assert named == roles
+    assert ("deliver" in found.parts) == ("judge" in roles)
+    assert ("draft" in found.parts, "target" in found.parts) == ("drafter" in roles, "target" in roles)
+
+
+def test_the_command_line_has_layers_and_a_precision_of_its_own_for_the_vae(capsys):
+    said = []
+    for more in ([], ["--command-line"]):
+        assert main(["plan", "--vram", "80", "--json", *more]) == 0
+        said.append(json.loads(capsys.readouterr().out))
+    assert [one["where"] for one in said] == ["in ComfyUI", "on the command line"]
+    assert [one["vae_layers"] for one in said] == ["diffusers", "planes"]
+    assert [one["bytes"]["decode"]["vae state"] for one in said] == pytest.approx([3.78e9, 7.57e9], rel=0.01)
+    assert main(["plan", "--vram", "80", "--command-line"]) == 0
+    assert capsys.readouterr().out.startswith("On the command line: 1.3B drafter, 14B target, 832x480")
 
 
 def test_what_does_not_fit_says_what_is_missing_and_what_would_fit():

@@ -66,23 +66,6 @@ def test_the_scorer_has_as_many_parameters_as_its_modules(reward):
     assert scorer_parameters(reward) == (sum(counts.values()) - head, head)
 
 
-def test_the_text_encoder_has_so_many_parameters():
-    from transformers import UMT5Config, UMT5EncoderModel
-
-    config = UMT5Config(
-        vocab_size=256384,
-        d_model=4096,
-        d_kv=64,
-        d_ff=10240,
-        num_layers=24,
-        num_heads=64,
-        feed_forward_proj="gated-gelu",
-    )
-    with META:
-        encoder = UMT5EncoderModel(config)
-    assert sum(p.numel() for p in encoder.parameters()) == sizes.TEXT_ENCODER_PARAMETERS
-
-
 class Peak(TorchDispatchMode):
     """The most bytes alive at once among the tensors made while it is on."""
 

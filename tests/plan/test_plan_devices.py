@@ -3,16 +3,11 @@
 from dataclasses import replace
 
 from sdvg_core.plan.choose import plan
+from sdvg_core.plan.layout import most
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.setting import Setting, Sizes, most, step_parts
 from sdvg_core.plan.text import plan_text
 
 FULL = PlanRequest()
-GB = 10**9
-
-
-def parts(request: PlanRequest):
-    return step_parts(request, Sizes.of(request, fp8=False), Setting())
 
 
 def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds():

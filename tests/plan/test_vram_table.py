@@ -2,8 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,54 +12,66 @@ from sdvg_core.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTES = [path for path in sorted((ROOT / "workflows").glob("*.json")) if "pocket" not in path.name]
-ROW = re.compile(r"^\| ([\d,\s]+)\sGB \| (\w+) \|(.*)\| (\d+)\ss \| (\d+)\ss \|$", re.M)
+ROW = re.compile(r"^\| ([\d,\s]+)\sGB \| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
+CHOICES = {"kv_dtype": ("--kv-dtype", "float8_e4m3fn"), "TAEHV": ("--vae", "tae")}
+CARDS = [8, 12, 16, 24, 32, 48, 80]
+
+Row = tuple[str, list[int], str, str]
+"""The target's weights, the percentages that are copied over, and what *balanced* and the gate take, or lack."""
 
 
 @pytest.fixture
-def planned(capsys) -> dict[str, list[dict[str, Any]]]:
-    """For both routes, a plan for each card."""
-    cards, plans = ["12", "16", "24", "32", "48", "80"], {}
-    for preset in ("balanced", "paper"):
-        main(["plan", "--json", "--preset", preset, "--vram", *cards])
-        plans[preset] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    return plans
+def planned(capsys) -> Callable[[int, str], Row]:
+    """Return a row of a card, with what it is said to choose."""
+
+    @cache
+    def row(card: int, choose: str) -> Row:
+        options = [word for name, words in CHOICES.items() if name in choose for word in words]
+        plans = []
+        for preset in ("balanced", "paper"):
+            assert main(["plan", "--json", "--preset", preset, "--vram", str(card), *options]) == 0
+            plans.append(json.loads(capsys.readouterr().out))
+        first = plans[0]
+        copied = [
+            round(100 * size / first["weight_bytes"][role]) for role, size in first["copied_bytes_per_pass"].items()
+        ]
+        found = [
+            f"{plan['seconds']['video']:.0f} s" if plan["fits"] else f"{plan['missing_bytes'] / 1e9:.1f} GB short"
+            for plan in plans
+        ]
+        return "fp8" if "float8" in first["target_weights"] else "bfloat16", copied, *found
+
+    return row
 
 
-def rows_of(planned: dict[str, list[dict[str, Any]]]) -> dict[int, tuple[str, int, str, str]]:
-    """For each card: the target's weights, the percentage that is copied, seconds of *balanced* and of the gate."""
+def written(text: str) -> dict[int, tuple[str, Row]]:
+    """Return for each card what to choose, and the row."""
     rows = {}
-    for balanced, paper in zip(planned["balanced"], planned["paper"], strict=True):
-        weights = "fp8" if "float8" in balanced["target_weights"] else "bfloat16"
-        seconds = (f"{plan['seconds']['video']:.0f}" for plan in (balanced, paper))
-        rows[int(balanced["vram_gb"])] = (weights, round(100 * balanced["target_streamed_share"]), *seconds)
+    for cards, choose, what, balanced, gate in ROW.findall(text):
+        copied = [int(share) for share in re.findall(r"(\d+)\s%", what) if int(share)]
+        weights = "bfloat16" if choose.startswith(("default", "bf16")) else choose[:3]
+        rows |= {int(card): (choose, (weights, copied, balanced, gate)) for card in cards.split(",")}
     return rows
 
 
-def written(text: str) -> dict[int, tuple[str, int, str, str]]:
-    rows = {}
-    for cards, weights, what, balanced, gate in ROW.findall(text):
-        copied = re.search(r"(\d+)\s%", what)
-        row = (
-            "bfloat16" if weights in ("default", "bf16") else weights.split("_")[0],
-            int(copied[1]) if copied else 0,
-            balanced,
-            gate,
-        )
-        rows |= {int(card): row for card in cards.split(",")}
-    return rows
+def check(text: str, planned: Callable[[int, str], Row]) -> None:
+    rows = written(text.replace("\N{NO-BREAK SPACE}", " "))
+    assert list(rows) == CARDS
+    for card, (choose, row) in rows.items():
+        assert row == planned(card, choose), card
 
 
 def test_the_readme_says_what_the_planner_says(planned):
-    assert written((ROOT / "README.md").read_text(encoding="utf-8")) == rows_of(planned)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    check(text, planned)
+    for card, missing in re.findall(r"(\d+) GB miss\s(\d\.\d)", text):
+        assert planned(int(card), "fp8")[2] == f"{missing} GB short"
 
 
 def test_the_notes_of_workflows_say_what_the_planner_says(planned):
     for path in NOTES:
-        notes = [
-            node["widgets_values"][0]
-            for node in json.loads(path.read_text(encoding="utf-8"))["nodes"]
-            if node["type"] == "MarkdownNote"
-        ]
-        tables = [written(note) for note in notes if ROW.search(note)]
-        assert tables == [rows_of(planned)], path.name
-        assert any("never measured" in note for note in notes), path.name
+        nodes = json.loads(path.read_text(encoding="utf-8"))["nodes"]
+        notes = [node["widgets_values"][0] for node in nodes if node["type"] == "MarkdownNote"]
+        [table] = [note for note in notes if ROW.search(note)]
+        assert "never measured" in table, path.name
+        check(table, planned)

@@ -87,7 +87,7 @@ def found_in(path: Path) -> list[str]:
 def test_no_file_of_a_private_run_holds_a_prompt_a_path_or_a_user_name(begun, clip):
     """Catches: the prompt in the report, words of it in a note, the folder of a model or of the clip before."""
     files = [path for folder in (begun, clip) for path in folder.rglob("*") if path.is_file()]
-    outputs = {"video.mp4", "latents.safetensors", "blocks.safetensors", "report.json", "route.png", "index.html"}
+    outputs = {"video.mp4", "latents.safetensors", "000001.safetensors", "report.json", "route.png", "index.html"}
     assert {path.name for path in files} >= outputs
     assert {path.name: found_in(path) for path in files if found_in(path)} == {}
 
@@ -127,15 +127,17 @@ def test_video_and_latents_carry_no_words_of_their_own(clip):
         assert set(container.metadata) <= {"major_brand", "minor_version", "compatible_brands"}
     with safe_open(clip / "latents.safetensors", "pt") as file:
         assert set(json.loads(file.metadata()["sdvg"])) == {"seed", "block_frames", "fps", "request", "still"}
-    with safe_open(clip / "blocks.safetensors", "pt") as file:
-        assert set(json.loads(file.metadata()["sdvg"])) == {"digest", "drafter", "target"}
-        texts = (*file.keys(), *json.loads(file.metadata()["sdvg"]).values())
+    with safe_open(clip / "blocks" / "000001.safetensors", "pt") as file:
+        metadata = json.loads(file.metadata()["sdvg"])
+        assert set(metadata) == {"digest", "drafter", "target", "record"}
+        assert metadata.pop("record")["prompt"] == ""
+        texts = (*file.keys(), *metadata.values())
     assert [text for text in texts if not re.fullmatch("[0-9a-f]{64}", text)] == []
 
 
 def test_report_and_page_name_prompts_in_words(shown):
     assert {block.prompt for block in read_report(shown / "report.json").blocks} == {SECOND}
-    for name in ("video.mp4", "latents.safetensors", "blocks.safetensors"):
+    for name in ("video.mp4", "latents.safetensors", "blocks/000001.safetensors"):
         assert found_in(shown / name) == []
     assert found_in(shown / "report.json") == ["quokka"]
     assert main(["report", "--html", str(shown)]) == 0

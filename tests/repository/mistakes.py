@@ -258,7 +258,7 @@ MISTAKES = [
     Mistake(
         "the clip's first block is handed over",
         "engine/router.py",
-        "return 0 if index < self.whole_blocks else self.handover",
+        "return 0 if index < self.whole_blocks or begun >= self.handover else self.handover",
         "return self.handover",
         HANDOVER + "test_block_0_stays_whole_unless_told_otherwise",
     ),

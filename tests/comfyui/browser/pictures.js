@@ -52,7 +52,7 @@ function showFrom({ scale, corner }) {
 /** Add the nodes that the workflow does without. */
 function spreadOut() {
   const { app, LiteGraph } = window;
-  for (const type of ["SDVGDrafterLoader", "SDVGTargetLoader", "SDVGPrompt", "SDVGPromptSchedule"]) {
+  for (const type of ["SDVGDrafterLoader", "SDVGTargetLoader", "SDVGPrompt", "SDVGPromptSchedule", "SDVGStart"]) {
     const node = LiteGraph.createNode(type);
     app.graph.add(node);
     node.setSize([400, node.computeSize()[1]]);

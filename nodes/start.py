@@ -1,0 +1,97 @@
+"""SDVG Start: what a video starts from. A picture, a clip to extend, or a clip to restyle."""
+
+from __future__ import annotations
+
+from comfy_api.latest import io
+
+from ..sdvg_core.engine.restyle import WORDS
+from ..sdvg_core.errors import BadInput
+from ..sdvg_core.files.footage import RATE
+from .known import NOT_WIRED, known_inputs_only, node_schema
+from .sockets import PICTURE, RESTYLE, Start, StartValue
+
+ONE_INPUT = "SDVG Start takes images or a video, but there {}; wire one of them"
+BY_NUMBER = "by number"
+
+
+class StartNode(io.ComfyNode):
+    """Says what the sampler's video starts from."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        """Declare inputs and outputs."""
+        return node_schema(
+            node_id="SDVGStart",
+            display_name="SDVG Start",
+            description="What the video starts from: a first picture, a clip to extend, or a clip to restyle. Needs no "
+            "other model.",
+            search_aliases=["video to video", "vid2vid", "image to video", "extend video", "restyle"],
+            inputs=[
+                io.DynamicCombo.Input(
+                    "use_as",
+                    tooltip="'first frame': the video begins with the picture. 'extend': the video shows the clip and "
+                    "goes on from it. 'restyle': the clip is made anew as the prompt says, block by block.",
+                    options=[
+                        io.DynamicCombo.Option(PICTURE, []),
+                        io.DynamicCombo.Option("extend", []),
+                        io.DynamicCombo.Option(RESTYLE, _strength_inputs()),
+                    ],
+                ),
+                io.Video.Input("video", optional=True, tooltip="From Load Video. Taken at its own rate."),
+                io.Image.Input("images", optional=True, tooltip=f"Pictures, taken as {RATE} a second."),
+            ],
+            outputs=[Start.Output(display_name="start", tooltip="For the sampler's 'start'.")],
+        )
+
+    @classmethod
+    def validate_inputs(cls, use_as=None, video=NOT_WIRED, images=NOT_WIRED) -> bool:
+        """Raise `BadInput` unless one of both is wired in. ComfyUI passes `use_as` whether or not it is named."""
+        if (video is NOT_WIRED) == (images is NOT_WIRED):
+            raise BadInput(ONE_INPUT.format("is neither" if video is NOT_WIRED else "are both"))
+        return True
+
+    @classmethod
+    @known_inputs_only
+    def execute(cls, use_as, video=None, images=None) -> io.NodeOutput:
+        """Return the clip at 16 frames a second, in its own size."""
+        if (video is None) == (images is None):
+            raise BadInput(ONE_INPUT.format("is neither" if video is None else "are both"))
+        rate, taken = RATE, f"{RATE} a second"
+        if video is not None:
+            parts = video.get_components()
+            images, rate = parts.images, parts.frame_rate
+            taken = f"{float(rate):.4g} a second"
+            moments = range(max(1, round(len(images) / rate * RATE)))
+            images = images[[min(int(moment * rate / RATE), len(images) - 1) for moment in moments]]
+        strength = use_as.get("strength", "")
+        how = str(use_as["use_as"])
+        return io.NodeOutput(
+            StartValue(
+                images=images[:1] if how == PICTURE else images,
+                how=how,
+                strength=str(use_as["amount"]) if strength == BY_NUMBER else strength,
+                taken=taken,
+            )
+        )
+
+
+def _strength_inputs() -> list[io.Input]:
+    return [
+        io.Combo.Input(
+            "strength",
+            options=[*WORDS, BY_NUMBER],
+            default="medium",
+            tooltip="How much is made anew. 'light' leaves out three denoising steps, 'medium' two, 'strong' one; the "
+            "clip stands in for them.",
+        ),
+        io.Float.Input(
+            "amount",
+            default=0.6,
+            min=0.05,
+            max=1.0,
+            step=0.05,
+            advanced=True,
+            tooltip="For 'by number', as Krea counts it: 1 keeps nothing of the clip, 0.3 hardly changes it. All steps "
+            "are made.",
+        ),
+    ]

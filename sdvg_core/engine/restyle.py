@@ -1,0 +1,88 @@
+"""Restyling: a clip that new blocks are made from, as strongly as the user asks.
+
+Every block starts from the input's latents at the same place, with noise on them, in place of noise alone. A word
+leaves out steps of the schedule, whose estimates the input stands in for; a number lowers the noise of all steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import BadInput
+from .types import Span
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+WORDS = {"strong": 1, "medium": 2, "light": 3}
+"""How many steps each leaves out: on four steps, 6, 17 and 37 % of the input are left under the noise."""
+LEAST_SHARE = 0.05
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restyle:
+    """What a block keeps of an input clip; by default nothing, so that it is made from noise alone.
+
+    `latents`: the input's, `b c t h w`. `skip`: how many denoising steps they stand in for. `share`: of the
+    unshifted noise levels of the schedule, what is left of each.
+    """
+
+    latents: Tensor | None = None
+    skip: int = 0
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """How much of a block is made anew: all steps after `skip`, with `share` of the schedule's noise."""
+
+    skip: int = 0
+    share: float = 1.0
+
+
+def read_strength(text: str) -> Strength:
+    """Return a strength from one of `WORDS`, or a number up to 1. Raises `BadInput` for anything else."""
+    if text in WORDS:
+        return Strength(skip=WORDS[text])
+    try:
+        share = float(text)
+    except (TypeError, ValueError):
+        share = 0.0
+    if not LEAST_SHARE <= share <= 1:
+        raise BadInput(f"{text!r:.40} is no strength; give {', '.join(WORDS)} or a number from {LEAST_SHARE} to 1")
+    return Strength(share=share)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InputClip:
+    """A clip to restyle: its normalised latents `b c t h w`, and the strength of each block.
+
+    `start`: the latent frame of the video at which it begins.
+    """
+
+    latents: Tensor
+    start: int
+    strengths: tuple[Strength, ...]
+
+    def at(self, span: Span) -> Restyle:
+        """Return its part at a block."""
+        first = span.start - self.start
+        strength = self.strengths[first // span.frames]
+        return Restyle(self.latents[:, :, first : first + span.frames], strength.skip, strength.share)
+
+
+def check_strengths(strengths: Sequence[Strength], schedules: Sequence[Sequence[float]]) -> None:
+    """Raise `BadInput` unless models with these timesteps can leave out the steps that the strengths say.
+
+    Where several do, they continue from the same noise level, so their schedules are equal up to there.
+    """
+    skip = max((strength.skip for strength in strengths), default=0)
+    most = min(len(timesteps) for timesteps in schedules) - 1
+    while most and len({tuple(timesteps[: most + 1]) for timesteps in schedules}) > 1:
+        most -= 1
+    if skip > most:
+        words = [word for word, steps in WORDS.items() if steps <= most]
+        ways = f"{', '.join(words)} or a number" if words else "a number"
+        raise BadInput(f"the models' schedules share {most + 1} steps, too few to leave out {skip}; give {ways}")

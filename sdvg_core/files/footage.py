@@ -1,0 +1,132 @@
+"""Read a video, or a folder of pictures, as pixel frames: at the models' rate, cropped to the video's size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from ..errors import BadInput, first_line
+from .images import check_picture_size, read_image
+from .small_files import check_regular
+
+RATE = 16
+"""Pixel frames a second that the models were trained at."""
+MOST_FRAMES = 2000
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+# Playlists and the like would open other files, or addresses.
+OPENED = {
+    "format_whitelist": "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,gif,mpegts,ogg",
+    "protocol_whitelist": "file",
+}
+ROUNDING = Fraction(2, 1000)
+BT709, UNSTATED, HD_ROWS = 1, 2, 720
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footage:
+    """A clip as pixel frames `f 3 h w`, 16 a second: bytes, or in [0, 1]. `note`: what was done to it, in words."""
+
+    pixels: Tensor
+    note: str
+
+    @property
+    def frames(self) -> int:
+        """How many pixel frames there are."""
+        return len(self.pixels)
+
+    def fill(self, frames: int, *, front: bool = False) -> Tensor:
+        """Return `frames` of them, `1 f 3 h w` in [0, 1]: later ones left out, or the last one repeated.
+
+        `front`: the same at the clip's beginning.
+        """
+        places = torch.arange(frames) + (self.frames - frames if front else 0)
+        taken = self.pixels[places.clamp(0, self.frames - 1)]
+        return (taken.float() / 255 if taken.dtype == torch.uint8 else taken.float())[None]
+
+
+def read_footage(path: Path, width: int, height: int) -> Footage:
+    """Read a clip by its time stamps, each frame cropped in the middle and resized to fill `width` x `height`.
+
+    Raises `BadInput` if there is no clip, or if it is longer than `MOST_FRAMES` at 16 a second.
+    """
+    if path.is_dir():
+        pictures = sorted(one for one in path.iterdir() if one.suffix.lower() in SUFFIXES)
+        _check_length(len(pictures), path)
+        pixels = [(read_image(one, width, height)[0, 0] * 255).round().byte() for one in pictures]
+        note = f"{path.name}: {len(pictures)} pictures, taken as {RATE} a second, cropped to {width}x{height}."
+        return Footage(torch.stack(pixels), note)
+    shown: list[Tensor] = []
+    size = (0, 0)
+    for picture, times in _timed(path):
+        _check_length(len(shown) + times, path)
+        size = picture.size
+        fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
+        shown += [torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()] * times
+    _check_length(len(shown), path)
+    note = f"{path.name}: {size[0]}x{size[1]}, taken as {len(shown)} frames at {RATE} a second in {width}x{height}."
+    return Footage(torch.stack(shown), note)
+
+
+def count_frames(path: Path) -> int:
+    """Return how many frames `read_footage` would."""
+    if path.is_dir():
+        return sum(one.suffix.lower() in SUFFIXES for one in path.iterdir())
+    return sum(times for _, times in _held(path))
+
+
+def _check_length(frames: int, path: Path) -> None:
+    if not 0 < frames <= MOST_FRAMES:
+        raise BadInput(f"{path.name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
+
+
+def _timed(path: Path) -> Iterator[tuple[Image.Image, int]]:
+    """Yield each frame that is shown, upright, and how many times."""
+    for frame, times in _held(path):
+        hd = frame.colorspace == BT709 or (frame.colorspace == UNSTATED and frame.height >= HD_ROWS)
+        picture = frame.reformat(format="rgb24", src_colorspace="ITU709" if hd else "ITU601").to_image()
+        yield picture.rotate(getattr(frame, "rotation", 0), expand=True), times
+
+
+def _held(path: Path) -> Iterator[tuple[Any, int]]:
+    """Yield each frame of a video that is the newest at one of the moments 0, 1/16, 2/16 ... s, and at how many."""
+    try:
+        check_regular(path)
+        with av.open(str(path), options=OPENED) as file:
+            [stream, *_] = file.streams.video
+            check_picture_size(stream.codec_context.width, stream.codec_context.height, path)
+            held, start, done = None, Fraction(0), 0
+            step = 1 / stream.average_rate if stream.average_rate else Fraction(1, RATE)
+            for frame in file.decode(stream):
+                at = frame.pts * frame.time_base
+                if held is None:
+                    start = at
+                else:
+                    until = _moments(at - start)
+                    if until > done:
+                        yield held, until - done
+                        done = until
+                held = frame
+            if held is not None:
+                at = held.pts * held.time_base - start
+                until = max(_moments(at + step), math.floor((at + ROUNDING) * RATE) + 1)
+                if until > done:
+                    yield held, until - done
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged file can fail in any way
+        raise BadInput(f"{path.name} cannot be read ({first_line(error)}); give an mp4, webm or mov") from error
+
+
+def _moments(seconds: Fraction) -> int:
+    """Return how many of the moments 0, 1/16, 2/16 ... s are before that one. Many files round to milliseconds."""
+    return max(math.ceil((seconds - ROUNDING) * RATE), 0)

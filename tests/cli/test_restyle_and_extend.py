@@ -1,0 +1,150 @@
+"""A video in: extended and restyled by the command line, with the embedded models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runs import latents, pixel_frames, refused, report
+
+from sdvg_core.cli import main
+from sdvg_core.files.footage import read_footage
+from sdvg_core.files.video import Mp4Writer, write_mp4
+from sdvg_core.pipeline.request import blocks_in
+
+PROMPT = "a big blue ball drifts right from the left over sand"
+BASE = ["generate", "--models", "pocket", "--policy", "always-target", "--prompt"]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory) -> Path:
+    """A video of three blocks, 33 frames."""
+    out = tmp_path_factory.mktemp("clip") / "out"
+    assert main([*BASE, PROMPT, "--blocks", "3", "--output", str(out)]) == 0
+    return out
+
+
+def shown(folder: Path) -> torch.Tensor:
+    return read_footage(folder / "video.mp4", 64, 64).pixels.float()
+
+
+# --- extend
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut, clip, tmp_path, monkeypatch):
+    """Of every length. Catches: given frames decoded from latents, or lost, or shown twice."""
+    written, given, add = [], shown(clip)[cut:], Mp4Writer.add
+    write_mp4(tmp_path / "given.mp4", given / 255, fps=16)
+    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: written.append(frames) or add(self, frames))
+    more = ["--blocks", "2", "--continue-from", str(tmp_path / "given.mp4"), "--output", str(tmp_path / "out")]
+    assert main([*BASE, PROMPT, *more]) == 0
+    made = torch.cat(written, dim=1)[0]
+    assert len(made) == len(given) + 24 == pixel_frames(tmp_path / "out")
+    assert torch.equal(made[: len(given)], read_footage(tmp_path / "given.mp4", 64, 64).pixels / 255)
+    inside = (made[1:] - made[:-1]).abs().mean(dim=(1, 2, 3))
+    assert inside[len(given) - 1] < 3 * inside.median(), "the seam"
+    assert report(tmp_path / "out")["blocks"][0]["index"] == 3
+
+
+def test_a_clip_shorter_than_a_block_begins_with_its_first_frame_held(clip, tmp_path, capsys):
+    write_mp4(tmp_path / "short.mp4", shown(clip)[:4] / 255, fps=16)
+    more = ["--blocks", "1", "--continue-from", str(tmp_path / "short.mp4"), "--output", str(tmp_path / "out")]
+    assert main([*BASE, PROMPT, *more]) == 0
+    assert pixel_frames(tmp_path / "out") == 4 + 12
+    assert "Its first frame is held: it is shorter than a block." in capsys.readouterr().err
+    assert latents(tmp_path / "out").shape[2] == 3 + 3
+
+
+# --- restyle
+
+
+def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(clip, tmp_path):
+    clip_file = ["--restyle", str(clip / "video.mp4")]
+    other = "a big red ball drifts right from the left over snow"
+    assert main([*BASE, other, *clip_file, "--strength", "light", "--output", str(tmp_path / "out")]) == 0
+    told = report(tmp_path / "out")
+    assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [1, 1, 1]
+    assert (told["settings"]["restyle"], told["settings"]["strength"]) == ("video.mp4", "light")
+    assert len(shown(tmp_path / "out")) == 33
+    assert "skipped" not in told["settings"]["router"]
+
+
+def test_the_whole_strength_is_text_to_video_bit_for_bit(clip, tmp_path):
+    assert (
+        main([*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), "--strength", "1", "--output", str(tmp_path)])
+        == 0
+    )
+    assert torch.equal(latents(tmp_path), latents(clip))
+
+
+def test_light_keeps_more_of_the_clip_than_strong(clip, tmp_path):
+    """By the distance of the latents to the clip's own. Catches: words in the wrong order."""
+    found = []
+    for strength in ("light", "medium", "strong", "0.4", "0.9"):
+        out = tmp_path / strength
+        words = [
+            "--restyle",
+            str(clip / "video.mp4"),
+            "--strength",
+            strength,
+            "--blocks",
+            "1",
+            "--output",
+            str(out),
+        ]
+        assert main([*BASE, "a small green ring rises over grass", *words]) == 0
+        found.append((latents(out) - latents(clip)[:, :, :3]).square().mean().item())
+    assert found[0] < found[1] < found[2]
+    assert found[3] < found[4]
+
+
+def test_a_restyled_video_is_made_again_from_its_report(clip, tmp_path, capsys):
+    words = ["--restyle", str(clip / "video.mp4"), "--strength", "strong", "--blocks", "1"]
+    assert main([*BASE, PROMPT, *words, "--output", str(tmp_path / "one")]) == 0
+    again = ["generate", "--from", str(tmp_path / "one"), "--output", str(tmp_path / "two")]
+    assert main(again) == 2
+    assert "began from video.mp4; add --restyle FILE" in capsys.readouterr().err
+    assert main([*again, *words[:2]]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("frames", "blocks", "told"), [
+    (80, 7, "Its last frame is held for 1 frame."),
+    (81, 7, None),
+    (82, 7, "Its last 1 frame are left out."),
+    (5, 1, "Its last frame is held for 4 frames."),
+])  # fmt: skip
+def test_what_fills_no_block_is_held_or_left_out_and_told(frames, blocks, told, tmp_path, capsys):
+    write_mp4(tmp_path / "clip.mp4", torch.rand(1, 3, 64, 64).expand(frames, -1, -1, -1), fps=16)
+    assert blocks_in(frames) == blocks
+    if frames > 5:
+        return
+    assert main([*BASE, PROMPT, "--restyle", str(tmp_path / "clip.mp4"), "--output", str(tmp_path / "out")]) == 0
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--strength", "weak"], "is no strength; give strong, medium, light or a number"),
+        (["--blocks", "9"], "too short for the blocks; ask for fewer"),
+        (["--schedule", "1000,625", "--strength", "light"], "give strong or a number"),
+    ],
+)
+def test_what_cannot_be_restyled_is_refused_before_anything_is_loaded(words, says, clip, tmp_path, capsys):
+    asked = [*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), *words, "--output", str(tmp_path / "out")]
+    assert says in refused(capsys, asked)
+    assert not (tmp_path / "out").exists()
+
+
+def test_blocks_are_used_again_only_with_the_same_clip_and_strength(clip, tmp_path):
+    words = ["--restyle", str(clip / "video.mp4"), "--blocks", "1"]
+    assert main([*BASE, PROMPT, *words, "--output", str(tmp_path / "one")]) == 0
+    for name, strength, reused in (("two", "medium", True), ("three", "strong", False)):
+        more = ["--strength", strength, "--reuse", str(tmp_path / "one"), "--output", str(tmp_path / name)]
+        assert main([*BASE, PROMPT, *words, *more]) == 0
+        [block] = json.loads((tmp_path / name / "report.json").read_text())["blocks"]
+        assert block["reused"] is reused

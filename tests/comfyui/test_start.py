@@ -1,0 +1,109 @@
+"""SDVG Start in a real ComfyUI: a first picture, a clip to extend, a clip to restyle."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+from PIL import Image
+from running_server import Server
+from server_prompts import REPORT, SAMPLER, node, pocket
+
+pytestmark = pytest.mark.comfyui
+
+SECOND = "second"
+
+
+def twice(use: dict[str, Any], *, source: str = "images", blocks: int = 2, fps: float = 16.0) -> dict[str, Any]:
+    """Return a prompt whose second sampler starts from the frames of the first one."""
+    prompt = pocket(2, router__policy="always-target")
+    prompt["video"] = node("CreateVideo", images=[SAMPLER, 0], fps=fps)
+    wire = {"images": [SAMPLER, 0], "video": ["video", 0]}[source]
+    prompt["start"] = node("SDVGStart", **{source: wire}, **use)
+    inputs = {**prompt[SAMPLER]["inputs"], "start": ["start", 0], "blocks": blocks}
+    prompt[SECOND] = node("SDVGSpeculativeSampler", **inputs)
+    prompt[REPORT]["inputs"]["report"] = [SECOND, 2]
+    for name, sampler in (("given", SAMPLER), ("made", SECOND)):
+        prompt[name] = node("SaveImage", images=[sampler, 0], filename_prefix=f"sdvg/{name}")
+    return prompt
+
+
+def pixels(png: bytes) -> bytes:
+    with Image.open(io.BytesIO(png)) as picture:
+        return picture.tobytes()
+
+
+def made(server: Server, prompt: dict[str, Any]) -> tuple[list[bytes], list[bytes], dict[str, Any]]:
+    """Return the pictures of both samplers, and the record of the second."""
+    done = server.run(prompt)
+    assert done.status == "success", done.message("execution_error")
+    given, new = ([pixels(server.view(one)) for one in done.outputs[name]["images"]] for name in ("given", "made"))
+    return given, new, json.loads(done.outputs[REPORT]["sdvg_report"][0])
+
+
+def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server: Server) -> None:
+    given, new, record = made(server, twice({"use_as": "extend"}))
+    assert len(given) == 21
+    assert len(new) == 21 + 24
+    assert new[:21] == given
+    assert record["settings"]["continue_from"] == "IMAGE"
+    assert record["blocks"][0]["index"] == 2
+    assert any("21 frames at 16 a second" in note for note in record["notes"])
+
+
+def test_a_video_is_taken_at_its_own_rate(server: Server) -> None:
+    """Of 8 a second, every frame is shown twice. Catches: frames taken by their index, as 16 a second."""
+    given, new, _ = made(server, twice({"use_as": "extend"}, source="video", fps=8.0))
+    assert len(new) == 42 + 24
+    assert new[:6] == [given[n] for n in (0, 0, 1, 1, 2, 2)]
+
+
+def test_restyled_with_the_whole_strength_it_is_text_to_video(server: Server) -> None:
+    use = {"use_as": "restyle", "use_as.strength": "by number", "use_as.amount": 1.0}
+    given, new, record = made(server, twice(use))
+    assert new == given
+    assert record["settings"]["restyle"] == "IMAGE"
+
+
+def test_a_word_leaves_out_steps(server: Server) -> None:
+    use = {"use_as": "restyle", "use_as.strength": "light", "use_as.amount": 0.6}
+    given, new, record = made(server, twice(use))
+    assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
+    assert len(new) == len(given)
+    assert new != given
+
+
+def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:
+    prompt = twice({"use_as": "first frame"})
+    _, new, record = made(server, prompt)
+    prompt[SECOND]["inputs"] |= {"start_image": [SAMPLER, 0]}
+    del prompt[SECOND]["inputs"]["start"]
+    assert new == made(server, prompt)[1]
+    assert record["settings"]["start_image"] == "IMAGE"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"start": {"images": None}}, "there is neither; wire one of them"),
+        ({"start": {"video": ["video", 0]}}, "there are both; wire one of them"),
+        ({SECOND: {"start_image": [SAMPLER, 0]}}, "there are two; give one of them"),
+        (
+            {
+                SECOND: {"blocks": 5},
+                "start": {"use_as": "restyle", "use_as.strength": "light", "use_as.amount": 0.5},
+            },
+            "ask for fewer",
+        ),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(change: dict[str, Any], says: str, server: Server) -> None:
+    prompt = twice({"use_as": "extend"})
+    for name, inputs in change.items():
+        kept = {**prompt[name]["inputs"], **inputs}
+        prompt[name]["inputs"] = {key: value for key, value in kept.items() if value is not None}
+    answer = server.ask("/prompt", {"prompt": prompt, "client_id": "test", "extra_data": {}})
+    ended = server.wait(answer["prompt_id"]).message("execution_error")
+    assert says in json.dumps([answer["node_errors"], ended])

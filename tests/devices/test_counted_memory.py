@@ -1,0 +1,172 @@
+"""The bytes on a card of each layout, counted while a video of the real size is made, against the plan.
+
+On tensors without memory (see `test_fake_cuda`), through the loop, policies and layer streams that a GPU runs.
+What a GPU adds, workspaces of its libraries and what its allocator cannot hand out again, is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from test_fake_cuda import GPU, REQUEST, shapes  # noqa: F401 - a fixture
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from benchmarks.measure import Gauge, metered
+from benchmarks.models import random_models
+from benchmarks.variants import Variant, set_up
+from sdvg_core.causal_wan.build import build_engine
+from sdvg_core.devices.execution import Execution
+from sdvg_core.devices.streaming import LayerStream
+from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
+from sdvg_core.engine.run import plan_run
+from sdvg_core.plan.choose import Plan, plan
+from sdvg_core.plan.request import PlanRequest
+
+BLOCKS, LAYERS = 3, 6
+REJECTING = RouterConfig(policy="scripted", script="rrr")
+USUAL = replace(
+    REQUEST,
+    drafter=replace(REQUEST.drafter, num_layers=LAYERS),
+    target=replace(REQUEST.target, num_layers=LAYERS),
+    where="on the command line",
+    fp8=False,
+    router=REJECTING,
+)
+INCREMENTAL = {
+    f"{role}_preset": getattr(REQUEST, f"{role}_preset").replace(policy="incremental", window=9)
+    for role in ("drafter", "target")
+}
+FRAMEWISE = {"drafter_preset": replace(INCREMENTAL["drafter_preset"], block_frames=1)}
+
+
+class Card(TorchDispatchMode, Gauge):
+    """Counts the bytes alive on the stand-in for a GPU, and the most there were since it was last cleared."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._most = 0
+
+    def hold(self, modules: Iterable[torch.nn.Module]) -> None:
+        for tensor in (tensor for module in modules for tensor in module.state_dict().values()):
+            self._count(tensor)
+
+    def _count(self, tensor: Any) -> None:
+        if torch.is_tensor(tensor) and tensor.device == GPU:
+            storage = tensor.untyped_storage()
+            self._alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+
+    def now(self) -> int:
+        self._alive = {key: held for key, held in self._alive.items() if not held[0].expired()}
+        return sum(size for _, size in self._alive.values())
+
+    def clear(self) -> None:
+        self._most = self.now()
+
+    def peak(self) -> int:
+        return self._most
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            self._count(tensor)
+        self._most = max(self._most, self.now())
+        return out
+
+
+def peaks_of(planned: Plan, blocks: int = BLOCKS) -> Mapping[str, int]:
+    """Make a video in the layout of a plan; return the peak of every step."""
+    request, peaks = planned.request, dict[str, int]()
+    models = random_models(request, GPU, fp8=planned.layout.fp8)
+    execution = replace(request.execution, vae_layers=request.vae_layers)
+    variant = Variant(name="it", execution=execution, vae=request.vae, judge=request.judging)
+    [setup] = set_up([variant], models, request).values()
+    parts: dict[str, Any] = {
+        "drafter": models.drafter,
+        "target": models.target,
+        "scorer": models.scorer.model,
+        "vae": getattr(setup.codec, "_vae", None) or setup.codec._net,
+        "judge": setup.judge and setup.judge._net,
+    }
+    with Card() as card:
+        card.hold(parts[role] for role in request.parts)
+        for role, count in planned.streamed.items():
+            LayerStream(parts[role].blocks[:count], GPU)
+        engine = build_engine(
+            setup.drafter if "drafter" in request.parts else None,
+            setup.target if "target" in request.parts else None,
+            setup.codec,
+            models.scorer if "scorer" in request.parts else None,
+            judge=setup.judge,
+            clock=float,
+        )
+        run = plan_run(
+            metered(engine, card, peaks),
+            request.router,
+            lambda _: models.condition,
+            blocks=blocks,
+            seed=0,
+            width=request.width,
+            height=request.height,
+        )
+        for shown in run.play():
+            for delivered in shown.delivered:
+                delivered.frames()
+    return peaks
+
+
+def lacking(request: PlanRequest, layers: float, role: str = "target") -> Plan:
+    """Return the plan of a card that lacks so many layers of a transformer."""
+    everything = plan(10_000, request)
+    missing = layers * everything.sizes.layers[role]
+    if role == "drafter":
+        missing += (LAYERS - 2) * everything.sizes.layers["target"]
+    found = plan((everything.peak - missing) / 1e9, request)
+    assert found.fits
+    return found
+
+
+def check(planned: Plan) -> None:
+    peaks = peaks_of(planned)
+    assert set(peaks) == set(planned.parts)
+    for step, peak in peaks.items():
+        if step == "target" and planned.request.judging:
+            continue  # what the draft before it decoded is there, so it needs less than a block without a draft
+        assert peak == pytest.approx(sum(planned.parts[step].values()), rel=0.05), step
+
+
+CASES = {
+    "gate": {},
+    "balanced": {"router": ROUTER_PRESETS["balanced"]},
+    "always target": {"router": RouterConfig(policy="always-target")},
+    "always draft": {"router": RouterConfig(policy="always-draft", forced_blocks=0)},
+    "judge": {"judge": "tae", "where": "in ComfyUI"},  # with layers as released
+    "TAEHV": {"vae": "tae", "where": "in ComfyUI"},
+    "incremental": INCREMENTAL,
+    "framewise drafter": INCREMENTAL | FRAMEWISE,
+    "half precision": {"vae_dtype": "bfloat16"},
+    "keys and values in fp8": {"execution": Execution(kv_dtype="float8_e4m3fn")},
+    "target in fp8": {"fp8": True},
+    "as in ComfyUI": {"where": "in ComfyUI"},
+}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_every_step_takes_what_is_planned(changes, shapes):  # noqa: F811
+    check(plan(10_000, replace(USUAL, **changes)))
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.parametrize("role", ["target", "drafter"])
+def test_every_step_of_a_streamed_run_takes_what_is_planned(role, fp8, shapes):  # noqa: F811
+    planned = lacking(replace(USUAL, fp8=fp8), 1.5, role)
+    assert list(planned.streamed) == (["target"] if role == "target" else ["target", "drafter"])
+    check(planned)

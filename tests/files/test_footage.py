@@ -1,0 +1,129 @@
+"""Clips that are read: by their time stamps, cropped and never stretched, and nothing but video files."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from sdvg_core.errors import BadInput
+from sdvg_core.files import footage
+from sdvg_core.files.footage import Footage, count_frames, read_footage
+from sdvg_core.files.video import write_mp4
+
+
+def film(path: Path, times: list[float], *, size: tuple[int, int] = (32, 32), kind: str = "rgb24") -> Path:
+    """Write frames that are shown from these seconds on; frame n is grey of 10 n."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("ffv1", rate=1000)
+        stream.width, stream.height, stream.pix_fmt = *size, {"rgb24": "bgr0", "gray": "gray"}[kind]
+        stream.codec_context.time_base = Fraction(1, 1000)
+        for number, at in enumerate(times):
+            grey = np.full((size[1], size[0], 3), 10 * number, dtype=np.uint8)
+            frame = av.VideoFrame.from_ndarray(grey if kind == "rgb24" else grey[..., 0], format=kind)
+            frame.pts, frame.time_base = round(at * 1000), Fraction(1, 1000)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    return path
+
+
+def numbers(read: Footage) -> list[int]:
+    return (read.pixels[:, 0, 0, 0].float() / 10).round().int().tolist()
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        ([n / 16 for n in range(6)], [0, 1, 2, 3, 4, 5]),
+        ([n / 8 for n in range(4)], [0, 0, 1, 1, 2, 2, 3]),
+        ([n / 32 for n in range(8)], [0, 2, 4, 6]),
+        ([3 + n / 24 for n in range(6)], [0, 1, 3, 4]),
+        ([0, 0.01, 0.02, 0.5, 0.52, 0.6], [0, 2, 2, 2, 2, 2, 2, 2, 3, 4]),
+        ([0], [0]),
+    ],
+    ids=["16", "8", "32", "24, not from 0", "variable", "one"],
+)
+def test_a_frame_is_the_newest_at_its_moment(times, shown, tmp_path):
+    """By time stamps. Catches: frames taken by their index, whatever the rate; the last one lost."""
+    path = film(tmp_path / "clip.mkv", times)
+    assert numbers(read_footage(path, 32, 32))[: len(shown)] == shown
+    assert read_footage(path, 32, 32).frames in (
+        len(shown),
+        len(shown) + 1,
+    )
+    # How long the last frame is shown, a file does not say.
+    assert count_frames(path) == read_footage(path, 32, 32).frames
+
+
+def test_a_clip_of_another_shape_is_cropped_in_the_middle_and_never_stretched(tmp_path):
+    """A round thing in a wide clip stays round."""
+    rows, columns = np.mgrid[:64, :160]
+    disc = ((rows - 31.5) ** 2 + (columns - 79.5) ** 2 < 20**2).astype(np.float32)
+    write_mp4(tmp_path / "wide.mp4", torch.from_numpy(disc).expand(2, 3, 64, 160), fps=16)
+    read = read_footage(tmp_path / "wide.mp4", 64, 64)
+    assert read.pixels.shape == (2, 3, 64, 64)
+    inside = read.pixels[0, 0] > 127
+    assert abs(int(inside.any(0).sum()) - int(inside.any(1).sum())) <= 2
+    assert "160x64, taken as 2 frames at 16 a second in 64x64" in read.note
+
+
+def test_colours_come_back_as_they_were_written(tmp_path):
+    """Our own videos are BT.709. Catches: the matrix of old television."""
+    colours = torch.tensor([[0.9, 0.1, 0.1], [0.1, 0.8, 0.2], [0.1, 0.2, 0.9]])
+    write_mp4(tmp_path / "c.mp4", colours[:, :, None, None].expand(3, 3, 32, 32), fps=16)
+    read = read_footage(tmp_path / "c.mp4", 32, 32).pixels[:, :, 16, 16].float() / 255
+    assert torch.allclose(read, colours, atol=0.03)
+
+
+def test_grey_is_read_as_colour(tmp_path):
+    read = read_footage(film(tmp_path / "grey.mkv", [0, 0.0625], kind="gray"), 32, 32)
+    assert numbers(read)[:2] == [0, 1]
+    assert torch.equal(read.pixels[:, 0], read.pixels[:, 2])
+
+
+def test_a_folder_of_pictures_is_read_in_the_order_of_its_names(tmp_path):
+    for number in (2, 0, 1):
+        Image.new("RGBA", (48, 32), (10 * number,) * 3 + (128,)).save(tmp_path / f"{number:03d}.png")
+    (tmp_path / "notes.txt").write_text("no picture")
+    read = read_footage(tmp_path, 32, 32)
+    assert numbers(read) == [0, 1, 2]
+    assert count_frames(tmp_path) == 3
+
+
+@pytest.mark.parametrize(("frames", "shown"), [(2, [0, 1]), (3, [0, 1, 2]), (5, [0, 1, 2, 2, 2])])
+def test_a_clip_fills_so_many_frames(frames, shown):
+    clip = Footage(torch.arange(3, dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 3, 2, 2), "")
+    assert (clip.fill(frames)[0, :, 0, 0, 0] * 255).round().int().tolist() == shown
+    front = [0] * (frames - 3) + list(range(3)) if frames >= 3 else [1, 2]
+    assert (clip.fill(frames, front=True)[0, :, 0, 0, 0] * 255).round().int().tolist() == front
+
+
+@pytest.mark.parametrize("what", ["playlist", "list", "text", "empty", "folder", "missing", "long"])
+def test_what_is_no_clip_is_refused_in_a_sentence(what, tmp_path, monkeypatch):
+    """Playlists name other files. Catches: one of them opened."""
+    inner = film(tmp_path / "inner.mkv", [n / 16 for n in range(4)])
+    path = tmp_path / {"playlist": "a.m3u8", "list": "a.ffconcat"}.get(what, f"{what}.mp4")
+    if what == "playlist":
+        path.write_text(f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{inner}\n#EXT-X-ENDLIST\n")
+    elif what == "list":
+        path.write_text(f"ffconcat version 1.0\nfile {inner.name}\n")
+    elif what == "folder":
+        path.mkdir()
+    elif what == "long":
+        monkeypatch.setattr(footage, "MOST_FRAMES", 3)
+        path = inner
+    elif what != "missing":
+        path.write_text("" if what == "empty" else "no video")
+    with pytest.raises(BadInput, match=r"^[^\n]*; give [^\n]*$"):
+        read_footage(path, 32, 32)
+
+
+def test_a_frame_a_year_later_takes_no_memory(tmp_path):
+    """Catches: the frame before it repeated until then."""
+    with pytest.raises(BadInput, match="give a clip of 1 to"):
+        read_footage(film(tmp_path / "year.mkv", [0, 3e7]), 32, 32)
