@@ -60,7 +60,10 @@ REFUSED = [
     ({"sampler__directions": "t..."}, "the 4 directions 't...' are not one for each of the 3 blocks"),
     ({"sampler__takes": "4:2"}, "the take 4:2 is of block 4; choose one of blocks 1 to 3"),
     ({"sampler__drafter": GONE, "sampler__target": GONE}, "there is neither"),
-    ({"extra": IMAGE, "sampler__start_image": ["extra", 0], "sampler__continue_from": [SAMPLER, 1]}, "both"),
+    (
+        {"extra": IMAGE, "sampler__start_image": ["extra", 0], "sampler__continue_from": [SAMPLER, 1]},
+        "there are two",
+    ),
 ]
 
 
