@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
 
 from benchmarks import bench
 from research import study
 from sdvg_core.cli import main, make_parser
+from sdvg_core.files.video import write_mp4
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACES = (
@@ -124,6 +126,7 @@ def test_a_documented_command_of_the_embedded_models_works_as_written(command, t
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("# shapes\na red ball\na blue box\n", encoding="utf-8")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "picture.png")
+    write_mp4(tmp_path / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
     assert main([*arguments_of(command), "--blocks", "2"]) == 0
     assert [path.parent.name for path in tmp_path.rglob("video.mp4")] in (
         ["out"],
