@@ -1,6 +1,8 @@
 """One thread per process, and in those that tests start: the models are tiny, and processes share the cores."""
 
 import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +12,23 @@ torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Helpers that check: a failure is to show the values there as it does in a test.
 pytest.register_assert_rewrite("reuse_folders")
+
+
+COUNTING = ("test_every_step", "test_the_real_vae_needs_the_memory")
+"""Tests of live bytes. Once torch's compiler has run in a process, some tensors live longer there."""
+compiled: list[bool] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Count bytes in a new process if anything was compiled in this one."""
+    if not pyfuncitem.name.startswith(COUNTING) or not (compiled or "torch._inductor.compile_fx" in sys.modules):
+        return None
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-m", ""]
+    root = pyfuncitem.config.rootpath
+    done = subprocess.run([*command, pyfuncitem.nodeid], capture_output=True, text=True, cwd=root)
+    assert done.returncode == 0, done.stdout
+    return True
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +41,7 @@ def files(tmp_path_factory) -> Any:
 
 @pytest.fixture
 def fresh_compiler():
+    compiled.append(True)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()

@@ -242,7 +242,7 @@ def test_both_schedules_must_reach_the_step_that_a_word_says(drafter, target, sk
 
 
 def test_an_input_of_another_size_is_refused():
-    with pytest.raises(BadInput, match="latents"):
+    with pytest.raises(BadInput, match="use the size it was made in"):
         restyle(engine_of(), TARGET_ONLY, Strength(skip=1), source=INPUT[..., :1])
 
 

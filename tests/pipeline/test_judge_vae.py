@@ -98,7 +98,7 @@ def test_a_video_is_taken_up_again_with_the_judge_and_not_without_it(files, tae,
     def stopped(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(rendering, "save_results", stopped)
+    monkeypatch.setattr(rendering, "save_latents", stopped)
     assert generate(base, folder, *judged) == 130
     monkeypatch.undo()
     capsys.readouterr()
