@@ -129,7 +129,7 @@ def test_models_with_different_text_widths_are_refused(base, files, tmp_path, ca
     weights["model.text_embedding.0.weight"] = torch.zeros(256, 96)
     save_file(weights, tmp_path / "wide.safetensors")
     more = ["--target", str(tmp_path / "wide.safetensors"), "--prompt", "x", "--output", str(tmp_path / "out")]
-    assert "same text channels" in refused(capsys, [*base, *SMALL, *more])
+    assert "text channels and the target" in refused(capsys, [*base, *SMALL, *more])
 
 
 def test_missing_models_are_named_with_their_source(tmp_path, capsys):
