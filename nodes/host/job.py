@@ -99,13 +99,14 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
     """Return a clip in the video's size, its sides or its top and bottom cut off."""
     images = start.images
     rows, columns = images.shape[1:3]
-    part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1)
+    part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
     pixels = (
         comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
         if part.shape[2:] != (height, width)
         else part
     )
-    note = f"The clip: {len(images)} frames at 16 a second, taken from {start.taken}, {columns}x{rows} in {width}x{height}."
+    alpha = " without its alpha" if images.shape[-1] > 3 else ""
+    note = f"The clip: {len(images)} frames at 16 a second, taken from {start.taken}, {columns}x{rows}{alpha} in {width}x{height}."
     return Footage(pixels, note)
 
 

@@ -47,7 +47,7 @@ class Memory:
         return tuple(line for lines_of_device in lines for line in lines_of_device)
 
     def found(self) -> tuple[str, ...]:
-        """Return, once a run is made on a GPU, what of its models was copied, and its peak beside the plan."""
+        """Return, once a run is made on a GPU, what of its models was copied, and its peak next to the plan."""
         device = self.devices[0]
         if device.type != "cuda":
             return ()

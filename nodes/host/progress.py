@@ -182,8 +182,11 @@ def _is_pocket(report: RunReport) -> bool:
 
 
 def _published(report: RunReport) -> Sequence[float] | None:
-    """Return the seconds that this route and target-only are predicted to take the published pair; None of target-only."""
-    mixed = report.tally.accepted + report.tally.scored > 0
+    """Return the seconds that this route and target-only are predicted to take the published pair.
+
+    None of target-only, and of a restyled clip, whose steps left out are not predicted.
+    """
+    mixed = report.tally.accepted + report.tally.scored > 0 and not report.settings.get("restyle")
     return route_seconds(report.blocks, PlanRequest(rates=H100)) if mixed else None
 
 

@@ -78,7 +78,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--strength",
-        default="medium",
         help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)",
     )
     add_router_options(parser)
@@ -164,7 +163,8 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         say=say,
     )
     for folder, report in reports:
-        pair = f"\n{with_the_real_pair(report)}" if embedded else ""
+        predicted = embedded and not request.restyle  # steps that are left out are not predicted
+        pair = f"\n{with_the_real_pair(report)}" if predicted else ""
         print(json.dumps(report.as_dict()) if options.json else f"{summarise(report)}{pair}\nWritten to {folder}")
         if again and len(reports) == 1:
             say(compared(again, options.report.parent, report, folder))

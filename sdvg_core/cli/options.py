@@ -37,9 +37,13 @@ SPENT = ("policy", "forced_blocks", "handover")
 def video_request(options: argparse.Namespace) -> VideoRequest:
     """Return the video asked for. Raises `BadInput` for impossible values."""
     given = _given(options, VideoRequest)
+    restyled = given.get("restyle")
     if given["blocks"] is None:
-        restyled = given.get("restyle")
-        given |= {"blocks": blocks_in(count_frames(restyled))} if restyled else {"blocks": 9}
+        given["blocks"] = blocks_in(count_frames(restyled)) if restyled else 9
+    if given.get("strength") is None:
+        given.pop("strength", None)
+    elif not restyled:
+        raise BadInput("--strength needs --restyle; add a clip, or leave it out")
     return VideoRequest(**given, router=router_config(options))
 
 

@@ -126,9 +126,7 @@ class RunPlan:
 
 
 NOT_FORCED = "There is no target, so the first block was not forced."
-NOT_HANDED_OVER = (
-    "The drafter hands over no steps of a restyled block that the target starts at or after that step."
-)
+NOT_HANDED_OVER = "Where the clip stands in for all steps of a handover, the target makes the restyled block alone."
 
 
 def without_target(router: RouterConfig) -> RouterConfig:
@@ -176,7 +174,8 @@ def plan_blocks(
     if not available.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
         unforced = without_target(directed)
         directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
-    directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
+    if strengths:
+        directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
     if any(0 < directed.handover <= skip for skip in directed.skipped):
         notes = (*notes, NOT_HANDED_OVER)
     directed.check_blocks(spans[-1].index)

@@ -94,11 +94,10 @@ class Run:
             yield RunEvent(timeline, (waiting.popleft(),), left=len(waiting) + 1)
 
     def _as_given(self, span: Span) -> DeliveredBlock:
-        """Return a block of the given clip with its own pixels. Its first frame may be held before it begins."""
+        """Return a block of the given clip with its own pixels; the last has fewer if the first frame is held."""
         assert self.shown is not None
-        stride, missing = self.engine.codec.temporal_stride, self.shown.shape[1] - 1
-        missing -= self.engine.codec.temporal_stride * (self.given_frames - 1)
-        first, last = (max(missing + 1 + stride * (at - 1), 0) for at in (span.start, span.stop))
+        stride = self.engine.codec.temporal_stride
+        first, last = (max(1 + stride * (at - 1), 0) for at in (span.start, span.stop))
         return DeliveredBlock.of(self.shown[:, first:last], 0, stride)
 
     def blocks(self) -> Generator[EmittedBlock]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -66,22 +66,24 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
         note = f"{path.name}: {len(pictures)} pictures, taken as {RATE} a second, cropped to {width}x{height}."
         return Footage(torch.stack(pixels), note)
     shown: list[Tensor] = []
-    size = (0, 0)
-    for picture, times in _timed(path):
-        _check_length(len(shown) + times, path)
-        size = picture.size
-        fitted = ImageOps.fit(picture, (width, height), Image.Resampling.LANCZOS)
-        shown += [torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()] * times
-    _check_length(len(shown), path)
-    note = f"{path.name}: {size[0]}x{size[1]}, taken as {len(shown)} frames at {RATE} a second in {width}x{height}."
+    with _reading(path):
+        for frame, times in _held(path):
+            hd = frame.colorspace == BT709 or (frame.colorspace == UNSTATED and frame.height >= HD_ROWS)
+            picture = frame.reformat(format="rgb24", src_colorspace="ITU709" if hd else "ITU601").to_image()
+            upright = picture.rotate(frame.rotation, expand=True)
+            fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+            shown += [torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()] * times
+        size = f"{upright.width}x{upright.height}" + (" without its alpha" if _has_alpha(frame) else "")
+    note = f"{path.name}: {size}, taken as {len(shown)} frames at {RATE} a second in {width}x{height}."
     return Footage(torch.stack(shown), note)
 
 
 def count_frames(path: Path) -> int:
-    """Return how many frames `read_footage` would."""
+    """Return how many frames `read_footage` would. Raises `BadInput` as that does."""
     if path.is_dir():
         return sum(one.suffix.lower() in SUFFIXES for one in path.iterdir())
-    return sum(times for _, times in _held(path))
+    with _reading(path):
+        return sum(times for _, times in _held(path))
 
 
 def _check_length(frames: int, path: Path) -> None:
@@ -89,42 +91,41 @@ def _check_length(frames: int, path: Path) -> None:
         raise BadInput(f"{path.name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
 
 
-def _timed(path: Path) -> Iterator[tuple[Image.Image, int]]:
-    """Yield each frame that is shown, upright, and how many times."""
-    for frame, times in _held(path):
-        hd = frame.colorspace == BT709 or (frame.colorspace == UNSTATED and frame.height >= HD_ROWS)
-        picture = frame.reformat(format="rgb24", src_colorspace="ITU709" if hd else "ITU601").to_image()
-        yield picture.rotate(getattr(frame, "rotation", 0), expand=True), times
+def _has_alpha(frame: av.VideoFrame) -> bool:
+    return any(part.is_alpha for part in frame.format.components)
 
 
-def _held(path: Path) -> Iterator[tuple[Any, int]]:
-    """Yield each frame of a video that is the newest at one of the moments 0, 1/16, 2/16 ... s, and at how many."""
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        check_regular(path)
-        with av.open(str(path), options=OPENED) as file:
-            [stream, *_] = file.streams.video
-            check_picture_size(stream.codec_context.width, stream.codec_context.height, path)
-            held, start, done = None, Fraction(0), 0
-            step = 1 / stream.average_rate if stream.average_rate else Fraction(1, RATE)
-            for frame in file.decode(stream):
-                at = frame.pts * frame.time_base
-                if held is None:
-                    start = at
-                else:
-                    until = _moments(at - start)
-                    if until > done:
-                        yield held, until - done
-                        done = until
-                held = frame
-            if held is not None:
-                at = held.pts * held.time_base - start
-                until = max(_moments(at + step), math.floor((at + ROUNDING) * RATE) + 1)
-                if until > done:
-                    yield held, until - done
+        yield
     except BadInput:
         raise
     except Exception as error:  # a damaged file can fail in any way
         raise BadInput(f"{path.name} cannot be read ({first_line(error)}); give an mp4, webm or mov") from error
+
+
+def _held(path: Path) -> Iterator[tuple[av.VideoFrame, int]]:
+    """Yield each frame of a video that is the newest at one of the moments 0, 1/16, 2/16 ... s, and at how many."""
+    check_regular(path)
+    with av.open(str(path), options=OPENED) as file:
+        stream = file.streams.video[0]
+        step = 1 / stream.average_rate if stream.average_rate else Fraction(1, RATE)
+        held, start, at, done = None, Fraction(0), Fraction(0), 0
+        for frame in file.decode(stream):
+            check_picture_size(frame.width, frame.height, path)
+            start = frame.pts * frame.time_base if held is None else start
+            at = frame.pts * frame.time_base - start
+            until = _moments(at)
+            _check_length(max(until, 1), path)
+            if held is not None and until > done:
+                yield held, until - done
+                done = until
+            held = frame
+        until = max(_moments(at + step), math.floor((at + ROUNDING) * RATE) + 1)
+        _check_length(until if held else 0, path)
+        if held is not None and until > done:
+            yield held, until - done
 
 
 def _moments(seconds: Fraction) -> int:

@@ -224,7 +224,7 @@ def _of_footage(footage: Footage | None, plan: RunPlan, stride: int) -> tuple[st
     if missing > stride * plan.spans[-1].frames:
         raise BadInput(f"the clip to restyle is {count(missing, 'frame')} too short for the blocks; ask for fewer")
     edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
-    edge = f" Its last {count(-missing, 'frame')} are left out." if missing < 0 else edge
+    edge = f" Without its last {count(-missing, 'frame')}." if missing < 0 else edge
     return (footage.note + edge,)
 
 

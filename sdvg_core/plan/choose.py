@@ -114,7 +114,7 @@ class Plan:
             "bytes": {step: dict(parts) for step, parts in self.parts.items()},
             "side_bytes": {step: dict(parts) for step, parts in self.beside.items()},
             "seconds": asdict(self.seconds) if self.seconds else None,
-            "router": asdict(request.router),
+            "router": {name: value for name, value in asdict(request.router).items() if name != "skipped"},
             "rejected": request.rejected,
             "pcie_gb_per_second": request.pcie,
             "rates": request.rates.name,
@@ -155,14 +155,14 @@ def seconds_without_copying(request: PlanRequest) -> BlockSeconds:
 def route_seconds(records: Sequence[BlockRecord], request: PlanRequest) -> tuple[float, float]:
     """Return the predicted seconds of a route, and of target-only for as many blocks.
 
-    Everything stays on the device. `records`: of a whole clip, in order. `request`: the models, the size and the
-    rates; its router and its number of blocks are not looked at.
+    Everything stays on the device. `records`: of a clip or of what continues it, in order, none of them restyled.
+    `request`: the models, the size and the rates; its router and its number of blocks are not looked at.
     """
     handovers = {0, *(record.handover for record in records)}
     seconds = {
         steps: seconds_without_copying(replace(request, router=RouterConfig(handover=steps))) for steps in handovers
     }
-    alone = seconds[0].first + (len(records) - 1) * seconds[0].by_target
+    alone = math.fsum(seconds[0].by_target if record.span.start else seconds[0].first for record in records)
     return math.fsum(_block_seconds(record, seconds[record.handover]) for record in records), alone
 
 

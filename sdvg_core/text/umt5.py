@@ -33,7 +33,7 @@ WAN_TEXT_LEN = 512
 # UMT5 rounds its vocabulary up and adds unused entries (384 in all); a larger gap means another model's tokenizer.
 SPARE_ROWS = 512
 SLACK = 1.02
-"""Activations are small beside the weights."""
+"""Activations are small next to the weights."""
 LAYERS = ("encoder.block.",)
 
 

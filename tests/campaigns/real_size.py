@@ -3,7 +3,7 @@
     python -m tests.campaigns.real_size FOLDER            the weights stay in the file's memory map
     python -m tests.campaigns.real_size FOLDER --streamed every layer is copied when it works, as on a small card
 
-The file, 2.8 GB, is written into FOLDER and used again. Prints seconds and the peak of memory beside the plan, and
+The file, 2.8 GB, is written into FOLDER and used again. Prints seconds and the peak of memory, found and planned, and
 exits with 1 if it is a tenth above. `--steps`: of the block's denoising; one takes minutes.
 """
 
@@ -89,7 +89,7 @@ def main() -> int:
     if options.streamed:  # here the home of the weights lies in memory too
         planned += loaded.copied + 2 * sizes.layer_bytes(WAN_1_3B, 2)
     sys.stdout.write(f"loaded in {read:.1f} s, steps of a block: {options.steps}, in {took:.0f} s\n")
-    peak = f"peak of memory beside the file's map {most[0] / 1e9:.2f} GB, planned {planned / 1e9:.2f} GB"
+    peak = f"peak of memory besides the file's map {most[0] / 1e9:.2f} GB, planned {planned / 1e9:.2f} GB"
     sys.stdout.write(f"{peak}\n")
     return int(most[0] > 1.1 * planned)
 

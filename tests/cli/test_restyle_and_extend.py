@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 from cli_runs import latents, pixel_frames, refused, report
+from PIL import Image
 
 from sdvg_core.cli import main
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pipeline.request import blocks_in
@@ -37,13 +39,16 @@ def shown(folder: Path) -> torch.Tensor:
 def test_an_extended_video_shows_the_given_frames_and_goes_on_from_the_last(cut, clip, tmp_path, monkeypatch):
     """Of every length. Catches: given frames decoded from latents, or lost, or shown twice."""
     written, given, add = [], shown(clip)[cut:], Mp4Writer.add
+    encoded, encode = [], WanCodec.encode
     write_mp4(tmp_path / "given.mp4", given / 255, fps=16)
+    monkeypatch.setattr(WanCodec, "encode", lambda self, frames: encoded.append(frames) or encode(self, frames))
     monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: written.append(frames) or add(self, frames))
     more = ["--blocks", "2", "--continue-from", str(tmp_path / "given.mp4"), "--output", str(tmp_path / "out")]
     assert main([*BASE, PROMPT, *more]) == 0
     made = torch.cat(written, dim=1)[0]
     assert len(made) == len(given) + 24 == pixel_frames(tmp_path / "out")
     assert torch.equal(made[: len(given)], read_footage(tmp_path / "given.mp4", 64, 64).pixels / 255)
+    assert torch.equal(encoded[0][0, -len(given) :], made[: len(given)]), "the models go on from the last frame"
     inside = (made[1:] - made[:-1]).abs().mean(dim=(1, 2, 3))
     assert inside[len(given) - 1] < 3 * inside.median(), "the seam"
     assert report(tmp_path / "out")["blocks"][0]["index"] == 3
@@ -114,7 +119,7 @@ def test_a_restyled_video_is_made_again_from_its_report(clip, tmp_path, capsys):
 @pytest.mark.parametrize(("frames", "blocks", "told"), [
     (80, 7, "Its last frame is held for 1 frame."),
     (81, 7, None),
-    (82, 7, "Its last 1 frame are left out."),
+    (82, 7, "Without its last 1 frame."),
     (5, 1, "Its last frame is held for 4 frames."),
 ])  # fmt: skip
 def test_what_fills_no_block_is_held_or_left_out_and_told(frames, blocks, told, tmp_path, capsys):
@@ -148,3 +153,34 @@ def test_blocks_are_used_again_only_with_the_same_clip_and_strength(clip, tmp_pa
         assert main([*BASE, PROMPT, *words, *more]) == 0
         [block] = json.loads((tmp_path / name / "report.json").read_text())["blocks"]
         assert block["reused"] is reused
+
+
+def test_a_strength_alone_is_refused(tmp_path, capsys):
+    """Catches: it is taken, and does nothing."""
+    assert "--strength needs --restyle" in refused(capsys, [*BASE, PROMPT, "--strength", "light"])
+
+
+def test_a_folder_of_pictures_is_a_clip(clip, tmp_path):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number, frame in enumerate(read_footage(clip / "video.mp4", 64, 64).pixels[:21]):
+        Image.fromarray(frame.permute(1, 2, 0).numpy()).save(folder / f"{number:04d}.png")
+    for words, frames in (
+        (["--continue-from", str(folder), "--blocks", "1"], 33),
+        (["--restyle", str(folder)], 21),
+    ):
+        out = tmp_path / words[0][2:]
+        assert main([*BASE, PROMPT, *words, "--output", str(out)]) == 0
+        assert pixel_frames(out) == frames
+
+
+def test_the_real_pair_is_not_predicted_where_steps_are_left_out(clip, tmp_path, capsys):
+    """Catches: all steps of the published pair predicted for a clip that takes half of them."""
+    words = ["--blocks", "1", "--output"]
+    assert main([*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), *words, str(tmp_path / "one")]) == 0
+    assert "Predicted for the real pair" not in capsys.readouterr().out
+    assert (
+        main([*BASE, PROMPT, "--continue-from", str(clip / "latents.safetensors"), *words, str(tmp_path / "two")])
+        == 0
+    )
+    assert "as fast as target-only" not in capsys.readouterr().out, "a clip that goes on has no first block"

@@ -73,6 +73,7 @@ def test_a_word_leaves_out_steps(server: Server) -> None:
     assert [block["target"]["denoising_passes"] for block in record["blocks"]] == [1, 1]
     assert len(new) == len(given)
     assert new != given
+    assert record["settings"]["strength"] == "light"
 
 
 def test_a_first_frame_is_the_sampler_s_start_image(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def film(path: Path, times: list[float], *, size: tuple[int, int] = (32, 32), ki
         stream.width, stream.height, stream.pix_fmt = *size, {"rgb24": "bgr0", "gray": "gray"}[kind]
         stream.codec_context.time_base = Fraction(1, 1000)
         for number, at in enumerate(times):
-            grey = np.full((size[1], size[0], 3), 10 * number, dtype=np.uint8)
+            grey = np.full((size[1], size[0], 3), 10 * number % 250, dtype=np.uint8)
             frame = av.VideoFrame.from_ndarray(grey if kind == "rgb24" else grey[..., 0], format=kind)
             frame.pts, frame.time_base = round(at * 1000), Fraction(1, 1000)
             file.mux(stream.encode(frame))
@@ -93,6 +94,54 @@ def test_a_folder_of_pictures_is_read_in_the_order_of_its_names(tmp_path):
     read = read_footage(tmp_path, 32, 32)
     assert numbers(read) == [0, 1, 2]
     assert count_frames(tmp_path) == 3
+
+
+def test_a_clip_of_a_phone_held_upright_is_read_upright(tmp_path):
+    """The file lies on its side, and says so. Catches: sideways, or turned the other way."""
+    path = tmp_path / "phone.mp4"
+    frames = torch.zeros(2, 3, 32, 64)
+    frames[:, 0, :, :32] = 1  # red on the left, which is at the top once it is turned clockwise
+    write_mp4(path, frames, fps=16)
+    one, none = (65536).to_bytes(4, "big"), bytes(4)
+    lying = one + 3 * none + one
+    header, matrix, track = path.read_bytes().rpartition(lying)
+    assert matrix, "the track's matrix"
+    path.write_bytes(header + none + one + none + (-65536).to_bytes(4, "big", signed=True) + none + track)
+    read = read_footage(path, 32, 64).pixels[0].float()
+    assert read[0, :24].mean() > 200 > 60 > read[0, 40:].mean()
+    assert "32x64, taken" in read_footage(path, 32, 64).note
+
+
+def test_what_shines_through_is_told(tmp_path):
+    path = tmp_path / "alpha.mkv"
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("ffv1", rate=16)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "bgra"
+        file.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((32, 32, 4), 99, dtype=np.uint8), format="bgra")))
+        file.mux(stream.encode())
+    assert "32x32 without its alpha, taken" in read_footage(path, 32, 32).note
+
+
+def test_a_clip_that_is_damaged_in_its_middle_is_refused_or_read(tmp_path):
+    """Never a traceback, by whichever of both functions."""
+    path = film(tmp_path / "whole.mkv", [n / 16 for n in range(20)])
+    content = path.read_bytes()
+    for at in range(200, len(content), 97):
+        path.write_bytes(content[:at] + b"\xff\x00\x5a" * 8 + content[at + 24 :])
+        for read in (count_frames, lambda path: read_footage(path, 32, 32)):
+            with suppress(BadInput):
+                read(path)
+
+
+def test_frames_are_counted_no_further_than_a_clip_may_be_long(tmp_path, monkeypatch):
+    """Catches: hours of video decoded before they are refused."""
+    monkeypatch.setattr(footage, "MOST_FRAMES", 3)
+    seen: list[int] = []
+    check = footage.check_picture_size
+    monkeypatch.setattr(footage, "check_picture_size", lambda *size: seen.append(1) or check(*size))
+    with pytest.raises(BadInput, match="give a clip of 1 to 3"):
+        count_frames(film(tmp_path / "long.mkv", [n / 16 for n in range(40)]))
+    assert len(seen) < 8
 
 
 @pytest.mark.parametrize(("frames", "shown"), [(2, [0, 1]), (3, [0, 1, 2]), (5, [0, 1, 2, 2, 2])])

@@ -85,7 +85,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("stops", [OSError, KeyboardInterrupt, Killed])
 @pytest.mark.parametrize("call", range(1, 2 * len(FILES) + 1))
 def test_wherever_the_moving_stops_no_files_of_two_runs_lie_together(tmp_path, monkeypatch, stops, call):
-    """Catches replacing file by file, or the report first: the new video beside the old report."""
+    """Catches replacing file by file, or the report first: the new video with the old report."""
     with staged_outputs(tmp_path, ASKED) as staging:
         write_all(staging, "old")
     honest, calls = Path.replace, 0
