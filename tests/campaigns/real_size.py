@@ -3,8 +3,8 @@
     python -m tests.campaigns.real_size FOLDER            the weights stay in the file's memory map
     python -m tests.campaigns.real_size FOLDER --streamed every layer is copied when it works, as on a small card
 
-The file, 2.8 GB, is written into FOLDER and used again. Prints seconds and the peak of memory, found and planned, and
-exits with 1 if it is a tenth above. `--steps`: of the block's denoising; one takes minutes.
+The file, 2.8 GB, is written into FOLDER and used again. Prints seconds and the peak of memory, found and planned,
+and exits with 1 if it is a tenth above. `--steps`: of the block's denoising; one takes minutes.
 """
 
 from __future__ import annotations
