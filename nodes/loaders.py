@@ -66,6 +66,9 @@ def _custom_inputs() -> list[Any]:
     def count(name: str, default: int, least: int, tooltip: str) -> Any:
         return io.Int.Input(name, default=default, min=least, max=256, tooltip=f"{tooltip} In latent frames.")
 
+    def yes_or_no(name: str, default: bool, tooltip: str) -> Any:
+        return io.Boolean.Input(name, default=default, optional=True, tooltip=tooltip)
+
     return [
         count("block_frames", 3, 1, "Size of a block; the drafter's must divide the target's."),
         io.Combo.Input(
@@ -77,11 +80,8 @@ def _custom_inputs() -> list[Any]:
         count("context_frames", 3, 1, "For 'recompute': how many frames are run again."),
         count("window", 21, 1, "For 'incremental': how many frames are kept, including the current block."),
         count("sink", 0, 0, "For 'incremental': how many of the first frames are never dropped."),
-        io.Boolean.Input(
-            "recache",
-            default=False,
-            optional=True,
-            tooltip="For 'incremental': under a new prompt, run the whole window again, as LongLive does.",
+        yes_or_no(
+            "recache", False, "For 'incremental': under a new prompt, run the whole window again, as LongLive does."
         ),
         io.Combo.Input(
             "first_schedule",
@@ -89,6 +89,23 @@ def _custom_inputs() -> list[Any]:
             default=ALIKE,
             optional=True,
             tooltip="Denoising steps of the clip's first block.",
+        ),
+        yes_or_no(
+            "relative",
+            True,
+            "For 'incremental': count rotary positions from the first frame that is kept, so "
+            "that clips may be long.",
+        ),
+        yes_or_no(
+            "flush",
+            False,
+            "For 'incremental': under a new prompt, see of the frames before it only the sink and "
+            "the newest two, so that the prompt is obeyed.",
+        ),
+        yes_or_no(
+            "keep_first_frame",
+            False,
+            "For 'recompute': the clip's first frame stands for the oldest one, against drift.",
         ),
     ]
 

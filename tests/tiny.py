@@ -124,6 +124,9 @@ def make_generator(
     sink: int = 3,
     undo: int = 0,
     recache: bool = False,
+    relative: bool = False,
+    flush: bool = False,
+    keep_first: bool = False,
     frames: int = 3,
     block_frames: int = 3,
     schedule: str = "1000,625",
@@ -136,9 +139,11 @@ def make_generator(
 ) -> CountingGenerator:
     context: ContextPolicy
     if policy == "recompute":
-        context = Recompute(encode_anchor=encoder or AnchorEncoder(codec.encode), frames=frames)
+        encode = encoder or AnchorEncoder(codec.encode)
+        context = Recompute(encode_anchor=encode, frames=frames, keep_first=keep_first)
     else:
-        context = Incremental(window=window, sink=sink, undo=undo, recache=recache)
+        chosen = {"recache": recache, "relative": relative, "flush": flush}
+        context = Incremental(window=window, sink=sink, undo=undo, **chosen)
     extra = {"before_pass": before_pass} if before_pass else {}
     return CountingGenerator(
         tree or random_tree(seed),

@@ -120,5 +120,13 @@ def build_engine(
 def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> ContextPolicy:
     """Return the context policy of a preset, for one generator only. `undo`: see `Incremental`."""
     if preset.policy == "recompute":
-        return Recompute(encode_anchor=encoder, frames=preset.context_frames)
-    return Incremental(window=preset.window, sink=preset.sink, recache=preset.recache, undo=undo)
+        first = preset.keep_first_frame
+        return Recompute(encode_anchor=encoder, frames=preset.context_frames, keep_first=first)
+    return Incremental(
+        window=preset.window,
+        sink=preset.sink,
+        relative=preset.relative,
+        recache=preset.recache,
+        flush=preset.flush,
+        undo=undo,
+    )

@@ -19,14 +19,17 @@ LARGEST = torch.finfo(STORED).max
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The place of one forward pass: its first frame's rotary position, its slots, and how many slots it sees.
+    """The place of one forward pass: its first frame's rotary position, its slots, and the slots it sees.
 
-    The pass writes its frames into `slots` and attends to slots 0 to `visible`, its own included.
+    The pass writes its frames into `slots` and attends to those that are `visible`, its own included: slots 0 to a
+    number, or certain ones. `positions`: the rotary position of each, for keys that are kept unrotated; none if
+    they are rotated when written.
     """
 
     position: int
     slots: tuple[int, ...]
-    visible: int
+    visible: int | tuple[int, ...]
+    positions: tuple[int, ...] = ()
 
 
 SlotCopy = tuple[tuple[Tensor, slice, Tensor], ...]
@@ -49,7 +52,7 @@ class KVCache:
         self._put(self._layers[layer], slots, (k, v))
 
     def _put(self, buffers: Sequence[Tensor], slots: Sequence[int], values: Sequence[Tensor]) -> None:
-        for first, last, offset in _runs(slots):
+        for first, last, offset in runs(slots):
             here = slice(first * self._frame_tokens, last * self._frame_tokens)
             there = slice(offset * self._frame_tokens, (offset + last - first) * self._frame_tokens)
             for buffer, new in zip(buffers, values, strict=True):
@@ -68,18 +71,24 @@ class KVCache:
     def _buffers(self) -> Iterator[Tensor]:
         return (buffer for layer in self._layers for buffer in layer)
 
-    def read(self, layer: int, visible: int) -> tuple[Tensor, Tensor]:
-        """Return views of the keys and values in slots 0 to `visible` (exclusive)."""
+    def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Return the keys and values in the slots that are `visible`: views, if the slots are adjacent."""
         k, v = self._layers[layer]
-        return k[:, : visible * self._frame_tokens], v[:, : visible * self._frame_tokens]
+        return self._seen(k, visible), self._seen(v, visible)
+
+    def _seen(self, buffer: Tensor, visible: int | tuple[int, ...]) -> Tensor:
+        if isinstance(visible, int):
+            return buffer[:, : visible * self._frame_tokens]
+        parts = [buffer[:, a * self._frame_tokens : b * self._frame_tokens] for a, b, _ in runs(visible)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
 
-def _runs(slots: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield (first slot, slot after the last, offset in `slots`) for each run of adjacent slots."""
+def runs(numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield (first, the one after the last, offset in `numbers`) for each run of adjacent numbers."""
     begin = 0
-    for i in range(1, len(slots) + 1):
-        if i == len(slots) or slots[i] != slots[i - 1] + 1:
-            yield slots[begin], slots[i - 1] + 1, begin
+    for i in range(1, len(numbers) + 1):
+        if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:
+            yield numbers[begin], numbers[i - 1] + 1, begin
             begin = i
 
 
@@ -103,10 +112,10 @@ class Fp8KVCache(KVCache):
         (k, k_scale), (v, v_scale) = to_fp8(k), to_fp8(v)
         self._put((*self._layers[layer], *self._scales[layer]), slots, (k, v, k_scale, v_scale))
 
-    def read(self, layer: int, visible: int) -> tuple[Tensor, Tensor]:
-        """Return the keys and values in slots 0 to `visible` (exclusive), in the activations' dtype."""
+    def read(self, layer: int, visible: int | tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Return the keys and values in the slots that are `visible`, in the activations' dtype."""
         k, v = super().read(layer, visible)
-        k_scale, v_scale = (scale[:, : k.shape[1]] for scale in self._scales[layer])
+        k_scale, v_scale = (self._seen(scale, visible) for scale in self._scales[layer])
         return k.to(self._dtype).mul_(k_scale), v.to(self._dtype).mul_(v_scale)
 
     def _buffers(self) -> Iterator[Tensor]:

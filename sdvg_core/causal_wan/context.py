@@ -12,11 +12,19 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..engine.history import History
+from ..engine.history import History, scene_of
 from ..engine.types import Condition, Span
 from .attention import TorchOps
-from .cache import Fp8KVCache, KVCache, Place
+from .cache import Fp8KVCache, KVCache, Place, runs
 from .forward import PLAIN, Pass, Stages, TextKV, context_pass, token_grid
+
+CUT, JUMP = 45, 27
+"""From which position on Infinity-RoPE places a block that begins a new scene, and how much later that is."""
+
+
+def beyond_cut(position: int) -> int:
+    """Return the position, in latent frames, of a block that begins a new scene and would be at `position`."""
+    return max(CUT, position + JUMP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -51,8 +59,19 @@ class Model:
 
     def pass_at(self, place: Place, cache: KVCache, condition: Condition, x: Tensor) -> Pass:
         """Return the inputs for passes over latents `x` (`b c t h w`) at `place`."""
-        rope = self.rope(place.position, token_grid(self.tree, x.shape[2:]))
-        return Pass(self.text_of(condition), cache, place, rope, self.ops, self.stages)
+        grid = token_grid(self.tree, x.shape[2:])
+        pieces = [
+            (piece, min(piece + grid[0], stop), offset + piece - first)
+            for first, stop, offset in runs(place.positions)
+            for piece in range(first, stop, grid[0])
+        ]
+        frame = grid[1] * grid[2]
+        keys = tuple(
+            (slice(offset * frame, (offset + stop - first) * frame), self.rope(first, (stop - first, *grid[1:])))
+            for first, stop, offset in pieces
+        )
+        rope = self.rope(place.position, grid)
+        return Pass(self.text_of(condition), cache, place, rope, self.ops, self.stages, keys)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,15 +123,19 @@ class Recompute:
     Only a clip's first latent frame holds a single pixel frame. Once the clip is longer than the window, the
     window's first frame is another one. So it is encoded again, as an image, from the last pixel frame it shows.
     Nothing is kept between blocks, so the length is unlimited.
+
+    `keep_first`: the window begins with the clip's first latent frame, as it is, and goes on with the newest ones.
+    So no frame is encoded, and no pixels are waited for. Source: Krea's `keep_first_frame`.
     """
 
     encode_anchor: AnchorEncoder
     frames: int = 3
+    keep_first: bool = False
 
     @property
     def anchor_horizon(self) -> int:
-        """The window's length: only its first frame is needed."""
-        return self.frames
+        """The window's length: only its first frame is needed. None if that is the clip's first."""
+        return 0 if self.keep_first else self.frames
 
     def prepare(
         self, model: Model, history: History, span: Span, condition: Condition, size: tuple[int, int]
@@ -130,12 +153,16 @@ class Recompute:
                 model.write_context(clean[:, :, first:last], condition, cache, place)
                 passes += 1
         stop = window + span.frames
-        return BlockContext(cache, Place(window, tuple(range(window, stop)), stop), passes, encodes)
+        position = beyond_cut(window) if scene_of(history.blocks, condition).cut else window
+        return BlockContext(cache, Place(position, tuple(range(window, stop)), stop), passes, encodes)
 
     def _window_latents(self, history: History, window: int) -> tuple[Tensor, int]:
         first = history.frames - window
         if first == 0:
             return history.latents(0, window), 0
-        anchor, encodes = self.encode_anchor(history.anchor(first))
+        if self.keep_first:
+            anchor, encodes = history.latents(0, 1), 0
+        else:
+            anchor, encodes = self.encode_anchor(history.anchor(first))
         rest = history.latents(first + 1, history.frames) if window > 1 else anchor[:, :, :0]
         return torch.cat((anchor.to(rest), rest), dim=2), encodes

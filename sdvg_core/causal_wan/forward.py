@@ -83,7 +83,8 @@ def context_pass(tree: Any, x: Tensor, here: Pass) -> None:
 def _write(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> None:
     """Write a layer's K/V of tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
     shift, scale, *_ = _modulation(block, e6, h, here.ops)
-    k, v = _kv(block.self_attn, _modulated(block.norm1, h, shift, scale), here.rope, here.ops)
+    seen = _modulated(block.norm1, h, shift, scale)
+    k, v = _kv(block.self_attn, seen, here.rope, here.ops, unrotated=bool(here.key_ropes))
     here.cache.write(layer, here.place.slots, k, v)
 
 
@@ -100,7 +101,7 @@ def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> Tensor:
     """Run one layer over tokens `h` (`b t s d`) under the time embedding `e6` (`b t 6 d`)."""
     ops, stages = here.ops, here.stages
     # One name, reused, so that each tensor is freed once the next stage has taken it: b l n d.
-    seen = _look_back(*stages.before(block, h, e6, here.rope, ops), layer, here)
+    seen = _look_back(*stages.before(block, h, e6, here.rope, ops, bool(here.key_ropes)), layer, here)
     h, seen = stages.between(block, h, seen, e6, ops)
     # Attend to all text tokens, the empty ones too: the models were trained without a mask.
     seen = ops.attention(seen, *here.text[layer])
@@ -110,14 +111,23 @@ def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> Tensor:
 def _look_back(q: Tensor, k: Tensor, v: Tensor, layer: int, here: Pass) -> Tensor:
     """Write keys and values (`b l n d`) into the cache, then attend to every slot visible from this place."""
     here.cache.write(layer, here.place.slots, k, v)
-    return here.ops.attention(q, *here.cache.read(layer, here.place.visible))
+    k, v = here.cache.read(layer, here.place.visible)
+    if here.key_ropes:
+        turned = torch.empty_like(k)
+        for tokens, rope in here.key_ropes:  # piece by piece: a rotation takes several times its tokens' memory
+            turned[:, tokens] = here.ops.rotate(k[:, tokens], rope)
+        k = turned
+    return here.ops.attention(q, k, v)
 
 
-def _before(block: Any, h: Tensor, e6: Tensor, rope: Any, ops: TorchOps) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the queries, keys and values of self-attention, `b l n d`."""
+def _before(
+    block: Any, h: Tensor, e6: Tensor, rope: Any, ops: TorchOps, unrotated: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the queries, keys and values of self-attention, `b l n d`; the keys perhaps `unrotated`."""
     shift, scale, *_ = _modulation(block, e6, h, ops)
     seen = _modulated(block.norm1, h, shift, scale)
-    return ops.rotate(_queries(block.self_attn, seen), rope), *_kv(block.self_attn, seen, rope, ops)
+    keys_values = _kv(block.self_attn, seen, rope, ops, unrotated=unrotated)
+    return ops.rotate(_queries(block.self_attn, seen), rope), *keys_values
 
 
 def _between(block: Any, h: Tensor, seen: Tensor, e6: Tensor, ops: TorchOps) -> tuple[Tensor, Tensor]:
@@ -150,7 +160,10 @@ def compiled_stages(compiler: Backend | None) -> Stages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, the operations."""
+    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, the operations.
+
+    `key_ropes`: which tokens of the keys it reads get which rotary table; none if the cache holds rotated keys.
+    """
 
     text: TextKV
     cache: KVCache
@@ -158,6 +171,7 @@ class Pass:
     rope: Any
     ops: TorchOps
     stages: Stages = PLAIN
+    key_ropes: tuple[tuple[slice, Any], ...] = ()
 
 
 def _modulation(block: Any, e6: Tensor, h: Tensor, ops: TorchOps) -> tuple[Tensor, ...]:
@@ -174,11 +188,11 @@ def _queries(attn: Any, h: Tensor) -> Tensor:
     return q
 
 
-def _kv(attn: Any, h: Tensor, rope: Any, ops: TorchOps) -> tuple[Tensor, Tensor]:
-    """Return rotated keys, and values."""
+def _kv(attn: Any, h: Tensor, rope: Any, ops: TorchOps, *, unrotated: bool) -> tuple[Tensor, Tensor]:
+    """Return keys, rotated or not, and values."""
     k = attn.norm_k(attn.k(h)).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
     v = attn.v(h).flatten(1, 2).unflatten(-1, (attn.num_heads, -1))
-    return ops.rotate(k, rope), v
+    return (k if unrotated else ops.rotate(k, rope)), v
 
 
 def _unpatchify(tree: Any, h: Tensor, grid: tuple[int, int, int]) -> Tensor:

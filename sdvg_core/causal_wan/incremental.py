@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..engine.history import History
+from ..engine.history import History, Scene, scene_of
 from ..engine.types import Block, Condition, Span
 from ..errors import BadInput
 from .cache import KVCache, Place, SlotCopy
-from .context import BlockContext, Model
+from .context import JUMP, BlockContext, Model, beyond_cut
+
+FLUSHED_TO = 2
+"""Latent frames before a new prompt that a flush leaves, besides the sink."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,7 +24,7 @@ class _SlotBackup:
 
 
 class Incremental:
-    """Self-Forcing's policy: keep the keys and values of a sliding window, at absolute positions.
+    """Self-Forcing's policy: keep the keys and values of a sliding window.
 
     `window` includes the block being generated; the clip's first `sink` latent frames never leave it. A frame's
     slot follows from its number. So a new frame takes the slot of the one that leaves the window, and regenerating
@@ -33,14 +36,32 @@ class Incremental:
     was overwritten in the meantime. Once the window is full, every block generated after them has done that.
     `undo`: of how many of the newest blocks to copy what they overwrite. A copy takes one block's share.
 
+    `relative`: keep keys unrotated, and count positions from the window's first frame, as Infinity-RoPE does. Until
+    a frame leaves the window, that changes nothing; from then on, positions stop growing.
+
     `recache`: LongLive's way with a new prompt. Before the first block under it, one pass over the whole window
     writes its keys and values again, as that prompt sees them. A sink that has left the window stays as it was.
+    `flush`: Infinity-RoPE's way. Blocks under a new prompt see the sink, and of what came before only the newest
+    two frames.
+
+    A block that begins a new scene is placed far behind the others: relative positions are as before from the next
+    block on, absolute ones keep the distance.
     """
 
     anchor_horizon = 0
 
-    def __init__(self, *, window: int, sink: int = 0, recache: bool = False, undo: int = 0) -> None:
-        self.window, self.sink, self.recache, self.undo = window, sink, recache, undo
+    def __init__(
+        self,
+        *,
+        window: int,
+        sink: int = 0,
+        relative: bool = False,
+        recache: bool = False,
+        flush: bool = False,
+        undo: int = 0,
+    ) -> None:
+        self.window, self.sink, self.undo = window, sink, undo
+        self.relative, self.recache, self.flush = relative, recache, flush
         self._forget()
 
     def _forget(self) -> None:
@@ -66,11 +87,12 @@ class Incremental:
         for block in history.blocks[len(self._blocks) :]:
             passes += 1 + self._under(block.condition, model, cache)
             self._begin(cache, block.span)
-            model.write_context(block.latents, block.condition, cache, self._place(block.span))
+            place = self._place(block.span, scene_of(self._blocks, block.condition))
+            model.write_context(block.latents, block.condition, cache, place)
             self._blocks = (*self._blocks, block)
         passes += self._under(condition, model, cache)
         self._begin(cache, span)
-        return BlockContext(cache, self._place(span), passes, 0)
+        return BlockContext(cache, self._place(span, scene_of(self._blocks, condition)), passes, 0)
 
     def _under(self, condition: Condition, model: Model, cache: KVCache) -> int:
         """Make the cache what the next block sees under `condition`. Return the number of passes: 0 or 1."""
@@ -82,8 +104,10 @@ class Incremental:
         first = 0 if stop <= self.window else stop - (self.window - self.sink)
         # What every slot held is lost, so there is no way back beyond the blocks passed so far.
         self._lost, self._overwritten = stop + 1, ()
-        window, self._cache = Span(0, first, stop - first), None  # of no use unless the pass succeeds
-        model.write_context(History(self._blocks).latents(first, stop), condition, cache, self._place(window))
+        scene = scene_of(self._blocks[:-1], self._blocks[-1].condition)
+        place = self._place(Span(0, first, stop - first), replace(scene, cut=False))
+        self._cache = None  # of no use unless the pass succeeds
+        model.write_context(History(self._blocks).latents(first, stop), condition, cache, place)
         self._cache, self._seen_under = cache, condition
         return 1
 
@@ -123,7 +147,7 @@ class Incremental:
         if span.start < self._begun:
             return  # the same frames again
         if span.stop > self.window:
-            contents = cache.copy(self._place(span).slots) if self.undo else ()
+            contents = cache.copy(self._slots(span)) if self.undo else ()
             held = (*self._overwritten, _SlotBackup(span.start, span.stop, contents))
             forgotten = max(len(held) - self.undo, 0)
             if forgotten:
@@ -131,9 +155,23 @@ class Incremental:
             self._overwritten = held[forgotten:]
         self._begun = span.stop
 
-    def _place(self, span: Span) -> Place:
-        slots = tuple(self._slot(frame) for frame in range(span.start, span.stop))
-        return Place(span.start, slots, min(span.stop, self.window))
+    def _place(self, span: Span, scene: Scene) -> Place:
+        oldest = max(self.sink, span.stop - (self.window - self.sink))
+        if self.flush and scene.prompt:
+            oldest = max(oldest, scene.prompt - FLUSHED_TO)
+        seen = (*range(min(self.sink, span.stop)), *range(oldest, span.stop))
+        ordered = sorted((self._slot(frame), rank) for rank, frame in enumerate(seen))
+        visible: int | tuple[int, ...] = tuple(slot for slot, _ in ordered)
+        visible = len(seen) if visible == tuple(range(len(seen))) else visible
+        if not self.relative:
+            return Place(span.start + JUMP * scene.cuts, self._slots(span), visible)
+        own = len(seen) - span.frames
+        first = beyond_cut(own) if scene.cut else own
+        positions = tuple(rank if rank < own else rank - own + first for _, rank in ordered)
+        return Place(first, self._slots(span), visible, positions)
+
+    def _slots(self, span: Span) -> tuple[int, ...]:
+        return tuple(self._slot(frame) for frame in range(span.start, span.stop))
 
     def _slot(self, frame: int) -> int:
         if frame < self.sink:

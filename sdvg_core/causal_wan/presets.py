@@ -27,8 +27,10 @@ class Preset:
 
     `schedule`: the name of a denoising schedule; `first_schedule`: of the clip's first block, None for the same.
     `policy`: how context is provided, either `recompute` (the newest `context_frames` are passed again before each
-    block) or `incremental` (a growing cache of at most `window` frames, which include the current block and the
-    first `sink` frames; those never leave). `recache`: under a new prompt, `incremental` passes its window again.
+    block; `keep_first_frame`: the clip's first in place of the oldest) or `incremental` (a growing cache of at most
+    `window` frames, which include the current block and the first `sink` frames; those never leave). `relative`: it
+    counts rotary positions from the window's first frame. Under a new prompt it passes its window again, `recache`,
+    or sees only the sink and the newest two frames of what came before, `flush`.
     Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
     is meant, `ema` or `raw`; `auto` if nobody states it.
     Raises `BadInput` for values that contradict each other.
@@ -40,9 +42,12 @@ class Preset:
     first_schedule: str | None = None
     policy: str = "recompute"
     context_frames: int = 3
+    keep_first_frame: bool = False
     window: int = 21
     sink: int = 0
+    relative: bool = False
     recache: bool = False
+    flush: bool = False
     weights: Weights = AUTO
 
     def __post_init__(self) -> None:
@@ -57,10 +62,15 @@ class Preset:
             raise BadInput(
                 f"a window of {self.window} has no room for the sink and one block; give {least} or more"
             )
-        if self.recache and self.policy != "incremental":
+        if (self.recache or self.flush) and self.policy != "incremental":
+            what = "recache" if self.recache else "flush"
             raise BadInput(
-                "the policy recompute keeps no window to recache; leave recache out, or choose incremental"
+                f"the policy recompute keeps no window to {what}; leave {what} out, or choose incremental"
             )
+        if self.recache and self.flush:
+            raise BadInput("a new prompt either recaches or flushes the window; choose one of them")
+        if self.keep_first_frame and self.policy != "recompute":
+            raise BadInput("keep_first_frame is for the policy recompute; leave it out, or give a sink")
         check_weights(self.weights)
         if not self.schedule:
             raise BadInput("the schedule is empty; try four-step")
@@ -70,7 +80,10 @@ class Preset:
         """What the bits of a block depend on of this, as text."""
         recompute = self.policy == "recompute"
         context = self.context_frames if recompute else (self.window, self.sink, self.recache)
-        return repr((self.policy, context, self.block_frames, self.steps, self.first_steps))
+        # A setting that came later is named only where it is chosen, so that older blocks are found again.
+        names = ("keep_first_frame",) if recompute else ("relative", "flush")
+        chosen = [name for name in names if getattr(self, name)]
+        return repr((self.policy, context, self.block_frames, self.steps, self.first_steps, *chosen))
 
     @property
     def steps(self) -> Schedule:
@@ -85,7 +98,7 @@ class Preset:
     @property
     def anchor_horizon(self) -> int:
         """For how many of the newest latent frames its context may ask for pixels."""
-        return self.context_frames if self.policy == "recompute" else 0
+        return self.context_frames if self.policy == "recompute" and not self.keep_first_frame else 0
 
     def replace(self, **changes: Any) -> Preset:
         """Return this preset with some values changed. Raises `BadInput` for unknown names or impossible values."""
@@ -96,7 +109,9 @@ class Preset:
         return dataclasses.replace(self, **changes)
 
 
-FRAMEWISE = Preset(name="causal-forcing-framewise", block_frames=1, policy="incremental", weights="ema")
+FRAMEWISE = Preset(
+    name="causal-forcing-framewise", block_frames=1, policy="incremental", relative=True, weights="ema"
+)
 
 # Which published file each is for, and under which licence that is: checkpoints/known_models.py.
 PRESETS: Mapping[str, Preset] = {
@@ -104,13 +119,13 @@ PRESETS: Mapping[str, Preset] = {
     for preset in (
         Preset(name="self-forcing-1.3b", weights="ema"),
         Preset(name="krea-14b", window=6),
-        Preset(name="causal-forcing", policy="incremental", weights="raw"),
+        Preset(name="causal-forcing", policy="incremental", relative=True, weights="raw"),
         FRAMEWISE,
         FRAMEWISE.replace(name="causal-forcing-2step", schedule="two-step", first_schedule="four-step"),
         FRAMEWISE.replace(name="causal-forcing-1step", schedule="one-step", first_schedule="four-step"),
         FRAMEWISE.replace(name="one-forcing", schedule="one-step", first_schedule="four-step", weights="raw"),
         Preset(name="longlive-1.0", policy="incremental", window=12, sink=3, recache=True, weights="raw"),
-        Preset(name="custom"),
+        Preset(name="custom", relative=True),
     )
 }
 

@@ -22,7 +22,10 @@ from ..text.prompts import PromptSchedule
 
 VIDEO = ("seed", "blocks", "drafter_context", "compile")
 ROUTER = ("policy", "forced_blocks", "bail_out", "handover", "rate", "script")
-MODEL = ("block_frames", "schedule", "first_schedule", "context_frames", "window", "sink", "recache")
+MODEL = (
+    *("block_frames", "schedule", "first_schedule", "context_frames", "keep_first_frame"),
+    *("window", "sink", "relative", "recache", "flush"),
+)
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 MACHINE = ("device", "overlap")
 """How settings end that say where a video was made, not what it is."""

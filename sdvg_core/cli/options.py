@@ -22,7 +22,7 @@ from ..pipeline.options import LoadOptions, ModelOptions
 from ..pipeline.request import VideoRequest, blocks_in
 from ..pocket import POCKET
 from ..pocket.trained_set import judge_file, pocket_judge, trained_set
-from .shared import folder_said
+from .shared import SETTINGS, YES_NO, folder_said
 
 ROUTER_OPTIONS = (
     *("policy", "tau", "aggregation", "rate", "seed", "script"),
@@ -83,9 +83,10 @@ def _given(options: argparse.Namespace, config: type[VideoRequest | LoadOptions 
 
 def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
     names = {"cache": "policy"}
-    own = {names.get(name, name.replace("-", "_")): value for name, value in getattr(options, f"{role}_settings")}
-    if "recache" in own:
-        own["recache"] = own["recache"] == "yes"
+    own = {
+        names.get(name, name.replace("-", "_")): value == "yes" if SETTINGS[name] is YES_NO else value
+        for name, value in getattr(options, f"{role}_settings")
+    }
     return ModelOptions(preset=getattr(options, f"{role}_preset"), **own)
 
 

@@ -55,6 +55,7 @@ def gigabytes(text: str) -> float | str:
     return found
 
 
+YES_NO = ("yes", "no")
 SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
     "cache": POLICIES,
     "window": int,
@@ -64,7 +65,10 @@ SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
     "schedule": str,
     "first-schedule": str,
     "weights": get_args(Weights),
-    "recache": ("yes", "no"),
+    "recache": YES_NO,
+    "relative": YES_NO,
+    "flush": YES_NO,
+    "keep-first-frame": YES_NO,
 }
 """What of a model's own can be set, and to what."""
 
@@ -278,7 +282,8 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             default=[],
             metavar="NAME=VALUE",
             help="other than the preset's, such as cache=incremental window=9 sink=3 (latent frames), "
-            "context-frames=6, block-frames=1, schedule=1000,625, first-schedule=1000, weights=raw, recache=yes",
+            "context-frames=6, block-frames=1, schedule=1000,625, first-schedule=1000, weights=raw; for long clips "
+            "relative=yes, recache=yes, flush=yes, keep-first-frame=yes",
         )
     group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
     group.add_argument("--crop", choices=get_args(Crop), default="center", help="part of a frame the scorer sees")

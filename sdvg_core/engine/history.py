@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from .types import Block, Picture
+from .types import Block, Condition, Picture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,3 +65,28 @@ class History:
             )
         found = self.anchors[-back]
         return found if isinstance(found, Tensor) else found()
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where a block stands among prompts and cuts.
+
+    `prompt`: the first latent frame under its prompt; 0 if no prompt came before. `cuts`: how many scenes ended
+    before it; `start`: the first block of its own, by its place in the history. `cut`: whether it begins the scene.
+    """
+
+    prompt: int = 0
+    cuts: int = 0
+    start: int = 0
+    cut: bool = False
+
+
+def scene_of(blocks: Sequence[Block], condition: Condition) -> Scene:
+    """Return the scene of the block that follows `blocks`, under its condition."""
+    prompt = cuts = start = 0
+    shown = [*(block.condition for block in blocks), condition]
+    for place, (before, after) in enumerate(pairwise(shown), 1):
+        if before is not after:
+            prompt = blocks[place - 1].span.stop
+            cuts, start = (cuts + 1, place) if after.cut else (cuts, start)
+    return Scene(prompt, cuts, start, bool(start) and start == len(blocks))

@@ -112,7 +112,8 @@ class Keys:
     def _condition(self, condition: Condition) -> str:
         # The condition is kept with its key, so that no other object can get its id.
         if id(condition) not in self._conditions:
-            self._conditions[id(condition)] = condition, hash_tensor(condition.embedding)
+            key = hash_tensor(condition.embedding) + " cut" * condition.cut
+            self._conditions[id(condition)] = condition, key
         return self._conditions[id(condition)][1]
 
 

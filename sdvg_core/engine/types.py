@@ -47,11 +47,13 @@ class Condition:
     `embedding`: `(1, text_tokens, text_channels)`, zero after the prompt's end; all tokens are attended.
     `text`: the prompt as the user wrote it.
     `gate_text`: the prompt the scorer reads; ImageReward sees only its first 35 tokens.
+    `cut`: whether the first block under it, unless it is the clip's first, begins a new scene.
     """
 
     embedding: Tensor
     text: str
     gate_text: str
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

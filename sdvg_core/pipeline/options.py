@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -30,9 +30,12 @@ class ModelOptions:
     policy: Literal["recompute", "incremental"] | None = None
     block_frames: int | None = None
     context_frames: int | None = None
+    keep_first_frame: bool | None = None
     window: int | None = None
     sink: int | None = None
+    relative: bool | None = None
     recache: bool | None = None
+    flush: bool | None = None
     schedule: str | None = None
     first_schedule: str | None = None
     weights: Weights = AUTO
@@ -52,8 +55,9 @@ class ModelOptions:
         Raises `BadInput` if the preset is unknown or contradicts itself.
         """
         base = self.named(found.weights.path) or guess_preset(found.config)
-        names = ("policy", "block_frames", "context_frames", "window", "sink", "recache", "first_schedule")
-        changes = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        apart = ("preset", "schedule", "weights")
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in apart}
+        changes = {name: value for name, value in own.items() if value is not None}
         preset = base.replace(**changes)
         preset = replace(preset, schedule=self.schedule or schedule or preset.schedule)
         for chosen in (preset.schedule, preset.first_schedule):

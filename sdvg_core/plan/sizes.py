@@ -24,6 +24,8 @@ FLOAT32 = 4
 ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 6.01
 # The same besides a layer's keys and values of all frames it sees, if they are read back from fp8.
 READ_WIDTHS = 5.01
+# The same if keys are rotated as they are read, the pass's own number of frames at a time.
+TURN_WIDTHS = 10.01
 # Alive at once while a frame is scored: bytes per pixel, and in the network, feed-forward widths per token.
 SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
 
@@ -70,14 +72,19 @@ def text_kv_bytes(config: WanConfig, itemsize: int) -> int:
     return 2 * config.num_layers * config.text_len * config.dim * itemsize
 
 
-def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, read: int = 0) -> int:
+def pass_bytes(
+    config: WanConfig, frames: int, tokens: int, itemsize: int, *, read: int = 0, turned: int = 0
+) -> int:
     """Return the bytes of temporary buffers in a forward pass over `frames` latent frames.
 
-    `read`: the number of latent frames with keys and values read back from fp8, one layer at a time.
+    `read`: the number of latent frames with keys and values read back from fp8, one layer at a time; `turned`: with
+    keys rotated then.
     """
     widths = max(ATTENTION_WIDTHS * config.dim, FEED_FORWARD_WIDTHS * config.dim + 2 * config.ffn_dim)
     if read:
         widths = max(widths, (READ_WIDTHS + 2 * read / frames) * config.dim)
+    if turned:
+        widths = max(widths, (TURN_WIDTHS + (2 * read + turned) / frames) * config.dim)
     return math.ceil(frames * tokens * widths) * itemsize
 
 
@@ -127,6 +134,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
             tokens,
             itemsize,
             read=kv_frames(preset) if request.execution.kv_fp8 else 0,
+            turned=kv_frames(preset) if preset.relative and preset.policy == "incremental" else 0,
         )
         for name, (config, preset) in request.models.items()
     }

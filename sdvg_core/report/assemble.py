@@ -23,6 +23,8 @@ JUDGE_NOTE = (
     "Drafts were decoded for their scores by a judge of their own. A tau belongs to a decoder, so some blocks may "
     "be decided differently than with the VAE alone; the video's pixels are the VAE's."
 )
+OF_RECOMPUTE = ("context_frames", "keep_first_frame")
+OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush")
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 
@@ -67,11 +69,7 @@ class ModelSettings:
             "schedule": [step.timestep for step in preset.steps],
             "first_schedule": [step.timestep for step in preset.first_steps],
             "policy": preset.policy,
-            **(
-                {"context_frames": preset.context_frames}
-                if recompute
-                else {"window": preset.window, "sink": preset.sink, "recache": preset.recache}
-            ),
+            **{name: getattr(preset, name) for name in (OF_RECOMPUTE if recompute else OF_INCREMENTAL)},
             "dtype": self.dtype,
             "kv_dtype": execution.kv_dtype if execution.kv_fp8 else self.dtype,
             "attention": self.attention,

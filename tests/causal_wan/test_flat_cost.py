@@ -58,16 +58,18 @@ LINEAR_OPERATIONS = 2 * 12 * CONFIG.num_layers * (6 * CONFIG.dim**2 + 2 * CONFIG
 
 
 @pytest.mark.parametrize(
-    "policy, window, blocks",
+    "policy, window, blocks, relative",
     [
-        ("recompute", 0, 8),
-        pytest.param("incremental", 9, 64, marks=pytest.mark.heavy),
-        pytest.param("recompute", 0, 64, marks=pytest.mark.exhaustive),
+        ("recompute", 0, 8, False),
+        pytest.param("incremental", 9, 64, False, marks=pytest.mark.heavy),
+        pytest.param("incremental", 9, 64, True, marks=pytest.mark.heavy),
+        pytest.param("incremental", 9, 256, True, marks=pytest.mark.exhaustive),
+        pytest.param("recompute", 0, 64, False, marks=pytest.mark.exhaustive),
     ],
 )
-def test_the_cost_of_a_block_is_flat_from_block_3_on_to_64_blocks(policy, window, blocks):
+def test_the_cost_of_a_block_is_flat_from_block_3_on(policy, window, blocks, relative):
     """Catches: context that grows with the history, and a window that is passed anew."""
-    for model in counted_run(policy, "r" * blocks, window=window):
+    for model in counted_run(policy, "r" * blocks, window=window, relative=relative):
         assert {model.operations[block] for block in range(3, blocks)} == {model.operations[3]}
         assert model.operations[3] > 2 * LINEAR_OPERATIONS
         assert {model.passes[block] for block in range(3, blocks)} == {(2, 1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from sdvg_core.engine.history import History
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, Span
 
-PROMPTS = [condition(5), condition(6)]
+PROMPTS = [condition(5), replace(condition(6), cut=True)]
 NOISE = make_noise()
 
 
@@ -50,22 +51,27 @@ def made(model, choices, frames, prompt):
     return model.generate(BlockCall(history_of(choices, frames), span, NOISE, PROMPTS[prompt])).latents
 
 
-def options_of(frames: int, undo: int, recache: bool) -> dict[str, object]:
-    return {"window": 3 * frames + 3, "sink": 3, "undo": undo, "recache": recache, "block_frames": frames}
+def options_of(frames: int, undo: int, recache: bool, **more: object) -> dict[str, object]:
+    return {"window": 3 * frames + 3, "sink": 3, "undo": undo, "recache": recache, "block_frames": frames, **more}
 
 
-@pytest.mark.parametrize("recache", [False, True])
+MORE = {"keep": {}, "recache": {"recache": True}, "relative": {"relative": True}}
+MORE |= {"relative, flush": {"relative": True, "flush": True}, "absolute, flush": {"flush": True}}
+
+
+@pytest.mark.parametrize("more", MORE)
 @pytest.mark.parametrize("frames, undo", [(1, 0), (1, 2), (1, 5), (3, 0), (3, 1)])
-def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(frames, undo, recache):
+def test_a_window_that_went_back_and_forth_makes_what_a_new_one_makes(frames, undo, more):
     """Catches: slots taken for those of frames that are not there any more."""
     choose = random.Random(10 * frames + undo)
-    model = make_generator(1, EchoCodec(), "incremental", **options_of(frames, undo, recache))
+    chosen = {"recache": False} | MORE[more]
+    model = make_generator(1, EchoCodec(), "incremental", **options_of(frames, undo, **chosen))
     choices: list[tuple[int, int]] = []
     for _ in range(24):
         choices = choices[: len(choices) - choose.randrange(min(len(choices), 4) + 1)]
         choices += [(choose.randrange(2), choose.randrange(2)) for _ in range(choose.randrange(4))]
         prompt = choose.randrange(2)
-        fresh = make_generator(1, EchoCodec(), "incremental", **options_of(frames, 0, recache))
+        fresh = make_generator(1, EchoCodec(), "incremental", **options_of(frames, 0, **chosen))
         assert torch.equal(made(model, choices, frames, prompt), made(fresh, choices, frames, prompt))
 
 

@@ -14,6 +14,7 @@ CHECKOUTS = {
     "test_self_forcing.py": "SELF_FORCING_PATH",
     "test_krea.py": "REALTIME_VIDEO_PATH",
     "test_longlive.py": "LONGLIVE_PATH",
+    "test_infinity_rope.py": "INFINITY_ROPE_PATH",
 }
 MEASURED: pytest.StashKey[list[tuple[str, float]]] = pytest.StashKey()
 

@@ -58,7 +58,9 @@ def build(request: Mapping[str, Any], *, window: int, sink: int) -> Any:
 
     sizes, model = request["sizes"], causal.CausalWanModel
     cache = request["noise"].shape[2] * request["frame_tokens"]
-    model.from_pretrained = classmethod(lambda cls, _, **options: cls(**sizes, **options))
+    model.from_pretrained = classmethod(
+        lambda cls, _, low_cpu_mem_usage=None, device_map=None, **options: cls(**sizes, **options)
+    )
     once(causal.CausalWanSelfAttention, "__init__", {FULL_FRAME: request["frame_tokens"], FULL_CACHE: cache})
     pipe = inference.CausalInferencePipeline
     once(pipe, "__init__", {FULL_FRAME: request["frame_tokens"], 30: sizes["num_layers"]})

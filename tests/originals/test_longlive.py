@@ -8,6 +8,7 @@ from witness import AGREES, SECOND, ask, difference, generator_over, per_block, 
 
 from sdvg_core.causal_wan.incremental import Incremental
 from sdvg_core.causal_wan.presets import get_preset
+from sdvg_core.engine.history import Scene
 
 CHECKOUT = "LONGLIVE_PATH"
 pytestmark = pytest.mark.originals
@@ -62,7 +63,7 @@ class RenewedInBlocks(Incremental):
         made = super().prepare(model, history, span, condition, size)
         if history.blocks and history.blocks[-1].condition is not condition:
             for block in history.blocks[-3:]:
-                model.write_context(block.latents, condition, made.cache, self._place(block.span))
+                model.write_context(block.latents, condition, made.cache, self._place(block.span, Scene()))
         return made
 
 

@@ -41,8 +41,8 @@ def test_nine_blocks_have_the_latents_of_the_original(theirs, name, measured):
 class RelativePositions(Incremental):
     """Counts positions from the window's first frame."""
 
-    def _place(self, span) -> Place:
-        place = super()._place(span)
+    def _place(self, span, scene) -> Place:
+        place = super()._place(span, scene)
         return Place(min(span.start, self.window - span.frames), place.slots, place.visible)
 
 

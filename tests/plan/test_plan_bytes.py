@@ -17,6 +17,7 @@ from benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, Place
 from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
+from sdvg_core.causal_wan.context import Model
 from sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_core.causal_wan.modules import WanTree
 from sdvg_core.decoders.wan_vae import WanCodec
@@ -108,6 +109,33 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(config):
         denoise_pass(tree, x, 500.0, Pass(text, cache, Place(3, (3, 4, 5), 6), rope, ops))
     planned = sizes.pass_bytes(config, 3, 1560, 2)
     assert 0.94 * planned <= peak.bytes <= planned
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("kind", [KVCache, Fp8KVCache])
+@pytest.mark.parametrize("config, frames", [(WAN_1_3B, 21), (WAN_14B, 27)], ids=["1.3B", "14B"])
+@torch.inference_mode()
+def test_rotating_the_keys_of_a_window_needs_no_more_than_is_planned(config, frames, kind):
+    """Catches: a window that is rotated all at once, which takes several times its keys."""
+    with META:
+        tree = WanTree(config).to(torch.bfloat16)
+    ops, x = FlashOps(torch.bfloat16), torch.empty(1, 16, 3, 60, 104, device=META)
+    cache = kind(tree, frames, 1560, torch.bfloat16, META)
+    text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
+    model = Model(
+        tree=tree,
+        ops=ops,
+        device=META,
+        text_of=lambda _: text,
+        rope=lambda first, grid: ops.rope(tree, first, grid, META),
+        before_pass=lambda _: None,
+    )
+    positions = tuple((slot + 6) % frames for slot in range(frames))
+    here = model.pass_at(Place(frames - 3, (0, 1, 2), frames, positions), cache, None, x)
+    with Peak([*tree.parameters(), x, *tree_leaves(here.rope), *tree_leaves(text), *cache._buffers()]) as peak:
+        denoise_pass(tree, x, 500.0, here)
+    planned = sizes.pass_bytes(config, 3, 1560, 2, read=frames if kind is Fp8KVCache else 0, turned=frames)
+    assert 0.9 * planned < peak.bytes <= planned
 
 
 @pytest.mark.heavy

@@ -1,0 +1,175 @@
+"""Contexts of long clips, against a plain reference: which frames a block sees, and at which positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import PROMPT, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise, random_tree
+
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.cache import Place
+from sdvg_core.causal_wan.context import BlockContext
+from sdvg_core.engine.history import History, scene_of
+from sdvg_core.engine.keys import Identities, Keys
+from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.types import Block, plan_spans
+
+SECOND, CUT = condition(6), replace(condition(6), cut=True)
+WINDOW, SINK, BLOCKS = 9, 2, 9
+
+
+class Plain:
+    """Keeps every frame in a slot of its own, and is told of each block which frames it sees, and where."""
+
+    anchor_horizon = 0
+
+    def __init__(self, seen_by, places_of) -> None:
+        self.seen_by, self.places_of = seen_by, places_of
+
+    def prepare(self, model, history, span, condition, size):
+        cache = model.new_cache(span.stop, size)
+        for block in history.blocks:
+            model.write_context(block.latents, block.condition, cache, self.place(block.span))
+        return BlockContext(cache, self.place(span), len(history.blocks), 0)
+
+    def place(self, span):
+        seen = self.seen_by(span)
+        where = self.places_of(seen, span)
+        return Place(where[-span.frames], tuple(range(span.start, span.stop)), tuple(seen), tuple(where))
+
+
+def video(context_or_options, frames=3, prompts=None, ops=None):
+    options = context_or_options if isinstance(context_or_options, dict) else {}
+    ops = ops or TorchOps(torch.float32)
+    tree = random_tree(1).to(ops.dtype)
+    usual = {"window": WINDOW, "sink": SINK, "block_frames": frames, "ops": ops, "tree": tree}
+    model = make_generator(1, EchoCodec(), "incremental", **(usual | options))
+    if not options:
+        model._context = context_or_options
+    history, wanted = History(), PROMPT
+    for span in plan_spans(BLOCKS, frames):
+        wanted = (prompts or {}).get(span.index, wanted)
+        made = model.generate(BlockCall(history, span, make_noise(), wanted))
+        history = history.commit(Block(span, made.latents, wanted))
+    return [block.latents for block in history.blocks]
+
+
+def window_of(span, first=0):
+    """Sink and window, after frames before `first` are forgotten; beyond the window the oldest go."""
+    kept = [frame for frame in range(SINK, span.stop) if frame >= first]
+    return [*range(min(SINK, span.stop)), *kept[-(WINDOW - SINK) :]]
+
+
+def in_order(seen: Sequence[int], span) -> list[int]:
+    return list(range(len(seen)))
+
+
+def close(ours, theirs):
+    return [torch.allclose(a, b, atol=2e-5) for a, b in zip(ours, theirs, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("frames, same", [(3, 3), (1, 9)])
+def test_until_a_frame_leaves_the_window_relative_positions_change_no_bit(dtype, frames, same):
+    ops = TorchOps(dtype)
+    pairs = list(
+        zip(video({"relative": False}, frames, ops=ops), video({"relative": True}, frames, ops=ops), strict=True)
+    )
+    assert [torch.equal(a, b) for a, b in pairs] == [True] * same + [False] * (BLOCKS - same)
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_relative_positions_count_from_the_first_frame_that_is_seen(frames):
+    """Catches: a key that is rotated twice, slots in place of positions, a window that is a frame too long."""
+    assert all(
+        close(video({"relative": True, "window": WINDOW}, frames), video(Plain(window_of, in_order), frames))
+    )
+
+
+def test_without_a_sink_both_forms_see_the_same_distances():
+    """Attention depends on differences of positions alone."""
+    assert all(close(video({"sink": 0, "relative": True}), video({"sink": 0, "relative": False})))
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_flush_leaves_the_sink_and_two_frames_of_what_came_before(relative):
+    """Catches: the sink forgotten after a flush, a flush that is undone by the next block, or of the whole past."""
+    first = 5 * 3
+
+    def seen_by(span):
+        return window_of(span, first - 2 if span.start >= first else 0)
+
+    def places_of(seen, span):
+        return in_order(seen, span) if relative else seen
+
+    flushed = video({"relative": relative, "flush": True}, prompts={5: SECOND})
+    assert all(close(flushed, video(Plain(seen_by, places_of), prompts={5: SECOND})))
+    kept = video({"relative": relative}, prompts={5: SECOND})
+    assert [torch.equal(a, b) for a, b in zip(flushed, kept, strict=True)] == [True] * 5 + [False] * 4
+
+
+def test_the_first_block_of_a_new_scene_alone_stands_far_behind_the_others():
+    """Catches: a cut that moves the keys of older frames, or that is there for every block under its prompt."""
+
+    def places_of(seen, span):
+        places = in_order(seen, span)
+        return [*places[:-3], 45, 46, 47] if span.index == 5 else places
+
+    cut = video({"relative": True}, prompts={5: CUT})
+    assert all(close(cut, video(Plain(window_of, places_of), prompts={5: CUT})))
+    assert not torch.allclose(cut[5], video({"relative": True}, prompts={5: SECOND})[5], atol=1e-3)
+
+
+def test_absolute_positions_keep_the_distance_of_a_cut():
+    cut = video({"relative": False}, prompts={5: CUT})
+    moved = Plain(window_of, lambda seen, _: [at + 27 * (at >= 15) for at in seen])
+    assert all(close(cut, video(moved, prompts={5: CUT})))
+
+
+def test_a_clip_does_not_begin_with_a_cut_and_a_prompt_that_goes_on_is_none():
+    history = History()
+    for span in plan_spans(3, 3):
+        assert not scene_of(history.blocks, CUT).cut
+        history = history.commit(Block(span, torch.zeros(1, 4, 3, *SIZE), CUT))
+    changed = scene_of(history.blocks, SECOND)
+    assert (changed.prompt, changed.cuts, changed.cut) == (9, 0, False)
+    again = scene_of(history.blocks, replace(CUT))
+    assert (again.prompt, again.cuts, again.start, again.cut) == (9, 1, 3, True)
+
+
+def test_a_cut_has_a_key_of_its_own():
+    keys = Keys(Identities(drafter="d", target="t", codec="c", scorer="s"), make_noise())
+    span = plan_spans(1, 3)[0]
+    calls = [BlockCall(History(), span, make_noise(), prompt) for prompt in (SECOND, CUT)]
+    assert keys.block("d", calls[0]) != keys.block("d", calls[1])
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_recompute_that_keeps_the_first_frame_passes_it_before_the_newest_ones(cut):
+    """Catches: the first frame encoded again, pixels asked for, and a cut that this policy does not know."""
+    codec, prompt = EchoCodec(), CUT if cut else SECOND
+    model = make_generator(1, codec, "recompute", keep_first=True, frames=3)
+    assert model.anchor_horizon == 0
+    latents = [torch.randn(1, 4, 3, *SIZE, generator=generator_of(i)) for i in range(4)]
+    history = History()
+    for span, made in zip(plan_spans(4, 3), latents, strict=True):
+        history = history.commit(Block(span, made, PROMPT))
+    span = plan_spans(5, 3)[4]
+    ours = model.generate(BlockCall(history, span, make_noise(), prompt)).latents
+
+    class Known:
+        anchor_horizon = 0
+
+        def prepare(self, model, history, span, condition, size):
+            cache = model.new_cache(6, size)
+            window = torch.cat((latents[0][:, :, :1], latents[-1][:, :, 1:]), dim=2)
+            model.write_context(window, condition, cache, Place(0, (0, 1, 2), 3))
+            return BlockContext(cache, Place(45 if cut else 3, (3, 4, 5), 6), 1, 0)
+
+    plain = make_generator(1, codec, "recompute", frames=3)
+    plain._context = Known()
+    assert torch.equal(ours, plain.generate(BlockCall(history, span, make_noise(), prompt)).latents)
+    assert not codec.encodes
