@@ -16,6 +16,7 @@ from ..engine.types import Condition
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
 
+EMPTY = "the prompt is empty; describe what the video should show"
 LONGEST_PROMPT = 20_000
 LARGEST_FILE = 16 * MEGABYTE
 # Control characters except tabs and line breaks, and lone surrogates.
@@ -37,7 +38,7 @@ class PromptSchedule:
 
     def __post_init__(self) -> None:
         if not self.entries:
-            raise BadInput("the prompt is empty; describe what the video should show")
+            raise BadInput(EMPTY)
         for _, text in self.entries:
             check_prompt(text)
         starts = [start for start, _ in self.entries]
@@ -85,7 +86,8 @@ def read_prompt(text: str) -> PromptSchedule:
     Any other line belongs to the prompt before it. A line with a strength may leave out its prompt, which then
     stays as it is.
     """
-    check_prompt(text)
+    if not isinstance(text, str):
+        raise BadInput(EMPTY)
     parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
     for line in _lines(text):
         match = LINE.fullmatch(line)
@@ -108,7 +110,7 @@ def read_prompt(text: str) -> PromptSchedule:
 def check_prompt(text: str) -> None:
     """Raise `BadInput` unless it is text of sensible length; line breaks and tabs are allowed."""
     if not isinstance(text, str) or not text.strip():
-        raise BadInput("the prompt is empty; describe what the video should show")
+        raise BadInput(EMPTY)
     if len(text) > LONGEST_PROMPT:
         raise BadInput(
             f"the prompt has {len(text)} characters, over {LONGEST_PROMPT}; shorten it: 512 tokens are read"
@@ -162,7 +164,7 @@ def clean_prompt(prompt: str) -> str:
     text = html.unescape(html.unescape(_repair(prompt)))
     text = " ".join(text.split())
     if not text:
-        raise BadInput("the prompt is empty; describe what the video should show")
+        raise BadInput(EMPTY)
     return text
 
 
