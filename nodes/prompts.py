@@ -33,7 +33,8 @@ class Prompt(io.ComfyNode):
                     multiline=True,
                     dynamic_prompts=True,
                     tooltip="What the video shows. A line '5: a storm' changes it from block 5 on, '7 strength 0.6:' how "
-                    "strongly a clip is restyled. The text encoder reads 512 tokens, the scorer the first 35.",
+                    "strongly a clip is restyled, '12 cut: a harbour' begins a new scene. The text encoder reads 512 tokens, "
+                    "the scorer the first 35.",
                 ),
             ],
             outputs=[

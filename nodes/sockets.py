@@ -53,12 +53,13 @@ class RouterValue:
 class PromptEntry:
     """One entry of a prompt schedule: the block it starts at, its conditioning and its text.
 
-    `index`: counts from 0, as the engine does; people count from 1.
+    `index`: counts from 0, as the engine does; people count from 1. `cut`: whether it begins a new scene.
     """
 
     index: int
     conditioning: Any
     text: str
+    cut: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -62,7 +62,7 @@ def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[li
 def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
     """Return the CONDITIONING of the first prompt, which carries those of the lines after it, as `encode` makes them."""
     (_, first), *later = lines.entries
-    entries = tuple(PromptEntry(at, encode(text), "") for at, text in later)
+    entries = tuple(PromptEntry(at, encode(text), "", at in lines.cuts) for at, text in later)
     carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths}
     return [[embedding, {**extras, **carried}] for embedding, extras in encode(first)]
 
@@ -140,7 +140,7 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
             raise BadInput(f"the scorer has no prompt text from block {entry.index + 1} on; {TEXT_NODE}")
         if entry.text.strip():
             check_prompt(entry.text)
-        entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
+        entries.append((entry.index, Condition(embedding, entry.text, entry.text, entry.cut)))
     return Conditions(tuple(entries))
 
 

@@ -75,7 +75,7 @@ class _Graph:
             return []
         read = read_prompt(text)
         starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
-        said = dict(read.entries), dict(read.strengths)
+        said = dict(read.entries), dict(read.strengths), *([dict.fromkeys(read.cuts, True)] if read.cuts else [])
         return [(at + 1, _hash([part.get(at) for part in said])) for at in starts]
 
     def schedule(self, wire: Any) -> list[tuple[int, str]]:

@@ -87,7 +87,8 @@ def prompts_again(report: RunReport) -> PromptSchedule:
     (_, text), *later = [(next(blocks).span.index, text) for text, blocks in runs]
     if any(map(is_hidden, (text, *(text for _, text in later)))):
         raise BadInput("the report has hashes in place of its prompts; add the prompt with --prompt")
-    return PromptSchedule(((0, text), *later))
+    cuts = report.settings.get("cuts")
+    return PromptSchedule(((0, text), *later), cuts=tuple(at - 1 for at in cuts) if isinstance(cuts, list) else ())
 
 
 def compared(then: RunReport, at: Path, now: RunReport, folder: Path) -> str:

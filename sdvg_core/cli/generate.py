@@ -209,7 +209,7 @@ def exit_code(stopping: Stopping, *, whole: bool) -> int:
 def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
     """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
     from ..pocket.grammar import understand
-    from ..text.prompts import PromptSchedule, read_prompt, read_prompt_list, read_prompt_schedule
+    from ..text.prompts import read_prompt, read_prompt_list, read_prompt_schedule
     from .again import prompts_again
 
     if options.prompt_file:
@@ -227,8 +227,7 @@ def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[
     shown = {text: understand(text) for prompt in prompts for text in prompt.texts}
     sys.stderr.write("".join(f"sdvg: {told}\n" for _, told in shown.values() if told))
     return tuple(
-        PromptSchedule(tuple((at, shown[text][0].text) for at, text in one.entries), one.strengths)
-        for one in prompts
+        replace(one, entries=tuple((at, shown[text][0].text) for at, text in one.entries)) for one in prompts
     )
 
 

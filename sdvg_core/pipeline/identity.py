@@ -40,6 +40,7 @@ def identify(
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     begin = {name: getattr(request, name) for name in ("continue_from", "start_image", "restyle")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
+    texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
     gate = {} if gate_prompt is None else {"gate prompt": gate_prompt}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Protocol
 
 from ..causal_wan.config import WanConfig
@@ -115,6 +115,9 @@ def assemble_report(
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
+    first, last = run.spans[0].index, run.spans[-1].index
+    shown = [(index + 1, run.condition_of(index)) for index in range(max(first - 1, 0), last + 1)]
+    cuts = [at for (_, one), (at, other) in pairwise(shown) if other.cut and other is not one]
     of_route = (*run.notes, *_stopped(records, run), *_reused(records))
     return RunReport(
         settings={
@@ -125,6 +128,7 @@ def assemble_report(
             "width": run.noise.width * run.engine.codec.spatial_stride,
             "height": run.noise.height * run.engine.codec.spatial_stride,
             "takes": {str(place + 1): span.take for place, span in enumerate(run.spans) if span.take > 1},
+            **({"cuts": cuts} if cuts else {}),
             "drafter_context": run.drafter_context,
             "latent_frames_given": run.given_frames,
             "continue_from": continue_from,

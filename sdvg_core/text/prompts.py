@@ -22,8 +22,8 @@ LARGEST_FILE = 16 * MEGABYTE
 # Control characters except tabs and line breaks, and lone surrogates.
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # A number right after the colon is a ratio or a time of day, not a prompt.
-LINE = re.compile(r"[ \t]*([0-9]{1,6})(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
-"""What a line says of a block: its number from 1, perhaps a strength, and a prompt."""
+LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
+"""What a line says of a block: its number from 1, perhaps a cut or a strength, and a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,12 @@ class PromptSchedule:
     """Prompts, each with the index of the block it starts at: `((0, "a calm sea"), (4, "a storm"))`.
 
     People, and the files they write, count blocks from 1. `strengths`: of a clip that is restyled, likewise.
+    `cuts`: the blocks that begin a new scene.
     """
 
     entries: tuple[tuple[int, str], ...]
     strengths: tuple[tuple[int, str], ...] = ()
+    cuts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -59,7 +61,10 @@ class PromptSchedule:
     def conditions(self, embeddings: Mapping[str, Tensor], gate_text: str | None = None) -> Conditions:
         """Return the conditions of the blocks, given the embedding of every text; blocks share them."""
         return Conditions(
-            tuple((start, Condition(embeddings[text], text, gate_text or text)) for start, text in self.entries)
+            tuple(
+                (start, Condition(embeddings[text], text, gate_text or text, start in self.cuts))
+                for start, text in self.entries
+            )
         )
 
 
@@ -81,7 +86,8 @@ def one_prompt(text: str) -> PromptSchedule:
 
 
 def read_prompt(text: str) -> PromptSchedule:
-    """Read a prompt with lines that change it from a block on: `5: a storm`, `7 strength 0.6: a lake`.
+    """Read a prompt with lines that change it from a block on: `5: a storm`, `7 strength 0.6: a lake`,
+    `12 cut: a harbour` for a new scene.
 
     Any other line belongs to the prompt before it. A line with a strength may leave out its prompt, which then
     stays as it is.
@@ -89,6 +95,7 @@ def read_prompt(text: str) -> PromptSchedule:
     if not isinstance(text, str):
         raise BadInput(EMPTY)
     parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
+    cuts = []
     for line in _lines(text):
         match = LINE.fullmatch(line)
         if match is None:
@@ -96,15 +103,16 @@ def read_prompt(text: str) -> PromptSchedule:
         elif (start := int(match[1]) - 1) < 0:
             raise BadInput(f"the line {line.strip()!r:.60} is of block 0, but the first one is 1; number it again")
         else:
-            parts.append((start, match[2] or "", [match[3]]))
+            parts.append((start, match[3] or "", [match[4]]))
+            cuts += [start] if match[2] else []
     texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
     for start, strength, said in texts[1:]:
         if strength:
             read_strength(strength)
-        elif not said:
+        if not said and (start in cuts or not strength):
             raise BadInput(f"the line of block {start + 1} says nothing; write for example '4: the storm begins'")
     strengths = tuple((start, strength) for start, strength, _ in texts if strength)
-    return PromptSchedule(tuple((start, said) for start, _, said in texts if said), strengths)
+    return PromptSchedule(tuple((start, said) for start, _, said in texts if said), strengths, tuple(cuts))
 
 
 def check_prompt(text: str) -> None:

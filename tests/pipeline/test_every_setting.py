@@ -44,11 +44,14 @@ MODEL: dict[str, Any] = {
     "window": 9,
     "sink": 1,
     "recache": True,
+    "relative": False,
+    "flush": True,
+    "keep_first_frame": True,
     "schedule": "1000,500",
     "first_schedule": "1000,500",
 }
 ROLLING = ModelOptions(preset="causal-forcing")
-WITH_A_WINDOW = ("window", "sink", "recache")
+WITH_A_WINDOW = ("window", "sink", "recache", "relative", "flush")
 
 
 @pytest.fixture(scope="module")

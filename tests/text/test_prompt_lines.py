@@ -20,6 +20,8 @@ from sdvg_core.text.prompts import read_prompt, read_prompt_schedule
             ((0, "a calm sea\nwith gulls"), (4, "a storm\nwith rain")),
         ),
         ("1: a calm sea\r\n 12 : a storm", ((0, "a calm sea"), (11, "a storm"))),
+        ("a calm sea\n5 cut: a storm", ((0, "a calm sea"), (4, "a storm"))),
+        ("a sea\n5 cute: a cat", ((0, "a sea\n5 cute: a cat"),)),
         ("a calm sea\n5:\na storm", ((0, "a calm sea"), (4, "a storm"))),
         # What only looks like a line of a block.
         ("a sea\n16:9, wide", ((0, "a sea\n16:9, wide"),)),
@@ -73,3 +75,14 @@ def test_a_strength_holds_until_the_next_one() -> None:
     for text, fault in (("strong,6:light", "of no block"), ("strong,light", "of no block"), ("strong,2:", "is no")):
         with pytest.raises(BadInput, match=fault):
             read_strengths(text, 5)
+
+
+def test_a_cut_belongs_to_the_block_whose_line_states_it():
+    read = read_prompt("a sea\n3: a storm\n12 cut: a harbour\n15\tcut strength light: a lake")
+    assert read.cuts == (11, 14)
+    assert read.strengths == ((14, "light"),)
+    embeddings = dict.fromkeys(read.texts)
+    assert [read.conditions(embeddings)(at).cut for at in (0, 2, 10, 11, 13, 14)] == [False] * 3 + [True] * 3
+    for silent in ("12 cut:", "12 cut strength light:"):
+        with pytest.raises(BadInput, match="says nothing"):
+            read_prompt(f"a sea\n{silent}")
