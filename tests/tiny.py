@@ -35,6 +35,11 @@ CONFIG = WanConfig(
 )
 SIZE = (4, 4)
 POLICIES = ("recompute", "incremental")
+LONG = {
+    "relative": ("incremental", {"relative": True, "flush": True}),
+    "first kept": ("recompute", {"keep_first": True}),
+}
+"""Policies with the options of long clips."""
 CONTEXTS = ("committed", "own")
 
 
@@ -138,11 +143,12 @@ def make_generator(
     ops: TorchOps | None = None,
 ) -> CountingGenerator:
     context: ContextPolicy
+    policy, long = LONG.get(policy, (policy, {}))
     if policy == "recompute":
-        encode = encoder or AnchorEncoder(codec.encode)
+        encode, keep_first = encoder or AnchorEncoder(codec.encode), keep_first or "keep_first" in long
         context = Recompute(encode_anchor=encode, frames=frames, keep_first=keep_first)
     else:
-        chosen = {"recache": recache, "relative": relative, "flush": flush}
+        chosen = {"recache": recache, "relative": relative, "flush": flush, **long}
         context = Incremental(window=window, sink=sink, undo=undo, **chosen)
     extra = {"before_pass": before_pass} if before_pass else {}
     return CountingGenerator(

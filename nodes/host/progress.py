@@ -160,6 +160,7 @@ def block_event(record: BlockRecord, number: int, of: int) -> dict[str, Any]:
         "decode": record.seconds.decode / record.decodes if record.decodes else 0.0,
         "take": record.span.take,
         "reused": record.reused,
+        "drift": record.drift,
         "text": block_line(record, number, of),
     }
 

@@ -82,6 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strength",
         help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)",
     )
+    parser.add_argument(
+        "--colour-hold",
+        type=float,
+        default=0.0,
+        metavar="0..1",
+        help="pull each block's colours back to those its scene began with, for long clips (0: not at all)",
+    )
     add_router_options(parser)
     add_model_options(parser)
     add_device_options(parser)

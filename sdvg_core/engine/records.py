@@ -36,6 +36,7 @@ class BlockRecord:
     a draft that was not accepted was thrown away. `handover`: how many of the drafter's steps the target continued
     from. `decodes`: how often the block was decoded for its pixels.
     `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
+    `drift`: how far its colours are from those its scene began with (see there); None of a scene's first block.
     """
 
     span: Span
@@ -48,6 +49,7 @@ class BlockRecord:
     seconds: Seconds
     handover: int = 0
     reused: bool = False
+    drift: float | None = None
 
     @property
     def author(self) -> str:
@@ -80,6 +82,7 @@ def record_block(
     target: Work | None,
     handover: int,
     watch: Stopwatch,
+    drift: float | None,
 ) -> BlockRecord:
     """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
 
@@ -97,5 +100,6 @@ def record_block(
         draft=draft,
         target=target,
         handover=handover,
+        drift=drift,
         seconds=Seconds(**spent, context=sum(within.values())),
     )

@@ -12,9 +12,10 @@ from typing import Any
 from torch import Tensor
 
 from .delivery import DeliveredBlock
+from .drift import ColourHold, check_hold
 from .noise import KeyedNoise
 from .plan import RunPlan, available_in, check_given, check_restyle, plan_blocks
-from .protocols import Engine
+from .protocols import Absent, BlockGenerator, Engine
 from .records import BlockRecord
 from .restyle import InputClip, Strength
 from .reuse import Reuse, ReuseSession
@@ -194,6 +195,7 @@ def make_run(
     source: Tensor | None = None,
     shown: Tensor | None = None,
     reuse: Reuse | None = None,
+    colour_hold: float = 0.0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Run:
     """Return the run that makes the blocks of `plan`, of `width` x `height` pixels.
@@ -201,9 +203,11 @@ def make_run(
     `given`: normalised latents `b c t h w` of a clip to continue, or of a start image; `shown`: that clip's own
     pixels, if it has any. `source`: the latents that the blocks restyle, by the plan's strengths. `reuse`: what
     earlier runs made; the longest beginning that is provably the same is not made again, and what this run makes is
-    put there.
+    put there. `colour_hold`: see `ColourHold`.
     Raises `BadInput` for a given clip of another size, or one with NaN or infinity.
     """
+    if colour_hold:
+        engine, reuse = _holding(engine, reuse, colour_hold)
     codec = engine.codec
     rows, columns = height // codec.spatial_stride, width // codec.spatial_stride
     for clip in (given, source):
@@ -229,6 +233,19 @@ def make_run(
         notes=plan.notes,
     )
     return _with_reuse(run, reuse) if reuse else run
+
+
+def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, Reuse | None]:
+    """Return the engine with models that hold their colours, and what tells their blocks from others."""
+    check_hold(hold)
+
+    def holding(model: BlockGenerator) -> BlockGenerator:
+        return model if isinstance(model, Absent) else ColourHold(model, hold)
+
+    if reuse:
+        names = f"{reuse.identities.drafter} colour hold {hold}", f"{reuse.identities.target} colour hold {hold}"
+        reuse = replace(reuse, identities=replace(reuse.identities, drafter=names[0], target=names[1]))
+    return replace(engine, drafter=holding(engine.drafter), target=holding(engine.target)), reuse
 
 
 def _with_reuse(run: Run, reuse: Reuse) -> Run:

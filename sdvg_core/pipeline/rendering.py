@@ -112,6 +112,7 @@ def plan_video(
         given=resolved.given(engine.codec),
         source=resolved.source(engine.codec),
         shown=resolved.shown,
+        colour_hold=request.colour_hold,
         reuse=None if store is None else Reuse(store=store, identities=loaded.identify()),
         clock=device_clock(loaded.device, loaded.side),
     )
@@ -148,4 +149,5 @@ def _report(
         start_image=request.start_image.name if request.start_image else None,
         restyle=request.restyle.name if request.restyle else None,
         strength=request.strength,
+        colour_hold=request.colour_hold,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..decoders.vae_files import VaeHeader
+from ..engine.drift import check_hold
 from ..engine.noise import check_seed
 from ..engine.plan import (
     ModelSet,
@@ -58,6 +59,7 @@ class VideoRequest:
     block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
     `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
     are made from, as strongly as `strength` says: `medium`, or `medium,7:0.6` for another one from block 7 on.
+    `colour_hold`: from 0, none, to 1; see there.
     """
 
     blocks: int = 9
@@ -74,6 +76,7 @@ class VideoRequest:
     start_image: Path | None = None
     restyle: Path | None = None
     strength: str = USUAL
+    colour_hold: float = 0.0
 
     def __post_init__(self) -> None:
         check_blocks(self.blocks)
@@ -84,6 +87,7 @@ class VideoRequest:
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         read_strengths(self.strength, self.blocks)
+        check_hold(self.colour_hold)
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
 

@@ -110,6 +110,7 @@ def assemble_report(
     start_image: str | None,
     restyle: str | None = None,
     strength: str = "",
+    colour_hold: float = 0.0,
 ) -> RunReport:
     """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name."""
     # A run that re-used blocks cannot be compared with one that makes all of them.
@@ -134,6 +135,7 @@ def assemble_report(
             "continue_from": continue_from,
             "start_image": start_image,
             **({"restyle": restyle, "strength": strength} if restyle else {}),
+            **({"colour_hold": colour_hold} if colour_hold else {}),
         },
         versions=versions,
         blocks=tuple(records),

@@ -24,7 +24,7 @@ LARGEST = 10**15
 UNCHANGED = "use report.json as a run wrote it"
 DEEPEST = 32
 NAMES = {"frames": "latent_frames"}
-LATER = ("take", "handover", "reference", "reused", "delivery_seconds")
+LATER = ("take", "handover", "reference", "reused", "delivery_seconds", "drift")
 """What reports of earlier versions lack; a field's default stands for it."""
 LEAST = {"take": 1, "decodes": 1}
 T = TypeVar("T")
@@ -125,6 +125,7 @@ def record_to_dict(record: BlockRecord) -> dict[str, Any]:
         "handover": record.handover,
         "decodes": record.decodes,
         "reused": record.reused,
+        "drift": record.drift,
         "seconds": seconds_to_dict(record.seconds),
     }
     return {name: plain(value) for name, value in values.items()}

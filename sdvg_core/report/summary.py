@@ -92,8 +92,8 @@ def _tell_apart(score: float, threshold: float) -> tuple[str, str]:
 
 def summarise(report: RunReport) -> str:
     """Return what the run did: lengths, outcomes, acceptance, the worst frame, seconds, and the notes."""
-    lines = [_length(report), outcomes(report), acceptance(report), *_worst(report), *_time(report), *report.notes]
-    return "\n".join(lines)
+    lines = [_length(report), outcomes(report), acceptance(report), *_worst(report), *_drift(report)]
+    return "\n".join([*lines, *_time(report), *report.notes])
 
 
 def _length(report: RunReport) -> str:
@@ -127,6 +127,14 @@ def _worst(report: RunReport) -> list[str]:
         return []
     frame = block.decision.frame_scores.index(worst_score(block))
     return [f"worst frame {worst_score(block):.2f}: pixel frame {frame + 1} of block {block.span.index + 1}"]
+
+
+def _drift(report: RunReport) -> list[str]:
+    drifts = [(record.drift, record.span.index + 1) for record in report.blocks if record.drift is not None]
+    if not drifts:
+        return []
+    largest, at = max(drifts)
+    return [f"colour drift {largest:.2f} at its largest, in block {at}: deviations from the scene's first block"]
 
 
 def _time(report: RunReport) -> list[str]:

@@ -71,6 +71,8 @@ class Asked:
     codec: str = "echo"
     own_frames: int = 3
     clip: tuple[int, int] | None = None
+    cuts: tuple[int, ...] = ()
+    hold: float = 0.0
 
     def with_router(self, **changes: Any) -> Asked:
         return replace(self, router=replace(self.router, **changes))
@@ -182,7 +184,8 @@ def identities(asked: Asked) -> Identities:
 
 def conditions(asked: Asked) -> Conditions:
     """New objects each time: only their content may count."""
-    return Conditions(tuple((first, condition(seed, text)) for first, seed, text in asked.prompts))
+    made = [(first, condition(seed, text)) for first, seed, text in asked.prompts]
+    return Conditions(tuple((first, replace(one, cut=first in asked.cuts)) for first, one in made))
 
 
 def clip_of(asked: Asked) -> Tensor | None:
@@ -207,6 +210,7 @@ def planned(asked: Asked, parts: Parts, store: Store | None, pixels: PixelStore 
         takes=asked.takes,
         drafter_context=asked.context,
         given=clip_of(asked),
+        colour_hold=asked.hold,
         reuse=None if store is None else Reuse(store=store, identities=identities(asked), pixels=pixels),
     )
 

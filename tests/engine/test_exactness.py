@@ -13,6 +13,7 @@ import torch
 from thinned import every_pair, in_turn
 from tiny import (
     CONTEXTS,
+    LONG,
     POLICIES,
     PROMPT,
     condition,
@@ -75,6 +76,13 @@ def check_pattern(pattern: str, policy: str, drafter_context: str) -> None:
 def test_every_block_is_what_its_author_makes_there_and_shows_what_was_emitted(pattern, policy, drafter_context):
     """Catches: decoding the remake from the rejected draft's state."""
     check_pattern(pattern, policy, drafter_context)
+
+
+@pytest.mark.parametrize("policy", LONG)
+@pytest.mark.parametrize("pattern", ["rarraarra", "raaaaaaar"])
+def test_so_it_is_with_the_options_of_long_clips(pattern, policy):
+    check_pattern(pattern, policy, "committed")
+    check_pattern(pattern, policy, "own")
 
 
 @pytest.mark.heavy

@@ -9,6 +9,7 @@ import torch
 from thinned import every_pair
 from tiny import (
     CONTEXTS,
+    LONG,
     POLICIES,
     PROMPT,
     latents_of,
@@ -81,7 +82,7 @@ def test_a_rejected_draft_costs_only_the_passes_over_what_replaced_it(policy):
 # --- what the engine promises of every model
 
 
-@every_pair("policy, context, own", POLICIES, CONTEXTS, (1, 3))
+@every_pair("policy, context, own", (*POLICIES, *LONG), CONTEXTS, (1, 3))
 @pytest.mark.parametrize("route", ["raraarrar", "tdatrdadd"])
 def test_every_block_is_what_its_author_makes_from_what_was_emitted(policy, context, own, route):
     """Catches: a cache that still holds pieces of a rejected draft; pieces kept for another block's."""

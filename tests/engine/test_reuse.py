@@ -14,7 +14,7 @@ import pytest
 import torch
 from reuse_runs import ROUTERS, WAYS, Asked, Made, identities, made, parts_of, route, same, same_video, works
 from thinned import every_pair, in_turn
-from tiny import CONTEXTS, POLICIES, condition
+from tiny import CONTEXTS, LONG, POLICIES, condition
 
 from sdvg_core.engine.records import Seconds
 from sdvg_core.engine.reuse import Reuse
@@ -49,6 +49,29 @@ def test_a_run_that_knows_what_its_first_blocks_were_made_from_ends_as_if_it_had
         again = made(asked, known)
         assert again.reused == cut
         same(again, whole)
+
+
+TWO_SCENES = {"prompts": ((0, 5, "a red ball"), (4, 6, "a blue ball")), "cuts": (4,), "hold": 0.3}
+
+
+@pytest.mark.parametrize("own_frames", [1, 3])
+@every_pair("policy, context", tuple(LONG), CONTEXTS)
+def test_a_long_clip_that_was_cut_after_any_block_ends_as_if_it_had_not(policy, context, own_frames):
+    """Catches: a scene, a flush or a hold that follows from what a generator happened to see before."""
+    asked, store = Asked(policy=policy, context=context, own_frames=own_frames, **TWO_SCENES), Store()
+    whole = made(asked, store)
+    for cut in (2, 5, 8):
+        known = Store()
+        for key in {key: None for used in whole.run.session.used[:cut] for key in used}:
+            known.put(key, store.newest[key])
+        again = made(asked, known)
+        assert again.reused == cut
+        same(again, whole)
+    for change in ({"hold": 0.0}, {"hold": 0.5}, {"cuts": ()}):
+        changed = replace(asked, **change)
+        again = made(changed, store)
+        same(again, made(changed))
+        assert again.reused == (4 if "cuts" in change else 0)
 
 
 def test_the_routers_of_these_runs_do_depend_on_what_was_before():

@@ -1,0 +1,67 @@
+"""How far a block's colours are from those its scene began with, and a hold on them.
+
+Per channel, mean and deviation of the latents: causal models that run for long drift in both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from ..errors import BadInput
+from .history import History, scene_of
+from .protocols import BlockCall, BlockGenerator, WrappedGenerator
+from .types import Condition, Generated
+
+LEAST_DEVIATION = 1e-6
+
+
+def first_of_scene(history: History, condition: Condition) -> Tensor | None:
+    """Return the latents of the first block of the scene that the next block belongs to, if there is one."""
+    start = scene_of(history.blocks, condition).start
+    return history.blocks[start].latents if start < len(history.blocks) else None
+
+
+def colours(latents: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of each channel of `b c t h w`, each `1 c 1 1 1` float32."""
+    wide = latents.float()
+    mean = wide.mean(dim=(0, 2, 3, 4), keepdim=True)
+    return mean, (wide - mean).square().mean(dim=(0, 2, 3, 4), keepdim=True).sqrt().clamp_min(LEAST_DEVIATION)
+
+
+def drift(latents: Tensor, first: Tensor) -> float:
+    """Return the distance of a block from the `first` of its scene: 0 if each channel has its mean and deviation.
+
+    The root mean square over channels, in deviations of the first block.
+    """
+    (mean, deviation), (mean_1, deviation_1) = colours(latents), colours(first.to(latents.device))
+    apart = ((mean - mean_1) / deviation_1).square() + (deviation / deviation_1 - 1).square()
+    return float(apart.mean().sqrt())
+
+
+class ColourHold(WrappedGenerator):
+    """Pulls each channel of a block towards the mean and deviation it had in the first block of its scene.
+
+    `hold`: 0 changes nothing, 1 pulls all the way.
+    """
+
+    def __init__(self, inner: BlockGenerator, hold: float) -> None:
+        super().__init__(inner)
+        self.hold = hold
+
+    def generate(self, call: BlockCall) -> Generated:
+        """Generate the block, as `inner` does, and pull it back. Steps to be continued stay as they are."""
+        made, first = self.inner.generate(call), first_of_scene(call.history, call.condition)
+        if first is None or call.stop is not None:
+            return made
+        (mean, deviation), (mean_1, deviation_1) = colours(made.latents), colours(first.to(made.latents.device))
+        scale = 1 + self.hold * (deviation_1 / deviation - 1)
+        held = (made.latents.float() - mean) * scale + mean + self.hold * (mean_1 - mean)
+        return replace(made, predictions=(*made.predictions[:-1], held.to(made.latents.dtype)))
+
+
+def check_hold(hold: float) -> None:
+    """Raise `BadInput` unless it is a share."""
+    if not isinstance(hold, int | float) or not 0 <= hold <= 1:
+        raise BadInput(f"the colour hold is {hold!r:.60}; give 0 for none to 1")
