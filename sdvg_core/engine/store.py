@@ -82,6 +82,12 @@ class Store:
             used, self._used = tuple(self._used), {}
             return used
 
+    def drop(self, keys: Iterable[str]) -> None:
+        """Keep these results no longer."""
+        with self._lock:
+            for key in self._entries.keys() & set(keys):
+                self._drop(key)
+
     @property
     def newest(self) -> Mapping[str, Result]:
         """What the newest run put in or took out."""

@@ -64,7 +64,7 @@ class BlockFiles:
     def add(self, number: int, record: BlockRecord, results: Mapping[str, Result]) -> BlockRecord:
         """Write a block, whole or not at all; return its record, of when it was made if it is there already."""
         name = f"{number:06d}.safetensors"
-        before, there = self._there.get(name, (record, {}))
+        before, there = self._there.pop(name, (record, {}))
         if results and results.keys() <= there.keys():
             return replace(before, prompt=record.prompt)
         part = self._folder.with_name("block.part")

@@ -65,6 +65,7 @@ def render(
                 used, kept = run.session.used[len(records)], store.newest
                 made_from = {key: kept[key] for key in used}
                 records.append(blocks.add(len(records) + 1, shown.record, made_from))
+                store.drop(used)  # it is on the disk, and no later block asks for it
                 if shown.record.reused and not records[-1].reused:
                     resumed = len(records)
                 on_block(shown.record)

@@ -1,10 +1,15 @@
 """Hundreds of runs in one process, and a video of hundreds of blocks: nothing grows, nothing is left open."""
 
 import gc
+import os
 import random
+import signal
 import sys
+import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import av
 import pytest
@@ -19,6 +24,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from sdvg_core.cli import main
 from sdvg_core.engine.protocols import BlockCall
+from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.speculate import speculate
 from sdvg_core.engine.timeline import Timeline
@@ -138,3 +144,51 @@ def test_a_video_of_256_blocks_is_written_whole_and_reported_whole(tmp_path):
     assert load_latents(tmp_path / LATENTS).latents.shape[2] == 3 * 256
     with av.open(str(tmp_path / VIDEO)) as video:
         assert sum(1 for _ in video.decode(video=0)) == report.pixel_frames == 9 + 255 * 12
+
+
+BLOCKS = 1000
+KILLED = 400
+
+
+def long_video(folder: Path, stop_at: int = 0) -> dict[str, list[float]]:
+    """Make a video of 1,000 blocks, or be killed in the middle; return what was held after each, and when."""
+    noted: dict[str, list[float]] = {"bytes": [], "when": []}
+
+    def note(record: BlockRecord) -> None:
+        if record.span.index + 1 == stop_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        noted["when"].append(time.perf_counter())
+        if record.span.index % 100 == 99:
+            noted["bytes"].append(live_bytes(without=set()))
+
+    options = {"window": 9, "sink": 3, "relative": True, "flush": True}
+    scenes = [(at, replace(condition(at), cut=at % 200 == 0)) for at in range(0, BLOCKS, 100)]
+    request = replace(REQUEST, blocks=BLOCKS, colour_hold=0.3)
+    with quick():
+        report = make_video(
+            make_loaded("incremental", **options), folder, request, note, conditions=Conditions(tuple(scenes))
+        )
+    noted["drift"] = [record.drift or 0.0 for record in report.blocks]
+    return noted
+
+
+def test_a_thousand_blocks_hold_their_latents_and_nothing_that_grows_and_go_on_after_a_kill(tmp_path):
+    """Catches: frames, drafts or keys of blocks that are on the disk, kept until the end; a cost that grows."""
+    noted = long_video(tmp_path / "whole")
+    latents = load_latents(tmp_path / "whole" / LATENTS).latents.nbytes / BLOCKS
+    grown = [(later - earlier) / 100 for earlier, later in pairwise(noted["bytes"])]
+    assert max(grown) <= 1.1 * latents, grown
+    took = [later - earlier for earlier, later in pairwise(noted["when"])]
+    assert median(took[-200:]) <= 1.5 * median(took[100:300]), (median(took[100:300]), median(took[-200:]))
+    with av.open(str(tmp_path / "whole" / VIDEO)) as video:
+        assert sum(1 for _ in video.decode(video=0)) == 9 + (BLOCKS - 1) * 12
+
+    child = os.fork()
+    if child == 0:
+        long_video(tmp_path / "killed", KILLED)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    again = long_video(tmp_path / "killed")
+    assert again["drift"] == noted["drift"]
+    both = [load_latents(tmp_path / folder / LATENTS).latents for folder in ("whole", "killed")]
+    assert torch.equal(*both)
