@@ -7,7 +7,7 @@ from typing import Any, get_args
 import folder_paths
 from comfy_api.latest import io
 
-from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
+from ..sdvg_core.causal_wan.presets import MEMORIES, PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
@@ -106,6 +106,14 @@ def _custom_inputs() -> list[Any]:
             "keep_first_frame",
             False,
             "For 'recompute': the clip's first frame stands for the oldest one, against drift.",
+        ),
+        io.Combo.Input(
+            "context_memory",
+            options=list(MEMORIES),
+            default=MEMORIES[0],
+            optional=True,
+            tooltip="For 'incremental': what stays of a long clip. 'window' keeps the sink and the newest frames, "
+            "'deep-sink' the first four sevenths of the window, 'memrope' also two means of what left it.",
         ),
     ]
 

@@ -37,6 +37,7 @@ SIZE = (4, 4)
 POLICIES = ("recompute", "incremental")
 LONG = {
     "relative": ("incremental", {"relative": True, "flush": True}),
+    "means": ("incremental", {"relative": True, "means": True}),
     "first kept": ("recompute", {"keep_first": True}),
 }
 """Policies with the options of long clips."""
@@ -131,6 +132,7 @@ def make_generator(
     recache: bool = False,
     relative: bool = False,
     flush: bool = False,
+    means: bool = False,
     keep_first: bool = False,
     frames: int = 3,
     block_frames: int = 3,
@@ -148,7 +150,7 @@ def make_generator(
         encode, keep_first = encoder or AnchorEncoder(codec.encode), keep_first or "keep_first" in long
         context = Recompute(encode_anchor=encode, frames=frames, keep_first=keep_first)
     else:
-        chosen = {"recache": recache, "relative": relative, "flush": flush, **long}
+        chosen = {"recache": recache, "relative": relative, "flush": flush, "means": means, **long}
         context = Incremental(window=window, sink=sink, undo=undo, **chosen)
     extra = {"before_pass": before_pass} if before_pass else {}
     return CountingGenerator(

@@ -124,8 +124,9 @@ def context_policy(preset: Preset, encoder: AnchorEncoder, *, undo: int = 0) -> 
         return Recompute(encode_anchor=encoder, frames=preset.context_frames, keep_first=first)
     return Incremental(
         window=preset.window,
-        sink=preset.sink,
-        relative=preset.relative,
+        sink=preset.kept_frames,
+        relative=preset.rotates_later,
+        means=preset.context_memory == "memrope",
         recache=preset.recache,
         flush=preset.flush,
         undo=undo,

@@ -58,6 +58,14 @@ class KVCache:
             for buffer, new in zip(buffers, values, strict=True):
                 buffer[:, here].copy_(new[:, there])
 
+    def blend(self, slots: tuple[int, ...], into: int, share: float) -> None:
+        """Move the keys and values in slot `into` by `share` of the way to the mean of those in `slots`."""
+        for layer in range(len(self._layers)):
+            new = (x.float().unflatten(1, (len(slots), -1)).mean(dim=1) for x in self.read(layer, slots))
+            old = self.read(layer, (into,))
+            k, v = (torch.lerp(a.float(), b, share).to(a.dtype) for a, b in zip(old, new, strict=True))
+            self.write(layer, (into,), k, v)
+
     def copy(self, slots: Sequence[int]) -> SlotCopy:
         """Return a copy of `slots`, for `restore`."""
         where = [slice(slot * self._frame_tokens, (slot + 1) * self._frame_tokens) for slot in slots]

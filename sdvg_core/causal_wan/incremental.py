@@ -10,6 +10,8 @@ from ..errors import BadInput
 from .cache import KVCache, Place, SlotCopy
 from .context import JUMP, BlockContext, Model, beyond_cut
 
+MEANS = 0.01, 0.1
+"""How far MemRoPE's slow and fast mean move with every block."""
 FLUSHED_TO = 2
 """Latent frames before a new prompt that a flush leaves, besides the sink."""
 
@@ -44,6 +46,9 @@ class Incremental:
     `flush`: Infinity-RoPE's way. Blocks under a new prompt see the sink, and of what came before only the newest
     two frames.
 
+    `means`: MemRoPE's way. The sink's last two frames give way to running means of the keys and values of what left
+    the window, a slow one and a fast one.
+
     A block that begins a new scene is placed far behind the others: relative positions are as before from the next
     block on, absolute ones keep the distance.
     """
@@ -58,10 +63,11 @@ class Incremental:
         relative: bool = False,
         recache: bool = False,
         flush: bool = False,
+        means: bool = False,
         undo: int = 0,
     ) -> None:
         self.window, self.sink, self.undo = window, sink, undo
-        self.relative, self.recache, self.flush = relative, recache, flush
+        self.relative, self.recache, self.flush, self.means = relative, recache, flush, means
         self._forget()
 
     def _forget(self) -> None:
@@ -147,13 +153,22 @@ class Incremental:
         if span.start < self._begun:
             return  # the same frames again
         if span.stop > self.window:
-            contents = cache.copy(self._slots(span)) if self.undo else ()
+            slots = (*self._slots(span), *((self.sink - 2, self.sink - 1) if self.means else ()))
+            contents = cache.copy(slots) if self.undo else ()
             held = (*self._overwritten, _SlotBackup(span.start, span.stop, contents))
             forgotten = max(len(held) - self.undo, 0)
             if forgotten:
                 self._lost = held[forgotten - 1].stop
             self._overwritten = held[forgotten:]
+            if self.means:
+                self._take_means(cache, span)
         self._begun = span.stop
+
+    def _take_means(self, cache: KVCache, span: Span) -> None:
+        """Move the means by the frames that are about to leave the window; the first ones set them."""
+        gone = range(max(self.sink, span.start - (self.window - self.sink)), span.stop - (self.window - self.sink))
+        for slot, share in zip((self.sink - 2, self.sink - 1), MEANS, strict=True):
+            cache.blend(tuple(map(self._slot, gone)), slot, share if self._begun > self.window else 1.0)
 
     def _place(self, span: Span, scene: Scene) -> Place:
         oldest = max(self.sink, span.stop - (self.window - self.sink))

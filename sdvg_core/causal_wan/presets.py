@@ -17,6 +17,8 @@ from .schedule import Schedule, get_schedule
 
 POLICIES = ("recompute", "incremental")
 """How a transformer gets its context."""
+MEMORIES = ("window", "deep-sink", "memrope")
+"""What stays in the window: the sink; the first four sevenths of it; or the sink and two means of what left it."""
 MOST_FRAMES = 1 << 20
 """Latent frames; at a million, a block takes longer than a life."""
 
@@ -30,7 +32,8 @@ class Preset:
     block; `keep_first_frame`: the clip's first in place of the oldest) or `incremental` (a growing cache of at most
     `window` frames, which include the current block and the first `sink` frames; those never leave). `relative`: it
     counts rotary positions from the window's first frame. Under a new prompt it passes its window again, `recache`,
-    or sees only the sink and the newest two frames of what came before, `flush`.
+    or sees only the sink and the newest two frames of what came before, `flush`. `context_memory`: what stays in
+    the window of a long clip, see `MEMORIES`; all but `window` count positions so.
     Settings of the other policy are kept for those who switch. `weights`: which state dict of a training checkpoint
     is meant, `ema` or `raw`; `auto` if nobody states it.
     Raises `BadInput` for values that contradict each other.
@@ -48,6 +51,7 @@ class Preset:
     relative: bool = False
     recache: bool = False
     flush: bool = False
+    context_memory: str = "window"
     weights: Weights = AUTO
 
     def __post_init__(self) -> None:
@@ -57,8 +61,10 @@ class Preset:
                 raise BadInput(f"{name} is {value!r:.60}; choose a whole number from {least} to {MOST_FRAMES}")
         if self.policy not in POLICIES:
             raise BadInput(f"there is no context policy {self.policy!r}; choose {' or '.join(POLICIES)}")
-        if self.window < self.sink + self.block_frames:
-            least = self.sink + self.block_frames
+        if self.context_memory not in MEMORIES:
+            raise BadInput(f"there is no context memory {self.context_memory!r:.40}; choose {', '.join(MEMORIES)}")
+        if self.window < self.kept_frames + self.block_frames:
+            least = self.kept_frames + self.block_frames
             raise BadInput(
                 f"a window of {self.window} has no room for the sink and one block; give {least} or more"
             )
@@ -83,7 +89,19 @@ class Preset:
         # A setting that came later is named only where it is chosen, so that older blocks are found again.
         names = ("keep_first_frame",) if recompute else ("relative", "flush")
         chosen = [name for name in names if getattr(self, name)]
+        chosen += [] if recompute or self.context_memory == "window" else [self.context_memory]
         return repr((self.policy, context, self.block_frames, self.steps, self.first_steps, *chosen))
+
+    @property
+    def rotates_later(self) -> bool:
+        """Whether keys are kept unrotated, and rotated when they are read."""
+        return self.policy == "incremental" and (self.relative or self.context_memory != "window")
+
+    @property
+    def kept_frames(self) -> int:
+        """How many slots of the window never roll on: the sink's, and the memory's."""
+        deep, means = max(self.sink, 4 * self.window // 7), max(self.sink, 1) + 2
+        return {"window": self.sink, "deep-sink": deep, "memrope": means}[self.context_memory]
 
     @property
     def steps(self) -> Schedule:

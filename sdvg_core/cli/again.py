@@ -24,7 +24,7 @@ VIDEO = ("seed", "blocks", "drafter_context", "compile")
 ROUTER = ("policy", "forced_blocks", "bail_out", "handover", "rate", "script")
 MODEL = (
     *("block_frames", "schedule", "first_schedule", "context_frames", "keep_first_frame"),
-    *("window", "sink", "relative", "recache", "flush"),
+    *("window", "sink", "relative", "recache", "flush", "context_memory"),
 )
 FILES = {"drafter": "drafter", "target": "target", "vae": "vae", "text_encoder": "text_encoder", "scorer": "reward"}
 MACHINE = ("device", "overlap")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from ..causal_wan.presets import POLICIES, PRESETS
+from ..causal_wan.presets import MEMORIES, POLICIES, PRESETS
 from ..causal_wan.schedule import SCHEDULES
 from ..checkpoints.model_files import KNOWN_FILES
 from ..checkpoints.state_dicts import Weights
@@ -69,6 +69,7 @@ SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
     "relative": YES_NO,
     "flush": YES_NO,
     "keep-first-frame": YES_NO,
+    "context-memory": MEMORIES,
 }
 """What of a model's own can be set, and to what."""
 
@@ -283,7 +284,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help="other than the preset's, such as cache=incremental window=9 sink=3 (latent frames), "
             "context-frames=6, block-frames=1, schedule=1000,625, first-schedule=1000, weights=raw; for long clips "
-            "relative=yes, recache=yes, flush=yes, keep-first-frame=yes",
+            "relative=yes, recache=yes, flush=yes, keep-first-frame=yes, context-memory=memrope",
         )
     group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
     group.add_argument("--crop", choices=get_args(Crop), default="center", help="part of a frame the scorer sees")

@@ -36,6 +36,7 @@ class ModelOptions:
     relative: bool | None = None
     recache: bool | None = None
     flush: bool | None = None
+    context_memory: str | None = None
     schedule: str | None = None
     first_schedule: str | None = None
     weights: Weights = AUTO

@@ -134,7 +134,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
             tokens,
             itemsize,
             read=kv_frames(preset) if request.execution.kv_fp8 else 0,
-            turned=kv_frames(preset) if preset.relative and preset.policy == "incremental" else 0,
+            turned=kv_frames(preset) if preset.rotates_later else 0,
         )
         for name, (config, preset) in request.models.items()
     }
@@ -143,7 +143,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
         passes["target"] += max(config.dim, config.ffn_dim) * config.dim * itemsize
     encode = int(ENCODE_VALUES[layers] * request.vae_base / PUBLISHED_BASE * request.pixels) * vae
     for name, (_, preset) in request.models.items():
-        if preset.policy == "recompute":  # the window's first frame is encoded when the cache already exists
+        if preset.anchor_horizon:  # the window's first frame is encoded when the cache already exists
             passes[name] = max(passes[name], encode)
     decoding = {
         name: decode_working_bytes(*of, request.pixels, vae, layers) for name, of in request.decoders.items()

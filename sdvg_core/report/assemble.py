@@ -24,7 +24,7 @@ JUDGE_NOTE = (
     "be decided differently than with the VAE alone; the video's pixels are the VAE's."
 )
 OF_RECOMPUTE = ("context_frames", "keep_first_frame")
-OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush")
+OF_INCREMENTAL = ("window", "sink", "relative", "recache", "flush", "context_memory")
 FP8_NOTE = "Keys and values were kept in float8_e4m3fn: latents differ from those of a run that keeps them whole."
 
 

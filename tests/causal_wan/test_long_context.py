@@ -10,12 +10,15 @@ import torch
 from tiny import PROMPT, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise, random_tree
 
 from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.build import context_policy
 from sdvg_core.causal_wan.cache import Place
 from sdvg_core.causal_wan.context import BlockContext
+from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.engine.history import History, scene_of
 from sdvg_core.engine.keys import Identities, Keys
 from sdvg_core.engine.protocols import BlockCall
 from sdvg_core.engine.types import Block, plan_spans
+from sdvg_core.errors import BadInput
 
 SECOND, CUT = condition(6), replace(condition(6), cut=True)
 WINDOW, SINK, BLOCKS = 9, 2, 9
@@ -127,6 +130,48 @@ def test_absolute_positions_keep_the_distance_of_a_cut():
     cut = video({"relative": False}, prompts={5: CUT})
     moved = Plain(window_of, lambda seen, _: [at + 27 * (at >= 15) for at in seen])
     assert all(close(cut, video(moved, prompts={5: CUT})))
+
+
+class Means(Plain):
+    """MemRoPE's rule in plain words: frames 3 and 4 give way to two means of what left the other slots."""
+
+    def prepare(self, model, history, span, condition, size):
+        cache = model.new_cache(span.stop, size)
+        keys_values = cache._layers
+        self.means = None
+        for block in (*history.blocks, None):
+            here = block.span if block else span
+            if here.stop > 12:
+                gone = [frame for frame in range(5, here.stop - 7) if frame >= here.start - 7]
+                for layer in keys_values:
+                    for buffer in layer:
+                        frames = buffer.unflatten(1, (span.stop, -1))
+                        new = frames[:, gone].double().mean(dim=1)
+                        for slot, rate in ((3, 0.01), (4, 0.1)):
+                            before = frames[:, slot].double()
+                            frames[:, slot] = new if not self.means else (1 - rate) * before + rate * new
+                self.means = True
+            if block:
+                model.write_context(block.latents, block.condition, cache, self.place(here))
+        return BlockContext(cache, self.place(span), len(history.blocks), 0)
+
+
+def test_means_of_what_left_the_window_stand_behind_the_sink():
+    """Catches: a mean over the wrong axis, frames that count twice, and means that a denoising step moves."""
+    theirs = video(Means(lambda span: [*range(min(5, span.stop)), *range(5, span.stop)[-7:]], in_order))
+    ours = video({"relative": True, "means": True, "window": 12, "sink": 5})
+    assert all(close(ours, theirs))
+    assert not torch.allclose(ours[5], video({"relative": True, "window": 12, "sink": 5})[5], atol=1e-3)
+
+
+@pytest.mark.parametrize("memory, kept", [("window", 3), ("deep-sink", 12), ("memrope", 5)])
+def test_a_memory_is_a_part_of_the_window(memory, kept):
+    preset = get_preset("self-forcing-1.3b").replace(policy="incremental", sink=3, context_memory=memory)
+    policy = context_policy(preset, None)
+    assert (policy.window, policy.sink, policy.means) == (21, kept, memory == "memrope")
+    assert policy.relative == (memory != "window")
+    with pytest.raises(BadInput, match="no room"):
+        preset.replace(window=5)
 
 
 def test_a_clip_does_not_begin_with_a_cut_and_a_prompt_that_goes_on_is_none():

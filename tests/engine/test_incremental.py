@@ -57,6 +57,7 @@ def options_of(frames: int, undo: int, recache: bool, **more: object) -> dict[st
 
 MORE = {"keep": {}, "recache": {"recache": True}, "relative": {"relative": True}}
 MORE |= {"relative, flush": {"relative": True, "flush": True}, "absolute, flush": {"flush": True}}
+MORE |= {"means": {"relative": True, "means": True}}
 
 
 @pytest.mark.parametrize("more", MORE)

@@ -47,11 +47,12 @@ MODEL: dict[str, Any] = {
     "relative": False,
     "flush": True,
     "keep_first_frame": True,
+    "context_memory": "memrope",
     "schedule": "1000,500",
     "first_schedule": "1000,500",
 }
 ROLLING = ModelOptions(preset="causal-forcing")
-WITH_A_WINDOW = ("window", "sink", "recache", "relative", "flush")
+WITH_A_WINDOW = ("window", "sink", "recache", "relative", "flush", "context_memory")
 
 
 @pytest.fixture(scope="module")
