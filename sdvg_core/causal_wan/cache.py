@@ -59,11 +59,11 @@ class KVCache:
                 buffer[:, here].copy_(new[:, there])
 
     def blend(self, slots: tuple[int, ...], into: int, share: float) -> None:
-        """Move the keys and values in slot `into` by `share` of the way to the mean of those in `slots`."""
+        """Move the keys and values in slot `into` by `share` of the way to the mean over all tokens in `slots`."""
         for layer in range(len(self._layers)):
-            new = (x.float().unflatten(1, (len(slots), -1)).mean(dim=1) for x in self.read(layer, slots))
+            new = (x.float().mean(dim=1, keepdim=True) for x in self.read(layer, slots))
             old = self.read(layer, (into,))
-            k, v = (torch.lerp(a.float(), b, share).to(a.dtype) for a, b in zip(old, new, strict=True))
+            k, v = ((a + share * (b - a)).to(a.dtype) for a, b in zip(old, new, strict=True))
             self.write(layer, (into,), k, v)
 
     def copy(self, slots: Sequence[int]) -> SlotCopy:

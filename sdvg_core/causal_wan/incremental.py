@@ -47,7 +47,7 @@ class Incremental:
     two frames.
 
     `means`: MemRoPE's way. The sink's last two frames give way to running means of the keys and values of what left
-    the window, a slow one and a fast one.
+    the window, a slow one and a fast one; over all its tokens, as its code does.
 
     A block that begins a new scene is placed far behind the others: relative positions are as before from the next
     block on, absolute ones keep the distance.

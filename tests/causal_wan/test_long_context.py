@@ -146,7 +146,7 @@ class Means(Plain):
                 for layer in keys_values:
                     for buffer in layer:
                         frames = buffer.unflatten(1, (span.stop, -1))
-                        new = frames[:, gone].double().mean(dim=1)
+                        new = frames[:, gone].double().mean(dim=(1, 2))[:, None]
                         for slot, rate in ((3, 0.01), (4, 0.1)):
                             before = frames[:, slot].double()
                             frames[:, slot] = new if not self.means else (1 - rate) * before + rate * new

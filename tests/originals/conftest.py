@@ -15,6 +15,7 @@ CHECKOUTS = {
     "test_krea.py": "REALTIME_VIDEO_PATH",
     "test_longlive.py": "LONGLIVE_PATH",
     "test_infinity_rope.py": "INFINITY_ROPE_PATH",
+    "test_memrope.py": "MEMROPE_PATH",
 }
 MEASURED: pytest.StashKey[list[tuple[str, float]]] = pytest.StashKey()
 
