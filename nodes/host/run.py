@@ -37,9 +37,10 @@ from .forecast import ended
 from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .live import LiveRun
-from .memory import Memory, memory_of, while_resident
+from .memory import Memory, memory_of, refusal_of, resident
 from .model import comfy_wan, compute_dtype, config_of, file_notes, file_of, preset_of, state_dict_of
 from .progress import NodeProgress
+from .residency import is_out_of_memory
 from .vae import check_decoders, codec_of, header_of, is_tae, kind_of_wire
 
 logger = logging.getLogger(__name__)
@@ -96,11 +97,21 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
             _report(job, run, presets, conditions, records, (*notes, *memory.found(), *store_notes())),
         )
 
+    made = None
     try:
-        frames, latents, report = while_resident(memory, make)
-        progress.done(report)
+        with resident(memory):
+            made = make()
+        progress.done(made[2])
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
     finally:
         progress.give_up()
+    if made is None:
+        # Raised inside the handler, our error would hold on to the first one, and so to the tensors of every stack
+        # frame it passed through, for as long as ComfyUI keeps the error it shows.
+        raise refusal_of(memory)
+    frames, latents, report = made
     samples = job.main.model.process_latent_out(latents)
     still = {STILL: resolved.plan.still} if resolved.plan.still else {}
     return frames, {"samples": samples.cpu(), **still}, report, progress.live
