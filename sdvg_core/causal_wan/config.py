@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import LARGEST_SIZE
+from ..engine.control import CHANNELS
 from ..errors import BadInput
 from ..files.small_files import parse_json
 
@@ -114,6 +115,20 @@ def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
         linear(f"{block}.ffn.2", dim, config.ffn_dim)
     shapes["head.modulation"] = (1, 2, dim)
     linear("head.head", math.prod(config.patch_size) * config.out_dim, dim)
+    return shapes
+
+
+def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor of a VACE module with so many blocks, for a model of this size."""
+    dim = config.dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "vace_patch_embedding.weight": (dim, CHANNELS, *config.patch_size),
+        "vace_patch_embedding.bias": (dim,),
+    }
+    ordinary = wan_shapes(replace(config, num_layers=blocks))
+    shapes |= {f"vace_{name}": shape for name, shape in ordinary.items() if name.startswith("blocks.")}
+    for name in ("0.before_proj", *(f"{number}.after_proj" for number in range(blocks))):
+        shapes |= {f"vace_blocks.{name}.weight": (dim, dim), f"vace_blocks.{name}.bias": (dim,)}
     return shapes
 
 
