@@ -45,31 +45,40 @@ def has_control(file: WeightFile) -> bool:
     return _style(file) is not None
 
 
+def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
+    """Return the tensors of a control module under Wan names, its model's width, and its number of blocks.
+
+    Raises `BadInput` if there is none.
+    """
+    style = _style(file)
+    if style is None:
+        raise BadInput(f"{file.path.name} has no control module ({EMBEDDING}); {GIVE_VACE}")
+    named = style.wan_name
+    weights = file.renamed(lambda name: known if (known := named(name)) and known.startswith(PARTS) else None)
+    numbers = {known.split(".")[1] for known in weights if known.startswith("vace_blocks.")}
+    return weights, max(weights.info[EMBEDDING].shape[:1], default=0), len(numbers)
+
+
 def open_control(path: str | Path, config: WanConfig, role: str) -> ControlCheckpoint:
     """Find out whether a file holds the control module for a model of these sizes.
 
     Raises `BadInput` if it does not, with the reason. `role`: the model's name for that sentence.
     """
     file = open_weights(path)
-    style, name = _style(file), file.path.name
-    if style is None:
-        raise BadInput(f"{name} has no control module ({EMBEDDING}); {GIVE_VACE}")
-    weights = file.renamed(style.wan_name)
-    weights = weights.renamed(lambda known: known if known.startswith(PARTS) else None)
-    width = max(weights.info[EMBEDDING].shape[:1], default=0)
+    (weights, width, blocks), name, style = inspect_control(file), file.path.name, _style(file)
+    assert style is not None
     if width != config.dim:
         raise BadInput(f"{name} is for a width of {width}, and the {role} has {config.dim}; {GIVE_VACE}")
-    numbers = {known.split(".")[1] for known in weights if known.startswith("vace_blocks.")}
-    if not numbers or config.num_layers % len(numbers):
-        found = f"{len(numbers)} control blocks for the {config.num_layers} of the {role}"
+    if not blocks or config.num_layers % blocks:
+        found = f"{blocks} control blocks for the {config.num_layers} of the {role}"
         raise BadInput(f"{name} has {found}; {GIVE_VACE}")
-    shapes = control_shapes(config, len(numbers))
+    shapes = control_shapes(config, blocks)
     quantisation = find_quantisation(weights, shapes, style.wan_name)
     check_complete(weights, shapes, "control module", GIVE_PUBLISHED, extra=quantisation.side)
     return ControlCheckpoint(
         weights=weights,
         config=config,
-        blocks=len(numbers),
+        blocks=blocks,
         quantisation=quantisation,
         dtype=compute_dtype(weights, shapes),
     )
