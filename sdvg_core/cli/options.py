@@ -10,7 +10,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import KNOWN_FILES, KnownFile, ModelFiles, find_models
+from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.plan import plan_blocks, without_target
@@ -38,8 +38,9 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
     """Return the video asked for. Raises `BadInput` for impossible values."""
     given = _given(options, VideoRequest)
     restyled = given.get("restyle")
+    whole = restyled or (None if given.get("continue_from") else given.get("control"))
     if given["blocks"] is None:
-        given["blocks"] = blocks_in(count_frames(restyled)) if restyled else 9
+        given["blocks"] = blocks_in(count_frames(whole)) if whole else 9
     if given.get("strength") is None:
         given.pop("strength", None)
     elif not restyled:
@@ -112,6 +113,9 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
     found = found_models(options.models)
     paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
     paths["judge_vae"] = judge_file(options.judge_vae)
+    if request and request.control:
+        there = find_models(options.models, CONTROL_FILES)
+        paths |= {role: getattr(options, role) or path for role, path in there.items()}
     needed = _needed(request, has_target=paths["target"] is not None)
     missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role in needed]
     if missing:

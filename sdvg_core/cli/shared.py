@@ -115,7 +115,9 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
     group.add_argument(
-        "--blocks", type=int, help="blocks of latent frames to make (default 9; with --restyle what its clip has)"
+        "--blocks",
+        type=int,
+        help="blocks of latent frames to make (default 9; with --restyle or --control what its clip has)",
     )
     group.add_argument(
         "--directions",
@@ -260,6 +262,13 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="a fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) that decodes drafts for their scores; the "
         "video's pixels stay the VAE's",
     )
+    for role in ("drafter", "target"):
+        group.add_argument(
+            f"--{role}-control",
+            type=file_path,
+            metavar="FILE",
+            help=f"the {role}'s VACE module for --control, alone or in a whole VACE checkpoint",
+        )
     group.add_argument(
         "--tae-kind",
         choices=get_args(StatedKind),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import WanShape
 from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.config import WanConfig
+from ..causal_wan.control_files import ControlCheckpoint, open_control
 from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.lora import Lora
 from ..checkpoints.model_files import ModelFiles
@@ -32,7 +33,7 @@ class Headers:
 
     `models`: sizes and preset by role, of those there are, the target first. `judge`: None if the VAE decodes
     drafts too. `one_model`: whether drafter and target are the same weights. `notes`: by role, what a user should
-    know of the file.
+    know of the file. `controlled`: the roles whose model has a control module.
     """
 
     models: Mapping[str, tuple[WanConfig, Preset]]
@@ -41,6 +42,7 @@ class Headers:
     scorer: bool = True
     one_model: bool = False
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    controlled: Collection[str] = ()
 
     def restrict_to(self, needed: ModelSet) -> Headers:
         """Return them without the models that a run does not ask for."""
@@ -84,6 +86,7 @@ class FileHeaders:
             scorer=scorer,
             one_model=self.one_model,
             notes={role: model.notes for role, model in self.models.items()},
+            controlled=[role for role, model in self.models.items() if model.control],
         )
 
     def restrict_to(self, needed: ModelSet) -> FileHeaders:
@@ -94,12 +97,16 @@ class FileHeaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WanHeader:
-    """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for."""
+    """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for.
+
+    `control`: its control module, if the run has a control.
+    """
 
     found: WanCheckpoint
     preset: Preset
     options: ModelOptions
     loras: tuple[Lora, ...] = ()
+    control: ControlCheckpoint | None = None
 
     @property
     def identity(self) -> str:
@@ -130,8 +137,9 @@ def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
     check_reward_dtype(parse_dtype(options.reward_dtype))
     check_compile(options.execution.compile, device)
     options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
+    controls = {"target": files.target_control, "drafter": files.drafter_control}
     models = {
-        role: _check_wan(path, model, options, device)
+        role: _check_wan(path, model, options, device, (role, controls[role]))
         for role, (path, model) in options_of.items()
         if path is not None
     }
@@ -141,10 +149,13 @@ def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
     return FileHeaders(models=models, vae=vae, judge=_check_judge(files, vae, options) if files.judge_vae else None)
 
 
-def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
-    found = open_wan(path, model.choice(path))
+def _check_wan(
+    path: Path, model: ModelOptions, options: LoadOptions, device: torch.device, of_control: tuple[str, Path | None]
+) -> WanHeader:
+    found, (role, file) = open_wan(path, model.choice(path)), of_control
     attention_for(found, options, device)
-    return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model)
+    control = open_control(file, found.config, role) if file else None
+    return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model, control=control)
 
 
 def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict[str, WanHeader]:
