@@ -183,8 +183,10 @@ class _OwnTokens:
         self._kv = k, v
 
     def read(self, layer: int, visible: int) -> tuple[Tensor, Tensor]:
-        """Return them."""
-        return self._kv
+        """Return them, and keep them no longer than they are needed."""
+        k, v = self._kv
+        del self._kv
+        return k, v
 
 
 class ControlBranch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,7 +33,7 @@ class Headers:
 
     `models`: sizes and preset by role, of those there are, the target first. `judge`: None if the VAE decodes
     drafts too. `one_model`: whether drafter and target are the same weights. `notes`: by role, what a user should
-    know of the file. `controlled`: the roles whose model has a control module.
+    know of the file. `controlled`: by role, how many blocks its control module has.
     """
 
     models: Mapping[str, tuple[WanConfig, Preset]]
@@ -42,7 +42,7 @@ class Headers:
     scorer: bool = True
     one_model: bool = False
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    controlled: Collection[str] = ()
+    controlled: Mapping[str, int] = field(default_factory=dict)
 
     def restrict_to(self, needed: ModelSet) -> Headers:
         """Return them without the models that a run does not ask for."""
@@ -86,7 +86,7 @@ class FileHeaders:
             scorer=scorer,
             one_model=self.one_model,
             notes={role: model.notes for role, model in self.models.items()},
-            controlled=[role for role, model in self.models.items() if model.control],
+            controlled={role: model.control.blocks for role, model in self.models.items() if model.control},
         )
 
     def restrict_to(self, needed: ModelSet) -> FileHeaders:

@@ -351,6 +351,7 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
         vae=headers.vae.planned_as,
         judge=headers.judge.planned_as if headers.judge else None,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
+        control=headers.controlled,
     )
 
 
