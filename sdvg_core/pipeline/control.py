@@ -92,3 +92,15 @@ class ControlFootage:
         if self.mask is None:
             return torch.ones(1, frames, 1, *self.footage.pixels.shape[2:])
         return (self.mask.fill(frames, first=first).mean(dim=2, keepdim=True) >= GREY).float()
+
+
+def held(frames: int, wanted: int, block: int, what: str) -> str:
+    """Return what is done to a clip so that it has `wanted` frames, in words; its last is held for up to a block.
+
+    Raises `BadInput` if more is missing.
+    """
+    missing = wanted - frames
+    if missing > block:
+        raise BadInput(f"the {what} is {count(missing, 'frame')} too short for the blocks; ask for fewer")
+    edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
+    return f" Without its last {count(-missing, 'frame')}." if missing < 0 else edge

@@ -24,7 +24,7 @@ from ..engine.plan import (
     read_takes,
 )
 from ..engine.protocols import VideoCodec
-from ..engine.restyle import Strength, read_strength
+from ..engine.restyle import USUAL, Strength, read_strengths
 from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
@@ -36,7 +36,7 @@ from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
 from ..report.summary import count
-from .control import ControlFootage
+from .control import ControlFootage, held
 from .headers import FileHeaders, Headers
 from .latents import load_latents, still_in
 
@@ -60,9 +60,9 @@ class VideoRequest:
     target-only's cost for the router to spend, or None. `directions`, `takes`: what the user decides block by
     block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
     `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
-    are made from, as strongly as `strength` says. `control`: the same that the blocks obey, as strongly as
-    `control_strength` says; `control_mask`: white where they are made, black where the control's own pixels are
-    kept, which fade out over `control_edge` pixels.
+    are made from, as strongly as `strength` says: `medium`, or `medium,7:0.6` for another one from block 7 on.
+    `control`: the same that the blocks obey, as strongly as `control_strength` says; `control_mask`: white where
+    they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
     """
 
     blocks: int = 9
@@ -78,7 +78,7 @@ class VideoRequest:
     continue_from: Path | None = None
     start_image: Path | None = None
     restyle: Path | None = None
-    strength: str = "medium"
+    strength: str = USUAL
     control: Path | None = None
     control_mask: Path | None = None
     control_strength: float = 1.0
@@ -92,7 +92,7 @@ class VideoRequest:
             check_budget(self.budget)
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
-        read_strength(self.strength)
+        read_strengths(self.strength, self.blocks)
         check_control_strength(self.control_strength)
         if not 0 <= self.control_edge <= MOST_EDGE:
             raise BadInput(f"the edge of a kept region is {self.control_edge}; give 0 to {MOST_EDGE} pixels")
@@ -190,7 +190,7 @@ def resolve_request(
     given_frames = 0 if clip is None else clip.shape[2]
     footage, strengths = read_footage(width, height) if read_footage else None, tuple[Strength, ...]()
     if footage and restyle:
-        strengths = (read_strength(request.strength),) * request.blocks
+        strengths = read_strengths(request.strength, request.blocks)
     elif footage:
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
     picture = read_image is not None or given_frames == 1
@@ -273,6 +273,14 @@ def _check_controlled(headers: Headers, every: Headers) -> None:
             raise BadInput(f"the {role} has no control module; load one for it, or {way}")
 
 
+def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: bool) -> str:
+    """Return a strength with those that lines of the prompt state: `medium,7:0.6`."""
+    if strengths and not restyles:
+        start = strengths[0][0] + 1
+        raise BadInput(f"the prompt has a strength from block {start} on, but no clip is restyled; add a clip")
+    return ",".join((usual, *(f"{start + 1}:{strength}" for start, strength in strengths)))
+
+
 def blocks_in(frames: int) -> int:
     """Return how many blocks of three latent frames are nearest to a clip of so many pixel frames."""
     return max(1, round((frames + 3) / 12))
@@ -285,12 +293,8 @@ def _of_footage(footage: Footage | None, plan: RunPlan, stride: int) -> tuple[st
     if not plan.strengths:
         short = footage.frames < LEAST_GIVEN
         return (f"{footage.note} Its first frame is held: it is shorter than a block." if short else footage.note,)
-    missing = 1 + stride * (plan.spans[-1].stop - 1) - footage.frames
-    if missing > stride * plan.spans[-1].frames:
-        raise BadInput(f"the clip to restyle is {count(missing, 'frame')} too short for the blocks; ask for fewer")
-    edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
-    edge = f" Without its last {count(-missing, 'frame')}." if missing < 0 else edge
-    return (footage.note + edge,)
+    wanted, block = _frames(plan.spans[-1].stop, stride), stride * plan.spans[-1].frames
+    return (footage.note + held(footage.frames, wanted, block, "clip to restyle"),)
 
 
 def _most_handover(headers: Headers) -> int:
