@@ -17,8 +17,8 @@ class ModelFiles:
     """Where the models of a run are.
 
     `drafter`, `target`, `reward`: None for a run that never asks for it. `judge_vae`: a fast decoder for drafts;
-    None if the VAE decodes them too. `drafter_control`, `target_control`: the control modules of these; None for a
-    run without a control. `tokenizer` and `vocabulary` are looked for next to their models if not given.
+    None if the VAE decodes them too. `controls`: control modules, each for the models of its width; none for a run
+    without a control. `tokenizer` and `vocabulary` are looked for next to their models if not given.
     """
 
     drafter: Path | None = None
@@ -29,8 +29,7 @@ class ModelFiles:
     tokenizer: Path | None = None
     vocabulary: Path | None = None
     judge_vae: Path | None = None
-    drafter_control: Path | None = None
-    target_control: Path | None = None
+    controls: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +126,7 @@ CONTROL_FILES = tuple(
     )
     for role, size, whole, gigabytes in (("drafter", "1_3B", "1.3B", 1.47), ("target", "14B", "14B", 6.1))
 )
-"""Of a run with a control, beside each of its models."""
+"""Of a run with a control: the modules for its models."""
 
 
 def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:

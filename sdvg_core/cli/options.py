@@ -113,9 +113,6 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
     found = found_models(options.models)
     paths = {known.role: getattr(options, known.role) or found[known.role] for known in KNOWN_FILES}
     paths["judge_vae"] = judge_file(options.judge_vae)
-    if request and request.control:
-        there = find_models(options.models, CONTROL_FILES)
-        paths |= {role: getattr(options, role) or path for role, path in there.items()}
     needed = _needed(request, has_target=paths["target"] is not None)
     missing = [known for known in KNOWN_FILES if paths[known.role] is None and known.role in needed]
     if missing:
@@ -133,7 +130,9 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
         if path is not None and not path.exists():
             raise BadInput(f"the {role} should be at {path}, but there is no such file or folder; check the path")
     files = {role: path for role, path in paths.items() if path is not None}
-    return ModelFiles(**files, tokenizer=options.tokenizer)
+    there = find_models(options.models, CONTROL_FILES).values()
+    modules = tuple(options.control_modules or filter(None, there)) if request and request.control else ()
+    return ModelFiles(**files, tokenizer=options.tokenizer, controls=modules)
 
 
 def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:

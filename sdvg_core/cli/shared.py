@@ -262,13 +262,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         help="a fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) that decodes drafts for their scores; the "
         "video's pixels stay the VAE's",
     )
-    for role in ("drafter", "target"):
-        group.add_argument(
-            f"--{role}-control",
-            type=file_path,
-            metavar="FILE",
-            help=f"the {role}'s VACE module for --control, alone or in a whole VACE checkpoint",
-        )
+    group.add_argument(
+        "--control-modules",
+        type=file_path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="VACE modules for --control, for drafter or target, whichever they fit; alone or in whole checkpoints",
+    )
     group.add_argument(
         "--tae-kind",
         choices=get_args(StatedKind),

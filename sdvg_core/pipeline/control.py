@@ -50,13 +50,7 @@ class ControlFootage:
 
         Its last frame is held for less than a block. Raises `BadInput` if more is missing.
         """
-        missing = frames - self.footage.frames
-        if missing > block:
-            raise BadInput(
-                f"the control is {count(missing, 'frame')} too short for the video; ask for fewer blocks"
-            )
-        edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
-        edge = f" Without its last {count(-missing, 'frame')}." if missing < 0 else edge
+        edge = held(self.footage.frames, frames, block, "control")
         return replace(self, lead=lead, new=new), f"Control {self.footage.note}{edge}"
 
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:

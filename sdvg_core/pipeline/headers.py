@@ -12,11 +12,12 @@ from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import WanShape
 from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.config import WanConfig
-from ..causal_wan.control_files import ControlCheckpoint, open_control
+from ..causal_wan.control_files import GIVE_VACE, ControlCheckpoint, inspect_control, open_control
 from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.lora import Lora
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.state_dicts import Choice, note_on
+from ..checkpoints.weights import open_weights
 from ..decoders.vae_files import VaeHeader, open_vae
 from ..devices.device import check_device, parse_dtype
 from ..devices.execution import AUTO, check_compile
@@ -137,25 +138,36 @@ def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
     check_reward_dtype(parse_dtype(options.reward_dtype))
     check_compile(options.execution.compile, device)
     options_of = {"target": (files.target, options.target), "drafter": (files.drafter, options.drafter)}
-    controls = {"target": files.target_control, "drafter": files.drafter_control}
     models = {
-        role: _check_wan(path, model, options, device, (role, controls[role]))
+        role: _check_wan(path, model, options, device)
         for role, (path, model) in options_of.items()
         if path is not None
     }
-    models = _with_loras(models, options.loras)
+    models = _with_controls(_with_loras(models, options.loras), files.controls)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
     _check_encoder(vae, files.vae, models.values())
     return FileHeaders(models=models, vae=vae, judge=_check_judge(files, vae, options) if files.judge_vae else None)
 
 
-def _check_wan(
-    path: Path, model: ModelOptions, options: LoadOptions, device: torch.device, of_control: tuple[str, Path | None]
-) -> WanHeader:
-    found, (role, file) = open_wan(path, model.choice(path)), of_control
+def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
+    found = open_wan(path, model.choice(path))
     attention_for(found, options, device)
-    control = open_control(file, found.config, role) if file else None
-    return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model, control=control)
+    return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model)
+
+
+def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> dict[str, WanHeader]:
+    """Give each control module to the models of its width. Raises `BadInput` if none fits any."""
+    changed, unfit = dict(models), []
+    for path in files:
+        _, width, _ = inspect_control(open_weights(path))
+        fitting = [role for role, model in models.items() if model.found.config.dim == width]
+        for role in fitting:
+            control = open_control(path, models[role].found.config, role)
+            changed[role] = replace(changed[role], control=control)
+        unfit += [] if fitting else [f"{path.name} is for a width of {width}, which no model has"]
+    if unfit and not any(model.control for model in changed.values()):
+        raise BadInput(f"{unfit[0]}; {GIVE_VACE}")
+    return changed
 
 
 def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict[str, WanHeader]:

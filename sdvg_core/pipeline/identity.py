@@ -40,11 +40,11 @@ def identify(
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     begin = {name: getattr(request, name) for name in ("continue_from", "start_image", "restyle")}
     asked = asdict(request)
+    models |= {f"control module {path.name}": path for path in models.pop("controls")}
     if request.control:
         begin |= {name: getattr(request, name) for name in ("control", "control_mask")}
     else:  # then they say nothing, and a video from before there were controls is still the same
         asked = {name: value for name, value in asked.items() if not name.startswith("control")}
-        models = {role: path for role, path in models.items() if not role.endswith(" control")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}

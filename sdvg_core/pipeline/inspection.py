@@ -234,7 +234,7 @@ def _inspect_control(file: WeightFile) -> dict[str, Any]:
     return {
         "size": f"{count(blocks, 'control block')}, width {width}",
         "unused": tuple(name for name in file if name not in used),
-        "notes": ("It is given as --drafter-control or --target-control, to the model of its width.",),
+        "notes": ("generate --control obeys with it; --control-modules names it, for the models of its width.",),
     }
 
 

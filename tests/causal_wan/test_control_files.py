@@ -95,5 +95,5 @@ def test_inspect_says_what_it_is_and_how_it_is_given(whole, tmp_path):
     found = inspect_file(save(tmp_path / "vace.safetensors", state))
     assert (found.kind, found.would_load) == ("control module (VACE)", True)
     assert "2 control blocks, width 128" in found.size
-    assert "--drafter-control" in found.notes[0]
+    assert "--control-modules" in found.notes[0]
     assert len(found.unused) == (len(random_state()) if whole else 0)

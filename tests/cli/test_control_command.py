@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from sdvg_core.causal_wan.checkpoint import open_wan
 from sdvg_core.causal_wan.config import control_shapes
 from sdvg_core.cli import main
+from sdvg_core.cli.generate import EMBEDDED
 from sdvg_core.files.footage import read_footage
 from sdvg_core.files.video import Mp4Writer, write_mp4
 from sdvg_core.pocket.trained_set import trained_set
@@ -56,8 +57,7 @@ def clip(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def words(modules, clip) -> list[str]:
-    given = [part for role, file in modules.items() for part in (f"--{role}-control", str(file))]
-    return [*BASE, *ROUTE, *given, "--control", str(clip / "depth.mp4")]
+    return [*BASE, *ROUTE, "--control", str(clip / "depth.mp4"), "--control-modules", *map(str, modules.values())]
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(words, co
 def test_it_is_made_again_from_its_report_with_the_files_named(words, controlled, tmp_path, capsys):
     again = ["generate", "--from", str(controlled), "--output", str(tmp_path / "two")]
     assert "add --control FILE" in refused(capsys, again)
-    assert main([*again, *words[words.index("--drafter-control") :]]) == 0
+    assert main([*again, *words[words.index("--control") :]]) == 0
     assert "bit for bit" in capsys.readouterr().out
 
 
@@ -124,17 +124,16 @@ def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, t
 # --- what is refused
 
 
-def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offered(words, tmp_path, capsys):
-    at = words.index("--target-control")
-    fewer = [*words[:at], *words[at + 2 :], "--output", str(tmp_path / "out")]
-    said = refused(capsys, fewer)
+def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offered(words, modules, tmp_path, capsys):
+    small, large = (
+        [*words[:-2], str(modules[role]), "--output", str(tmp_path / role)] for role in ("drafter", "target")
+    )
+    said = refused(capsys, small)
     assert "the target has no control module; load one for it, or choose always-draft with no forced blocks" in said
-    alone = ["--policy", "always-draft", "--forced-blocks", "0", "--handover", "0"]
-    assert main([*fewer, *alone]) == 0
+    assert main([*small, "--policy", "always-draft", "--forced-blocks", "0", "--handover", "0"]) == 0
     capsys.readouterr()
-    at = words.index("--drafter-control")
-    fewer = [*words[:at], *words[at + 2 :], "--output", str(tmp_path / "two")]
-    assert "the drafter has no control module; load one for it, or choose always-target" in refused(capsys, fewer)
+    said = refused(capsys, large)
+    assert "the drafter has no control module; load one for it, or choose always-target" in said
 
 
 REFUSALS = {
@@ -149,9 +148,36 @@ def test_what_cannot_be_is_refused(more, why, words, tmp_path, capsys):
     assert why in refused(capsys, [*words, more, "--output", str(tmp_path / "out")])
 
 
-def test_a_mask_without_a_control_and_swapped_modules_are_refused(words, modules, clip, tmp_path, capsys):
-    out = ["--output", str(tmp_path / "out")]
-    alone = [*BASE, *ROUTE, "--control-mask", str(clip / "mask.png"), *out]
+def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(
+    words, modules, clip, tmp_path, capsys
+):
+    alone = [*BASE, *ROUTE, "--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
     assert "there is no control" in refused(capsys, alone)
-    swapped = [*words, "--drafter-control", str(modules["target"]), *out]
-    assert "is for a width of" in refused(capsys, swapped)
+    g, other = torch.Generator().manual_seed(0), tmp_path / "other.safetensors"
+    save_file({"vace_patch_embedding.weight": torch.randn(8, 96, 1, 2, 2, generator=g)}, other)
+    said = refused(capsys, [*words[:-2], str(other), "--output", str(tmp_path / "out")])
+    assert "other.safetensors is for a width of 8, which no model has" in said
+
+
+def test_modules_are_found_in_the_folder_of_models_by_their_names(modules, clip, tmp_path):
+    """Catches: a run that reads them without a control, or does not find them."""
+    folder = tmp_path / "models" / "diffusion_models"
+    folder.mkdir(parents=True)
+    for role, size in (("drafter", "1_3B"), ("target", "14B")):
+        shutil.copy(modules[role], folder / f"Wan2_1-VACE_module_{size}_bf16.safetensors")
+    files = [
+        part
+        for role in ("drafter", "target", "vae", "reward")
+        for part in (f"--{role}", str(getattr(trained_set(), role)))
+    ]
+    files += [
+        "--text-encoder",
+        str(trained_set().text_encoder),
+        *EMBEDDED,
+        *ROUTE,
+        "--models",
+        str(tmp_path / "models"),
+    ]
+    control = ["--control", str(clip / "depth.mp4"), "--output", str(tmp_path / "out")]
+    assert main(["generate", "--prompt", PROMPT, "--blocks", "2", *files, *control]) == 0
+    assert report(tmp_path / "out")["settings"]["control"] == "depth.mp4"
