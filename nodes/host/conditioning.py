@@ -175,8 +175,8 @@ def read_controls(
             found, wanted = (f"{8 * w}x{8 * h}" for h, w in (frames.shape[3:], (rows, columns)))
             raise BadInput(f"the control is {found} and the video {wanted}; set that size in WanVaceToVideo")
         kept, made = (normalised(half.float()) for half in frames.split(16, dim=1))
-        # A reference stands before the clip: nothing of its frame is made, and that half is zero, not even grey.
-        if not mask[:, :, 0].any() and bool((made[:, :, 0].abs() < ZERO).all()):
+        # A reference stands before the clip: of its frame nothing is made, and that half is zero, not even grey.
+        if bool((made[:, :, 0].abs() < ZERO).all()):
             raise BadInput(f"the control has a reference image, which blocks hardly obey; {START_IMAGE}")
         clips.append(ControlClip(torch.cat((kept, made, mask.to(kept)), dim=1).cpu(), float(strength)))
     return tuple(clips)

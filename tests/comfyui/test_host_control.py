@@ -147,9 +147,12 @@ def test_a_run_obeys_what_the_conditioning_carries_and_strength_zero_is_the_plai
         assert not torch.equal(whole[1][:, :, here], plain[1][:, :, here])
     assert whole[2].settings["control_strengths"] == [1.0]
     for script, policy in (("rrrrrr", "always-target"), ("aaaaaa", "always-draft")):
-        alone = job_of(parts, positive(parts), script=script)
-        other = replace(alone.router, config=replace(alone.router.config, policy=policy, script=""))
-        assert torch.equal(video_of(alone)[1], video_of(replace(alone, router=other))[1])
+        job = job_of(parts, positive(parts), script=script)
+        config = replace(job.router.config, forced_blocks=0)
+        both, alone = (
+            replace(job.router, config=one) for one in (config, replace(config, policy=policy, script=""))
+        )
+        assert torch.equal(video_of(replace(job, router=both))[1], video_of(replace(job, router=alone))[1])
 
 
 def test_a_control_that_changes_at_block_five_leaves_the_four_before_and_they_are_used_again(parts: Parts) -> None:
@@ -188,7 +191,8 @@ def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_coun
         "drafter control",
     ]
     (needed,), (less,) = with_it.needs.values(), without.needs.values()
-    assert 0 < needed.total - less.total < needed.total / 4
+    assert needed.total > less.total
+    assert not [part for part in needed.parts if part.endswith("control")], "weights are ComfyUI's to count"
     assert set(names) <= set(NAMES), "the plan on a GPU names each"
 
 
@@ -217,6 +221,6 @@ def test_what_cannot_be_obeyed_is_refused_before_a_model_is_loaded(parts: Parts,
 def test_a_kept_first_frame_is_no_reference_image(parts: Parts) -> None:
     """Inpainting from the first frame. Catches: any mask of zeros taken for a reference."""
     mask = torch.ones(FRAMES, 32, 32)
-    mask[0] = 0
+    mask[:4] = 0
     frames, *_ = video_of(job_of(parts, positive(parts, control_masks=mask)))
     assert len(frames) == FRAMES
