@@ -63,7 +63,8 @@ class Memory:
 
 def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     """Work out a run's memory from what is wired in, without loading anything. `presets`: by role."""
-    patchers = {**job.models, **{role: vae.patcher for role, vae in job.decoders.items()}}
+    controls = {f"{role} control": control for role, control in job.controls.items()}
+    patchers = {**job.models, **controls, **{role: vae.patcher for role, vae in job.decoders.items()}}
     scorer = None
     if job.router.scorer is not None:
         patchers["scorer"], scorer = job.router.scorer.patcher, job.router.scorer.scorer
@@ -75,10 +76,13 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
         height=job.height,
         blocks=job.blocks,
         prompts=len(job.prompts),
+        control={role: len(one.model.diffusion_model.vace_blocks) for role, one in job.controls.items()},
         execution=job.execution,
     )
     # One MODEL in both roles is loaded once.
-    loaded = {role: patcher for role, patcher in patchers.items() if not (role == "drafter" and _is_one(job))}
+    again = {"drafter"} if _is_one(job) else set()
+    again |= {"drafter control"} if len({id(one) for one in controls.values()}) < len(controls) else set()
+    loaded = {role: patcher for role, patcher in patchers.items() if role not in again}
     return Memory(
         request=request,
         patchers=tuple(loaded.values()),

@@ -112,8 +112,12 @@ def assemble_report(
     start_image: str | None,
     restyle: str | None = None,
     strength: str = "",
+    control: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name."""
+    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name.
+
+    `control`: what its blocks obeyed: the settings by name, `control` the file's.
+    """
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
@@ -132,6 +136,7 @@ def assemble_report(
             "continue_from": continue_from,
             "start_image": start_image,
             **({"restyle": restyle, "strength": strength} if restyle else {}),
+            **(control if control and control["control"] else {}),
         },
         versions=versions,
         blocks=tuple(records),
