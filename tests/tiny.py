@@ -143,6 +143,7 @@ def make_generator(
     tree: WanTree | None = None,
     stages: Stages = PLAIN,
     ops: TorchOps | None = None,
+    control: Any = None,
 ) -> CountingGenerator:
     context: ContextPolicy
     policy, long = LONG.get(policy, (policy, {}))
@@ -162,6 +163,7 @@ def make_generator(
         first_schedule=get_schedule(first_schedule) if first_schedule else None,
         block_frames=block_frames,
         stages=stages,
+        control=control,
         **extra,
     )
 

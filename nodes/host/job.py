@@ -15,6 +15,7 @@ from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
 from ..sockets import PICTURE, PromptEntry, RouterValue, StartValue
+from .model import control_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -24,7 +25,7 @@ class Job:
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
     None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
     the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
-    `prompt_id`, `signature`: of the prompt in API form, for the page.
+    `controlled`: whether the conditioning has a control. `prompt_id`, `signature`: of the prompt in API form, for the page.
     """
 
     drafter: Any = None
@@ -48,6 +49,7 @@ class Job:
     continue_from: dict[str, Any] | None = None
     start_image: Tensor | None = None
     start: StartValue | None = None
+    controlled: bool = False
     node_id: str | None = None
     workflow_id: str | None = None
     prompt_id: str | None = None
@@ -58,6 +60,12 @@ class Job:
         """The MODELs by role, the target first."""
         wired = {"target": self.target, "drafter": self.drafter}
         return {role: patcher for role, patcher in wired.items() if patcher is not None}
+
+    @property
+    def controls(self) -> dict[str, Any]:
+        """The VACE MODELs beside the models, by role, if the run has a control."""
+        wired = {role: control_of(patcher) for role, patcher in self.models.items()} if self.controlled else {}
+        return {role: control for role, control in wired.items() if control is not None}
 
     @property
     def decoders(self) -> dict[str, Any]:

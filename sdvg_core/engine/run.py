@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .control import ControlClip
 from .delivery import DeliveredBlock
 from .drift import ColourHold, check_hold
 from .noise import KeyedNoise
@@ -193,6 +194,7 @@ def make_run(
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
     source: Tensor | None = None,
+    controls: Sequence[ControlClip] = (),
     shown: Tensor | None = None,
     reuse: Reuse | None = None,
     colour_hold: float = 0.0,
@@ -201,9 +203,9 @@ def make_run(
     """Return the run that makes the blocks of `plan`, of `width` x `height` pixels.
 
     `given`: normalised latents `b c t h w` of a clip to continue, or of a start image; `shown`: that clip's own
-    pixels, if it has any. `source`: the latents that the blocks restyle, by the plan's strengths. `reuse`: what
-    earlier runs made; the longest beginning that is provably the same is not made again, and what this run makes is
-    put there. `colour_hold`: see `ColourHold`.
+    pixels, if it has any. `source`: the latents that the blocks restyle, by the plan's strengths; `controls`:
+    the clips that they obey. `reuse`: what earlier runs made; the longest beginning that is provably the same is
+    not made again, and what this run makes is put there. `colour_hold`: see `ColourHold`.
     Raises `BadInput` for a given clip of another size, or one with NaN or infinity.
     """
     if colour_hold:
@@ -213,13 +215,22 @@ def make_run(
     for clip in (given, source):
         if clip is not None:
             check_given(clip, codec.latent_channels, rows, columns)
+    for one in controls:
+        one.check(plan.spans[-1].stop, rows, columns)
     check_restyle(engine.drafter, engine.target, plan)
     restyled = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
     run = Run(
         engine=engine,
         router=plan.router,
         spans=plan.spans,
-        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns, source=restyled),
+        noise=KeyedNoise(
+            seed=seed,
+            channels=codec.latent_channels,
+            height=rows,
+            width=columns,
+            source=restyled,
+            controls=tuple(controls),
+        ),
         condition_of=condition_of,
         drafter_context=drafter_context,
         before=tuple(

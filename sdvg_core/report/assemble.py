@@ -111,8 +111,12 @@ def assemble_report(
     restyle: str | None = None,
     strength: str = "",
     colour_hold: float = 0.0,
+    control: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name."""
+    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name.
+
+    `control`: what its blocks obeyed: the settings by name, `control` the file's.
+    """
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
@@ -136,6 +140,7 @@ def assemble_report(
             "start_image": start_image,
             **({"restyle": restyle, "strength": strength} if restyle else {}),
             **({"colour_hold": colour_hold} if colour_hold else {}),
+            **(control if control and control["control"] else {}),
         },
         versions=versions,
         blocks=tuple(records),
