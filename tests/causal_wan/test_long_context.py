@@ -77,6 +77,7 @@ def close(ours, theirs):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("frames, same", [(3, 3), (1, 9)])
 def test_until_a_frame_leaves_the_window_relative_positions_change_no_bit(dtype, frames, same):
+    """Catches: a key that is rotated twice."""
     ops = TorchOps(dtype)
     pairs = list(
         zip(video({"relative": False}, frames, ops=ops), video({"relative": True}, frames, ops=ops), strict=True)
@@ -86,7 +87,7 @@ def test_until_a_frame_leaves_the_window_relative_positions_change_no_bit(dtype,
 
 @pytest.mark.parametrize("frames", [1, 3])
 def test_relative_positions_count_from_the_first_frame_that_is_seen(frames):
-    """Catches: a key that is rotated twice, slots in place of positions, a window that is a frame too long."""
+    """Catches: slots in place of positions, a window that is a frame too long."""
     assert all(
         close(video({"relative": True, "window": WINDOW}, frames), video(Plain(window_of, in_order), frames))
     )

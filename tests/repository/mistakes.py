@@ -104,8 +104,8 @@ MISTAKES = [
     Mistake(
         "the oldest frames are evicted inside generate, one block too early",
         "causal_wan/incremental.py",
-        "min(span.stop, self.window))",
-        "min(span.stop, self.window - span.frames * (span.stop > self.window)))",
+        "oldest = max(self.sink, span.stop - (self.window - self.sink))",
+        "oldest = max(self.sink, span.stop - (self.window - self.sink - span.frames * (span.stop > self.window)))",
         "parity/test_forward_against_diffusers.py::test_a_sliding_window_is_the_whole_clip_under_a_mask",
     ),
     Mistake(
@@ -114,6 +114,27 @@ MISTAKES = [
         "return self.sink + (frame - self.sink) % (self.window - self.sink)",
         "return frame % self.window",
         "parity/test_forward_against_diffusers.py::test_a_sliding_window_is_the_whole_clip_under_a_mask",
+    ),
+    Mistake(
+        "a key that is rotated when it is read was rotated before",
+        "causal_wan/forward.py",
+        "(k if unrotated else ops.rotate(k, rope))",
+        "ops.rotate(k, rope)",
+        "causal_wan/test_long_context.py::test_until_a_frame_leaves_the_window_relative_positions_change_no_bit",
+    ),
+    Mistake(
+        "a flush forgets the sink",
+        "causal_wan/incremental.py",
+        "seen = (*range(min(self.sink, span.stop)),",
+        "seen = (*range(0 if self.flush and scene.prompt else min(self.sink, span.stop)),",
+        "causal_wan/test_long_context.py::test_a_flush_leaves_the_sink_and_two_frames_of_what_came_before",
+    ),
+    Mistake(
+        "drift is measured over channels and not within each",
+        "engine/drift.py",
+        "mean = wide.mean(dim=(0, 2, 3, 4), keepdim=True)",
+        "mean = wide.mean(dim=(0, 1, 3, 4), keepdim=True)",
+        "engine/test_drift.py::test_drift_is_the_distance_of_the_channels_means_and_deviations",
     ),
     Mistake(
         "the window's first frame is not encoded anew",
@@ -336,8 +357,8 @@ MISTAKES = [
     Mistake(
         "a growing cache is passed under the condition of the block to be made",
         "causal_wan/incremental.py",
-        "model.write_context(block.latents, block.condition, cache, self._place(block.span))",
-        "model.write_context(block.latents, condition, cache, self._place(block.span))",
+        "model.write_context(block.latents, block.condition, cache, place)",
+        "model.write_context(block.latents, condition, cache, place)",
         "engine/test_counts.py::test_a_growing_cache_is_passed_block_by_block_under_the_condition_of_each",
     ),
 ]
