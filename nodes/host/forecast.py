@@ -18,7 +18,13 @@ from .identity import blocks_to_decode, newest_keys, still_kept
 from .live import LiveRun, LiveRuns
 
 SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
-OF_BLOCKS = ("blocks", "directions", "takes")  # which the strip shows, and compares block by block
+OF_BLOCKS = (
+    "blocks",
+    "directions",
+    "takes",
+    "kept_blocks",
+    "until_block",
+)  # which the strip shows, and compares block by block
 WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
 
 

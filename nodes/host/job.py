@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import comfy.utils
 from torch import Tensor
@@ -16,6 +16,9 @@ from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
 from ..sockets import PICTURE, PromptEntry, RouterValue, StartValue
 
+if TYPE_CHECKING:
+    from .kept import KeptBlocks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
@@ -24,7 +27,9 @@ class Job:
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
     None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
     the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
-    `prompt_id`, `signature`: of the prompt in API form, for the page.
+    `kept`: blocks of an earlier run that are given; `blocks`, `directions` and `takes` are then of those after them.
+    `until_block`: the last of the node's blocks that is made now; 0 for all. `prompt_id`, `signature`: of the prompt in
+    API form, for the page.
     """
 
     drafter: Any = None
@@ -48,6 +53,8 @@ class Job:
     continue_from: dict[str, Any] | None = None
     start_image: Tensor | None = None
     start: StartValue | None = None
+    kept: KeptBlocks | None = None
+    until_block: int = 0
     node_id: str | None = None
     workflow_id: str | None = None
     prompt_id: str | None = None

@@ -112,12 +112,16 @@ def assemble_report(
     start_image: str | None,
     restyle: str | None = None,
     strength: str = "",
+    kept: Mapping[str, Any] | None = None,
 ) -> RunReport:
-    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name."""
+    """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name.
+
+    `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
+    """
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
-    of_route = (*run.notes, *_stopped(records, run), *_reused(records))
+    of_route = (*run.notes, *_kept(kept), *_stopped(records, run), *_reused(records))
     return RunReport(
         settings={
             **_part_settings(run, parts),
@@ -131,6 +135,7 @@ def assemble_report(
             "latent_frames_given": run.given_frames,
             "continue_from": continue_from,
             "start_image": start_image,
+            **({"kept": dict(kept)} if kept else {}),
             **({"restyle": restyle, "strength": strength} if restyle else {}),
         },
         versions=versions,
@@ -146,6 +151,13 @@ def _stopped(records: Sequence[BlockRecord], run: Run) -> tuple[str, ...]:
     if len(records) == len(run.spans):
         return ()
     return (f"Stopped after block {len(records)} of {len(run.spans)}, as asked.",)
+
+
+def _kept(kept: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if not kept:
+        return ()
+    blocks = "Block 1 was" if kept["blocks"] == 1 else f"Blocks 1 to {kept['blocks']} were"
+    return (f"{blocks} given: kept from an earlier run, latents {kept['digest']}.",)
 
 
 def _reused(records: Sequence[BlockRecord]) -> tuple[str, ...]:
