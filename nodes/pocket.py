@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import comfy.sd
 import comfy.utils
 from comfy_api.latest import io
@@ -11,7 +14,8 @@ from ..sdvg_core.pipeline.loading import encode_prompts
 from ..sdvg_core.pocket import DEFAULT_PROMPT
 from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
-from .host.conditioning import with_text
+from ..sdvg_core.text.prompts import read_prompt
+from .host.conditioning import with_lines, with_text
 from .host.files import load_checkpoint
 from .host.progress import notify
 from .host.scorer import load_host_scorer
@@ -73,29 +77,45 @@ class PocketModels(io.ComfyNode):
     def validate_inputs(cls, prompt=None, strict=False) -> bool:
         """Raise `BadInput` for a prompt that is refused, before anything is loaded."""
         if prompt is not None:
-            understand(prompt, strict=bool(strict))
+            for text in read_prompt(prompt).texts:
+                understand(text, strict=bool(strict))
         return True
 
     @classmethod
     @known_inputs_only
     def execute(cls, prompt, strict=False) -> io.NodeOutput:
         """Load the set with the ordinary loaders, and encode the prompt, or the one of the small world nearest to it."""
-        scene, note = understand(prompt, strict=strict)
-        text, files = scene.text, trained_set()
+        lines, files = read_prompt(prompt), trained_set()
+        shown = {text: understand(text, strict=strict) for text in lines.texts}
+        text, note = shown[lines.texts[0]][0].text, "\n".join(told for _, told in shown.values() if told)
         notify(cls.hidden and cls.hidden.unique_id, note)
-        drafter = load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b"))
-        target = load_checkpoint(str(files.target), "default", get_preset("krea-14b"))
-        vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae)))
-        scorer = load_host_scorer(files.reward, crop="center", device="default", dtype="float32")
-        (embedding,) = encode_prompts(files, (text,), pocket_options()).values()
-        judge = load_host_judge(pocket_judge())
+        drafter, target, vae, scorer, judge = _models()
+        embeddings = encode_prompts(files, tuple(scene.text for scene, _ in shown.values()), pocket_options())
+
+        def encoded(one: str) -> list[list[Any]]:
+            scene, told = shown[one]
+            return with_text([[embeddings[scene.text], {}]], scene.text, NEAREST_NOTE if told else "")
+
         return io.NodeOutput(
             drafter,
             target,
-            with_text([[embedding, {}]], text, NEAREST_NOTE if note else ""),
+            with_lines(lines, encoded),
             vae,
             scorer,
             text,
             judge,
             ui={"sdvg_shown": [note]} if note else None,
         )
+
+
+@cache
+def _models() -> tuple[Any, ...]:
+    """Load the set, 30 MB, once: with the same models, another prompt leaves the blocks before it as they are."""
+    files = trained_set()
+    return (
+        load_checkpoint(str(files.drafter), "default", get_preset("self-forcing-1.3b")),
+        load_checkpoint(str(files.target), "default", get_preset("krea-14b")),
+        comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(files.vae))),
+        load_host_scorer(files.reward, crop="center", device="default", dtype="float32"),
+        load_host_judge(pocket_judge()),
+    )

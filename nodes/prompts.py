@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from comfy_api.latest import io
 
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.text.prompts import check_prompt
-from .host.conditioning import with_text
+from ..sdvg_core.text.prompts import read_prompt
+from .host.conditioning import with_lines, with_text
 from .known import known_inputs_only, node_schema
 from .sockets import PromptEntry, Prompts
 
@@ -30,7 +32,8 @@ class Prompt(io.ComfyNode):
                     default="",
                     multiline=True,
                     dynamic_prompts=True,
-                    tooltip="What the video shows. The text encoder reads 512 tokens, the scorer the first 35.",
+                    tooltip="What the video shows. A line '5: a storm' changes it from block 5 on, '7 strength 0.6:' how "
+                    "strongly a clip is restyled. The text encoder reads 512 tokens, the scorer the first 35.",
                 ),
             ],
             outputs=[
@@ -43,11 +46,17 @@ class Prompt(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(cls, clip, text) -> io.NodeOutput:
-        """Encode the text as CLIP Text Encode does. Raises `BadInput` if it is no text, unless it is empty."""
-        if text.strip():
-            check_prompt(text)
-        encoded = clip.encode_from_tokens_scheduled(clip.tokenize(text))
-        return io.NodeOutput(with_text(encoded, text))
+        """Encode each prompt as CLIP Text Encode does. Raises `BadInput` if it is no text, unless it is empty."""
+
+        def encoded(one: str) -> list[list[Any]]:
+            return with_text(clip.encode_from_tokens_scheduled(clip.tokenize(one)), one)
+
+        if not text.strip():
+            return io.NodeOutput(encoded(text))
+        lines = read_prompt(text)
+        if not lines.changes:
+            return io.NodeOutput(encoded(text))
+        return io.NodeOutput(with_lines(lines, encoded))
 
 
 class PromptSchedule(io.ComfyNode):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
-from ..sdvg_core.engine.restyle import WORDS
+from ..sdvg_core.engine.restyle import USUAL, WORDS
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.files.footage import RATE
 from .known import NOT_WIRED, known_inputs_only, node_schema
@@ -80,7 +80,7 @@ def _strength_inputs() -> list[io.Input]:
         io.Combo.Input(
             "strength",
             options=[*WORDS, BY_NUMBER],
-            default="medium",
+            default=USUAL,
             tooltip="How much is made anew. 'light' leaves out three denoising steps, 'medium' two, 'strong' one; the "
             "clip stands in for them.",
         ),

@@ -79,7 +79,7 @@ class Samples:
     def save(self, path: Path) -> None:
         """Write them as a whole or not at all."""
         staged = path.with_suffix(".part")
-        tensors = {"whose": self.whose, "context": self.context.half(), "label": self.label.half()}
+        tensors = {"whose": self.whose, "context": self.context.half(), "label": self.label.half().contiguous()}
         save_file(tensors, staged, {"prompts": "\n".join(self.prompts)})
         staged.replace(path)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
-from ...sdvg_core.text.prompts import Conditions, check_prompt
+from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
 from ..sockets import PromptEntry
 
 WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
@@ -22,6 +23,8 @@ NOTE_KEY = "sdvg_note"
 """The same for a note on that text."""
 EMBEDDING_KEY = "sdvg_embedding"
 """The same for the embedding of that text, for other nodes may change the one and pass on the other."""
+LATER_KEY, STRENGTHS_KEY = "sdvg_later", "sdvg_strengths"
+"""The same for the prompts of later blocks, and for the strengths, that its lines state."""
 TEXT_NODE = "encode the prompt with SDVG Prompt, whose conditioning carries its text"
 
 DIFFERS = (
@@ -56,6 +59,33 @@ def with_text(conditioning: Sequence[Any], text: str, note: str = "") -> list[li
     return [[embedding, {**extras, **carried, EMBEDDING_KEY: embedding}] for embedding, extras in conditioning]
 
 
+def with_lines(lines: PromptSchedule, encode: Callable[[str], list[list[Any]]]) -> list[list[Any]]:
+    """Return the CONDITIONING of the first prompt, which carries those of the lines after it, as `encode` makes them."""
+    (_, first), *later = lines.entries
+    entries = tuple(PromptEntry(at, encode(text), "") for at, text in later)
+    carried = {LATER_KEY: entries, STRENGTHS_KEY: lines.strengths}
+    return [[embedding, {**extras, **carried}] for embedding, extras in encode(first)]
+
+
+def in_order(prompts: Sequence[PromptEntry]) -> tuple[PromptEntry, ...]:
+    """Return the prompts with those that their conditionings carry. Raises `BadInput` if two begin at one block."""
+    entries = [inner for one in prompts for inner in (one, *_extra(one.conditioning, LATER_KEY))]
+    entries.sort(key=lambda entry: entry.index)
+    for one, other in pairwise(entries):
+        if one.index == other.index:
+            raise BadInput(f"two prompts begin at block {one.index + 1}; leave one of them out")
+    return tuple(entries)
+
+
+def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
+    """Return the strengths that lines of the prompts state, by block."""
+    return tuple(one for entry in prompts for one in _extra(entry.conditioning, STRENGTHS_KEY))
+
+
+def _extra(conditioning: Sequence[Any], key: str) -> tuple[Any, ...]:
+    return conditioning[0][1].get(key, ()) if len(conditioning) == 1 else ()
+
+
 def text_of(conditioning: Sequence[Any]) -> str:
     """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
     return _carried(conditioning, TEXT_KEY)
@@ -68,7 +98,7 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
     changed the conditioning since.
     """
     settled, notes = [], []
-    for entry in prompts:
+    for entry in in_order(prompts):
         text, note = _settled(entry)
         settled.append(replace(entry, text=text))
         notes += [_carried(entry.conditioning, NOTE_KEY), note]

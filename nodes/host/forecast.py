@@ -14,17 +14,15 @@ from typing import Any
 
 import comfy.model_management as mm
 
+from ...sdvg_core.text.prompts import read_prompt
 from .identity import blocks_to_decode, newest_keys, still_kept
 from .live import LiveRun, LiveRuns
 
 SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
-OF_BLOCKS = (
-    "blocks",
-    "directions",
-    "takes",
-    "kept_blocks",
-    "until_block",
-)  # which the strip shows, and compares block by block
+PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
+"""Nodes whose prompt may have lines, and its input."""
+OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
+"""Inputs that the strip shows, and compares block by block."""
 WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
 
 
@@ -38,7 +36,8 @@ def signature(prompt: Any, node_id: str | None) -> dict[str, Any] | None:
         if prompt[node_id]["class_type"] != SAMPLER:
             return None
         graph, inputs = _Graph(prompt), dict(prompt[node_id]["inputs"])
-        prompts = graph.schedule(inputs.pop("prompt_schedule", None))
+        prompts = [*graph.lines(inputs.get("positive")), *graph.schedule(inputs.pop("prompt_schedule", None))]
+        prompts.sort()
         rest = {name: graph.value(value) for name, value in inputs.items() if name not in WITHOUT_EFFECT}
         own = [rest.pop(name, "") for name in OF_BLOCKS]
         router, wired = rest.pop("router", None), [value for value in own if isinstance(value, list)]
@@ -64,8 +63,21 @@ class _Graph:
         if name not in self._hashes:
             node = self._prompt[name]
             inputs = {key: self.value(value) for key, value in node["inputs"].items()}
+            if (key := PROMPTS.get(node["class_type"])) and isinstance(inputs[key], str) and inputs[key].strip():
+                inputs[key] = read_prompt(inputs[key]).texts[0]
             self._hashes[name] = _hash([node["class_type"], inputs])
         return self._hashes[name]
+
+    def lines(self, wire: Any) -> list[tuple[int, str]]:
+        """Return what the lines of a prompt change, and from which block on."""
+        node = self._prompt[wire[0]] if isinstance(wire, list) else {}
+        text = node.get("inputs", {}).get(PROMPTS.get(node.get("class_type")))
+        if not isinstance(text, str) or not text.strip():
+            return []
+        read = read_prompt(text)
+        starts = sorted({at for at, _ in (*read.entries[1:], *read.strengths)})
+        said = dict(read.entries), dict(read.strengths)
+        return [(at + 1, _hash([part.get(at) for part in said])) for at in starts]
 
     def schedule(self, wire: Any) -> list[tuple[int, str]]:
         """Return the prompts of a schedule; one whose blocks are not known counts from the first block on."""
@@ -76,7 +88,8 @@ class _Graph:
         if node["class_type"] != SCHEDULE or not isinstance(inputs["from_block"], int):
             return [(1, name)]
         text = [self.value(inputs["conditioning"]), self.value(inputs["text"])]
-        return [*self.schedule(inputs.get("schedule")), (inputs["from_block"], _hash(text))]
+        here = [(inputs["from_block"], _hash(text)), *self.lines(inputs["conditioning"])]
+        return [*self.schedule(inputs.get("schedule")), *here]
 
 
 def _hash(value: Any) -> str:

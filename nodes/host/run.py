@@ -17,10 +17,11 @@ from ...sdvg_core.causal_wan.build import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, versions_on
 from ...sdvg_core.engine.records import BlockRecord
+from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run, make_run
 from ...sdvg_core.pipeline.headers import Headers
 from ...sdvg_core.pipeline.latents import STILL, still_in
-from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request
+from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
 from ...sdvg_core.report.assemble import (
     ModelSettings,
     PartSettings,
@@ -31,7 +32,7 @@ from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from ..sockets import RESTYLE
 from .checks import check_loras, check_model
-from .conditioning import read_conditions, settle_texts, unshown
+from .conditioning import read_conditions, settle_texts, strengths_of, unshown
 from .forecast import ended
 from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
@@ -138,7 +139,7 @@ def resolve(job: Job) -> ResolvedRequest:
         budget=job.router.budget,
         directions=job.directions,
         takes=job.takes,
-        **({"strength": job.start.strength} if job.start and job.start.strength else {}),
+        strength=strength_in(job),
     )
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
@@ -155,6 +156,13 @@ def resolve(job: Job) -> ResolvedRequest:
         read_footage=footage,
         restyle=bool(job.start and job.start.how == RESTYLE),
     )
+
+
+def strength_in(job: Job) -> str:
+    """Return the strength of a clip that is restyled, with those of the prompt's lines."""
+    restyles = job.start is not None and job.start.how == RESTYLE
+    usual = job.start.strength if job.start and restyles else USUAL
+    return strength_of(usual, strengths_of(job.prompts), restyles=restyles)
 
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
@@ -265,7 +273,7 @@ def _report(
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
         start_image=None if job.start_image is None else "IMAGE",
         restyle="IMAGE" if job.start and job.start.how == RESTYLE else None,
-        strength=job.start.strength if job.start else "",
+        strength=strength_in(job),
     )
 
 

@@ -1,17 +1,20 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
+import { inputSlot } from "./common.js";
 import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter, withTake } from "./directions.js";
 import { RATE, framesOf, lengthIn } from "./length.js";
 import { nextRun } from "./next_run.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
 import { openLarge } from "./strip_large.js";
 import { openMenu } from "./strip_menu.js";
+import { promptFrom, withPromptFrom } from "./prompt_lines.js";
 import { Player } from "./strip_player.js";
 import { HEIGHT } from "./strip_style.js";
 import { StripView } from "./strip_view.js";
 import { words } from "./strip_words.js";
 
+const TEXT_OF = { SDVGPrompt: "text", SDVGPocketModels: "prompt" }; // type of node -> its widget with the prompt
 const SHOWN = ["blocks", "directions", "takes", "kept_blocks"]; // the widgets that the strip shows
 
 export class Strip {
@@ -263,17 +266,30 @@ export class Strip {
     const widget = this.widget(name);
     if (!widget || widget.value === value) return;
     if (this.refuseWired(name)) return;
-    const { canvas } = app;
-    const before = widget.value;
-    canvas.emitBeforeChange?.();
-    try {
-      widget.value = value;
-      widget.callback?.(value, canvas, this.node);
-      this.node.onWidgetChanged?.(name, value, before, widget);
-      this.node.setDirtyCanvas?.(true, true);
-    } finally {
-      canvas.emitAfterChange?.();
-    }
+    setWidget(this.node, widget, value);
+  }
+
+  // --- a prompt from a block on
+
+  /** The node and the widget with the text of the prompt; undefined if the text comes from elsewhere. */
+  promptSource() {
+    const slot = this.node.inputs?.findIndex(({ name }) => name === "positive") ?? -1;
+    const node = slot >= 0 && this.node.isInputConnected(slot) ? this.node.getInputNode(slot) : null;
+    const name = TEXT_OF[node?.comfyClass];
+    const widget = node?.widgets?.find((one) => one.name === name);
+    return widget && node.inputs?.[inputSlot(node, name)]?.link == null ? { node, widget } : undefined;
+  }
+
+  /** Ask for the prompt from a block on, and write it as a line of the text. Lines count the blocks of a continued clip too. */
+  async askPrompt(number) {
+    const { node, widget } = this.promptSource();
+    const block = number + (this.log?.info.before ?? 0);
+    const text = String(widget.value);
+    const told = await app.extensionManager.dialog.prompt({
+      title: words().promptFrom(number), message: words().promptHint(block), defaultValue: promptFrom(text, block),
+    });
+    if (typeof told === "string") setWidget(node, widget, withPromptFrom(text, block, told));
+    this.view.square(number)?.focus({ preventScroll: true });
   }
 
   direct(number, letter) {
@@ -291,6 +307,7 @@ export class Strip {
 
   /** Have the blocks up to this one stay as they are in the run that is shown. */
   keep(number) {
+    if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
     const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
     if (!digest || number >= this.asked().blocks) return false;
     this.write("kept_blocks", `${number}:${digest}`);
@@ -323,12 +340,28 @@ export class Strip {
     if (key === "p") return this.player.toggle() ?? true;
     if (key === "e") return this.enlarge(number) ?? true;
     if (key === "c" && this.log?.events[number - 1] && !this.log.going && number > this.kept) return this.makeTakes(number) && true;
+    if (key === "w" && number > 1 && number > this.kept && this.promptSource()) return Boolean(this.askPrompt(number));
     if (key === "k") return this.keep(number);
     if (number <= this.kept || ![".", "t", "d", "n"].includes(key) || !this.usable(number)) return false;
     if (key === "n") this.retake(number, takeOf(this.read("takes"), number) + 1);
     else this.direct(number, key);
     this.view.said.textContent = this.view.square(number).title;
     return true;
+  }
+}
+
+/** Change a widget as a hand would, as one step that can be undone. */
+function setWidget(node, widget, value) {
+  const { canvas } = app;
+  const before = widget.value;
+  canvas.emitBeforeChange?.();
+  try {
+    widget.value = value;
+    widget.callback?.(value, canvas, node);
+    node.onWidgetChanged?.(widget.name, value, before, widget);
+    node.setDirtyCanvas?.(true, true);
+  } finally {
+    canvas.emitAfterChange?.();
   }
 }
 

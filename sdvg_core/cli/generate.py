@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -50,7 +50,9 @@ EMBEDDED = [
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     prompt = parser.add_mutually_exclusive_group()
-    prompt.add_argument("--prompt", help="what the video should show")
+    prompt.add_argument(
+        "--prompt", help="what the video should show; a line '5: a storm' changes it from block 5 on"
+    )
     prompt.add_argument("--prompt-file", type=file_path, help="prompts, one video per line")
     prompt.add_argument(
         "--prompt-schedule",
@@ -122,6 +124,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
     from ..pipeline.many import make_many
+    from ..pipeline.request import strength_of
     from ..pipeline.table import FAILED, FINISHED
     from ..pipeline.videos import Stopping, make_videos
     from ..report.summary import summarise
@@ -130,6 +133,8 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
 
     request, load = video_request(options), load_options(options, embedded=embedded)
     prompts, devices = read_prompts(options, again), worker_devices(options, load.device)
+    strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
+    request = replace(request, strength=strength)
     check_writable(options.output)
     stopping = Stopping()
     batch = Batch(
@@ -204,7 +209,7 @@ def exit_code(stopping: Stopping, *, whole: bool) -> int:
 def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[PromptSchedule, ...]:
     """Return the prompts of each video; for the embedded models, the nearest ones of their small world."""
     from ..pocket.grammar import understand
-    from ..text.prompts import PromptSchedule, one_prompt, read_prompt_list, read_prompt_schedule
+    from ..text.prompts import PromptSchedule, read_prompt, read_prompt_list, read_prompt_schedule
     from .again import prompts_again
 
     if options.prompt_file:
@@ -212,7 +217,7 @@ def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[
     elif options.prompt_schedule:
         prompts = (read_prompt_schedule(options.prompt_schedule),)
     elif options.prompt is not None:
-        prompts = (one_prompt(options.prompt),)
+        prompts = (read_prompt(options.prompt),)
     elif again:
         prompts = (prompts_again(again),)
     else:
@@ -221,7 +226,10 @@ def read_prompts(options: argparse.Namespace, again: RunReport | None) -> tuple[
         return prompts
     shown = {text: understand(text) for prompt in prompts for text in prompt.texts}
     sys.stderr.write("".join(f"sdvg: {told}\n" for _, told in shown.values() if told))
-    return tuple(PromptSchedule(tuple((at, shown[text][0].text) for at, text in one.entries)) for one in prompts)
+    return tuple(
+        PromptSchedule(tuple((at, shown[text][0].text) for at, text in one.entries), one.strengths)
+        for one in prompts
+    )
 
 
 def with_the_real_pair(report: RunReport) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 WORDS = {"strong": 1, "medium": 2, "light": 3}
 """How many steps each leaves out: on four steps, 6, 17 and 37 % of the input are left under the noise."""
+USUAL = "medium"
 LEAST_SHARE = 0.05
 
 
@@ -53,6 +54,18 @@ def read_strength(text: str) -> Strength:
     if not LEAST_SHARE <= share <= 1:
         raise BadInput(f"{text!r:.40} is no strength; give {', '.join(WORDS)} or a number from {LEAST_SHARE} to 1")
     return Strength(share=share)
+
+
+def read_strengths(text: str, blocks: int) -> tuple[Strength, ...]:
+    """Return the strength of each block from `medium`, or `medium,7:0.6`: another one from block 7 on."""
+    usual, *later = text.split(",")
+    strengths = [read_strength(usual)] * blocks
+    for one in later:
+        start, _, strength = one.partition(":")
+        if not (start.isdecimal() and 0 < int(start) <= blocks):
+            raise BadInput(f"the strength {one!r:.30} is of no block, for there are {blocks}; write 7:0.6")
+        strengths[int(start) - 1 :] = [read_strength(strength)] * (blocks - int(start) + 1)
+    return tuple(strengths)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

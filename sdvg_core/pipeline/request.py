@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from ..engine.plan import (
     read_takes,
 )
 from ..engine.protocols import VideoCodec
-from ..engine.restyle import Strength, read_strength
+from ..engine.restyle import USUAL, Strength, read_strengths
 from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
@@ -57,7 +57,7 @@ class VideoRequest:
     target-only's cost for the router to spend, or None. `directions`, `takes`: what the user decides block by
     block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
     `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
-    are made from, as strongly as `strength` says.
+    are made from, as strongly as `strength` says: `medium`, or `medium,7:0.6` for another one from block 7 on.
     """
 
     blocks: int = 9
@@ -73,7 +73,7 @@ class VideoRequest:
     continue_from: Path | None = None
     start_image: Path | None = None
     restyle: Path | None = None
-    strength: str = "medium"
+    strength: str = USUAL
 
     def __post_init__(self) -> None:
         check_blocks(self.blocks)
@@ -83,7 +83,7 @@ class VideoRequest:
             check_budget(self.budget)
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
-        read_strength(self.strength)
+        read_strengths(self.strength, self.blocks)
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
 
@@ -166,7 +166,7 @@ def resolve_request(
     given_frames = 0 if clip is None else clip.shape[2]
     footage, strengths = read_footage(width, height) if read_footage else None, tuple[Strength, ...]()
     if footage and restyle:
-        strengths = (read_strength(request.strength),) * request.blocks
+        strengths = read_strengths(request.strength, request.blocks)
     elif footage:
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
     picture = read_image is not None or given_frames == 1
@@ -206,6 +206,14 @@ def resolve_request(
         footage=footage,
         notes=(*_of_models(headers), *bought, *_of_footage(footage, plan, vae.temporal_stride)),
     )
+
+
+def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: bool) -> str:
+    """Return a strength with those that lines of the prompt state: `medium,7:0.6`."""
+    if strengths and not restyles:
+        start = strengths[0][0] + 1
+        raise BadInput(f"the prompt has a strength from block {start} on, but no clip is restyled; add a clip")
+    return ",".join((usual, *(f"{start + 1}:{strength}" for start, strength in strengths)))
 
 
 def blocks_in(frames: int) -> int:

@@ -11,34 +11,45 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ..engine.restyle import read_strength
 from ..engine.types import Condition
 from ..errors import BadInput, why
 from ..files.small_files import MEGABYTE, read_small
 
+EMPTY = "the prompt is empty; describe what the video should show"
 LONGEST_PROMPT = 20_000
 LARGEST_FILE = 16 * MEGABYTE
 # Control characters except tabs and line breaks, and lone surrogates.
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+# A number right after the colon is a ratio or a time of day, not a prompt.
+LINE = re.compile(r"[ \t]*([0-9]{1,6})(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
+"""What a line says of a block: its number from 1, perhaps a strength, and a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSchedule:
     """Prompts, each with the index of the block it starts at: `((0, "a calm sea"), (4, "a storm"))`.
 
-    People, and the files they write, count blocks from 1.
+    People, and the files they write, count blocks from 1. `strengths`: of a clip that is restyled, likewise.
     """
 
     entries: tuple[tuple[int, str], ...]
+    strengths: tuple[tuple[int, str], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.entries:
-            raise BadInput("the prompt is empty; describe what the video should show")
+            raise BadInput(EMPTY)
         for _, text in self.entries:
             check_prompt(text)
         starts = [start for start, _ in self.entries]
         if starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
             blocks = ", ".join(str(start + 1) for start in starts)
-            raise BadInput(f"the prompts start at blocks {blocks}; number the first one 1 and sort the rest")
+            raise BadInput(f"the prompts start at blocks {blocks:.40}; number the first one 1 and sort the rest")
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything changes within the clip."""
+        return len(self.entries) > 1 or bool(self.strengths)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -69,10 +80,37 @@ def one_prompt(text: str) -> PromptSchedule:
     return PromptSchedule(((0, text.strip()),))
 
 
+def read_prompt(text: str) -> PromptSchedule:
+    """Read a prompt with lines that change it from a block on: `5: a storm`, `7 strength 0.6: a lake`.
+
+    Any other line belongs to the prompt before it. A line with a strength may leave out its prompt, which then
+    stays as it is.
+    """
+    if not isinstance(text, str):
+        raise BadInput(EMPTY)
+    parts: list[tuple[int, str, list[str]]] = [(0, "", [])]
+    for line in _lines(text):
+        match = LINE.fullmatch(line)
+        if match is None:
+            parts[-1][2].append(line)
+        elif (start := int(match[1]) - 1) < 0:
+            raise BadInput(f"the line {line.strip()!r:.60} is of block 0, but the first one is 1; number it again")
+        else:
+            parts.append((start, match[2] or "", [match[3]]))
+    texts = [(start, strength, "\n".join(lines).strip()) for start, strength, lines in parts]
+    for start, strength, said in texts[1:]:
+        if strength:
+            read_strength(strength)
+        elif not said:
+            raise BadInput(f"the line of block {start + 1} says nothing; write for example '4: the storm begins'")
+    strengths = tuple((start, strength) for start, strength, _ in texts if strength)
+    return PromptSchedule(tuple((start, said) for start, _, said in texts if said), strengths)
+
+
 def check_prompt(text: str) -> None:
     """Raise `BadInput` unless it is text of sensible length; line breaks and tabs are allowed."""
     if not isinstance(text, str) or not text.strip():
-        raise BadInput("the prompt is empty; describe what the video should show")
+        raise BadInput(EMPTY)
     if len(text) > LONGEST_PROMPT:
         raise BadInput(
             f"the prompt has {len(text)} characters, over {LONGEST_PROMPT}; shorten it: 512 tokens are read"
@@ -93,28 +131,27 @@ def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
 
 def read_prompt_schedule(path: Path) -> PromptSchedule:
     """Read a file of prompts for one video, one per line: the block it starts at (from 1), a colon, the prompt."""
-    entries = []
-    for number, line in enumerate(_read_lines(path), 1):
-        if _is_skipped(line):
-            continue
-        match = re.fullmatch(r"\s*([0-9]{1,6})\s*:\s*(\S.*)", line)
-        if match is None:
+    lines = [(number, line) for number, line in enumerate(_read_lines(path), 1) if not _is_skipped(line)]
+    for number, line in lines:
+        if LINE.fullmatch(line) is None:
             raise BadInput(
                 f"line {number} of {path.name} is {line[:60]!r}; write for example '4: the storm begins'"
             )
-        entries.append((int(match[1]) - 1, match[2].strip()))
-    return PromptSchedule(tuple(entries))
+    return read_prompt("\n".join(line for _, line in lines))
 
 
 def _is_skipped(line: str) -> bool:
     return not line.strip() or line.lstrip().startswith("#")
 
 
-def _read_lines(path: Path) -> list[str]:
+def _lines(text: str) -> list[str]:
     """Return the lines as an editor counts them; Python's `splitlines` would also split inside a prompt."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+
+
+def _read_lines(path: Path) -> list[str]:
     try:
-        text = read_small(path, LARGEST_FILE).decode("utf-8-sig")
-        return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return _lines(read_small(path, LARGEST_FILE).decode("utf-8-sig"))
     except (OSError, ValueError) as error:
         raise BadInput(f"{path.name} is not UTF-8 text ({why(error)}); check the file") from error
 
@@ -127,7 +164,7 @@ def clean_prompt(prompt: str) -> str:
     text = html.unescape(html.unescape(_repair(prompt)))
     text = " ".join(text.split())
     if not text:
-        raise BadInput("the prompt is empty; describe what the video should show")
+        raise BadInput(EMPTY)
     return text
 
 

@@ -68,7 +68,7 @@ def test_an_empty_prompt_is_refused(base, tmp_path, capsys, prompt):
         ("", "empty"),
         ("2: late", "blocks 2;"),
         ("1: a\n1: b", "blocks 1, 1;"),
-        ("0: a", "blocks 0;"),
+        ("0: a", "of block 0"),
         ("a storm", "line 1"),
     ],
 )

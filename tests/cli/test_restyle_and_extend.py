@@ -77,6 +77,26 @@ def test_a_restyled_video_is_as_long_as_its_clip_and_takes_fewer_passes(clip, tm
     assert "skipped" not in told["settings"]["router"]
 
 
+def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(clip, tmp_path, capsys):
+    """Block 1 is as with the usual strength, block 2 takes passes of its own, and its report makes it again."""
+    clip_file = ["--restyle", str(clip / "video.mp4")]
+    lines = [*BASE, f"{PROMPT}\n2 strength light: a big red ball drifts right from the left over snow", *clip_file]
+    assert main([*lines, "--output", str(tmp_path / "lines")]) == 0
+    assert main([*BASE, PROMPT, *clip_file, "--output", str(tmp_path / "one")]) == 0
+    both, one = latents(tmp_path / "lines"), latents(tmp_path / "one")
+    assert torch.equal(both[:, :, :3], one[:, :, :3])
+    assert not torch.equal(both[:, :, 3:6], one[:, :, 3:6])
+    told = report(tmp_path / "lines")
+    assert [block["target"]["denoising_passes"] for block in told["blocks"]] == [2, 1, 1]
+    assert told["settings"]["strength"] == "medium,2:light"
+    again = ["generate", "--from", str(tmp_path / "lines"), *clip_file, "--output", str(tmp_path / "again")]
+    assert main(again) == 0
+    assert torch.equal(latents(tmp_path / "again"), both)
+    capsys.readouterr()
+    without = [*BASE, f"{PROMPT}\n2 strength light:", "--output", str(tmp_path / "without")]
+    assert "strength from block 2 on, but no clip" in refused(capsys, without)
+
+
 def test_the_whole_strength_is_text_to_video_bit_for_bit(clip, tmp_path):
     assert (
         main([*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), "--strength", "1", "--output", str(tmp_path)])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import pytest
 from running_server import Server
 from sdvg_pack.nodes.host.forecast import signature
+from sdvg_pack.sdvg_core.pocket.trained_set import trained_set
 from server_prompts import POCKET, SAMPLER, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
@@ -86,6 +88,25 @@ def test_a_block_s_prompt_is_told_apart_from_the_rest() -> None:
     assert [block for block, _ in unknown["prompts"]] == [1]
 
 
+def test_a_line_of_the_prompt_is_told_apart_from_the_rest() -> None:
+    """Catches: a run foretold as wholly new after one line changed, or as the same."""
+
+    def told(text: str) -> dict[str, Any]:
+        prompt = pocket()
+        prompt[POCKET]["inputs"]["prompt"] = text
+        made = signature(prompt, SAMPLER)
+        assert made
+        return made
+
+    one, other, plain = told("a sea\n3: a storm"), told("a sea\n3 strength light: a storm"), told("a sea")
+    assert one["rest"] == other["rest"] == plain["rest"] != told("a lake\n3: a storm")["rest"]
+    assert ([block for block, _ in one["prompts"]], plain["prompts"]) == ([3], [])
+    assert one["prompts"] != other["prompts"]
+    broken = pocket()
+    broken[POCKET]["inputs"]["prompt"] = "3: a storm"
+    assert signature(broken, SAMPLER) is None
+
+
 CIRCLE = {SAMPLER: node("SDVGSpeculativeSampler", positive=["a", 0]), "a": node("X", x=["a", 0])}
 LOOP = {
     SAMPLER: node("SDVGSpeculativeSampler", prompt_schedule=["a", 0]),
@@ -126,7 +147,10 @@ def test_the_server_knows_a_run_by_its_settings_until_it_forgets_it(server: Serv
 
 
 def test_models_that_are_gone_make_everything_again(server: Server) -> None:
-    prompt = pocket(sampler__seed=904)
+    # From a file: the embedded models stay where they are.
+    shutil.copy(trained_set().target, server.folder / "models" / "diffusion_models" / "gone.safetensors")
+    loader = node("SDVGTargetLoader", file="gone.safetensors", weight_dtype="default", preset="krea-14b")
+    prompt = pocket(sampler__seed=904, sampler__target=["extra", 0], extra=loader)
     made = server.run(prompt).outputs[SAMPLER]["sdvg_run"][0]
     assert made["run"] in server.ask("/sdvg/runs", prompt)["loading"]
     server.forget()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from comfy.sd import CLIP
 from running_server import Server
-from sdvg_pack.nodes.host.conditioning import settle_texts, text_of, with_text
+from sdvg_pack.nodes.host.conditioning import settle_texts, strengths_of, text_of, with_text
 from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.sockets import PromptEntry
@@ -21,6 +21,7 @@ from nodes import ConditioningAverage, ConditioningConcat, ConditioningZeroOut
 
 pytestmark = pytest.mark.comfyui
 
+THINGS = ("blue ball", "sand"), ("red ball", "snow")
 SHOWN, STALE = "a calm sea", "a storm"
 
 
@@ -112,6 +113,45 @@ def test_a_stale_text_on_the_sampler_changes_no_score_and_is_noted(server: Serve
     assert scores[1]
     assert not any("carries its own text" in note for note in one["notes"])
     assert any("carries its own text" in note for note in other["notes"])
+
+
+BALL, SNOW = (f"a big {what} drifts right from the left over {ground}" for what, ground in THINGS)
+
+
+def test_lines_of_the_prompt_begin_at_their_blocks_and_what_is_before_them_is_used_again(server: Server) -> None:
+    """Catches: lines that never reach the sampler, and blocks made again that no line changed."""
+
+    def made(text: str) -> list[dict[str, Any]]:
+        prompt = pocket(blocks=3, router__policy="always-target")
+        prompt[POCKET]["inputs"]["prompt"] = text
+        prompt[REPORT]["inputs"]["prompt_in_report"] = True
+        done = server.run(prompt)
+        assert done.status == "success", done.message("execution_error")
+        return json.loads(done.outputs[REPORT]["sdvg_report"][0])["blocks"]
+
+    assert [block["prompt"] for block in made(BALL)] == [BALL] * 3
+    blocks = made(f"{BALL}\n3: {SNOW}")
+    assert [block["prompt"] for block in blocks] == [BALL, BALL, SNOW]
+    assert [bool(block["reused"]) for block in blocks] == [True, True, False]
+
+
+def test_lines_are_prompts_of_a_schedule_with_those_of_the_nodes() -> None:
+    [lines] = Prompt.execute(clip=Reader(), text="a sea\n5: a storm\n7 strength light:\n9: a lake").args
+    prompts = (PromptEntry(0, lines, ""), PromptEntry(3, encoded("a boat"), ""))
+    settled, told = settle_texts(prompts)
+    assert [(entry.index, entry.text) for entry in settled] == [
+        (0, "a sea"),
+        (3, "a boat"),
+        (4, "a storm"),
+        (8, "a lake"),
+    ]
+    assert [entry.conditioning[0][0].unique().item() for entry in settled] == [5, 0, 7, 6]
+    assert strengths_of(settled) == ((6, "light"),)
+    assert told == ()
+    with pytest.raises(BadInput, match="two prompts begin at block 5"):
+        settle_texts((*prompts, PromptEntry(4, encoded("a boat"), "")))
+    with pytest.raises(BadInput, match="start at blocks 1, 7, 5"):
+        Prompt.execute(clip=Reader(), text="a sea\n7: a storm\n5: a lake")
 
 
 def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_says_so(server: Server) -> None:

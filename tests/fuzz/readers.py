@@ -35,7 +35,7 @@ from sdvg_core.report.run_report import predict_target_only, read_report
 from sdvg_core.report.summary import summarise
 from sdvg_core.scorers.image_reward import load_image_reward
 from sdvg_core.scorers.tokenizer import load_tokenizer as load_vocabulary
-from sdvg_core.text.prompts import PromptSchedule, clean_prompt, one_prompt, read_prompt_list, read_prompt_schedule
+from sdvg_core.text.prompts import PromptSchedule, clean_prompt, read_prompt, read_prompt_list, read_prompt_schedule
 from sdvg_core.text.tokenizer import load_tokenizer
 from sdvg_core.text.umt5 import load_umt5
 
@@ -160,7 +160,7 @@ def build_sampler(
     prompt: Any = "a ball", schedule: Any = "four-step", blocks: Any = 9, seed: Any = 42, start: object = 0
 ) -> None:
     """Build what the sampler makes of its plain values."""
-    one_prompt(prompt)
+    read_prompt(prompt)
     get_schedule(schedule)
     plan_spans(blocks, 3, 0)
     KeyedNoise(seed=seed, channels=4, height=2, width=2).draw(Span(0, 0, 1), 0)
