@@ -6,7 +6,7 @@ import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter,
 import { RATE, framesOf, lengthIn } from "./length.js";
 import { nextRun } from "./next_run.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
-import { openLarge } from "./strip_large.js";
+import { askText, openLarge } from "./strip_dialog.js";
 import { openMenu } from "./strip_menu.js";
 import { promptFrom, withPromptFrom } from "./prompt_lines.js";
 import { Player } from "./strip_player.js";
@@ -285,10 +285,8 @@ export class Strip {
     const { node, widget } = this.promptSource();
     const block = number + (this.log?.info.before ?? 0);
     const text = String(widget.value);
-    const told = await app.extensionManager.dialog.prompt({
-      title: words().promptFrom(number), message: words().promptHint(block), defaultValue: promptFrom(text, block),
-    });
-    if (typeof told === "string") setWidget(node, widget, withPromptFrom(text, block, told));
+    const told = await askText(words().promptFrom(number), words().promptHint(block), promptFrom(text, block));
+    if (told !== null) setWidget(node, widget, withPromptFrom(text, block, told));
     this.view.square(number)?.focus({ preventScroll: true });
   }
 
@@ -340,7 +338,10 @@ export class Strip {
     if (key === "p") return this.player.toggle() ?? true;
     if (key === "e") return this.enlarge(number) ?? true;
     if (key === "c" && this.log?.events[number - 1] && !this.log.going && number > this.kept) return this.makeTakes(number) && true;
-    if (key === "w" && number > 1 && number > this.kept && this.promptSource()) return Boolean(this.askPrompt(number));
+    if (key === "w" && number > 1 && number > this.kept && this.promptSource()) {
+      this.askPrompt(number);
+      return true;
+    }
     if (key === "k") return this.keep(number);
     if (number <= this.kept || ![".", "t", "d", "n"].includes(key) || !this.usable(number)) return false;
     if (key === "n") this.retake(number, takeOf(this.read("takes"), number) + 1);

@@ -58,6 +58,9 @@ export const STYLE = `
   background: var(--comfy-menu-bg, #353535); color: var(--input-text, #ddd); font: 13px/18px Inter, Arial, sans-serif; }
 .sdvg-large::backdrop { background: #000a; }
 .sdvg-large canvas { display: block; width: min(90vw, 80vh * var(--aspect, 1.7)); border-radius: 4px; }
+.sdvg-ask textarea { box-sizing: border-box; width: min(80vw, 420px); margin-top: 8px; padding: 6px; border: 1px solid var(--border-color, #4e4e4e);
+  border-radius: 4px; background: var(--comfy-input-bg, #222); color: inherit; font: inherit; }
+.sdvg-ask .sdvg-button { margin-top: 10px; }
 .sdvg-large p { margin: 8px 0 0; font-variant-numeric: tabular-nums; }
 .sdvg-side { display: flex; flex: 1; flex-direction: column; gap: 4px; min-width: 0; overflow: hidden auto; scrollbar-width: thin; }
 .sdvg-legend { display: flex; flex: none; flex-wrap: wrap; gap: 1px 10px; }
@@ -65,7 +68,7 @@ export const STYLE = `
 .sdvg-side.looking .sdvg-legend, .sdvg-detail:empty, .sdvg-next:empty, .sdvg-error:empty { display: none; }
 .sdvg-next, .sdvg-detail, .sdvg-error { flex: none; }
 .sdvg-error { color: color-mix(in srgb, #f33 55%, var(--input-text, #ddd)); overflow-wrap: anywhere; }
-.sdvg-route button.sdvg-button { flex: none; padding: 2px 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px;
+.sdvg-button { flex: none; padding: 2px 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px;
   background: var(--comfy-input-bg, #222); color: inherit; font: inherit; cursor: pointer; }
 .sdvg-button:disabled { cursor: default; opacity: 0.7; }
 .sdvg-button:focus-visible { outline: 2px solid #3b9bff; outline-offset: -2px; }

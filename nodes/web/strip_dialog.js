@@ -1,4 +1,4 @@
-// The film of a strip, enlarged over the page.
+// What a strip shows over the page: its film, enlarged, and a question.
 import { make } from "./common.js";
 import { words } from "./strip_words.js";
 
@@ -38,4 +38,33 @@ export function openLarge(player, anchor) {
   player.told = say;
   dialog.showModal();
   player.rest();
+}
+
+/** Ask for a text; resolves to null if it is left with Escape. Enter takes it, with Shift it begins a line. */
+export function askText(title, hint, value) {
+  const dialog = make("dialog", "sdvg-large sdvg-ask");
+  dialog.setAttribute("aria-label", title);
+  const area = make("textarea", "");
+  area.value = value;
+  area.rows = 3;
+  area.setAttribute("aria-label", title);
+  const take = make("button", "sdvg-button", words().accept);
+  take.type = "button";
+  dialog.append(make("p", "", title), area, make("p", "", hint), take);
+  document.body.append(dialog);
+  dialog.showModal();
+  area.focus();
+  return new Promise((resolve) => {
+    take.addEventListener("click", () => dialog.close("taken"));
+    dialog.addEventListener("keydown", (event) => {
+      event.stopPropagation(); // none of ComfyUI's shortcuts
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.target !== area) return;
+      event.preventDefault();
+      dialog.close("taken");
+    });
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "taken" ? area.value : null);
+    });
+  });
 }
