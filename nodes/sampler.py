@@ -238,6 +238,7 @@ class SpeculativeSampler(io.ComfyNode):
             raise BadInput(TWO_STARTS)
         given = {"width": width, "height": height, "blocks": blocks, "directions": directions, "takes": takes}
         given = {name: value for name, value in given.items() if value is not None}
+        directions = plain(directions)
         check_values([one for one in cls.define_schema().inputs if one.id in given], given)
         check_size(width or STEP, height or STEP, STEP)
         if blocks is not None:
@@ -265,6 +266,7 @@ class SpeculativeSampler(io.ComfyNode):
     ) -> io.NodeOutput:
         """Make the video. The other inputs have the names of a job's fields."""
         context = get_executing_context()
+        inputs["directions"] = plain(inputs.get("directions"))
         job = Job(
             **inputs,
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
@@ -294,6 +296,11 @@ class SpeculativeSampler(io.ComfyNode):
 OVERLAP_GONE = "Overlap has no effect any more: blocks are made one after the other. The video is the same."
 _stops: Counter[str | None] = Counter()
 """How often the run of each node was stopped before its last block."""
+
+
+def plain(directions: str | None) -> str:
+    """Return directions without blanks and in small letters, as people type them in an API prompt."""
+    return "".join((directions or "").split()).lower()
 
 
 def _schedule(name: str) -> str | None:

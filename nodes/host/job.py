@@ -127,14 +127,19 @@ def cropped(images: Tensor, width: int, height: int) -> Tensor:
 
 
 def crop_note(job: Job) -> tuple[str, ...]:
-    """Say what is cut off the start image, if anything is."""
+    """Say what is cut off the start image, if anything is, and which one of several it is."""
     if job.start_image is None:
         return ()
+    count = len(job.start_image)
+    batch = (
+        (f"The start image is a batch of {count}; the video starts from its first picture.",) if count > 1 else ()
+    )
     rows, columns = job.start_image.shape[1:3]
     left = cropped(job.start_image, job.width, job.height).shape
     if left[1:3] == (rows, columns):
-        return ()
+        return batch
     return (
+        *batch,
         f"The start image was cropped at its centre from {columns} x {rows} to {left[2]} x {left[1]}, the shape of the "
         f"video of {job.width} x {job.height}.",
     )

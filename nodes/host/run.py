@@ -27,6 +27,7 @@ from ...sdvg_core.report.assemble import (
     PartSettings,
     assemble_report,
     notes_on,
+    swapped_note,
 )
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
@@ -81,6 +82,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         given=before,
         until=job.until_block,
         kept=kept_blocks,
+        note=_swapped(job),
         prompt=job.prompt_id,
         signature=job.signature,
         before=len(resolved.plan.clip) - before,
@@ -163,6 +165,12 @@ def strength_in(job: Job) -> str:
     restyles = job.start is not None and job.start.how == RESTYLE
     usual = job.start.strength if job.start and restyles else USUAL
     return strength_of(usual, strengths_of(job.prompts), restyles=restyles)
+
+
+def _swapped(job: Job) -> str:
+    """Return a note for the strip if drafter and target are the wrong way round."""
+    trees = [config_of(patcher.model.diffusion_model) for _, patcher in sorted(job.models.items())]
+    return " ".join(swapped_note(*trees)) if len(trees) == 2 else ""
 
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:

@@ -256,6 +256,7 @@ function addStrip(node) {
   const options = { serialize: false, hideInPanel: true, hideOnZoom: false, ...sized };
   const widget = node.addDOMWidget("route", "sdvg_route", strip.view.element, options);
   widget.serialize = false;
+  strip.view.element.addEventListener("wheel", zoom, { passive: false });
   strips.set(node, strip);
   holdPlace(node, strip.view.element);
   strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
@@ -264,6 +265,14 @@ function addStrip(node) {
     leave(strip);
     return onRemoved?.apply(this, news);
   };
+}
+
+/** The wheel over the strip zooms as it does beside it, unless it scrolls something there. Nodes 2.0 sees to that itself. */
+function zoom(event) {
+  const scrolls = (one) => one && one !== event.currentTarget && (one.scrollHeight > one.clientHeight + 1 || scrolls(one.parentElement));
+  if (scrolls(event.target) || event.currentTarget.closest("[data-node-id]")) return;
+  event.preventDefault();
+  app.canvas.processMouseWheel?.(event);
 }
 
 // Undoing a step makes all nodes anew, and so all strips.
@@ -284,8 +293,9 @@ function remember({ id }, number) {
 function refocus(tries = 60) {
   const strip = focused && [...strips.values()].find(({ node }) => node.id === focused.id);
   const square = strip?.view.square(focused.number);
-  if (square && document.activeElement === document.body) square.focus({ preventScroll: true });
-  const left = ![document.body, square].includes(document.activeElement); // the user went elsewhere
+  const active = document.activeElement;
+  const left = active !== document.body && !active.closest(".sdvg-squares"); // the user went elsewhere
+  if (square && square !== active && !left) square.focus({ preventScroll: true });
   if (!square || left || !tries) focused = null;
   else requestAnimationFrame(() => refocus(tries - 1));
 }

@@ -254,12 +254,13 @@ function tally(log) {
   return [...entries, ...rest.filter(Boolean).map((text) => entry(text))];
 }
 
-function ending({ events, of, done, failed }) {
+function ending({ info, events, of, done, failed }) {
   return [
     done?.speed_up && words().faster(decimal(done.speed_up)),
     done?.published && words().published(...done.published.map(decimal)),
     done?.stopped && words().stopped(events.length, of),
     failed && words().ended(events.length, of),
+    info.note, // of models that are swapped
   ];
 }
 

@@ -36,9 +36,9 @@ INK, FAINT, WHITE = "#222222", "#666666", "#FFFFFF"
 # Here too, green stands for the drafter and orange-red for the target.
 PART_COLOURS = dict(zip(SECONDS, ("#009E73", "#56B4E9", "#F0E442", "#D55E00", "#999999"), strict=True))
 WIDTH, FEWEST_COLUMNS = 2880, 5
-LEFT, RIGHT, HEADER, LINE, BOTTOM = 330, 90, 75, 126, 240
-STRIP, SCORES, TIMES, BETWEEN = 150, 600, 330, 60
-BIG, SMALL, KEY_HEIGHT, KEY_WIDTH = 108, 90, 120, 60
+LEFT, RIGHT, HEADER, LINE, BOTTOM = 330, 90, 60, 112, 225
+STRIP, SCORES, TIMES, BETWEEN = 135, 570, 300, 54
+BIG, SMALL, KEY_HEIGHT, KEY_WIDTH = 105, 90, 108, 60
 FRAME, SMALL_FRAME, WORST = 12, 4, 1.9
 """Radii of a frame's dot, and how much larger that of the worst is."""
 PROMPT_LINES = 3

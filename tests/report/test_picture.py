@@ -67,7 +67,7 @@ def test_any_prompt_can_be_shown(prompt):
     assert route_picture(plain).width == 960
     assert (
         route_picture(report((), blocks=(one, replace(two, prompt="another")))).height
-        == route_picture(plain).height + 42
+        == route_picture(plain).height + 37
     )
 
 
