@@ -305,7 +305,6 @@ export class Strip {
 
   /** Have the blocks up to this one stay as they are in the run that is shown. */
   keep(number) {
-    if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
     const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
     if (!digest || number >= this.asked().blocks) return false;
     this.write("kept_blocks", `${number}:${digest}`);
@@ -326,6 +325,7 @@ export class Strip {
     if (take > 1) takes.push({ text: words().first, act: () => this.retake(number, 1) });
     const film = this.log?.events[number - 1]?.sprite ? [{ key: "e", text: words().enlarge, act: () => this.enlarge(number) }] : [];
     const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];
+    if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
     const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
     const keep = digest && number < this.asked().blocks ? [{ key: "k", text: words().keep(number), act: () => this.onKey(number, "k") }] : [];
     if (this.kept) keep.push({ text: words().unkeep(this.kept), act: () => this.write("kept_blocks", "") });

@@ -45,13 +45,14 @@ def test_a_click_opens_a_menu_that_writes_the_widgets(page: dict[str, Any]) -> N
     choices = ["router decides", "target", "keep the draft"]
     radios = [["menuitemradio", name, str(name == "router decides").lower()] for name in choices]
     assert menu["selected"] == []
-    assert menu["opened"]["items"] == [*radios, ["menuitem", "another take (2)", None]]
+    prompt = ["menuitem", "prompt from block 3 on…", None]
+    assert menu["opened"]["items"] == [*radios, prompt, ["menuitem", "another take (2)", None]]
     assert (menu["opened"]["focus"], menu["opened"]["expanded"]) == ("menuitemradio", "true")
     assert menu["target"]["directions"] == "..t......"
     assert menu["target"]["modified"]
-    assert [checked for _, _, checked in menu["checked"]] == ["false", "true", "false", None]
+    assert [checked for _, _, checked in menu["checked"]] == ["false", "true", "false", None, None]
     assert (menu["taken"]["directions"], menu["taken"]["takes"]) == ("..t......", "6:2")
-    assert menu["another"][3:] == [["menuitem", "another take (3)", None], ["menuitem", "first take", None]]
+    assert menu["another"][4:] == [["menuitem", "another take (3)", None], ["menuitem", "first take", None]]
 
 
 def test_escape_gives_the_focus_back_and_a_click_elsewhere_closes(page: dict[str, Any]) -> None:
@@ -73,6 +74,10 @@ def test_keys_do_all_that_the_mouse_does(page: dict[str, Any]) -> None:
     assert keys["moved"]["focus"] == "3"
     assert (keys["written"]["directions"], keys["written"]["takes"]) == ("..d.....t", "6:2, 9:2")
     assert keys["written"]["said"] == "Block 9 of 9 · directed: target · take 2"
+    assert keys["prompt"]["asked"]["focus"] == "TEXTAREA"
+    assert keys["prompt"]["text"].split("\n")[1:] == ["4: a small red ring rests on grass"]
+    assert keys["prompt"]["focus"] == "4"
+    assert "\n" not in keys["prompt"]["cleared"]
     assert keys["cleared"]["directions"] == ""
     assert (keys["chosen"]["directions"], keys["chosen"]["focus"]) == ("..d......", "3")
     assert (keys["first"]["takes"], keys["first"]["focus"]) == ("9:2", "6")

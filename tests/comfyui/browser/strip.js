@@ -84,10 +84,21 @@ async function useKeys(page) {
   await square(page, 1).focus();
   const moved = await press("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft");
   const written = await press("d", "End", "t", "n");
+  await square(page, 4).focus();
+  const asked = await press("w");
+  await page.keyboard.type("a small red ring rests on grass");
+  const prompt = { asked, ...(await press("Enter")), text: await pocketPrompt(page) };
+  await press("w", "Control+a", "Delete", "Enter");
+  prompt.cleared = await pocketPrompt(page);
+  await square(page, 9).focus();
   const cleared = await press(".", "Home", "ArrowRight", "ArrowRight", ".");
   const chosen = await press("Enter", "ArrowDown", "ArrowDown", "Enter");
   const first = await press("ArrowRight", "ArrowRight", "ArrowRight", " ", "End", "Enter"); // block 6 back to its first take
-  return { moved, written, cleared, chosen, first };
+  return { moved, written, prompt, cleared, chosen, first };
+}
+
+function pocketPrompt(page) {
+  return page.evaluate(() => window.app.graph.nodes.find((node) => node.type === "SDVGPocketModels").widgets.find(({ name }) => name === "prompt").value);
 }
 
 /** Undo steps and do one again, with the focus on a square; then leave both widgets empty. */
