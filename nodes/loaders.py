@@ -11,8 +11,9 @@ from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
+from .host.checks import check_control
 from .host.files import WEIGHT_DTYPES, load_checkpoint
-from .host.model import file_notes
+from .host.model import attach_control, file_notes
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
@@ -56,6 +57,12 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
                 advanced=True,
                 tooltip="A training checkpoint may hold averaged weights (ema) and raw ones. 'auto' takes those the "
                 "preset states, otherwise ema first.",
+            ),
+            io.Model.Input(
+                "control",
+                optional=True,
+                tooltip=f"A Wan 2.1 VACE model of the {role}'s size. Its control blocks obey what WanVaceToVideo puts into "
+                "the sampler's positive; without that it is not loaded.",
             ),
         ],
         outputs=[io.Model.Output(display_name=role, tooltip=f"The {role}, for the sampler's input of that name.")],
@@ -114,11 +121,14 @@ class DrafterLoader(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, file, weight_dtype, preset=None, weights=AUTO) -> io.NodeOutput:
+    def execute(cls, file, weight_dtype, preset=None, weights=AUTO, control=None) -> io.NodeOutput:
         """Load the model, with its preset and the weights that were asked for."""
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role)
+        if control is not None:
+            check_control(model, control, cls.role)
+            attach_control(model, control)
         notify(cls.hidden and cls.hidden.unique_id, "\n".join(file_notes(model)))
         return io.NodeOutput(model)
 

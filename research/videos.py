@@ -15,12 +15,12 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
-from sdvg_core.engine.drafts import generate
 from sdvg_core.engine.noise import key
 from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
+from sdvg_core.engine.speculate import generate
 from sdvg_core.engine.timeline import begin_clip
 from sdvg_core.engine.types import Condition
 from sdvg_core.errors import BadInput

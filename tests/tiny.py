@@ -133,6 +133,7 @@ def make_generator(
     tree: WanTree | None = None,
     stages: Stages = PLAIN,
     ops: TorchOps | None = None,
+    control: Any = None,
 ) -> CountingGenerator:
     context: ContextPolicy
     if policy == "recompute":
@@ -149,6 +150,7 @@ def make_generator(
         first_schedule=get_schedule(first_schedule) if first_schedule else None,
         block_frames=block_frames,
         stages=stages,
+        control=control,
         **extra,
     )
 

@@ -8,8 +8,12 @@ from typing import Any
 from comfy.ldm.wan.model import WanModel
 from comfy.model_patcher import ModelPatcher
 
+from ...sdvg_core.causal_wan.control_files import GIVE_VACE
 from ...sdvg_core.causal_wan.refusals import ADDITIONS, GIVE_T2V, INPUT_CHANNELS
+from ...sdvg_core.devices.device import dtype_name
+from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
+from .model import compute_dtype
 
 LATENT_CHANNELS = 16
 # The plain model, and the same weights under ComfyUI's own causal forward (which ours does not call).
@@ -66,6 +70,22 @@ def describe_foreign(patcher: ModelPatcher) -> str | None:
     if tree.model_type != "t2v" or type(tree).__name__ not in CLASSES:
         return f"a Wan model of another kind ({type(tree).__name__}, {tree.model_type})"
     return None
+
+
+def check_control(patcher: ModelPatcher, control: Any, role: str) -> None:
+    """Raise `BadInput` unless `control` has the control blocks of VACE for a MODEL. `role`: the MODEL's."""
+    ours, theirs = patcher.model.diffusion_model, getattr(getattr(control, "model", None), "diffusion_model", None)
+    blocks = len(getattr(theirs, "vace_blocks", ()))
+    if not blocks or theirs.vace_patch_embedding.in_channels != CHANNELS:
+        raise BadInput(f"the MODEL in control has no VACE blocks; {GIVE_VACE}")
+    if theirs.dim != ours.dim or theirs.ffn_dim != ours.ffn_dim or ours.num_layers % blocks:
+        raise BadInput(f"control is for a width of {theirs.dim}, and the {role} has {ours.dim}; {GIVE_VACE}")
+    if control.load_device != patcher.load_device:
+        places = f"on {patcher.load_device} and its control on {control.load_device}"
+        raise BadInput(f"the {role} is {places}; choose one device for both")
+    dtypes = [dtype_name(compute_dtype(one)) for one in (patcher, control)]
+    if dtypes[0] != dtypes[1]:
+        raise BadInput(f"the {role} computes in {dtypes[0]} and its control in {dtypes[1]}; load both alike")
 
 
 def check_loras(models: Mapping[str, ModelPatcher]) -> None:

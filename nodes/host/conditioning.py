@@ -10,12 +10,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.types import Condition
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.text.prompts import Conditions, PromptSchedule, check_prompt
 from ..sockets import PromptEntry
 
 WIRE = "wire the text encoder (CLIP Text Encode, Wan) straight to this input"
+
+VACE_NODE = "make them with WanVaceToVideo"
+ONE_CONTROL = "wire them into positive, for the whole video"
+START_IMAGE = "leave it out, and give the picture to SDVG Start as the first frame"
+ZERO = 1e-4
 
 TEXT_KEY = "sdvg_text"
 """Where a conditioning's options keep the text it was made of. ComfyUI passes unknown options on and ignores them."""
@@ -45,7 +51,6 @@ UNUSABLE = {
     "area": "an area",
     "mask": "a mask",
     "hooks": "hooks (scheduled LoRAs)",
-    "vace_frames": "VACE frames",
     "camera_conditions": "a camera path",
     "audio_embed": "audio",
     "context_latents": "reference videos",
@@ -136,12 +141,45 @@ def read_conditions(prompts: Sequence[PromptEntry], text_channels: int, *, score
     entries = []
     for entry in prompts:
         embedding = read_embedding(entry.conditioning, text_channels)
+        if entry.index and has_control(entry.conditioning):
+            raise BadInput(f"the prompt from block {entry.index + 1} on carries VACE frames; {ONE_CONTROL}")
         if scored and not entry.text.strip():
             raise BadInput(f"the scorer has no prompt text from block {entry.index + 1} on; {TEXT_NODE}")
         if entry.text.strip():
             check_prompt(entry.text)
         entries.append((entry.index, Condition(embedding, entry.text, entry.text)))
     return Conditions(tuple(entries))
+
+
+def has_control(conditioning: Sequence[Any]) -> bool:
+    """Whether a CONDITIONING carries what WanVaceToVideo puts there."""
+    return any(bool(extras.get("vace_frames")) for _, extras in conditioning)
+
+
+def read_controls(
+    conditioning: Sequence[Any], normalised: Callable[[Tensor], Tensor], rows: int, columns: int
+) -> tuple[ControlClip, ...]:
+    """Return the controls in a CONDITIONING, one for each WanVaceToVideo before it. `normalised`: the model's own.
+
+    Raises `BadInput` for another size than `rows` x `columns` of latents, and for a reference image.
+    """
+    extras, clips = conditioning[0][1], []
+    carried = (extras.get("vace_frames"), extras.get("vace_mask"), extras.get("vace_strength"))
+    if len({len(part or ()) for part in carried}) > 1:
+        raise BadInput(f"the conditioning's VACE frames, masks and strengths are not as many; {VACE_NODE}")
+    for frames, mask, strength in zip(*carried, strict=True):
+        if frames.ndim != 5 or (*frames.shape[:2], *mask.shape[:2]) != (1, 32, 1, 64):
+            found = f"{_shape(frames)} with a mask of {_shape(mask)}"
+            raise BadInput(f"the VACE frames are {found}; {VACE_NODE}")
+        if tuple(frames.shape[3:]) != (rows, columns) or mask.shape[2:] != frames.shape[2:]:
+            found, wanted = (f"{8 * w}x{8 * h}" for h, w in (frames.shape[3:], (rows, columns)))
+            raise BadInput(f"the control is {found} and the video {wanted}; set that size in WanVaceToVideo")
+        kept, made = (normalised(half.float()) for half in frames.split(16, dim=1))
+        # A reference stands before the clip: of its frame nothing is made, and that half is zero, not even grey.
+        if bool((made[:, :, 0].abs() < ZERO).all()):
+            raise BadInput(f"the control has a reference image, which blocks hardly obey; {START_IMAGE}")
+        clips.append(ControlClip(torch.cat((kept, made, mask.to(kept)), dim=1).cpu(), float(strength)))
+    return tuple(clips)
 
 
 def _was_changed(conditioning: Sequence[Any]) -> bool:

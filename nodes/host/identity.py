@@ -42,12 +42,15 @@ def identify(
     scorer: HostScorer | None,
     execution: Execution,
     tae_kind: StatedKind,
+    controls: Mapping[str, ModelPatcher],
 ) -> Identities:
     """Return the identities of a run's parts.
 
-    `models`: those of drafter and target that the run asks for. `decoders`: vae, and perhaps judge.
+    `models`: those of drafter and target that the run asks for; `controls`: their VACE MODELs, if the run has a control.
+    `decoders`: vae, and perhaps judge.
     """
     texts = {role: _of_model(patcher, preset, execution) for role, (patcher, preset) in models.items()}
+    texts |= {role: texts[role] + _of_model(one, models[role][1], execution) for role, one in controls.items()}
     return Identities(
         drafter=texts.get("drafter", ""),
         target=texts.get("target", ""),

@@ -15,6 +15,7 @@ from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
 from ..sockets import PICTURE, PromptEntry, RouterValue, StartValue
+from .model import control_of
 
 if TYPE_CHECKING:
     from .kept import KeptBlocks
@@ -28,8 +29,8 @@ class Job:
     None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
     the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
     `kept`: blocks of an earlier run that are given; `blocks`, `directions` and `takes` are then of those after them.
-    `until_block`: the last of the node's blocks that is made now; 0 for all. `prompt_id`, `signature`: of the prompt in
-    API form, for the page.
+    `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
+    control. `prompt_id`, `signature`: of the prompt in API form, for the page.
     """
 
     drafter: Any = None
@@ -55,6 +56,7 @@ class Job:
     start: StartValue | None = None
     kept: KeptBlocks | None = None
     until_block: int = 0
+    controlled: bool = False
     node_id: str | None = None
     workflow_id: str | None = None
     prompt_id: str | None = None
@@ -65,6 +67,12 @@ class Job:
         """The MODELs by role, the target first."""
         wired = {"target": self.target, "drafter": self.drafter}
         return {role: patcher for role, patcher in wired.items() if patcher is not None}
+
+    @property
+    def controls(self) -> dict[str, Any]:
+        """The VACE MODELs beside the models, by role, if the run has a control."""
+        wired = {role: control_of(patcher) for role, patcher in self.models.items()} if self.controlled else {}
+        return {role: control for role, control in wired.items() if control is not None}
 
     @property
     def decoders(self) -> dict[str, Any]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import comfy.model_management as mm
 import torch
@@ -16,9 +17,7 @@ from ...sdvg_core.plan.sizes import GB
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
 from .job import Job
 from .needs import Needs, needs_of, plan_request
-from .residency import Room, Weights, in_use, is_out_of_memory, load_together, read_room, weights_of
-
-T = TypeVar("T")
+from .residency import Room, Weights, in_use, load_together, read_room, weights_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,7 +63,8 @@ class Memory:
 
 def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     """Work out a run's memory from what is wired in, without loading anything. `presets`: by role."""
-    patchers = {**job.models, **{role: vae.patcher for role, vae in job.decoders.items()}}
+    controls = {f"{role} control": control for role, control in job.controls.items()}
+    patchers = {**job.models, **controls, **{role: vae.patcher for role, vae in job.decoders.items()}}
     scorer = None
     if job.router.scorer is not None:
         patchers["scorer"], scorer = job.router.scorer.patcher, job.router.scorer.scorer
@@ -76,10 +76,13 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
         height=job.height,
         blocks=job.blocks,
         prompts=len(job.prompts),
+        control={role: len(one.model.diffusion_model.vace_blocks) for role, one in job.controls.items()},
         execution=job.execution,
     )
     # One MODEL in both roles is loaded once.
-    loaded = {role: patcher for role, patcher in patchers.items() if not (role == "drafter" and _is_one(job))}
+    again = {"drafter"} if _is_one(job) else set()
+    again |= {"drafter control"} if len({id(one) for one in controls.values()}) < len(controls) else set()
+    loaded = {role: patcher for role, patcher in patchers.items() if role not in again}
     return Memory(
         request=request,
         patchers=tuple(loaded.values()),
@@ -96,27 +99,19 @@ def _is_one(job: Job) -> bool:
     return len(job.models) == 2 and job.drafter.model is job.target.model
 
 
-def while_resident(memory: Memory, work: Callable[[], T]) -> T:
-    """Load all models at once and do `work`; release its memory, however it ends.
-
-    If a device runs out of memory, raises `BadInput` with the numbers and what would help.
-    """
+@contextmanager
+def resident(memory: Memory) -> Iterator[None]:
+    """Load all models at once, and hold them until the work inside ends."""
     if memory.devices[0].type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.devices[0])
-    try:
-        load_together(memory.patchers, {device: needs.total for device, needs in memory.needs.items()})
-        with in_use(memory.patchers):
-            return work()
-    except Exception as error:
-        if not is_out_of_memory(error):
-            raise
-    # Raise outside the handler. Raised inside, our error would hold on to the first one, and so to the tensors of every
-    # stack frame it passed through, for as long as ComfyUI keeps the error it shows.
+    load_together(memory.patchers, {device: needs.total for device, needs in memory.needs.items()})
+    with in_use(memory.patchers):
+        yield
+
+
+def refusal_of(memory: Memory) -> BadInput:
+    """Return the error for a run that ran out of memory, with the numbers and what would help."""
     mm.soft_empty_cache()
-    raise _refusal(memory)
-
-
-def _refusal(memory: Memory) -> BadInput:
     device = max(memory.needs, key=lambda d: memory.needs[d].total)
     room = read_room(device)
     return out_of_memory(

@@ -59,10 +59,12 @@ class ComfyOps(TorchOps):
         return apply_rope1(x, rope)
 
 
-def comfy_wan(patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False) -> Wan:
+def comfy_wan(
+    patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False, control: ModelPatcher | None = None
+) -> Wan:
     """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `residency`.
 
-    `kv_fp8`: keep keys and values in float8_e4m3fn.
+    `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run beside it.
     """
     return Wan(
         tree=patcher.model.diffusion_model,
@@ -70,6 +72,7 @@ def comfy_wan(patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False) ->
         preset=preset,
         device=patcher.load_device,
         kv_fp8=kv_fp8,
+        control=None if control is None else control.model.diffusion_model,
     )
 
 
@@ -89,13 +92,23 @@ def config_of(tree: Any) -> WanConfig:
 
 # --- what a checkpoint was, attached to its MODEL: it survives every clone that LoRA and device nodes make
 
-KEY, FILE_KEY = "sdvg_preset", "sdvg_file"
+KEY, FILE_KEY, CONTROL_KEY = "sdvg_preset", "sdvg_file", "sdvg_control"
 STATE_DICT_KEY, NOTE_KEY, NOTES_KEY = "sdvg_state_dict", "sdvg_state_dict_note", "sdvg_file_notes"
 
 
 def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None, notes: tuple[str, ...] = ()) -> Any:
     """Attach the preset (None: guess it later), the file's name and notes on it to the MODEL, and return it."""
     return _attach(patcher, {KEY: preset, FILE_KEY: file, NOTES_KEY: notes or None})
+
+
+def attach_control(patcher: Any, control: Any) -> Any:
+    """Attach the VACE MODEL whose control blocks run beside the MODEL."""
+    return _attach(patcher, {CONTROL_KEY: control})
+
+
+def control_of(patcher: Any) -> Any:
+    """Return the VACE MODEL that is attached to a MODEL; None if none is."""
+    return patcher.get_attachment(CONTROL_KEY)
 
 
 def attach_state_dict(patcher: Any, file: WeightFile, choice: Choice) -> Any:

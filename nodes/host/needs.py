@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from comfy.model_patcher import ModelPatcher
@@ -42,11 +43,11 @@ def plan_request(
     decoders: Mapping[str, VAE],
     scorer: ImageRewardScorer | None,
     execution: Execution,
-    **size: int,
+    **size: Any,
 ) -> PlanRequest:
     """Return the request to the core's planner.
 
-    `models`: drafter, target or both. `decoders`: vae, and perhaps judge. `size`: width, height, blocks, and perhaps prompts.
+    `models`: drafter, target or both. `decoders`: vae, and perhaps judge. `size`: width, height, blocks, and perhaps prompts and control.
     Raises `BadInput` for bad values.
     """
     # The core knows one dtype for both models; if they differ, take the wider.
@@ -77,7 +78,8 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
     `devices`: the device of each model, by role, perhaps without a scorer. `fp8`: whether the target's
     weights are cast up on use.
     """
-    steps = step_parts(request, Sizes.of(request, fp8=fp8))
+    sizes = Sizes.of(request, fp8=fp8)
+    steps = step_parts(request, sizes)
     found: dict[torch.device, Needs] = {}
     at = workers(request)
     for step, worker in at.items():
@@ -87,7 +89,7 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
             parts = {
                 part: size
                 for part, size in steps[step].items()
-                if part not in at.values() and devices.get(owner(part, worker)) == device
+                if part not in sizes.weights and devices.get(owner(part, worker)) == device
             }
             needs = Needs(step=step, parts=parts)
             found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)

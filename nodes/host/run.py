@@ -16,6 +16,7 @@ from torch import Tensor
 from ...sdvg_core.causal_wan.build import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.devices.device import device_clock, versions_on
+from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run, make_run
@@ -32,17 +33,18 @@ from ...sdvg_core.report.assemble import (
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from ..sockets import RESTYLE
-from .checks import check_loras, check_model
-from .conditioning import read_conditions, settle_texts, strengths_of, unshown
+from .checks import check_control, check_loras, check_model
+from .conditioning import has_control, read_conditions, read_controls, settle_texts, strengths_of, unshown
 from .forecast import ended
 from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
-from .memory import Memory, memory_of, while_resident
+from .memory import Memory, memory_of, refusal_of, resident
 from .model import comfy_wan, compute_dtype, config_of, file_notes, file_of, preset_of, state_dict_of
 from .progress import NodeProgress
-from .vae import check_decoders, codec_of, header_of, is_tae, kind_of_wire
+from .residency import is_out_of_memory
+from .vae import ComfyCodec, check_decoders, codec_of, header_of, is_tae, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,9 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
     asked, job = job, from_start(with_kept(job, kept_blocks))
     prompts, of_texts = settle_texts(job.prompts)
+    job = replace(job, controlled=has_control(job.prompts[0].conditioning))
+    for role, control in job.controls.items():
+        check_control(job.models[role], control, role)
     with job.router.on_screen():
         resolved = resolve(replace(job, prompts=prompts))
     before = job.kept.blocks if job.kept else 0
@@ -110,11 +115,21 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
             _report(job, run, presets, conditions, records, (*notes, *memory.found(), *store_notes())),
         )
 
+    made = None
     try:
-        frames, latents, report = while_resident(memory, make)
-        progress.done(report)
+        with resident(memory):
+            made = make()
+        progress.done(made[2])
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
     finally:
         progress.give_up()
+    if made is None:
+        # Raised inside the handler, our error would hold on to the first one, and so to the tensors of every stack
+        # frame it passed through, for as long as ComfyUI keeps the error it shows.
+        raise refusal_of(memory)
+    frames, latents, report = made
     samples = job.main.model.process_latent_out(latents)
     still = {STILL: resolved.plan.still} if resolved.plan.still else {}
     return frames, {"samples": samples.cpu(), **still}, report, progress.live
@@ -130,6 +145,7 @@ def resolve(job: Job) -> ResolvedRequest:
         scorer=job.router.scorer is not None,
         one_model=len(trees) > len({(id(p.model), p.patches_uuid) for p in job.models.values()}),
         notes={role: file_notes(patcher) for role, patcher in job.models.items()},
+        controlled={role: len(one.model.diffusion_model.vace_blocks) for role, one in job.controls.items()},
     )
     request = VideoRequest(
         blocks=job.blocks,
@@ -157,7 +173,16 @@ def resolve(job: Job) -> ResolvedRequest:
         read_image=image,
         read_footage=footage,
         restyle=bool(job.start and job.start.how == RESTYLE),
+        controls=_controls(job),
     )
+
+
+def _controls(job: Job) -> tuple[ControlClip, ...]:
+    """Return what the conditioning says that the blocks obey."""
+    if not (job.controlled and job.models):
+        return ()
+    size = (job.height // ComfyCodec.spatial_stride, job.width // ComfyCodec.spatial_stride)
+    return read_controls(job.prompts[0].conditioning, job.main.model.process_latent_in, *size)
 
 
 def strength_in(job: Job) -> str:
@@ -195,7 +220,8 @@ def _plan(
 ) -> Run:
     codecs = {role: codec_of(vae, job.tae_kind) for role, vae in job.decoders.items()}
     wans: dict[str, Wan] = {
-        role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8) for role, patcher in job.models.items()
+        role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8, control=job.controls.get(role))
+        for role, patcher in job.models.items()
     }
     engine = build_engine(
         wans.get("drafter"),
@@ -206,7 +232,7 @@ def _plan(
         before_pass=progress.before_pass,
     )
     models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
-    identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind)
+    identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind, job.controls)
     return make_run(
         engine,
         resolved.plan,
@@ -217,6 +243,7 @@ def _plan(
         drafter_context=job.drafter_context,
         given=resolved.given(codecs["vae"]),
         source=resolved.source(codecs["vae"]),
+        controls=resolved.obeyed(codecs["vae"]),
         shown=resolved.shown,
         reuse=begin_reuse(job.reuse_bytes, identities),
         clock=device_clock(*memory.devices),
@@ -282,6 +309,10 @@ def _report(
         start_image=None if job.start_image is None else "IMAGE",
         restyle="IMAGE" if job.start and job.start.how == RESTYLE else None,
         strength=strength_in(job),
+        control={
+            "control": "CONDITIONING" if run.noise.controls else None,
+            "control_strengths": [one.strength for one in run.noise.controls],
+        },
     )
 
 

@@ -25,7 +25,7 @@ class Wan:
     """A loaded transformer and how to run it. It is kept between videos; the generator over it is not.
 
     `tree`: ours or a host's, with the checkpoint's own names. `kv_fp8`: keep keys and values in float8_e4m3fn.
-    `stages`: of every layer, perhaps compiled.
+    `stages`: of every layer, perhaps compiled. `control`: its control module, None for none.
     """
 
     tree: Any
@@ -34,6 +34,7 @@ class Wan:
     device: torch.device
     kv_fp8: bool = False
     stages: Stages = PLAIN
+    control: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,7 @@ def build_engine(
             device=wan.device,
             kv_fp8=wan.kv_fp8,
             stages=wan.stages,
+            control=wan.control,
             before_pass=before_pass,
             clock=clock or device_clock(wan.device),
         )

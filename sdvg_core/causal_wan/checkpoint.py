@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,7 @@ from .refusals import (
 )
 
 GIVE_PUBLISHED = "use the file as its authors published it"
+Tree = TypeVar("Tree", bound=nn.Module)
 COMPUTE_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -96,7 +98,10 @@ def load_wan(
     found = open_wan(path, choice)
     dtype = dtype or found.dtype
     device = torch.device(device)
-    tree = _build(found, device, dtype, loras, fp8=fp8, streamed=streamed)
+    with torch.device("meta"):
+        tree = WanTree(found.config)
+    shapes = wan_shapes(found.config)
+    tree = fill(tree, found.weights, shapes, found.quantisation, device, dtype, loras, fp8=fp8, streamed=streamed)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
     return LoadedWan(
         tree=tree,
@@ -136,7 +141,7 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
         config=config,
         key_style=str(style),
         quantisation=quantisation,
-        dtype=_compute_dtype(weights, expected),
+        dtype=compute_dtype(weights, expected),
         unused=_unused(file, style, {*expected, *quantisation.side}),
     )
 
@@ -166,7 +171,7 @@ def _metadata(file: WeightFile, style: KeyStyle) -> Mapping[str, str]:
     return {**file.metadata, "config": json.dumps({"transformer": sizes})}
 
 
-def _compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) -> torch.dtype:
+def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) -> torch.dtype:
     """Return the dtype most numbers are stored in; fp8 counts as bfloat16, in which Wan was trained."""
     numbers: Counter[torch.dtype] = Counter()
     for name, shape in expected.items():
@@ -195,50 +200,48 @@ def find_lora(text: str, found: WanCheckpoint) -> Lora | None:
     return lora
 
 
-def _build(
-    found: WanCheckpoint,
+def fill(
+    tree: Tree,
+    weights: WeightFile,
+    shapes: Iterable[str],
+    quantisation: Quantisation,
     target: torch.device,
     dtype: torch.dtype,
-    loras: Sequence[Lora],
+    loras: Sequence[Lora] = (),
     *,
-    fp8: bool,
-    streamed: Collection[int],
-) -> WanTree:
-    with torch.device("meta"):
-        tree = WanTree(found.config)
+    fp8: bool = False,
+    streamed: Collection[int] = (),
+) -> Tree:
+    """Give a tree on the meta device its weights, those named in `shapes`. The rest is as in `load_wan`."""
     linear = {f"{name}.weight" for name, module in tree.named_modules() if isinstance(module, nn.Linear)}
-    stored = {name for name in linear if found.weights.info[name].dtype in FP8}
+    stored = {name for name in linear if weights.info[name].dtype in FP8}
     aside = tuple(f"blocks.{number}." for number in streamed)
+
+    def scale(name: str, device: torch.device) -> Tensor | None:
+        found = quantisation.scales.get(name)
+        return None if found is None else weights[found].to(device)
+
     rounded: dict[str, tuple[Tensor, Tensor | None]] = {}
     # One after the other, so that nothing but the finished weights stays in memory.
-    for name in wan_shapes(found.config):
+    for name in shapes:
         device = torch.device("cpu") if name.startswith(aside) else target
+        weight = weights[name]
         if name in stored:
-            rounded[name] = found.weights[name].to(device), _scale(found, name, device)
+            rounded[name] = weight.to(device), scale(name, device)
             continue
         owner, _, leaf = name.rpartition(".")
-        weight = _read(found, name, device, dtype)
+        if weight.dtype in FP8:
+            weight = dequantized(weight.to(device), scale(name, device), dtype)
+        weight = weight.to(device=device, dtype=dtype)
         for lora in loras:
             weight = lora.applied(name, weight)
         if fp8 and name in linear:
             rounded[name] = weight.to(FP8[0]), None
         else:
             tree.get_submodule(owner).register_parameter(leaf, nn.Parameter(weight, requires_grad=False))
-    for name, (weight, scale) in rounded.items():
+    for name, (weight, scaled) in rounded.items():
         layer = name.removesuffix(".weight")
         parent, _, leaf = layer.rpartition(".")
         bias = tree.get_parameter(f"{layer}.bias")
-        tree.get_submodule(parent).register_module(leaf, Fp8Linear(weight, scale, bias))
+        tree.get_submodule(parent).register_module(leaf, Fp8Linear(weight, scaled, bias))
     return tree.eval()
-
-
-def _read(found: WanCheckpoint, name: str, device: torch.device, dtype: torch.dtype) -> Tensor:
-    tensor = found.weights[name]
-    if tensor.dtype in FP8:
-        return dequantized(tensor.to(device), _scale(found, name, device), dtype)
-    return tensor.to(device=device, dtype=dtype)
-
-
-def _scale(found: WanCheckpoint, name: str, device: torch.device) -> Tensor | None:
-    scale = found.quantisation.scales.get(name)
-    return None if scale is None else found.weights[scale].to(device)

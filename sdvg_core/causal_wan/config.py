@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from ..checkpoints import LARGEST_SIZE
+from ..engine.control import CHANNELS
 from ..errors import BadInput
 from ..files.small_files import parse_json
 
@@ -117,8 +118,24 @@ def wan_shapes(config: WanConfig) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
+def control_shapes(config: WanConfig, blocks: int) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor of a VACE module with so many blocks, for a model of this size."""
+    dim = config.dim
+    shapes: dict[str, tuple[int, ...]] = {
+        "vace_patch_embedding.weight": (dim, CHANNELS, *config.patch_size),
+        "vace_patch_embedding.bias": (dim,),
+    }
+    ordinary = wan_shapes(replace(config, num_layers=blocks))
+    shapes |= {f"vace_{name}": shape for name, shape in ordinary.items() if name.startswith("blocks.")}
+    for name in ("0.before_proj", *(f"{number}.after_proj" for number in range(blocks))):
+        shapes |= {f"vace_blocks.{name}.weight": (dim, dim), f"vace_blocks.{name}.bias": (dim,)}
+    return shapes
+
+
 WAN_1_3B = WanConfig(dim=1536, ffn_dim=8960, num_layers=30, num_heads=12)
 WAN_14B = WanConfig(dim=5120, ffn_dim=13824, num_layers=40, num_heads=40)
+CONTROL_BLOCKS: Mapping[str, int] = {"1.3B": 15, "14B": 8}
+"""Of the published control modules, by the size of their model."""
 PUBLISHED: Mapping[str, WanConfig] = {"1.3B": WAN_1_3B, "14B": WAN_14B}
 
 

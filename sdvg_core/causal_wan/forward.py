@@ -8,14 +8,15 @@ Source: Wan 2.1; the block-causal form with one timestep per frame is Self-Forci
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..devices.execution import Backend, Result, compiled
+from ..engine.control import Control
 from .attention import TorchOps
 from .cache import KVCache, Place
 from .modules import WanBlock
@@ -30,10 +31,13 @@ def token_grid(tree: Any, latents: Sequence[int]) -> tuple[int, int, int]:
     return t, h, w
 
 
-def project_text(tree: Any, embedding: Tensor, ops: TorchOps) -> TextKV:
-    """Return each layer's cross-attention keys and values for a prompt embedding `b m c`; once per prompt."""
+def project_text(tree: Any, embedding: Tensor, ops: TorchOps, more: Iterable[Any] = ()) -> TextKV:
+    """Return each layer's cross-attention keys and values for a prompt embedding `b m c`; once per prompt.
+
+    `more`: layers besides the tree's own, whose keys and values follow.
+    """
     text = tree.text_embedding(embedding.to(ops.dtype))
-    return tuple(_with(block, _text_kv, text, (tree.num_heads, -1)) for block in tree.blocks)
+    return tuple(_with(block, _text_kv, text, (tree.num_heads, -1)) for block in (*tree.blocks, *more))
 
 
 def _text_kv(block: Any, text: Tensor, heads: tuple[int, int]) -> tuple[Tensor, Tensor]:
@@ -63,8 +67,10 @@ class Stages:
 def denoise_pass(tree: Any, x: Tensor, timestep: float, here: Pass) -> Tensor:
     """Predict the velocity of latents `x` (`b c t h w`) at one timestep (0 to 1000); writes the block's K/V."""
     h, e, e6 = _embed(tree, x, timestep, here.ops)  # b t s d, b t d, b t 6 d
+    hinted = here.control.begin(h, e6, here) if here.control else None
     for layer, block in enumerate(tree.blocks):
         h = _with(block, _layer, layer, h, e6, here)
+        h = hinted(layer, h) if hinted else h
     head = tree.head
     shift, scale = (here.ops.cast(head.modulation, h)[:, None] + e[:, :, None]).chunk(2, dim=2)  # b t 1 d
     h = head.head(torch.addcmul(shift, head.norm(h), 1 + scale))
@@ -89,11 +95,16 @@ def _write(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> None:
 
 def _embed(tree: Any, x: Tensor, timestep: float, ops: TorchOps) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens `b t s d` and the time embedding `b t d`, and its projection `b t 6 d`."""
-    tokens = tree.patch_embedding(x.float()).to(ops.dtype)  # b d t h w
-    h = tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
+    h = _tokens(tree.patch_embedding, x, ops)
     times = torch.full(h.shape[:2], timestep, dtype=torch.float64, device=x.device)
     e = tree.time_embedding(ops.sinusoid(times, tree.freq_dim).to(ops.dtype))
     return h, e, tree.time_projection(e).unflatten(-1, (6, -1))
+
+
+def _tokens(embedding: Any, x: Tensor, ops: TorchOps) -> Tensor:
+    """Return the tokens `b t s d` that a convolution makes of `x`, `b c t h w`."""
+    tokens: Tensor = embedding(x.float()).to(ops.dtype)  # b d t h w
+    return tokens.flatten(3).permute(0, 2, 3, 1).contiguous()
 
 
 def _layer(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> Tensor:
@@ -150,14 +161,75 @@ def compiled_stages(compiler: Backend | None) -> Stages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, the operations."""
+    """What a forward pass needs besides latents: the prompt's K/V, the cache, its place there, the operations.
+
+    `control`: what a block obeys; None in a context pass, so that the cache holds what it holds without one.
+    """
 
     text: TextKV
-    cache: KVCache
+    cache: KVCache | _OwnTokens
     place: Place
     rope: Any
     ops: TorchOps
     stages: Stages = PLAIN
+    control: ControlBranch | None = None
+
+
+class _OwnTokens:
+    """Stands for the cache in a control block: a token attends to its own block's."""
+
+    def write(self, layer: int, slots: Sequence[int], k: Tensor, v: Tensor) -> None:
+        """Take the keys and values, `b l n d`."""
+        self._kv = k, v
+
+    def read(self, layer: int, visible: int) -> tuple[Tensor, Tensor]:
+        """Return them, and keep them no longer than they are needed."""
+        k, v = self._kv
+        del self._kv
+        return k, v
+
+
+class ControlBranch:
+    """The control blocks of VACE over one block's controls; they see its frames alone, and use no cache.
+
+    Every hint is made right after the layer that it is added to, anew in each pass. `module`: with `vace_blocks`
+    and `vace_patch_embedding`; `layers`: how many the model has; `text`: the K/V of the control blocks.
+    Source: ali-vilab/VACE, and its causal form in daydreamlive/scope.
+    """
+
+    def __init__(self, module: Any, layers: int, text: TextKV, controls: Sequence[Control], ops: TorchOps) -> None:
+        self._blocks, self._text = module.vace_blocks, text
+        self._number = {layer: number for number, layer in enumerate(range(0, layers, layers // len(self._blocks)))}
+        self._controls = [
+            (_tokens(module.vace_patch_embedding, one.context, ops), one.strength) for one in controls
+        ]
+
+    def begin(self, h: Tensor, e6: Tensor, here: Pass) -> Callable[[int, Tensor], Tensor]:
+        """Return what adds the hints to the tokens after a layer, for a pass that starts from `h` (`b t s d`)."""
+        first = self._blocks[0]
+        states = [_with(first, _first, tokens, h) for tokens, _ in self._controls]
+        here = replace(here, cache=_OwnTokens(), text=self._text)
+
+        def hinted(layer: int, h: Tensor) -> Tensor:
+            if layer in self._number:
+                number = self._number[layer]
+                block = self._blocks[number]
+                for place, (_, strength) in enumerate(self._controls):
+                    states[place] = _with(block, _layer, number, states[place], e6, here)
+                    h = h + strength * _with(block, _hint, states[place])
+            return h
+
+        return hinted
+
+
+def _first(block: Any, tokens: Tensor, h: Tensor) -> Tensor:
+    projected: Tensor = block.before_proj(tokens)
+    return projected + h
+
+
+def _hint(block: Any, state: Tensor) -> Tensor:
+    hint: Tensor = block.after_proj(state)
+    return hint
 
 
 def _modulation(block: Any, e6: Tensor, h: Tensor, ops: TorchOps) -> tuple[Tensor, ...]:

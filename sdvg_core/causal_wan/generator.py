@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..devices.device import current_device
+from ..engine.control import Control
 from ..engine.protocols import BlockCall
 from ..engine.types import Condition, Generated, Work
 from ..errors import BadInput
 from .attention import RopeTables, TorchOps
 from .context import ContextPolicy, Model
-from .forward import PLAIN, Stages, TextKV, denoise_pass, project_text
+from .forward import PLAIN, ControlBranch, Stages, TextKV, denoise_pass, project_text
 from .schedule import Schedule, lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
@@ -29,6 +31,7 @@ class CausalWanGenerator:
 
     `context`: the policy, which belongs to this generator alone. `first_schedule`: of the clip's first block, None
     for the same. `kv_fp8`: keep keys and values in float8_e4m3fn. `stages`: of every layer, perhaps compiled.
+    `control`: the module for controls, with `vace_blocks` and `vace_patch_embedding`.
     `before_pass`: called with "context" or "denoise" before every forward pass; the generator stays
     usable if it raises.
     """
@@ -45,6 +48,7 @@ class CausalWanGenerator:
         block_frames: int = 3,
         device: str | torch.device = "cpu",
         kv_fp8: bool = False,
+        control: Any = None,
         stages: Stages = PLAIN,
         before_pass: Callable[[str], None] = go_on,
         clock: Callable[[], float] = time.perf_counter,
@@ -59,7 +63,8 @@ class CausalWanGenerator:
         device = torch.device(device)
         # Not a method of this object: that would be a reference cycle, which keeps gigabytes of keys and values
         # after a run until Python next collects cycles.
-        texts = _Texts(tree, ops, device, name)
+        texts = _Texts(tree, ops, device, name, control)
+        self._control = control
         self._model = Model(
             tree=tree,
             ops=ops,
@@ -94,6 +99,8 @@ class CausalWanGenerator:
             # 2. Denoise: the first step from pure noise, each later one from the last estimate, re-noised. The clip
             # that is restyled stands for the estimate before the first step that is made.
             here = model.pass_at(prepared.place, prepared.cache, condition, x)
+            if controls := noise.control(span):
+                here = replace(here, control=self._branch(controls, here.text))
             clean = None if restyle.latents is None else restyle.latents.to(model.device)
             predictions = [given.to(model.device) for given in call.given]
             predictions = predictions or [clean for _ in range(restyle.skip) if clean is not None]
@@ -115,12 +122,21 @@ class CausalWanGenerator:
             )
             return Generated(tuple(predictions), work)
 
+    def _branch(self, controls: Sequence[Control], text: TextKV) -> ControlBranch:
+        if self._control is None:
+            raise BadInput(f"the {self.name} has no control module; load one, or leave the control out")
+        tree, device = self._model.tree, self._model.device
+        there = [replace(one, context=one.context.to(device)) for one in controls]
+        own = text[len(tree.blocks) :]
+        return ControlBranch(self._control, len(tree.blocks), own, there, self._model.ops)
+
 
 class _Texts:
-    """The cross-attention K/V of the prompts in use, each computed once."""
+    """The cross-attention K/V of the prompts in use, each computed once; those of a control module come last."""
 
-    def __init__(self, tree: Any, ops: TorchOps, device: torch.device, name: str) -> None:
+    def __init__(self, tree: Any, ops: TorchOps, device: torch.device, name: str, control: Any) -> None:
         self._tree, self._ops, self._device, self._name = tree, ops, device, name
+        self._more = control.vace_blocks if control is not None else ()
         self._known: tuple[tuple[Condition, TextKV], ...] = ()
 
     def __call__(self, condition: Condition) -> TextKV:
@@ -133,6 +149,6 @@ class _Texts:
             raise BadInput(
                 f"the text embeddings for the {self._name} have {width}; use its text encoder (UMT5-XXL)"
             )
-        text = project_text(self._tree, embedding, self._ops)
+        text = project_text(self._tree, embedding, self._ops, self._more)
         self._known = ((condition, text), *self._known)[:REMEMBERED_PROMPTS]
         return text

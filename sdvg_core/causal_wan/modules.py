@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..engine.control import CHANNELS
 from .config import WanConfig
 
 
@@ -70,6 +71,27 @@ class WanBlock(nn.Module):
     def forward(self, work: Callable[..., Any], *inputs: Any) -> Any:
         """Return what `work` makes with this block, whose weights hooks may bring and take away."""
         return work(self, *inputs)
+
+
+class ControlBlock(WanBlock):
+    """A control block: `after_proj` makes its hint, and `before_proj` of the first takes the control."""
+
+    def __init__(self, config: WanConfig, *, first: bool) -> None:
+        super().__init__(config)
+        if first:
+            self.before_proj = nn.Linear(config.dim, config.dim)
+        self.after_proj = nn.Linear(config.dim, config.dim)
+
+
+class ControlTree(nn.Module):
+    """The control module of VACE for a transformer of these sizes: its two parts beside the transformer's own."""
+
+    def __init__(self, config: WanConfig, blocks: int) -> None:
+        super().__init__()
+        self.vace_patch_embedding = PatchEmbedding(
+            CHANNELS, config.dim, kernel_size=config.patch_size, stride=config.patch_size
+        )
+        self.vace_blocks = nn.ModuleList(ControlBlock(config, first=not number) for number in range(blocks))
 
 
 class WanHead(nn.Module):

@@ -35,6 +35,7 @@ TAEHV = "tiny autoencoder (TAEHV)"
 TEXT_ENCODER = "UMT5 text encoder"
 IMAGE_REWARD = "ImageReward"
 LORA = "LoRA"
+CONTROL = "control module (VACE)"
 UNKNOWN = "unknown"
 
 LORA_PARTS = ("lora_A", "lora_B", "lora_up", "lora_down", "lora.up", "lora.down", "hada_w1", "lokr_w1")

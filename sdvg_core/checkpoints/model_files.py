@@ -17,7 +17,8 @@ class ModelFiles:
     """Where the models of a run are.
 
     `drafter`, `target`, `reward`: None for a run that never asks for it. `judge_vae`: a fast decoder for drafts;
-    None if the VAE decodes them too. `tokenizer` and `vocabulary` are looked for next to their models if not given.
+    None if the VAE decodes them too. `controls`: control modules, each for the models of its width; none for a run
+    without a control. `tokenizer` and `vocabulary` are looked for next to their models if not given.
     """
 
     drafter: Path | None = None
@@ -28,6 +29,7 @@ class ModelFiles:
     tokenizer: Path | None = None
     vocabulary: Path | None = None
     judge_vae: Path | None = None
+    controls: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,22 @@ OPTIONAL_FILES = (
         other_folders=("vae",),
     ),
 )
+
+CONTROL_FILES = tuple(
+    KnownFile(
+        role=f"{role}_control",
+        folder=TRANSFORMERS,
+        names=(
+            f"Wan2_1-VACE_module_{size}_bf16.safetensors",
+            f"wan2.1_vace_{whole}_fp16.safetensors",
+        ),
+        source=f"Kijai/WanVideo_comfy on the Hugging Face Hub, Wan2_1-VACE_module_{size}_bf16.safetensors",
+        gigabytes=gigabytes,
+        licence="Apache-2.0",
+    )
+    for role, size, whole, gigabytes in (("drafter", "1_3B", "1.3B", 1.47), ("target", "14B", "14B", 6.1))
+)
+"""Of a run with a control: the modules for its models."""
 
 
 def find_models(folder: Path, known_files: Iterable[KnownFile] = KNOWN_FILES) -> Mapping[str, Path | None]:

@@ -66,7 +66,7 @@ def words_again(report: RunReport, models: Path) -> list[str]:
                         f"the video was made with the LoRA {name}, which is not in {models}; put it there"
                     )
                 words.append(f"--lora={lying[name]}:{strength}")
-        own |= {"strength": now["strength"]} if "strength" in now else {}
+        own |= {name: now[name] for name in ("strength", "control_strength", "control_edge") if name in now}
         words += [f"--{name.replace('_', '-')}={value}" for name, value in own.items() if value not in (None, "")]
         return [*words, f"--size={now['width']}x{now['height']}"]
     except (KeyError, TypeError, AttributeError) as error:

@@ -82,6 +82,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strength",
         help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)",
     )
+    control = parser.add_argument_group("control", "what every block obeys; each model needs its VACE module")
+    control.add_argument(
+        "--control",
+        type=file_path,
+        metavar="CLIP",
+        help="depth, scribbles, flow, grey or, with a mask, what it keeps: a video or a folder of pictures, from "
+        "the video's first frame on",
+    )
+    control.add_argument(
+        "--control-mask",
+        type=file_path,
+        metavar="CLIP",
+        help="white is made, black is kept from --control; a clip or one picture",
+    )
+    control.add_argument("--control-strength", type=float, default=1.0, help="0 to 1, or a little above (1)")
+    control.add_argument(
+        "--control-edge", type=int, default=0, metavar="PIXELS", help="over which kept regions fade out (0)"
+    )
     add_router_options(parser)
     add_model_options(parser)
     add_device_options(parser)
@@ -110,7 +128,7 @@ def run(options: argparse.Namespace) -> int:
     words = options.words
     options = options.parser.parse_args([*before, *words[1:]])
     options.words, options.seed, options.report = words, options.seeds[0], at
-    for name in ("continue_from", "start_image", "restyle"):
+    for name in ("continue_from", "start_image", "restyle", "control", "control_mask"):
         if report and report.settings.get(name) and not getattr(options, name):
             given = f"--{name.replace('_', '-')}"
             raise BadInput(f"the video began from {report.settings[name]!s:.60}; add {given} FILE")

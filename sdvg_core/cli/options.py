@@ -10,7 +10,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-from ..checkpoints.model_files import KNOWN_FILES, KnownFile, ModelFiles, find_models
+from ..checkpoints.model_files import CONTROL_FILES, KNOWN_FILES, KnownFile, ModelFiles, find_models
 from ..devices.device import check_device, pick_device
 from ..devices.execution import Execution
 from ..engine.plan import plan_blocks, without_target
@@ -38,8 +38,9 @@ def video_request(options: argparse.Namespace) -> VideoRequest:
     """Return the video asked for. Raises `BadInput` for impossible values."""
     given = _given(options, VideoRequest)
     restyled = given.get("restyle")
+    whole = restyled or (None if given.get("continue_from") else given.get("control"))
     if given["blocks"] is None:
-        given["blocks"] = blocks_in(count_frames(restyled)) if restyled else 9
+        given["blocks"] = blocks_in(count_frames(whole)) if whole else 9
     if given.get("strength") is None:
         given.pop("strength", None)
     elif not restyled:
@@ -129,7 +130,9 @@ def model_files(options: argparse.Namespace, request: VideoRequest | None = None
         if path is not None and not path.exists():
             raise BadInput(f"the {role} should be at {path}, but there is no such file or folder; check the path")
     files = {role: path for role, path in paths.items() if path is not None}
-    return ModelFiles(**files, tokenizer=options.tokenizer)
+    there = find_models(options.models, CONTROL_FILES).values()
+    modules = tuple(options.control_modules or filter(None, there)) if request and request.control else ()
+    return ModelFiles(**files, tokenizer=options.tokenizer, controls=modules)
 
 
 def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:

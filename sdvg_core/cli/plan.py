@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models.add_argument(
         "--kv-dtype", choices=get_args(KvDtype), default="auto", help="of keys and values (default bfloat16)"
     )
+    models.add_argument("--control", action="store_true", help="with the published control modules (VACE)")
     models.add_argument(
         "--vae", choices=get_args(DecoderName), default="wan", help="the decoder of the video (default wan)"
     )
@@ -66,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     """Print a plan for each amount of memory."""
     import torch
 
+    from ..causal_wan.config import CONTROL_BLOCKS
     from ..pipeline.options import LoadOptions
     from ..plan.budget import spend
     from ..plan.choose import plan
@@ -81,6 +83,7 @@ def run(options: argparse.Namespace) -> int:
         side=options.side_device,
         vae=options.vae,
         rates=_guess_rates(),
+        control={"drafter": CONTROL_BLOCKS["1.3B"], "target": CONTROL_BLOCKS["14B"]} if options.control else {},
     )
     if options.command_line:
         usual = LoadOptions()

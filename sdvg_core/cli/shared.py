@@ -115,7 +115,9 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
     """Declare the options that describe the video. `demo`: only those that the demo has too."""
     group = parser.add_argument_group("video")
     group.add_argument(
-        "--blocks", type=int, help="blocks of latent frames to make (default 9; with --restyle what its clip has)"
+        "--blocks",
+        type=int,
+        help="blocks of latent frames to make (default 9; with --restyle or --control what its clip has)",
     )
     group.add_argument(
         "--directions",
@@ -259,6 +261,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) that decodes drafts for their scores; the "
         "video's pixels stay the VAE's",
+    )
+    group.add_argument(
+        "--control-modules",
+        type=file_path,
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="VACE modules for --control, for drafter or target, whichever they fit; alone or in whole checkpoints",
     )
     group.add_argument(
         "--tae-kind",

@@ -1,4 +1,4 @@
-"""Generating a block with a model, and the drafter's own video for `drafter_context="own"`."""
+"""The drafter's own video, for `drafter_context="own"`."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from .protocols import BlockCall, BlockGenerator, NoiseSource, VideoCodec
+from .protocols import BlockCall, NoiseSource, VideoCodec
 from .timeline import Timeline
-from .types import Block, Condition, Generated, Span, Work, check_finite
-
-
-def generate(model: BlockGenerator, call: BlockCall) -> Generated:
-    """Generate a block. Raises `BadInput` naming the block and the model if its latents are not finite."""
-    made = model.generate(call)
-    check_finite(made.latents, call.span, f"{model.name} latents")
-    return made
+from .types import Block, Condition, Generated, Span, Work
 
 
 class OwnDrafts:
     """The drafter's history of its own drafts, made only as far as the next draft needs it.
 
-    It depends on no decision. Pixels are decoded only if the drafter's context asks for them.
+    It depends on no decision. `generate`: with the drafter. `pixels`: whether its context asks for decoded ones.
     """
 
     def __init__(
         self,
-        drafter: BlockGenerator,
+        generate: Callable[[BlockCall], Generated],
         codec: VideoCodec,
         spans: tuple[Span, ...],
         noise: NoiseSource,
         condition_of: Callable[[int], Condition],
         start: Timeline,
+        *,
+        pixels: bool,
     ) -> None:
-        self._drafter, self._codec = drafter, codec
+        self._generate, self._codec, self._pixels = generate, codec, pixels
         self._spans, self._noise, self._condition_of = spans, noise, condition_of
         self._timeline = start
         self._newest: tuple[Span, Tensor] | None = None
@@ -55,7 +50,7 @@ class OwnDrafts:
 
     def _make(self, span: Span, stop: int | None = None) -> Generated:
         condition = self._condition_of(span.index)
-        made = generate(self._drafter, BlockCall(self._timeline.history, span, self._noise, condition, stop=stop))
+        made = self._generate(BlockCall(self._timeline.history, span, self._noise, condition, stop=stop))
         if stop is None:
             self._newest = (span, made.latents)
         return made
@@ -64,7 +59,7 @@ class OwnDrafts:
         assert self._newest is not None
         span, latents = self._newest
         block = Block(span, latents, self._condition_of(span.index))
-        if not self._drafter.anchor_horizon:
+        if not self._pixels:
             self._timeline = Timeline(self._timeline.history.commit(block))
             return
         frames, state = self._codec.decode(latents, self._timeline.decode_state)

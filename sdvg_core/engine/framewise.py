@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import BadInput
+from .control import Control
 from .history import History
 from .protocols import BlockCall, BlockGenerator, ModelShape, NoiseSource, WrappedGenerator
 from .restyle import Restyle
@@ -121,6 +122,11 @@ class _SubBlockNoise:
         return (
             whole if whole.latents is None else replace(whole, latents=_frames_of(span, self.span, whole.latents))
         )
+
+    def control(self, span: Span) -> tuple[Control, ...]:
+        """Return the part of the span's controls at the sub-block `span`."""
+        whole = self.noise.control(self.span)
+        return tuple(replace(one, context=_frames_of(span, self.span, one.context)) for one in whole)
 
 
 def _frames_of(sub: Span, span: Span, latents: Tensor) -> Tensor:

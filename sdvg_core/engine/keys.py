@@ -70,7 +70,8 @@ class Keys:
         here = (span.start, span.frames, self._condition(condition), renewed)
         source = call.noise.restyle(span)
         kept = [] if source.latents is None else [(hash_tensor(source.latents), source.skip, source.share)]
-        return _hash("block", parts, noise, here, draft_steps, *kept)
+        controls = [("control", hash_tensor(one.context), one.strength) for one in call.noise.control(span)]
+        return _hash("block", parts, noise, here, draft_steps, *kept, *controls)
 
     def begun(self, block: str, stop: int) -> str:
         """Return the key of the first `stop` estimates of the block with the key `block`, made without the rest."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import BadInput
+from .control import Control, ControlClip
 from .restyle import InputClip, Restyle
 from .types import Span
 
@@ -22,7 +23,7 @@ class KeyedNoise:
 
     Slot 0 is a block's initial noise, slot i the re-noise after its i-th denoising step. Drafter and target share
     one source, so they start from the same tensors and are re-noised with the same tensors.
-    `source`: the clip that is restyled, if one is.
+    `source`: the clip that is restyled, if one is; `controls`: the clips that its blocks obey.
     """
 
     seed: int
@@ -30,6 +31,7 @@ class KeyedNoise:
     height: int
     width: int
     source: InputClip | None = field(default=None, compare=False)
+    controls: tuple[ControlClip, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -46,6 +48,10 @@ class KeyedNoise:
     def restyle(self, span: Span) -> Restyle:
         """Return what the block keeps of the input clip."""
         return self.source.at(span) if self.source else Restyle()
+
+    def control(self, span: Span) -> tuple[Control, ...]:
+        """Return what the block is controlled by; a control of strength 0 is none."""
+        return tuple(clip.at(span) for clip in self.controls if clip.strength)
 
     def shape(self, span: Span) -> tuple[int, ...]:
         """Return the shape of a block's noise and latents, `b c t h w`."""

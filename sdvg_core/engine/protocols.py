@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol
 
 from torch import Tensor
 
+from .control import Control
 from .history import History
 from .restyle import Restyle
 from .types import Condition, Generated, Span
@@ -25,6 +26,10 @@ class NoiseSource(Protocol):
 
     def restyle(self, span: Span) -> Restyle:
         """Return what the block is made from besides noise."""
+        ...
+
+    def control(self, span: Span) -> tuple[Control, ...]:
+        """Return what the block is controlled by, in the order in which it is added."""
         ...
 
 

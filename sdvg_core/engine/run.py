@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .control import ControlClip
 from .delivery import DeliveredBlock
 from .noise import KeyedNoise
 from .plan import RunPlan, available_in, check_given, check_restyle, plan_blocks
@@ -192,6 +193,7 @@ def make_run(
     drafter_context: DrafterContext = "committed",
     given: Tensor | None = None,
     source: Tensor | None = None,
+    controls: Sequence[ControlClip] = (),
     shown: Tensor | None = None,
     reuse: Reuse | None = None,
     clock: Callable[[], float] = time.perf_counter,
@@ -199,9 +201,9 @@ def make_run(
     """Return the run that makes the blocks of `plan`, of `width` x `height` pixels.
 
     `given`: normalised latents `b c t h w` of a clip to continue, or of a start image; `shown`: that clip's own
-    pixels, if it has any. `source`: the latents that the blocks restyle, by the plan's strengths. `reuse`: what
-    earlier runs made; the longest beginning that is provably the same is not made again, and what this run makes is
-    put there.
+    pixels, if it has any. `source`: the latents that the blocks restyle, by the plan's strengths; `controls`:
+    the clips that they obey. `reuse`: what earlier runs made; the longest beginning that is provably the same is
+    not made again, and what this run makes is put there.
     Raises `BadInput` for a given clip of another size, or one with NaN or infinity.
     """
     codec = engine.codec
@@ -209,13 +211,22 @@ def make_run(
     for clip in (given, source):
         if clip is not None:
             check_given(clip, codec.latent_channels, rows, columns)
+    for one in controls:
+        one.check(plan.spans[-1].stop, rows, columns)
     check_restyle(engine.drafter, engine.target, plan)
     restyled = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
     run = Run(
         engine=engine,
         router=plan.router,
         spans=plan.spans,
-        noise=KeyedNoise(seed=seed, channels=codec.latent_channels, height=rows, width=columns, source=restyled),
+        noise=KeyedNoise(
+            seed=seed,
+            channels=codec.latent_channels,
+            height=rows,
+            width=columns,
+            source=restyled,
+            controls=tuple(controls),
+        ),
         condition_of=condition_of,
         drafter_context=drafter_context,
         before=tuple(

@@ -10,14 +10,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from .delivery import DeliveredBlock
-from .drafts import OwnDrafts, generate
+from .drafts import OwnDrafts
 from .plan import check_parts
-from .protocols import BlockCall, Engine, NoiseSource, Scorer
+from .protocols import BlockCall, BlockGenerator, Engine, NoiseSource, Scorer
 from .records import BlockRecord, Stopwatch, record_block
 from .router import Decision, RouterConfig, compares, decide, decide_early
 from .timeline import Timeline, begin_clip, earlier
@@ -79,8 +80,9 @@ def speculate(
     committed = start or begin_clip(engine)
     own = None
     if drafter_context == "own":
-        origin = earlier(committed, len(past), engine.codec, pixels=drafter.anchor_horizon > 0)
-        own = OwnDrafts(drafter, engine.codec, spans, noise, condition_of, origin)
+        pixels = drafter.anchor_horizon > 0
+        origin = earlier(committed, len(past), engine.codec, pixels=pixels)
+        own = OwnDrafts(partial(generate, drafter), engine.codec, spans, noise, condition_of, origin, pixels=pixels)
 
     for span in spans[len(past) :]:
         condition, watch = condition_of(span.index), Stopwatch(clock)
@@ -123,6 +125,13 @@ def speculate(
         works = (draft.work if draft else None, remake.work if remake else None)
         record = record_block(block, winner.frames, decision, *works, len(draft_steps), watch)
         yield EmittedBlock(block, winner.frames, delivered, record, committed, draft)
+
+
+def generate(model: BlockGenerator, call: BlockCall) -> Generated:
+    """Generate a block. Raises `BadInput` naming the block and the model if its latents are not finite."""
+    made = model.generate(call)
+    check_finite(made.latents, call.span, f"{model.name} latents")
+    return made
 
 
 def score_draft(

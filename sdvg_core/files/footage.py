@@ -44,12 +44,12 @@ class Footage:
         """How many pixel frames there are."""
         return len(self.pixels)
 
-    def fill(self, frames: int, *, front: bool = False) -> Tensor:
+    def fill(self, frames: int, *, front: bool = False, first: int = 0) -> Tensor:
         """Return `frames` of them, `1 f 3 h w` in [0, 1]: later ones left out, or the last one repeated.
 
-        `front`: the same at the clip's beginning.
+        `front`: the same at the clip's beginning. `first`: how many to leave out before these.
         """
-        places = torch.arange(frames) + (self.frames - frames if front else 0)
+        places = first + torch.arange(frames) + (self.frames - frames if front else 0)
         taken = self.pixels[places.clamp(0, self.frames - 1)]
         return (taken.float() / 255 if taken.dtype == torch.uint8 else taken.float())[None]
 
@@ -59,8 +59,8 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
     Raises `BadInput` if there is no clip, or if it is longer than `MOST_FRAMES` at 16 a second.
     """
-    if path.is_dir():
-        pictures = sorted(one for one in path.iterdir() if one.suffix.lower() in SUFFIXES)
+    if path.is_dir() or path.suffix.lower() in SUFFIXES:
+        pictures = _pictures(path)
         _check_length(len(pictures), path)
         pixels = [(read_image(one, width, height)[0, 0] * 255).round().byte() for one in pictures]
         note = f"{path.name}: {len(pictures)} pictures, taken as {RATE} a second, cropped to {width}x{height}."
@@ -80,10 +80,15 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
 def count_frames(path: Path) -> int:
     """Return how many frames `read_footage` would. Raises `BadInput` as that does."""
-    if path.is_dir():
-        return sum(one.suffix.lower() in SUFFIXES for one in path.iterdir())
+    if path.is_dir() or path.suffix.lower() in SUFFIXES:
+        return len(_pictures(path))
     with _reading(path):
         return sum(times for _, times in _held(path))
+
+
+def _pictures(path: Path) -> list[Path]:
+    every = path.iterdir() if path.is_dir() else (path,)
+    return sorted(one for one in every if one.suffix.lower() in SUFFIXES)
 
 
 def _check_length(frames: int, path: Path) -> None:

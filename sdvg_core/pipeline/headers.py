@@ -12,10 +12,12 @@ from ..causal_wan.backends import AttentionBackend, choose_attention
 from ..causal_wan.build import WanShape
 from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.config import WanConfig
+from ..causal_wan.control_files import GIVE_VACE, ControlCheckpoint, inspect_control, open_control
 from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.lora import Lora
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.state_dicts import Choice, note_on
+from ..checkpoints.weights import open_weights
 from ..decoders.vae_files import VaeHeader, open_vae
 from ..devices.device import check_device, parse_dtype
 from ..devices.execution import AUTO, check_compile
@@ -32,7 +34,7 @@ class Headers:
 
     `models`: sizes and preset by role, of those there are, the target first. `judge`: None if the VAE decodes
     drafts too. `one_model`: whether drafter and target are the same weights. `notes`: by role, what a user should
-    know of the file.
+    know of the file. `controlled`: by role, how many blocks its control module has.
     """
 
     models: Mapping[str, tuple[WanConfig, Preset]]
@@ -41,6 +43,7 @@ class Headers:
     scorer: bool = True
     one_model: bool = False
     notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    controlled: Mapping[str, int] = field(default_factory=dict)
 
     def restrict_to(self, needed: ModelSet) -> Headers:
         """Return them without the models that a run does not ask for."""
@@ -84,6 +87,7 @@ class FileHeaders:
             scorer=scorer,
             one_model=self.one_model,
             notes={role: model.notes for role, model in self.models.items()},
+            controlled={role: model.control.blocks for role, model in self.models.items() if model.control},
         )
 
     def restrict_to(self, needed: ModelSet) -> FileHeaders:
@@ -94,12 +98,16 @@ class FileHeaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WanHeader:
-    """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for."""
+    """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for.
+
+    `control`: its control module, if the run has a control.
+    """
 
     found: WanCheckpoint
     preset: Preset
     options: ModelOptions
     loras: tuple[Lora, ...] = ()
+    control: ControlCheckpoint | None = None
 
     @property
     def identity(self) -> str:
@@ -135,7 +143,7 @@ def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
         for role, (path, model) in options_of.items()
         if path is not None
     }
-    models = _with_loras(models, options.loras)
+    models = _with_controls(_with_loras(models, options.loras), files.controls)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
     _check_encoder(vae, files.vae, models.values())
     return FileHeaders(models=models, vae=vae, judge=_check_judge(files, vae, options) if files.judge_vae else None)
@@ -145,6 +153,21 @@ def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: to
     found = open_wan(path, model.choice(path))
     attention_for(found, options, device)
     return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model)
+
+
+def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> dict[str, WanHeader]:
+    """Give each control module to the models of its width. Raises `BadInput` if none fits any."""
+    changed, unfit = dict(models), []
+    for path in files:
+        _, width, _ = inspect_control(open_weights(path))
+        fitting = [role for role, model in models.items() if model.found.config.dim == width]
+        for role in fitting:
+            control = open_control(path, models[role].found.config, role)
+            changed[role] = replace(changed[role], control=control)
+        unfit += [] if fitting else [f"{path.name} is for a width of {width}, which no model has"]
+    if unfit and not any(model.control for model in changed.values()):
+        raise BadInput(f"{unfit[0]}; {GIVE_VACE}")
+    return changed
 
 
 def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict[str, WanHeader]:

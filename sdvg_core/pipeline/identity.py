@@ -39,6 +39,12 @@ def identify(
     """Return everything that determines a video's bits, by name. Equal identities make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     begin = {name: getattr(request, name) for name in ("continue_from", "start_image", "restyle")}
+    asked = asdict(request)
+    models |= {f"control module {path.name}": path for path in models.pop("controls")}
+    if request.control:
+        begin |= {name: getattr(request, name) for name in ("control", "control_mask")}
+    else:  # then they say nothing, and a video from before there were controls is still the same
+        asked = {name: value for name, value in asked.items() if not name.startswith("control")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     here, side = check_device(load.device), load.side
     aside = {f"side {name}": value for name, value in arithmetic_on(side).items()} if side != here else {}
@@ -50,7 +56,7 @@ def identify(
     return {
         **texts,
         **gate,
-        **_flat({**asdict(request), **{name: named(path) for name, path in begin.items()}}),
+        **_flat({**asked, **{name: named(path) for name, path in begin.items()}}),
         **{role: named(path) for role, path in models.items()},
         **_flat(settings | execution),
         **loras,
@@ -99,7 +105,9 @@ def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, Wa
         path: Path | None = getattr(files, role)
         if path is None or role not in models:
             return ""
-        changed = [(fingerprint(lora.file.path), lora.strength) for lora in models[role].loras]
+        changed: list[Any] = [(fingerprint(lora.file.path), lora.strength) for lora in models[role].loras]
+        if control := models[role].control:
+            changed.append((fingerprint(control.weights.path), "control"))
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
         rounded = (load.weight_dtype,) if role == "target" and load.weight_dtype != "default" else ()
         return repr((fingerprint(path), models[role].identity, load.dtype, kernels, here, *changed, *rounded))

@@ -12,9 +12,11 @@ from typing import Any
 
 from ..causal_wan.checkpoint import inspect_weights
 from ..causal_wan.config import WanConfig
+from ..causal_wan.control_files import has_control, inspect_control
 from ..causal_wan.names import key_styles
 from ..causal_wan.presets import Preset, notes_by_name, preset_by_name, size_preset
 from ..causal_wan.refusals import (
+    CONTROL,
     IMAGE_REWARD,
     OTHER_WAN,
     TAEHV,
@@ -226,6 +228,16 @@ def _inspect_taehv(file: WeightFile) -> dict[str, Any]:
     }
 
 
+def _inspect_control(file: WeightFile) -> dict[str, Any]:
+    weights, width, blocks = inspect_control(file)
+    used = set(weights.names.values())
+    return {
+        "size": f"{count(blocks, 'control block')}, width {width}",
+        "unused": tuple(name for name in file if name not in used),
+        "notes": ("generate --control obeys with it; --control-modules names it, for the models of its width.",),
+    }
+
+
 def _inspect_text_encoder(file: WeightFile) -> dict[str, Any]:
     open_umt5(file.path)
     return {}
@@ -240,11 +252,12 @@ def _inspect_reward(file: WeightFile) -> dict[str, Any]:
 OTHER_PARTS: Mapping[str, Callable[[WeightFile], dict[str, Any]]] = {
     VAE: _inspect_vae,
     TAEHV: _inspect_taehv,
+    CONTROL: _inspect_control,
     TEXT_ENCODER: _inspect_text_encoder,
     IMAGE_REWARD: _inspect_reward,
 }
 
 
 def _kind(file: WeightFile) -> str:
-    kind = other_kind(file)
+    kind = CONTROL if has_control(file) else other_kind(file)
     return OTHER_WAN if kind == UNKNOWN and key_styles(file) else kind

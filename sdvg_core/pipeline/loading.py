@@ -15,7 +15,9 @@ from ..causal_wan.attention import TorchOps
 from ..causal_wan.backends import AttentionBackend
 from ..causal_wan.build import Wan, build_engine
 from ..causal_wan.checkpoint import load_wan
+from ..causal_wan.control_files import load_control
 from ..causal_wan.forward import compiled_stages
+from ..causal_wan.modules import ControlTree
 from ..checkpoints.model_files import ModelFiles
 from ..checkpoints.weights import check_finite_weights, weight_digest
 from ..decoders.taehv import TaehvCodec
@@ -251,7 +253,10 @@ def _identify(
     digests = {number: weight_digest(tree) for number, tree in trees.items()}
 
     def whole(of_file: str, model: _LoadedWan | None) -> str:
-        return f"{of_file} {digests[id(model.wan.tree)]}" if model else of_file
+        if model is None:
+            return of_file
+        of_control = "" if model.wan.control is None else f" {weight_digest(model.wan.control)}"
+        return f"{of_file} {digests[id(model.wan.tree)]}{of_control}"
 
     return replace(
         by_files,
@@ -298,7 +303,8 @@ def _load_wan(
     found, preset = checked.found, checked.preset
     if shared:
         settings = replace(shared.settings, preset=preset)
-        return replace(shared, wan=replace(shared.wan, preset=preset), settings=settings, copied=0)
+        module = _load_control(checked, device, shared.wan.ops.dtype)
+        return replace(shared, wan=replace(shared.wan, preset=preset, control=module), settings=settings, copied=0)
     path: Path = found.weights.path
     dtype = parse_dtype(options.dtype) if options.dtype else None
     layers, fp8 = found.config.num_layers, rounds and options.weight_dtype != "default"
@@ -317,7 +323,15 @@ def _load_wan(
     stages = compiled_stages(compiler_of(options.execution.compile))
     ops, kv_fp8 = TorchOps(wan.dtype, kernel), options.execution.kv_fp8
     return _LoadedWan(
-        wan=Wan(tree=wan.tree, ops=ops, preset=preset, device=device, kv_fp8=kv_fp8, stages=stages),
+        wan=Wan(
+            tree=wan.tree,
+            ops=ops,
+            preset=preset,
+            device=device,
+            kv_fp8=kv_fp8,
+            stages=stages,
+            control=_load_control(checked, device, wan.dtype),
+        ),
         kernel=kernel,
         settings=ModelSettings(
             file=path.name,
@@ -333,3 +347,12 @@ def _load_wan(
         ),
         copied=wan.copied,
     )
+
+
+def _load_control(checked: WanHeader, device: torch.device, dtype: torch.dtype) -> ControlTree | None:
+    """Load the control module of a transformer, if the run has a control."""
+    if checked.control is None:
+        return None
+    module = load_control(checked.control, device=device, dtype=dtype)
+    check_finite_weights(module, checked.control.weights.path.name)
+    return module

@@ -59,7 +59,7 @@ def render(
     resumed = 0
     comment = FAST_NOTE if loaded.parts.vae.get("tae_kind") else None
     with Mp4Writer(files[VIDEO], request.fps, comment) as video:
-        began = None
+        began, frames = None, 0
         for shown in run.play(stop):
             if shown.record and run.session:
                 used, kept = run.session.used[len(records)], store.newest
@@ -72,7 +72,9 @@ def render(
                 began = began or run.clock()
                 on_delivery(shown.left)
             for delivered in shown.delivered:
-                video.add(delivered.frames())
+                pixels = delivered.frames()
+                video.add(resolved.control.paste(pixels, frames) if resolved.control else pixels)
+                frames += pixels.shape[1]
         delivery_seconds = (run.clock() - began if began else 0.0) if loaded.parts.judge else None
 
     block_frames = run.engine.target.block_frames
@@ -111,6 +113,7 @@ def plan_video(
         drafter_context=request.drafter_context,
         given=resolved.given(engine.codec),
         source=resolved.source(engine.codec),
+        controls=resolved.obeyed(engine.codec),
         shown=resolved.shown,
         reuse=None if store is None else Reuse(store=store, identities=loaded.identify()),
         clock=device_clock(loaded.device, loaded.side),
@@ -137,6 +140,13 @@ def _report(
         notes += (f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.",)
     if damaged:
         notes += (f"Not as they were written, and so not used again: {', '.join(damaged[:MOST_TOLD])}.",)
+    named = {
+        "control": request.control,
+        "control_mask": request.control_mask,
+        "control_strength": request.control_strength,
+        "control_edge": request.control_edge,
+    }
+    control = {name: value.name if isinstance(value, Path) else value for name, value in named.items()}
     return assemble_report(
         run,
         records,
@@ -148,4 +158,5 @@ def _report(
         start_image=request.start_image.name if request.start_image else None,
         restyle=request.restyle.name if request.restyle else None,
         strength=request.strength,
+        control=control,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..decoders.vae_files import VaeHeader
+from ..engine.control import ControlClip, check_control_strength
 from ..engine.noise import check_seed
 from ..engine.plan import (
     ModelSet,
@@ -35,6 +36,7 @@ from ..plan.decoders import PUBLISHED_BASE
 from ..plan.request import PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
 from ..report.summary import count
+from .control import ControlFootage, held
 from .headers import FileHeaders, Headers
 from .latents import load_latents, still_in
 
@@ -42,6 +44,7 @@ WIDTH, HEIGHT = 832, 480
 """The paper's size."""
 NO_MODEL = "a video needs a drafter or a target, but there is neither; give at least one"
 TWO_STARTS = "a video starts from a clip, an image or a clip to restyle, but there are two; give one of them"
+MOST_EDGE = 256
 LATENTS_SUFFIX = ".safetensors"
 LEAST_GIVEN = 9
 """Pixel frames of a video to continue: a whole block. A shorter one begins with its first frame held."""
@@ -58,6 +61,8 @@ class VideoRequest:
     block, as in `engine.plan`. `continue_from`: a clip to continue, as latents, a video or a folder of pictures;
     `start_image`: a picture to use as the first frame; `restyle`: a video or a folder of pictures that the blocks
     are made from, as strongly as `strength` says: `medium`, or `medium,7:0.6` for another one from block 7 on.
+    `control`: the same that the blocks obey, as strongly as `control_strength` says; `control_mask`: white where
+    they are made, black where the control's own pixels are kept, which fade out over `control_edge` pixels.
     """
 
     blocks: int = 9
@@ -74,6 +79,10 @@ class VideoRequest:
     start_image: Path | None = None
     restyle: Path | None = None
     strength: str = USUAL
+    control: Path | None = None
+    control_mask: Path | None = None
+    control_strength: float = 1.0
+    control_edge: int = 0
 
     def __post_init__(self) -> None:
         check_blocks(self.blocks)
@@ -84,6 +93,11 @@ class VideoRequest:
         check_directions(self.directions, self.blocks)
         read_takes(self.takes, self.blocks)
         read_strengths(self.strength, self.blocks)
+        check_control_strength(self.control_strength)
+        if not 0 <= self.control_edge <= MOST_EDGE:
+            raise BadInput(f"the edge of a kept region is {self.control_edge}; give 0 to {MOST_EDGE} pixels")
+        if self.control_mask and not self.control:
+            raise BadInput("a mask says what a control keeps, but there is no control; add one, or leave it out")
         if sum(map(bool, (self.continue_from, self.start_image, self.restyle))) > 1:
             raise BadInput(TWO_STARTS)
 
@@ -93,8 +107,8 @@ class ResolvedRequest:
     """A video that its models can make: its size in pixels, its blocks, and what the first new one follows.
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]; `footage`:
-    the clip to continue or restyle, as pixels. `notes`:
-    what a reader of the report must know of models and budget.
+    the clip to continue or restyle, as pixels. `control`: what the blocks obey, as pixels; `controls`: the same as
+    latents. `notes`: what a reader of the report must know of models and budget.
     """
 
     width: int
@@ -103,6 +117,8 @@ class ResolvedRequest:
     clip: Tensor | None = None
     image: Tensor | None = None
     footage: Footage | None = None
+    control: ControlFootage | None = None
+    controls: tuple[ControlClip, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -128,6 +144,11 @@ class ResolvedRequest:
             return None
         return codec.encode(self.footage.fill(1 + codec.temporal_stride * (self.plan.spans[-1].stop - 1)))
 
+    def obeyed(self, codec: VideoCodec) -> tuple[ControlClip, ...]:
+        """Return the controls of its blocks, as the models take them."""
+        of_pixels = (self.control.clip(codec, self.plan.spans[-1].stop),) if self.control else ()
+        return (*self.controls, *of_pixels)
+
     @property
     def shown(self) -> Tensor | None:
         """The pixels of the clip that is continued, `1 f c h w` in [0, 1], where it is a video."""
@@ -143,12 +164,15 @@ def resolve_request(
     read_image: Callable[[int, int], Tensor] | None = None,
     read_footage: Callable[[int, int], Footage] | None = None,
     restyle: bool = False,
+    read_control: Callable[[int, int], ControlFootage] | None = None,
+    controls: Sequence[ControlClip] = (),
 ) -> ResolvedRequest:
     """Return what a request comes to with these models: size, start, blocks, router, models needed, notes.
 
     `clip`: normalised latents `b c t h w` of the clip to continue; one frame is taken for a picture. `still`: how
     many of its first frames show a start image. `read_image`: makes the first frame, `1 1 c h w` in [0, 1], in a
-    width and a height; `read_footage`: the video to continue or, with `restyle`, to make anew.
+    width and a height; `read_footage`: the video to continue or, with `restyle`, to make anew. `read_control`,
+    `controls`: what the blocks obey, from the video's first frame on, as pixels or as latents.
     Raises `BadInput` for a video that the models cannot make.
     """
     if not headers.models:
@@ -192,11 +216,24 @@ def resolve_request(
         takes=request.takes,
         strengths=strengths,
     )
-    headers = headers.restrict_to(plan.models_needed)
+    every, headers = headers, headers.restrict_to(plan.models_needed)
     _check_pair(headers)
+    if read_control or controls:
+        _check_controlled(headers, every)
     shapes = headers.shape("drafter"), headers.shape("target")
     check_compatible(*shapes, vae.latent_channels, plan.router, plan.spans)
     check_restyle(*shapes, plan)
+    before = _frames(plan.spans[0].start, vae.temporal_stride)
+    # What the models see before the video's first frame: a still fills a block, and a clip whole latent frames.
+    given = footage.frames if footage and not strengths else before - vae.temporal_stride * max(plan.still - 1, 0)
+    lead, frames = before - given, _frames(plan.spans[-1].stop, vae.temporal_stride) - (before - given)
+    control, of_control = read_control(width, height) if read_control else None, tuple[str, ...]()
+    if control:
+        block = vae.temporal_stride * plan.spans[-1].frames
+        control, told = control.fitted(frames, block, lead=lead, new=given)
+        of_control = (told,)
+    controls = tuple(replace(one, start=lead // vae.temporal_stride) for one in controls)
+    _check_length(controls, plan, vae.temporal_stride, frames)
     return ResolvedRequest(
         width=width,
         height=height,
@@ -204,8 +241,36 @@ def resolve_request(
         clip=clip,
         image=read_image(width, height) if read_image else None,
         footage=footage,
-        notes=(*_of_models(headers), *bought, *_of_footage(footage, plan, vae.temporal_stride)),
+        control=control,
+        controls=controls,
+        notes=(*_of_models(headers), *bought, *_of_footage(footage, plan, vae.temporal_stride), *of_control),
     )
+
+
+def _frames(latent_frames: int, stride: int) -> int:
+    """Return the pixel frames of a clip of so many latent frames."""
+    return 1 + stride * (latent_frames - 1) if latent_frames else 0
+
+
+def _check_length(controls: Sequence[ControlClip], plan: RunPlan, stride: int, frames: int) -> None:
+    """Raise `BadInput` for a control as latents that is shorter than the video, which has so many `frames`."""
+    for one in controls:
+        there = one.context.shape[2]
+        if there + one.start < plan.spans[-1].stop:
+            found = f"the control has {_frames(there, stride)} frames and the video {frames}"
+            raise BadInput(f"{found}; set length {frames} in WanVaceToVideo, or ask for fewer blocks")
+
+
+ALONE = {"drafter": "always-target", "target": "always-draft with no forced blocks"}
+"""The policies that need only the other model."""
+
+
+def _check_controlled(headers: Headers, every: Headers) -> None:
+    """Raise `BadInput` unless every model of the route has a control module. `every`: the models there are."""
+    for role in headers.models:
+        if role not in headers.controlled:
+            way = f"choose {ALONE[role]}" if len(every.models) > 1 else "leave the control out"
+            raise BadInput(f"the {role} has no control module; load one for it, or {way}")
 
 
 def strength_of(usual: str, strengths: Sequence[tuple[int, str]], *, restyles: bool) -> str:
@@ -228,12 +293,8 @@ def _of_footage(footage: Footage | None, plan: RunPlan, stride: int) -> tuple[st
     if not plan.strengths:
         short = footage.frames < LEAST_GIVEN
         return (f"{footage.note} Its first frame is held: it is shorter than a block." if short else footage.note,)
-    missing = 1 + stride * (plan.spans[-1].stop - 1) - footage.frames
-    if missing > stride * plan.spans[-1].frames:
-        raise BadInput(f"the clip to restyle is {count(missing, 'frame')} too short for the blocks; ask for fewer")
-    edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
-    edge = f" Without its last {count(-missing, 'frame')}." if missing < 0 else edge
-    return (footage.note + edge,)
+    wanted, block = _frames(plan.spans[-1].stop, stride), stride * plan.spans[-1].frames
+    return (footage.note + held(footage.frames, wanted, block, "clip to restyle"),)
 
 
 def _most_handover(headers: Headers) -> int:
@@ -294,6 +355,7 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
         vae=headers.vae.planned_as,
         judge=headers.judge.planned_as if headers.judge else None,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
+        control=headers.controlled,
     )
 
 
@@ -306,6 +368,8 @@ def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = T
     clip, still = (saved.latents.float(), still_in(saved.metadata)) if saved else (None, 0)
     image = partial(read_image, request.start_image) if request.start_image else None
     footage = partial(read_footage, video) if video else None
+    of_control = (request.control_mask, request.control_strength, request.control_edge)
+    control = partial(ControlFootage.read, request.control, *of_control) if request.control else None
     resolved = resolve_request(
         request,
         files.headers(scorer=scorer),
@@ -314,6 +378,7 @@ def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = T
         read_image=image,
         read_footage=footage,
         restyle=bool(request.restyle),
+        read_control=control,
     )
     check_video_size(resolved.width, resolved.height)
     return resolved

@@ -105,6 +105,7 @@ class Plan:
             "vae_dtype": request.vae_dtype,
             "reward_dtype": request.reward_dtype,
             "models": list(request.parts),
+            **({"control_blocks": dict(request.control)} if request.control else {}),
             "weight_bytes": dict(self.sizes.weights),
             "copied_bytes_per_pass": dict(self.copied),
             "peak_bytes": self.peak,

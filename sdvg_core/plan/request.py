@@ -40,7 +40,8 @@ class PlanRequest:
     `vae_base`: the narrowest width of a Wan VAE. `steps`: denoising steps per block of both models; None goes by
     their presets. `router`: who makes which block, and `rejected` the
     share it rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run
-    continues. `prompts`: how many there are. `pcie`: GB per second from main memory to the
+    continues. `prompts`: how many there are. `control`: by role, the blocks of its control module, if the run has
+    a control. `pcie`: GB per second from main memory to the
     device. Raises `BadInput` for impossible values.
     """
 
@@ -67,6 +68,7 @@ class PlanRequest:
     rejected: float = PAPER_REJECTED
     given_blocks: int = 0
     prompts: int = 1
+    control: Mapping[str, int] = field(default_factory=dict)
     pcie: float = PCIE_GB_PER_SECOND
     rates: Rates = A6000
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 from ..causal_wan.cache import SCALE
-from ..causal_wan.config import WanConfig, wan_shapes
+from ..causal_wan.config import WanConfig, control_shapes, wan_shapes
 from ..causal_wan.generator import REMEMBERED_PROMPTS
 from ..causal_wan.presets import Preset
 from ..scorers.config import scorer_parameters
@@ -24,6 +24,8 @@ FLOAT32 = 4
 ATTENTION_WIDTHS, FEED_FORWARD_WIDTHS = 11.01, 6.01
 # The same besides a layer's keys and values of all frames it sees, if they are read back from fp8.
 READ_WIDTHS = 5.01
+# The same while a control block runs: the model's own tokens, and the embedded control.
+CONTROL_WIDTHS = 2.0
 # Alive at once while a frame is scored: bytes per pixel, and in the network, feed-forward widths per token.
 SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
 
@@ -81,6 +83,11 @@ def pass_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, re
     return math.ceil(frames * tokens * widths) * itemsize
 
 
+def control_working_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int) -> int:
+    """Return the bytes of temporary buffers that a control adds to a pass over `frames` latent frames."""
+    return math.ceil(frames * tokens * CONTROL_WIDTHS * config.dim) * itemsize
+
+
 def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
     """Return the bytes of the weights of every model that the route may load. `fp8`: the target's linear layers."""
     itemsize = request.itemsize("dtype")
@@ -93,7 +100,11 @@ def weight_bytes(request: PlanRequest, *, fp8: bool) -> dict[str, int]:
         # The head is float32 whatever the towers are.
         "scorer": towers * request.itemsize("reward_dtype") + head * FLOAT32,
     }
-    return {role: size for role, size in weights.items() if role in request.parts}
+    modules = {
+        f"{role} control": sum(map(math.prod, control_shapes(request.models[role][0], blocks).values())) * itemsize
+        for role, blocks in request.control.items()
+    }
+    return {name: size for name, size in (weights | modules).items() if name.split()[0] in request.parts}
 
 
 def state_bytes(request: PlanRequest) -> dict[str, int]:
@@ -107,7 +118,8 @@ def state_bytes(request: PlanRequest) -> dict[str, int]:
             frames += (request.pieces_of(name) - 1) * preset.block_frames
         held[f"{name} keys and values"] = kv_bytes(config, frames, tokens, itemsize, fp8=request.execution.kv_fp8)
         prompts = min(request.prompts, REMEMBERED_PROMPTS)
-        held[f"{name} text keys and values"] = prompts * text_kv_bytes(config, itemsize)
+        layers = 1 + request.control.get(name, 0) / config.num_layers
+        held[f"{name} text keys and values"] = int(prompts * text_kv_bytes(config, itemsize) * layers)
     for name, of in request.decoders.items():
         held[f"{name} state"] = decode_state_bytes(*of, request.pixels, request.itemsize("vae_dtype"))
     return held
@@ -128,6 +140,7 @@ def working_bytes(request: PlanRequest, *, fp8: bool) -> Mapping[str, int]:
             itemsize,
             read=kv_frames(preset) if request.execution.kv_fp8 else 0,
         )
+        + (control_working_bytes(config, preset.block_frames, tokens, itemsize) if name in request.control else 0)
         for name, (config, preset) in request.models.items()
     }
     if fp8:  # one weight at a time is cast up

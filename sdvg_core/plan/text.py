@@ -15,6 +15,8 @@ from .sizes import GB
 NAMES = {
     "target": "target weights",
     "drafter": "drafter weights",
+    "target control": "target's control module",
+    "drafter control": "drafter's control module",
     "vae": "VAE weights",
     "scorer": "scorer weights",
     "judge": "judge weights",

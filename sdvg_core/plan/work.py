@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ..causal_wan.config import WanConfig
 from ..causal_wan.presets import Preset
 from ..decoders import DecoderName
+from ..engine.control import CHANNELS
 from .decoders import PUBLISHED_BASE, SHARE_OF_SECONDS
 from .request import PlanRequest
 from .sizes import frame_tokens, kv_frames
@@ -27,6 +29,15 @@ def pass_operations(config: WanConfig, frames: int, seen: int, tokens: int) -> f
     return float(config.num_layers * queries * (linear + attention))
 
 
+def control_operations(config: WanConfig, blocks: int, frames: int, tokens: int) -> float:
+    """Return the operations of a control branch of so many blocks in one pass; its tokens see their own frames."""
+    if not blocks:
+        return 0.0
+    of_blocks = pass_operations(replace(config, num_layers=blocks), frames, frames, tokens)
+    projected = 2 * config.dim * ((blocks + 1) * config.dim + CHANNELS * math.prod(config.patch_size))
+    return of_blocks + frames * tokens * projected
+
+
 def context_operations(config: WanConfig, preset: Preset, tokens: int) -> float:
     """Return the operations of the context passes before a block that has a full context."""
     block = preset.block_frames
@@ -38,12 +49,17 @@ def context_operations(config: WanConfig, preset: Preset, tokens: int) -> float:
     return sum(pass_operations(config, last - first, last, tokens) for first, last in spans)
 
 
-def block_operations(config: WanConfig, preset: Preset, steps: int, tokens: int, *, first: bool = False) -> float:
-    """Return the operations of generating a block. `first`: the clip's first one, which has no context."""
-    if first:
-        return steps * pass_operations(config, preset.block_frames, preset.block_frames, tokens)
-    once = pass_operations(config, preset.block_frames, kv_frames(preset), tokens)
-    return steps * once + context_operations(config, preset, tokens)
+def block_operations(
+    config: WanConfig, preset: Preset, steps: int, tokens: int, *, first: bool = False, control: int = 0
+) -> float:
+    """Return the operations of generating a block. `first`: the clip's first one, which has no context.
+
+    `control`: the blocks of its control module, which runs in every denoising pass.
+    """
+    seen = preset.block_frames if first else kv_frames(preset)
+    once = pass_operations(config, preset.block_frames, seen, tokens)
+    once += control_operations(config, control, preset.block_frames, tokens)
+    return steps * once + (0.0 if first else context_operations(config, preset, tokens))
 
 
 def context_passes(preset: Preset) -> int:
@@ -117,7 +133,8 @@ def pass_seconds(request: PlanRequest) -> dict[str, float]:
     }
     for role, (config, preset) in request.models.items():
         context = context_operations(config, preset, tokens)
-        seconds[f"{role}_denoising"] = (block_operations(config, preset, 1, tokens) - context) / rates.transformer
+        once = block_operations(config, preset, 1, tokens, control=request.control.get(role, 0)) - context
+        seconds[f"{role}_denoising"] = once / rates.transformer
         seconds[f"{role}_context"] = context / context_passes(preset) / rates.transformer
     return seconds
 
@@ -128,7 +145,8 @@ def _own_block(request: PlanRequest, role: str, steps: int, more: float, *, firs
     `first`: the clip's first one. `more`: in every pass, besides its operations.
     """
     rates, (config, preset) = request.rates, request.models[role]
-    work = block_operations(config, preset, steps, frame_tokens(request.width, request.height), first=first)
+    tokens, control = frame_tokens(request.width, request.height), request.control.get(role, 0)
+    work = block_operations(config, preset, steps, tokens, first=first, control=control)
     passes = steps + (0 if first else context_passes(preset))
     anchor = encode_seconds(request) if preset.policy == "recompute" and not first else 0.0
     return work / rates.transformer + passes * more + anchor

@@ -35,7 +35,8 @@ def trained_set() -> ModelFiles:
 
     Raises `BadInput` if one of them is missing or damaged.
     """
-    return ModelFiles(**{role: _released(role, name) for role, name in NAMES.items()})
+    files: dict[str, Any] = {role: _released(role, name) for role, name in NAMES.items()}
+    return ModelFiles(**files)
 
 
 def pocket_judge() -> Path:

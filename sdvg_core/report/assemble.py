@@ -113,10 +113,12 @@ def assemble_report(
     restyle: str | None = None,
     strength: str = "",
     kept: Mapping[str, Any] | None = None,
+    control: Mapping[str, Any] | None = None,
 ) -> RunReport:
     """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name.
 
     `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
+    `control`: what its blocks obeyed: the settings by name, `control` the file's.
     """
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _found(record) for record in records)
@@ -137,6 +139,7 @@ def assemble_report(
             "start_image": start_image,
             **({"kept": dict(kept)} if kept else {}),
             **({"restyle": restyle, "strength": strength} if restyle else {}),
+            **(control if control and control["control"] else {}),
         },
         versions=versions,
         blocks=tuple(records),

@@ -149,7 +149,7 @@ def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_i
     assert asked[0][1:] == (preset, "target")
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(made.vae)))
     keys = [
-        identify({"target": (model, preset)}, {"vae": vae}, None, Execution(), "auto").target
+        identify({"target": (model, preset)}, {"vae": vae}, None, Execution(), "auto", {}).target
         for model in (whole, small)
     ]
     assert keys[0] != keys[1]

@@ -16,12 +16,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.models import SCALES, codec_of, random_models, tensor_bytes
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.cache import Fp8KVCache, KVCache, Place
-from sdvg_core.causal_wan.config import PUBLISHED, WAN_1_3B, WAN_14B
-from sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
-from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.causal_wan.config import CONTROL_BLOCKS, PUBLISHED, WAN_1_3B, WAN_14B
+from sdvg_core.causal_wan.forward import ControlBranch, Pass, denoise_pass, project_text, token_grid
+from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.decoders.wan_vae_files import WAN_MEAN, WAN_STD
 from sdvg_core.devices.execution import Execution
+from sdvg_core.engine.control import Control
 from sdvg_core.plan import decoders, sizes, work
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.scorers.blip import HEAD, used_shapes
@@ -108,6 +109,49 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(config):
         denoise_pass(tree, x, 500.0, Pass(text, cache, Place(3, (3, 4, 5), 6), rope, ops))
     planned = sizes.pass_bytes(config, 3, 1560, 2)
     assert 0.94 * planned <= peak.bytes <= planned
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("size", PUBLISHED)
+@torch.inference_mode()
+def test_a_pass_with_a_control_needs_what_is_planned_for_a_while(size):
+    """Catches: the model's own tokens, or the control's, not counted."""
+    config = PUBLISHED[size]
+    with META:
+        tree = WanTree(config).to(torch.bfloat16)
+        module = ControlTree(config, CONTROL_BLOCKS[size]).to(torch.bfloat16)
+    ops, x = FlashOps(torch.bfloat16), torch.empty(1, 16, 3, 60, 104, device=META)
+    control = Control(torch.empty(1, 96, 3, 60, 104, device=META))
+    cache = KVCache(tree, 6, 1560, torch.bfloat16, META)
+    text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops, module.vace_blocks)
+    rope = ops.rope(tree, 3, token_grid(tree, x.shape[2:]), META)
+    weights = [*tree.parameters(), *module.parameters(), x, control.context, *rope]
+    with Peak([*weights, *tree_leaves(text), *tree_leaves(cache._layers)]) as peak:
+        branch = ControlBranch(module, config.num_layers, text[config.num_layers :], [control], ops)
+        denoise_pass(tree, x, 500.0, Pass(text, cache, Place(3, (3, 4, 5), 6), rope, ops, control=branch))
+    more = sizes.control_working_bytes(config, 3, 1560, 2)
+    planned = sizes.pass_bytes(config, 3, 1560, 2) + more
+    assert planned - more < peak.bytes
+    assert 0.94 * planned <= peak.bytes <= planned
+
+
+@pytest.mark.parametrize("role, size, operations", [("drafter", "1.3B", 8.4), ("target", "14B", 28.6)])
+def test_a_control_costs_the_weights_and_operations_that_were_counted(role, size, operations):
+    """Of the published modules. Catches: a module that a plan forgets, or that context passes would run."""
+    request = PlanRequest(control={"drafter": CONTROL_BLOCKS["1.3B"], "target": CONTROL_BLOCKS["14B"]})
+    config, preset = request.models[role]
+    module = {"1.3B": 0.735e9, "14B": 3.049e9}[size] * 2
+    assert sizes.weight_bytes(request, fp8=False)[f"{role} control"] == pytest.approx(module, rel=1e-3)
+    four = [
+        work.block_operations(config, preset, 4, 1560, control=blocks, first=first)
+        for first in (False, True)
+        for blocks in (0, CONTROL_BLOCKS[size])
+    ]
+    assert [four[1] - four[0], four[3] - four[2]] == pytest.approx([4 * operations * 1e12] * 2, rel=1e-2)
+    one = work.pass_operations(config, 3, 6, 1560)
+    assert operations * 1e12 / one == pytest.approx({"1.3B": 0.42, "14B": 0.19}[size], abs=0.005)
+    texts = (sizes.state_bytes(of)[f"{role} text keys and values"] for of in (request, PlanRequest()))
+    assert next(texts) / next(texts) == pytest.approx(1 + CONTROL_BLOCKS[size] / config.num_layers)
 
 
 @pytest.mark.heavy

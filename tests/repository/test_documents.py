@@ -114,11 +114,14 @@ def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp
     """Those of the miniature are run by tests of their own (`cli/test_cli_commands.py`, `bench`, `study`)."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("a red fox runs through snow\n", encoding="utf-8")
+    for name in ("clip.mp4", "depth.mp4"):
+        write_mp4(tmp_path / name, torch.zeros(21, 3, 16, 16), fps=16)
+    before = sorted(tmp_path.iterdir())
     assert main(arguments_of(command)) == 2
     (line, *_) = capsys.readouterr().err.splitlines()
     assert LACKING.match(line), line
     assert "Errno" not in line
-    assert [path.name for path in tmp_path.iterdir()] == ["prompts.txt"]
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("command", [command for command in documented() if "generate --models pocket" in command])

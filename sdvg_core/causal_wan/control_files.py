@@ -1,0 +1,102 @@
+"""Read the control module of VACE: from a file of its own, or from a whole VACE checkpoint without the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ..checkpoints.quantized import Quantisation, find_quantisation
+from ..checkpoints.weights import WeightFile, check_complete, open_weights
+from ..errors import BadInput
+from .checkpoint import GIVE_PUBLISHED, compute_dtype, fill
+from .config import WanConfig, control_shapes
+from .modules import ControlTree
+from .names import PREFIXES, KeyStyle, unwrapped
+
+EMBEDDING, PARTS = "vace_patch_embedding.weight", ("vace_patch_embedding.", "vace_blocks.", "scaled_fp8")
+GIVE_VACE = "give the VACE module of Wan 2.1 in the size of its model (1.3B or 14B)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ControlCheckpoint:
+    """A control module that can be loaded for one model; none of its weights has been read.
+
+    `weights`: its tensors under Wan names. `config`: the model's. `blocks`: how many control blocks it has.
+    `dtype`: the one that most of it is stored in.
+    """
+
+    weights: WeightFile
+    config: WanConfig
+    blocks: int
+    quantisation: Quantisation
+    dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """The size of its weights as they are stored."""
+        of_each = (self.weights.info[name] for name in control_shapes(self.config, self.blocks))
+        return sum(torch.Size(info.shape).numel() * info.dtype.itemsize for info in of_each)
+
+
+def has_control(file: WeightFile) -> bool:
+    """Whether a file holds a control module, alone or in a whole VACE checkpoint."""
+    return _style(file) is not None
+
+
+def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
+    """Return the tensors of a control module under Wan names, its model's width, and its number of blocks.
+
+    Raises `BadInput` if there is none.
+    """
+    style = _style(file)
+    if style is None:
+        raise BadInput(f"{file.path.name} has no control module ({EMBEDDING}); {GIVE_VACE}")
+    named = style.wan_name
+    weights = file.renamed(lambda name: known if (known := named(name)) and known.startswith(PARTS) else None)
+    numbers = {known.split(".")[1] for known in weights if known.startswith("vace_blocks.")}
+    return weights, max(weights.info[EMBEDDING].shape[:1], default=0), len(numbers)
+
+
+def open_control(path: str | Path, config: WanConfig, role: str) -> ControlCheckpoint:
+    """Find out whether a file holds the control module for a model of these sizes.
+
+    Raises `BadInput` if it does not, with the reason. `role`: the model's name for that sentence.
+    """
+    file = open_weights(path)
+    (weights, width, blocks), name, style = inspect_control(file), file.path.name, _style(file)
+    assert style is not None
+    if width != config.dim:
+        raise BadInput(f"{name} is for a width of {width}, and the {role} has {config.dim}; {GIVE_VACE}")
+    if not blocks or config.num_layers % blocks:
+        found = f"{blocks} control blocks for the {config.num_layers} of the {role}"
+        raise BadInput(f"{name} has {found}; {GIVE_VACE}")
+    shapes = control_shapes(config, blocks)
+    quantisation = find_quantisation(weights, shapes, style.wan_name)
+    check_complete(weights, shapes, "control module", GIVE_PUBLISHED, extra=quantisation.side)
+    return ControlCheckpoint(
+        weights=weights,
+        config=config,
+        blocks=blocks,
+        quantisation=quantisation,
+        dtype=compute_dtype(weights, shapes),
+    )
+
+
+def load_control(found: ControlCheckpoint, *, device: torch.device, dtype: torch.dtype) -> ControlTree:
+    """Load a control module in its model's dtype. Raises `BadInput` if it was never trained: all zeros."""
+    with torch.device("meta"):
+        tree = ControlTree(found.config, found.blocks)
+    shapes = control_shapes(found.config, found.blocks)
+    tree = fill(tree, found.weights, shapes, found.quantisation, device, dtype)
+    if not bool(tree.vace_patch_embedding.weight.any()):
+        raise BadInput(f"the control module in {found.weights.path.name} is all zeros; fetch it again")
+    return tree
+
+
+def _style(file: WeightFile) -> KeyStyle | None:
+    """Return how a file names the control module; None if it has none."""
+    plain = {unwrapped(name) for name in file}
+    prefix = next((prefix for prefix in PREFIXES if prefix + EMBEDDING in plain), None)
+    return None if prefix is None else KeyStyle(prefix=prefix, wrapped=not plain.issuperset(file), diffusers=False)

@@ -1,0 +1,69 @@
+"""Control: clips of depth, scribbles, flow or kept regions that new blocks obey, each with a strength.
+
+A block sees the part of a control at its own frames alone. So drafting, commit and re-use go on as without one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import BadInput
+from .types import Span
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_STRENGTH = 10.0
+CHANNELS = 96
+"""Of a control's context: twice the 16 latent channels, and 64 of the mask."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Control:
+    """What a block is controlled by: `context`, as the control module takes it, `b 96 t h w`, and its strength.
+
+    Channels: the latents of what is kept, those of what is to be made, and for each pixel 8 x 8 of the mask.
+    """
+
+    context: Tensor
+    strength: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ControlClip:
+    """A control for a whole video, `b 96 t h w`. `start`: the latent frame of the history at which it begins.
+
+    Raises `BadInput` for a strength that is no number from 0 to 10.
+    """
+
+    context: Tensor
+    strength: float = 1.0
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        check_control_strength(self.strength)
+
+    def check(self, stop: int, rows: int, columns: int) -> None:
+        """Raise `BadInput` unless it is of this size and reaches to the latent frame `stop` of the history."""
+        shape, least = tuple(self.context.shape), stop - self.start
+        if shape[2] < least:
+            missing = f"{shape[2]} latent frames, and the video has {least}"
+            raise BadInput(f"the control has {missing}; give one as long as the video, or ask for fewer blocks")
+        if shape != (1, CHANNELS, shape[2], rows, columns):
+            found = f"{' x '.join(map(str, shape))}, not 1 x {CHANNELS} x frames x {rows} x {columns}"
+            raise BadInput(f"the control is {found}; make it in the video's size")
+        if not bool(self.context.isfinite().all()):
+            raise BadInput("the control holds NaN or infinity; make it again")
+
+    def at(self, span: Span) -> Control:
+        """Return its part at a block."""
+        first = span.start - self.start
+        return Control(self.context[:, :, first : first + span.frames], self.strength)
+
+
+def check_control_strength(strength: float) -> None:
+    """Raise `BadInput` unless it is a number from 0 to 10."""
+    if not (math.isfinite(strength) and 0 <= strength <= MOST_STRENGTH):
+        raise BadInput(f"the control's strength is {strength:g}; give a number from 0 to 1, or a little above")

@@ -1,0 +1,100 @@
+"""A control as pixels: what a control module takes of it, and the regions that come back unchanged.
+
+The mask of latent frame 0 is that of pixel frame 0, of latent frame i that of pixel frame 4i - 1, however long the
+clip. White is made, black is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..engine.control import ControlClip
+from ..engine.protocols import VideoCodec
+from ..errors import BadInput
+from ..files.footage import Footage, read_footage
+from ..report.summary import count
+
+GREY = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ControlFootage:
+    """A control in the video's size: pixels, and a mask, None to make everything.
+
+    `edge`: over how many pixels outside a kept region its own pixels fade into the made ones. `lead`: how many
+    frames the models see before the video's first one. `new`: the number of the video's first new frame.
+    """
+
+    footage: Footage
+    mask: Footage | None = None
+    strength: float = 1.0
+    edge: int = 0
+    lead: int = 0
+    new: int = 0
+
+    @classmethod
+    def read(
+        cls, control: Path, mask: Path | None, strength: float, edge: int, width: int, height: int
+    ) -> ControlFootage:
+        """Read it from files. Raises `BadInput` as `read_footage` does."""
+        masked = read_footage(mask, width, height) if mask else None
+        return cls(footage=read_footage(control, width, height), mask=masked, strength=strength, edge=edge)
+
+    def fitted(self, frames: int, block: int, *, lead: int, new: int) -> tuple[ControlFootage, str]:
+        """Return it for a video of `frames` pixel frames with blocks of `block`, and what was done to it, in words.
+
+        Its last frame is held for less than a block. Raises `BadInput` if more is missing.
+        """
+        edge = held(self.footage.frames, frames, block, "control")
+        return replace(self, lead=lead, new=new), f"Control {self.footage.note}{edge}"
+
+    def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
+        """Return what the models take of it, for so many latent frames from the beginning of the history."""
+        frames = 1 + codec.temporal_stride * (latent_frames - 1)
+        shown = self.footage.fill(frames - self.lead)
+        pixels = torch.cat((shown[:, :1].expand(-1, self.lead, -1, -1, -1), shown), dim=1) - GREY
+        mask = self._made(frames - self.lead)
+        mask = torch.cat((mask[:, :1].expand(-1, self.lead, -1, -1, -1), mask), dim=1)
+        # Each stream is encoded as a clip of its own: their encoder's memories are two.
+        streams = [codec.encode(GREY + pixels * part).cpu().float() for part in (1 - mask, mask)]
+        stride, rows, columns = codec.spatial_stride, *mask.shape[3:]
+        chosen = mask[0, [0, *range(codec.temporal_stride - 1, frames, codec.temporal_stride)], 0]
+        cells = chosen.view(-1, rows // stride, stride, columns // stride, stride).permute(2, 4, 0, 1, 3)
+        return ControlClip(torch.cat((*streams, cells.flatten(0, 1)[None]), dim=1), self.strength)
+
+    def paste(self, made: Tensor, first: int) -> Tensor:
+        """Return frames of the video, `1 f 3 h w`, from number `first` on, with the pixels of what is kept."""
+        frames = made.shape[1]
+        if self.mask is None or first + frames <= self.new:
+            return made
+        kept = 1 - self._made(frames, first)
+        if self.edge:
+            size = 2 * self.edge + 1
+            grown = F.max_pool2d(kept[0], size, 1, self.edge)
+            kept = F.avg_pool2d(grown, size, 1, self.edge, count_include_pad=False)[None]
+        kept[:, : max(self.new - first, 0)] = 0
+        kept, own = kept.to(made), self.footage.fill(frames, first=first).to(made)
+        return made * (1 - kept) + own * kept
+
+    def _made(self, frames: int, first: int = 0) -> Tensor:
+        """Return the mask of frames of the video, `1 f 1 h w`: 1 where pixels are made, 0 where kept."""
+        if self.mask is None:
+            return torch.ones(1, frames, 1, *self.footage.pixels.shape[2:])
+        return (self.mask.fill(frames, first=first).mean(dim=2, keepdim=True) >= GREY).float()
+
+
+def held(frames: int, wanted: int, block: int, what: str) -> str:
+    """Return what is done to a clip so that it has `wanted` frames, in words; its last is held for up to a block.
+
+    Raises `BadInput` if more is missing.
+    """
+    missing = wanted - frames
+    if missing > block:
+        raise BadInput(f"the {what} is {count(missing, 'frame')} too short for the blocks; ask for fewer")
+    edge = f" Its last frame is held for {count(missing, 'frame')}." if missing > 0 else ""
+    return f" Without its last {count(-missing, 'frame')}." if missing < 0 else edge

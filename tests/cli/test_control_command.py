@@ -1,0 +1,183 @@
+"""Control by the command line: the embedded models with random modules, which prove the arithmetic alone."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from cli_runs import latents, refused, report
+from PIL import Image
+from safetensors.torch import save_file
+
+from sdvg_core.causal_wan.checkpoint import open_wan
+from sdvg_core.causal_wan.config import control_shapes
+from sdvg_core.cli import main
+from sdvg_core.cli.generate import EMBEDDED
+from sdvg_core.files.footage import read_footage
+from sdvg_core.files.video import Mp4Writer, write_mp4
+from sdvg_core.pocket.trained_set import trained_set
+
+PROMPT = "a big blue ball drifts right from the left over sand"
+BASE = ["generate", "--models", "pocket", "--blocks", "2", "--prompt", PROMPT]
+ROUTE = ["--policy", "first", "--forced-blocks", "1", "--handover", "2"]
+FRAMES = 21
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory) -> dict[str, Path]:
+    """A random module for each of the embedded models, with one control block."""
+    folder, found = tmp_path_factory.mktemp("modules"), {}
+    for role in ("drafter", "target"):
+        config = open_wan(getattr(trained_set(), role)).config
+        g, state = torch.Generator().manual_seed(len(role)), {}
+        for name, shape in control_shapes(config, 1).items():
+            scale = 0.1 if len(shape) == 1 or "modulation" in name else 1 / math.sqrt(math.prod(shape[1:]))
+            one = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+            state[name] = torch.randn(shape, generator=g) * scale + one
+        found[role] = folder / f"{role}.safetensors"
+        save_file(state, found[role])
+    return found
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory) -> Path:
+    """A video of two blocks to obey, and a mask that keeps its left half."""
+    folder = tmp_path_factory.mktemp("clip")
+    g = torch.Generator().manual_seed(1)
+    frames = torch.rand(FRAMES, 3, 4, 4, generator=g)
+    write_mp4(folder / "depth.mp4", torch.nn.functional.interpolate(frames, scale_factor=16), fps=16)
+    mask = Image.new("L", (64, 64), 255)
+    mask.paste(0, (0, 0, 32, 64))
+    mask.save(folder / "mask.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def words(modules, clip) -> list[str]:
+    return [*BASE, *ROUTE, "--control", str(clip / "depth.mp4"), "--control-modules", *map(str, modules.values())]
+
+
+@pytest.fixture(scope="module")
+def controlled(words, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("controlled") / "out"
+    assert main([*words, "--output", str(out)]) == 0
+    return out
+
+
+def test_a_control_changes_the_video_and_one_of_strength_zero_does_not(words, controlled, tmp_path):
+    assert main([*BASE, *ROUTE, "--output", str(tmp_path / "plain")]) == 0
+    assert main([*words, "--control-strength", "0", "--output", str(tmp_path / "zero")]) == 0
+    assert torch.equal(latents(tmp_path / "zero"), latents(tmp_path / "plain"))
+    assert not torch.equal(latents(controlled), latents(tmp_path / "plain"))
+    settings = report(controlled)["settings"]
+    assert (settings["control"], settings["control_mask"], settings["control_strength"]) == ("depth.mp4", None, 1.0)
+    assert "control" not in report(tmp_path / "plain")["settings"]
+
+
+def test_it_is_made_again_from_its_report_with_the_files_named(words, controlled, tmp_path, capsys):
+    again = ["generate", "--from", str(controlled), "--output", str(tmp_path / "two")]
+    assert "add --control FILE" in refused(capsys, again)
+    assert main([*again, *words[words.index("--control") :]]) == 0
+    assert "bit for bit" in capsys.readouterr().out
+
+
+def test_its_blocks_are_used_again_and_those_of_another_strength_are_not(words, controlled, tmp_path, capsys):
+    """Also after a stop. Catches: a control that the keys do not tell."""
+    shutil.copytree(controlled, tmp_path / "stopped")
+    (tmp_path / "stopped" / "report.json").unlink()
+    (tmp_path / "stopped" / "blocks" / "000002.safetensors").unlink()
+    assert main([*words, "--resume", "--output", str(tmp_path / "stopped")]) == 0
+    assert torch.equal(latents(tmp_path / "stopped"), latents(controlled))
+    assert [block["reused"] for block in report(tmp_path / "stopped")["blocks"]][1] is False
+    more = ["--reuse", str(controlled), "--control-strength", "0.5", "--output", str(tmp_path / "half")]
+    assert main([*words, *more]) == 0
+    assert not any(block["reused"] for block in report(tmp_path / "half")["blocks"])
+
+
+@pytest.mark.parametrize("start", [(), ("--start-image",)])
+def test_what_the_mask_keeps_comes_back_pixel_for_pixel(start, words, clip, tmp_path, monkeypatch):
+    """The frames as they are written. Catches: pasting before decoding, a mask the wrong way round, late frames."""
+    written, add = [], Mp4Writer.add
+    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: written.append(frames) or add(self, frames))
+    Image.new("RGB", (64, 64), (200, 30, 30)).save(tmp_path / "red.png")
+    begin = [*start, str(tmp_path / "red.png")] if start else []
+    mask = ["--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
+    assert main([*words, *mask, *begin]) == 0
+    made, own = torch.cat(written, dim=1)[0], read_footage(clip / "depth.mp4", 64, 64).pixels / 255
+    first = 1 if start else 0
+    own = torch.cat((own, own[-1:].expand(4, -1, -1, -1)))[: len(made)]
+    assert torch.equal(made[first:, ..., :32], own[first:, ..., :32])
+    assert not torch.equal(made[..., 32:], own[..., 32:])
+    assert torch.equal(made[0, ..., :32], own[0, ..., :32]) != bool(start), "the start image is not pasted over"
+
+
+def test_without_a_number_of_blocks_the_video_is_as_long_as_its_control(words, tmp_path):
+    at = words.index("--blocks")
+    short = [*words[:at], *words[at + 2 :]]
+    assert main([*short, "--output", str(tmp_path / "out")]) == 0
+    assert len(report(tmp_path / "out")["blocks"]) == 2
+
+
+# --- what is refused
+
+
+def test_a_model_of_the_route_without_its_module_is_refused_and_the_other_offered(words, modules, tmp_path, capsys):
+    small, large = (
+        [*words[:-2], str(modules[role]), "--output", str(tmp_path / role)] for role in ("drafter", "target")
+    )
+    said = refused(capsys, small)
+    assert "the target has no control module; load one for it, or choose always-draft with no forced blocks" in said
+    assert main([*small, "--policy", "always-draft", "--forced-blocks", "0", "--handover", "0"]) == 0
+    capsys.readouterr()
+    said = refused(capsys, large)
+    assert "the drafter has no control module; load one for it, or choose always-target" in said
+
+
+REFUSALS = {
+    "--control-strength=-1": "the control's strength is -1",
+    "--control-edge=300": "the edge of a kept region is 300",
+    "--blocks=4": "24 frames too short",
+}
+
+
+@pytest.mark.parametrize(("more", "why"), REFUSALS.items())
+def test_what_cannot_be_is_refused(more, why, words, tmp_path, capsys):
+    assert why in refused(capsys, [*words, more, "--output", str(tmp_path / "out")])
+
+
+def test_a_mask_without_a_control_and_a_module_of_no_models_width_are_refused(
+    words, modules, clip, tmp_path, capsys
+):
+    alone = [*BASE, *ROUTE, "--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]
+    assert "there is no control" in refused(capsys, alone)
+    g, other = torch.Generator().manual_seed(0), tmp_path / "other.safetensors"
+    save_file({"vace_patch_embedding.weight": torch.randn(8, 96, 1, 2, 2, generator=g)}, other)
+    said = refused(capsys, [*words[:-2], str(other), "--output", str(tmp_path / "out")])
+    assert "other.safetensors is for a width of 8, which no model has" in said
+
+
+def test_modules_are_found_in_the_folder_of_models_by_their_names(modules, clip, tmp_path):
+    """Catches: a run that reads them without a control, or does not find them."""
+    folder = tmp_path / "models" / "diffusion_models"
+    folder.mkdir(parents=True)
+    for role, size in (("drafter", "1_3B"), ("target", "14B")):
+        shutil.copy(modules[role], folder / f"Wan2_1-VACE_module_{size}_bf16.safetensors")
+    files = [
+        part
+        for role in ("drafter", "target", "vae", "reward")
+        for part in (f"--{role}", str(getattr(trained_set(), role)))
+    ]
+    files += [
+        "--text-encoder",
+        str(trained_set().text_encoder),
+        *EMBEDDED,
+        *ROUTE,
+        "--models",
+        str(tmp_path / "models"),
+    ]
+    control = ["--control", str(clip / "depth.mp4"), "--output", str(tmp_path / "out")]
+    assert main(["generate", "--prompt", PROMPT, "--blocks", "2", *files, *control]) == 0
+    assert report(tmp_path / "out")["settings"]["control"] == "depth.mp4"

@@ -1,0 +1,226 @@
+"""The control branch over ComfyUI's VACE modules, against ComfyUI's own VACE model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import comfy.sd
+import pytest
+import torch
+from comfy.model_patcher import ModelPatcher
+from comfy_extras.nodes_wan import WanVaceToVideo
+from host_clip import NOISE, SCHEDULE, SPANS, onto_device, text
+from host_run import Parts, load_parts, make_job, same_video, state_of, video_of
+from host_tiny import CONFIG, SIZE, STATED, generator_of, load_model, random_weights
+from safetensors.torch import save_file
+from sdvg_pack.nodes.host.conditioning import read_controls
+from sdvg_pack.nodes.host.job import Job
+from sdvg_pack.nodes.host.memory import memory_of
+from sdvg_pack.nodes.host.model import attach_control, attach_preset, comfy_wan, compute_dtype
+from sdvg_pack.nodes.host.run import preset_in
+from sdvg_pack.nodes.sockets import PromptEntry
+from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
+from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, control_shapes
+from sdvg_pack.sdvg_core.causal_wan.control_files import load_control, open_control
+from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
+from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
+from sdvg_pack.sdvg_core.engine.control import CHANNELS, ControlClip
+from sdvg_pack.sdvg_core.engine.history import History
+from sdvg_pack.sdvg_core.engine.protocols import BlockCall
+from sdvg_pack.sdvg_core.engine.types import Condition
+from sdvg_pack.sdvg_core.errors import BadInput
+from sdvg_pack.sdvg_core.plan.text import NAMES
+from torch import Tensor
+
+pytestmark = pytest.mark.comfyui
+
+LAYERS, HINTS = 4, 2  # hints after layers 0 and 2
+SIZES = replace(CONFIG, num_layers=LAYERS)
+DEPTH, SCRIBBLE = (torch.randn(1, CHANNELS, 3, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
+STRENGTHS = {"none": (0.0,), "half": (0.5,), "whole": (1.0,), "two": (0.7, 0.4)}
+
+
+def control_weights(seed: int = 9, config: WanConfig = SIZES, blocks: int = HINTS) -> dict[str, Tensor]:
+    g, weights = generator_of(seed), {}
+    for name, shape in control_shapes(config, blocks).items():
+        fan_in = torch.Size(shape[1:]).numel() if len(shape) > 1 else 1
+        scale = 0.3 if len(shape) == 1 or "modulation" in name else 1.4 / fan_in**0.5
+        one = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+        weights[name] = torch.randn(shape, generator=g) * scale + one
+    return weights
+
+
+def load_vace(folder: Path, seed: int, config: WanConfig = SIZES, blocks: int = HINTS) -> ModelPatcher:
+    """A whole VACE checkpoint, as ComfyUI loads it; `seed`: of the transformer, which a control does not use."""
+    path = folder / f"vace{seed}.safetensors"
+    weights = {**random_weights(seed, config), **control_weights(config=config, blocks=blocks)}
+    save_file(weights, path, metadata={"config": json.dumps({"transformer": STATED})})
+    return comfy.sd.load_diffusion_model(str(path))
+
+
+def controlled(tree: Any, ops: Any, module: Any, clips: tuple[ControlClip, ...]) -> Tensor:
+    """The first block, by our forward pass."""
+    generator = CausalWanGenerator(
+        tree, name="model", ops=ops, context=Incremental(window=3), schedule=SCHEDULE[:1], control=module
+    )
+    call = BlockCall(History(), SPANS[0], replace(NOISE, controls=clips), Condition(text(), "a", "a"))
+    return generator.generate(call).latents
+
+
+@torch.inference_mode()
+def native(patcher: ModelPatcher, clips: tuple[ControlClip, ...]) -> Tensor:
+    """The same by ComfyUI's VACE model."""
+    with torch.inference_mode(mode=False):
+        onto_device(patcher)
+    model, dtype, x = patcher.model.diffusion_model, compute_dtype(patcher), NOISE.draw(SPANS[0], 0)
+    step = SCHEDULE[0]
+    velocity = model.forward_orig(
+        x.to(dtype),
+        torch.tensor([step.timestep], dtype=torch.float32),
+        text().to(dtype),
+        vace_context=torch.stack([clip.context for clip in clips], dim=1).to(dtype),
+        vace_strength=[clip.strength for clip in clips],
+        freqs=model.rope_encode(*x.shape[2:], device=patcher.load_device, dtype=torch.float32),
+    )
+    return x - step.sigma * velocity
+
+
+@pytest.mark.parametrize("strengths", STRENGTHS.values(), ids=STRENGTHS)
+def test_the_branch_over_comfyuis_modules_makes_what_comfyuis_vace_model_makes(
+    strengths: tuple[float, ...], tmp_path: Path
+) -> None:
+    clips = tuple(ControlClip(clip, s) for clip, s in zip((DEPTH, SCRIBBLE), strengths, strict=False))
+    wan = comfy_wan(onto_device(load_model(tmp_path, random_weights(0, SIZES))), get_preset("custom"))
+    module = onto_device(load_vace(tmp_path, 5)).model.diffusion_model
+    ours, theirs = controlled(wan.tree, wan.ops, module, clips), native(load_vace(tmp_path, 0), clips)
+    assert torch.allclose(ours, theirs, atol=2e-5), (ours - theirs).abs().max()
+    plain = controlled(wan.tree, wan.ops, None, ())
+    assert ((ours - plain).norm() > 0.05 * plain.norm()) == any(strengths)
+    save_file(control_weights(), tmp_path / "module.safetensors")
+    for file in ("module.safetensors", "vace5.safetensors"):
+        found = open_control(tmp_path / file, SIZES, "target")
+        own = load_control(found, device=torch.device("cpu"), dtype=torch.float32)
+        by_own = controlled(wan.tree, TorchOps(torch.float32), own, clips)
+        assert torch.allclose(by_own, theirs, atol=1e-4), (by_own - theirs).abs().max()
+
+
+# --- runs of the sampler, with what WanVaceToVideo writes
+
+BLOCKS, FRAMES = 6, 69
+CLIP = torch.rand(FRAMES, 32, 32, 3, generator=generator_of(4))
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    """A drafter and a target, each with a VACE MODEL of its size in its loader's `control`."""
+    folder = tmp_path_factory.mktemp("parts")
+    found = load_parts(folder)
+    for seed, role in enumerate(("drafter", "target")):
+        attach_control(getattr(found, role), load_vace(folder, seed, CONFIG, 1))
+    return found
+
+
+def positive(parts: Parts, clip: Tensor = CLIP, *, before: Any = None, **inputs: Any) -> Any:
+    """A conditioning after WanVaceToVideo; `before`: one that it is chained to."""
+    plain = [[torch.randn(1, 512, 32, generator=generator_of(0)), {}]] if before is None else before
+    options = {"width": 32, "height": 32, "length": FRAMES, "batch_size": 1, "strength": 1.0, **inputs}
+    return WanVaceToVideo.execute(plain, plain, parts.vae, control_video=clip, **options).args[0]
+
+
+def job_of(parts: Parts, conditioning: Any, *, script: str = "raarar", **changes: Any) -> Job:
+    return make_job(parts, script=script, **{"prompts": (PromptEntry(0, conditioning, "a ball"),), **changes})
+
+
+def test_a_run_obeys_what_the_conditioning_carries_and_strength_zero_is_the_plain_video(parts: Parts) -> None:
+    """Bit for bit, and nothing is left on the models. Catches: a control that only one of them sees."""
+    plain = video_of(job_of(parts, [[torch.randn(1, 512, 32, generator=generator_of(0)), {}]]))
+    before = state_of(parts)
+    whole = video_of(job_of(parts, positive(parts)))
+    assert state_of(parts) == before
+    assert same_video(video_of(job_of(parts, positive(parts, strength=0.0))), plain)
+    for block in range(BLOCKS):
+        here = slice(3 * block, 3 * block + 3)
+        assert not torch.equal(whole[1][:, :, here], plain[1][:, :, here])
+    assert whole[2].settings["control_strengths"] == [1.0]
+    for script, policy in (("rrrrrr", "always-target"), ("aaaaaa", "always-draft")):
+        job = job_of(parts, positive(parts), script=script)
+        config = replace(job.router.config, forced_blocks=0)
+        both, alone = (
+            replace(job.router, config=one) for one in (config, replace(config, policy=policy, script=""))
+        )
+        assert torch.equal(video_of(replace(job, router=both))[1], video_of(replace(job, router=alone))[1])
+
+
+def test_a_control_that_changes_at_block_five_leaves_the_four_before_and_they_are_used_again(parts: Parts) -> None:
+    other = CLIP.clone()
+    other[45:] = 1 - other[45:]
+    once = video_of(job_of(parts, positive(parts), reuse_bytes=10**9))
+    again = video_of(job_of(parts, positive(parts, other), reuse_bytes=10**9))
+    assert torch.equal(once[1][:, :, :12], again[1][:, :, :12])
+    assert not torch.equal(once[1][:, :, 12:15], again[1][:, :, 12:15])
+    assert [block.reused for block in again[2].blocks] == [True] * 4 + [False] * 2
+    assert same_video(again, video_of(job_of(parts, positive(parts, other))))
+
+
+def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts: Parts) -> None:
+    """Catches: latents that are not normalised, or normalised over both streams at once; a lost strength."""
+    mask = torch.ones(FRAMES, 32, 32)
+    mask[:, :16] = 0
+    chained = positive(parts, 1 - CLIP, before=positive(parts, strength=0.5), control_masks=mask)
+    extras = chained[0][1]
+    vace = parts.target.get_attachment("sdvg_control").model
+    noise = torch.zeros(1, 16, 18, 4, 4)
+    wanted = vace.extra_conds(noise=noise, cross_attn=chained[0][0], device="cpu", **extras)["vace_context"].cond
+    clips = read_controls(chained, parts.target.model.process_latent_in, 4, 4)
+    assert torch.equal(torch.stack([clip.context for clip in clips], dim=1), wanted)
+    assert [clip.strength for clip in clips] == [0.5, 1.0]
+
+
+def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_counted(parts: Parts) -> None:
+    plain = job_of(parts, [[torch.randn(1, 512, 32), {}]])
+    job = replace(job_of(parts, positive(parts)), controlled=True)
+    presets = {role: preset_in(job, role) for role in job.models}
+    with_it, without = memory_of(job, presets), memory_of(plain, presets)
+    names = [model.name for model in with_it.weights]
+    assert [name for name in names if name not in [model.name for model in without.weights]] == [
+        "target control",
+        "drafter control",
+    ]
+    (needed,), (less,) = with_it.needs.values(), without.needs.values()
+    assert needed.total > less.total
+    assert not [part for part in needed.parts if part.endswith("control")], "weights are ComfyUI's to count"
+    assert set(names) <= set(NAMES), "the plan on a GPU names each"
+
+
+def refused(job: Job) -> str:
+    with pytest.raises(BadInput) as error:
+        video_of(job)
+    return str(error.value)
+
+
+def test_what_cannot_be_obeyed_is_refused_before_a_model_is_loaded(parts: Parts, tmp_path: Path) -> None:
+    picture = torch.rand(1, 32, 32, 3)
+    assert "reference image" in refused(job_of(parts, positive(parts, length=61, reference_image=picture)))
+    assert "the first frame" in refused(job_of(parts, positive(parts, reference_image=picture)))
+    assert "57 frames and the video 69; set length 69" in refused(job_of(parts, positive(parts, length=57)))
+    assert "the control is 64x32 and the video 32x32" in refused(job_of(parts, positive(parts, width=64)))
+    later = (PromptEntry(0, positive(parts), "a"), PromptEntry(2, positive(parts), "b"))
+    assert "from block 3 on carries VACE frames" in refused(job_of(parts, None, prompts=later))
+    bare = replace(parts, target=attach_preset(load_model(tmp_path), get_preset("krea-14b")))
+    assert "the target has no control module" in refused(job_of(bare, positive(parts)))
+    attach_control(bare.target, load_model(tmp_path))
+    assert "has no VACE blocks" in refused(job_of(bare, positive(parts)))
+    attach_control(bare.target, load_vace(tmp_path, 3, replace(CONFIG, dim=128), 1))
+    assert "control is for a width of 128, and the target has 64" in refused(job_of(bare, positive(parts)))
+
+
+def test_a_kept_first_frame_is_no_reference_image(parts: Parts) -> None:
+    """Inpainting from the first frame. Catches: any mask of zeros taken for a reference."""
+    mask = torch.ones(FRAMES, 32, 32)
+    mask[:4] = 0
+    frames, *_ = video_of(job_of(parts, positive(parts, control_masks=mask)))
+    assert len(frames) == FRAMES
