@@ -20,7 +20,7 @@ from .job import Job
 MOST_CLIPS = 32
 """Runs whose latents are kept: about 10 MB each for nine blocks of 832 x 480."""
 GONE = "the kept blocks are no longer there; choose 'make them again' on the strip"
-FOLDER, WIDTH, HEIGHT = "sdvg/kept", "width", "height"
+FOLDER, BLOCKS, WIDTH, HEIGHT = "sdvg/kept", "blocks", "width", "height"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +68,11 @@ def find_kept(text: str) -> KeptBlocks | None:
     if name not in _clips and (path := _path(name)).is_file():
         saved = load_latents(path)
         measures = {key: int(saved.metadata.get(key, 0)) for key in (WIDTH, HEIGHT)}
-        _clips[name] = KeptBlocks(number, name, saved.latents, **measures, still=still_in(saved.metadata))
-    if name not in _clips:
+        blocks = int(saved.metadata.get(BLOCKS, number))
+        _clips[name] = KeptBlocks(blocks, name, saved.latents, **measures, still=still_in(saved.metadata))
+    if name not in _clips or _clips[name].blocks != number:
         raise BadInput(GONE)
-    return replace(_clips[name], blocks=number)
+    return _clips[name]
 
 
 def check_kept(kept: KeptBlocks, blocks: int | None, width: int | None, height: int | None) -> None:
@@ -94,7 +95,7 @@ def with_kept(job: Job, text: str) -> Job:
     path = _path(kept.digest)
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
-        values = {WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
+        values = {BLOCKS: kept.blocks, WIDTH: kept.width, HEIGHT: kept.height, STILL: kept.still}
         save_latents(path, kept.latents.clone(), values)
     takes = (part.split(":") for part in filter(None, re.split(r"[,;\s]+", job.takes)))
     return replace(

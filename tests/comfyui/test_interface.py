@@ -143,7 +143,7 @@ def test_our_own_text_can_be_read_in_both_palettes(palette: str, page: dict[str,
 
 def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:
     assert page["done"]["record"]["saved"] == [False, "auto"]
-    assert page["done"]["record"]["sent"] == ["prompt_in_report", "report", "theme"]
+    assert page["done"]["record"]["sent"] == ["prompt_in_report", "theme", "report"]
 
 
 @pytest.mark.parametrize("how", ["reloaded", "copied"])
