@@ -152,12 +152,16 @@ class Server:
 
 
 @contextmanager
-def running_server(folder: Path, *, pack: Path = ROOT, seconds: float = 600) -> Iterator[Server]:
+def running_server(
+    folder: Path, *, pack: Path = ROOT, options: Sequence[str] = (), seconds: float = 600
+) -> Iterator[Server]:
     """Start a server on the CPU with its base in `folder` and the pack that lies in `pack`, and end it."""
     _furnish(folder, pack)
     server = Server(_free_port(), folder)
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(_command(server), cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*_command(server), *options], cwd=folder, env=ENVIRONMENT, stdout=log, stderr=log
+        )
     try:
         _await_start(server, process, seconds)
         yield server

@@ -128,6 +128,7 @@ def test_a_documented_command_that_needs_files_gets_as_far_as_these(command, tmp
 def test_a_documented_command_of_the_embedded_models_works_as_written(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("# shapes\na red ball\na blue box\n", encoding="utf-8")
+    (tmp_path / "story.txt").write_text("1: a red ball\n5: a blue box\n", encoding="utf-8")
     Image.new("RGB", (40, 40), "red").save(tmp_path / "picture.png")
     write_mp4(tmp_path / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
     assert main([*arguments_of(command), "--blocks", "2"]) == 0

@@ -1,0 +1,44 @@
+"""Servers that keep less: the same video, whatever ComfyUI forgets between two prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from running_server import Server, running_server
+from server_prompts import KEPT, REPORT, pocket
+
+pytestmark = [pytest.mark.comfyui, pytest.mark.exhaustive]
+
+OPTIONS = [
+    ("--cache-none",),
+    ("--cache-lru", "2"),
+    ("--reserve-vram", "1"),
+    ("--cache-none", "--reserve-vram", "1"),
+]
+
+
+def latents(server: Server, **changes: object) -> tuple[torch.Tensor, list[bool]]:
+    """Return the latents of a run, and which blocks were taken from an earlier one."""
+    done = server.run(pocket(**changes))
+    assert done.status == "success", done.message("execution_error")
+    blocks = json.loads(done.outputs[REPORT]["sdvg_report"][0])["blocks"]
+    made = safetensors.torch.load(server.view(done.outputs[KEPT]["latents"][0]))["latent_tensor"]
+    return made, [bool(block["reused"]) for block in blocks]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=" ".join)
+def test_a_server_that_keeps_less_makes_the_same_video(
+    options: tuple[str, ...], server: Server, tmp_path: Path
+) -> None:
+    """And one block more is made after those there are: our store is not ComfyUI's cache."""
+    usual = [latents(server, blocks=blocks, sampler__seed=77)[0] for blocks in (3, 4)]
+    with running_server(tmp_path, options=options) as other:
+        one = latents(other, blocks=3, sampler__seed=77)
+        two = latents(other, blocks=4, sampler__seed=77)
+    assert torch.equal(one[0], usual[0])
+    assert torch.equal(two[0], usual[1])
+    assert two[1] == [True, True, True, False]
