@@ -9,7 +9,7 @@ function tidy(node) {
   for (const widget of node.widgets ?? []) {
     if (!widget.options?.advanced || widget.name.includes(".")) continue; // option_widgets.js has those
     widget.advanced = true; // the node's menu offers to show them
-    widget.hidden = !node.showAdvanced && node.inputs?.[inputSlot(node, widget.name)]?.link == null;
+    if (!window.LiteGraph.vueNodesMode) widget.hidden = !node.showAdvanced && node.inputs?.[inputSlot(node, widget.name)]?.link == null;
   }
   const prompt = node.widgets?.find(({ name }) => name === "prompt");
   const positive = node.inputs?.findIndex(({ name }) => name === "positive") ?? -1;
@@ -33,7 +33,7 @@ app.registerExtension({
       };
     }
     tidy(node);
-    node.setSize([node.size[0], node.computeSize()[1]]);
+    if (!window.LiteGraph.vueNodesMode) node.setSize([node.size[0], node.computeSize()[1]]); // Nodes 2.0 measures by itself
   },
   afterConfigureGraph() {
     for (const node of app.graph?.nodes ?? []) if (node.comfyClass?.startsWith(PREFIX)) tidy(node);
