@@ -11,13 +11,15 @@ from ..sdvg_core.causal_wan.presets import PRESETS, Preset, get_preset
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
+from ..sdvg_core.errors import BadInput
 from .host.checks import check_control
+from .host.control import load_control_file
 from .host.files import WEIGHT_DTYPES, load_checkpoint
 from .host.model import attach_control, file_notes
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
-ALIKE = "as the other blocks"
+ALIKE, NO_FILE = "as the other blocks", "none"
 
 
 def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
@@ -63,6 +65,18 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
                 optional=True,
                 tooltip=f"A Wan 2.1 VACE model of the {role}'s size. Its control blocks obey what WanVaceToVideo puts into "
                 "the sampler's positive; without that it is not loaded.",
+            ),
+            io.Combo.Input(
+                "control_file",
+                options=[
+                    NO_FILE,
+                    *(one for one in folder_paths.get_filename_list("diffusion_models") if "vace" in one.lower()),
+                ],
+                default=NO_FILE,
+                optional=True,
+                advanced=True,
+                tooltip=f"In place of 'control': a file with a VACE module of the {role}'s size, alone or in a whole "
+                "checkpoint, of which only the module is loaded.",
             ),
         ],
         outputs=[io.Model.Output(display_name=role, tooltip=f"The {role}, for the sampler's input of that name.")],
@@ -121,11 +135,18 @@ class DrafterLoader(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, file, weight_dtype, preset=None, weights=AUTO, control=None) -> io.NodeOutput:
+    def execute(
+        cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE
+    ) -> io.NodeOutput:
         """Load the model, with its preset and the weights that were asked for."""
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
         model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role)
+        if control is not None and control_file != NO_FILE:
+            raise BadInput("control and control_file are two control modules; leave one of them out")
+        if control_file != NO_FILE:
+            module = folder_paths.get_full_path_or_raise("diffusion_models", control_file)
+            control = load_control_file(module, model, cls.role)
         if control is not None:
             check_control(model, control, cls.role)
             attach_control(model, control)

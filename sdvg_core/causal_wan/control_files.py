@@ -15,7 +15,8 @@ from .config import WanConfig, control_shapes
 from .modules import ControlTree
 from .names import PREFIXES, KeyStyle, unwrapped
 
-EMBEDDING, PARTS = "vace_patch_embedding.weight", ("vace_patch_embedding.", "vace_blocks.", "scaled_fp8")
+EMBEDDING = "vace_patch_embedding."
+PARTS, TELLTALE = (EMBEDDING, "vace_blocks.", "scaled_fp8"), EMBEDDING + "weight"
 GIVE_VACE = "give the VACE module of Wan 2.1 in the size of its model (1.3B or 14B)"
 
 
@@ -52,11 +53,11 @@ def inspect_control(file: WeightFile) -> tuple[WeightFile, int, int]:
     """
     style = _style(file)
     if style is None:
-        raise BadInput(f"{file.path.name} has no control module ({EMBEDDING}); {GIVE_VACE}")
+        raise BadInput(f"{file.path.name} has no control module ({TELLTALE}); {GIVE_VACE}")
     named = style.wan_name
     weights = file.renamed(lambda name: known if (known := named(name)) and known.startswith(PARTS) else None)
     numbers = {known.split(".")[1] for known in weights if known.startswith("vace_blocks.")}
-    return weights, max(weights.info[EMBEDDING].shape[:1], default=0), len(numbers)
+    return weights, max(weights.info[TELLTALE].shape[:1], default=0), len(numbers)
 
 
 def open_control(path: str | Path, config: WanConfig, role: str) -> ControlCheckpoint:
@@ -98,5 +99,5 @@ def load_control(found: ControlCheckpoint, *, device: torch.device, dtype: torch
 def _style(file: WeightFile) -> KeyStyle | None:
     """Return how a file names the control module; None if it has none."""
     plain = {unwrapped(name) for name in file}
-    prefix = next((prefix for prefix in PREFIXES if prefix + EMBEDDING in plain), None)
+    prefix = next((prefix for prefix in PREFIXES if prefix + TELLTALE in plain), None)
     return None if prefix is None else KeyStyle(prefix=prefix, wrapped=not plain.issuperset(file), diffusers=False)

@@ -16,10 +16,12 @@ from host_clip import NOISE, SCHEDULE, SPANS, onto_device, text
 from host_run import Parts, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import CONFIG, SIZE, STATED, generator_of, load_model, random_weights
 from safetensors.torch import save_file
+from sdvg_pack.nodes.host.checks import check_control
 from sdvg_pack.nodes.host.conditioning import read_controls
+from sdvg_pack.nodes.host.control import load_control_file
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import memory_of
-from sdvg_pack.nodes.host.model import attach_control, attach_preset, comfy_wan, compute_dtype
+from sdvg_pack.nodes.host.model import attach_control, attach_preset, comfy_wan, compute_dtype, control_of
 from sdvg_pack.nodes.host.run import preset_in
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
@@ -194,6 +196,22 @@ def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_coun
     assert needed.total > less.total
     assert not [part for part in needed.parts if part.endswith("control")], "weights are ComfyUI's to count"
     assert set(names) <= set(NAMES), "the plan on a GPU names each"
+
+
+def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts: Parts, tmp_path: Path) -> None:
+    """Also partly loaded. Catches: weights without a value, another dtype, a module that ComfyUI does not move."""
+    wanted = video_of(job_of(parts, positive(parts)))
+    save_file(control_weights(config=CONFIG, blocks=1), tmp_path / "vace.safetensors")
+    alone = replace(parts, drafter=parts.drafter.clone(), target=parts.target.clone())
+    for role in ("drafter", "target"):
+        model = getattr(alone, role)
+        control = load_control_file(str(tmp_path / "vace.safetensors"), model, role)
+        check_control(model, control, role)
+        attach_control(model, control)
+        assert control.model_size() == sum(w.nbytes for w in control_weights(config=CONFIG, blocks=1).values())
+    assert same_video(video_of(job_of(alone, positive(parts))), wanted)
+    control_of(alone.target).load(torch.device("cpu"), lowvram_model_memory=1)
+    assert same_video(video_of(job_of(alone, positive(parts))), wanted)
 
 
 def refused(job: Job) -> str:

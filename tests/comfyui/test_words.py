@@ -73,7 +73,7 @@ def test_english_says_what_the_nodes_say(server: Server, schemas: dict[str, Any]
 def test_options_for_research_wait_behind_advanced(schemas: dict[str, Any]) -> None:
     """Catches: an option that an artist meets before those that matter."""
     shown = {node: set(plain_inputs(schemas[node]["input"])) for node in NODES}
-    assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset"}
+    assert shown["SDVGDrafterLoader"] == shown["SDVGTargetLoader"] == {"file", "preset", "control"}
     assert shown["SDVGQualityRouter"] == {"reward_file", "policy", "scorer"}
     research = {"schedule", "drafter_context", "overlap", "kv_dtype", "reuse_gb", "tae_kind"}
     research |= {"drafter_schedule", "target_schedule"}

@@ -43,6 +43,9 @@ class SameNoise:
     def restyle(self, span):
         return Restyle()
 
+    def control(self, span):
+        return ()
+
 
 def alone(policy: str, blocks: int, **options) -> list[Block]:
     """What the small model makes by itself, one block of its own after the other, decoded on the way."""
