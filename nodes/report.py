@@ -11,6 +11,8 @@ from ..sdvg_core.report.summary import summarise
 from .known import known_inputs_only, node_schema
 from .sockets import Report
 
+AUTO, LIGHT_THEME, DARK_THEME = "auto", "light", "dark"
+
 
 class RouteReport(io.ComfyNode):
     """Shows which blocks were kept and why."""
@@ -32,6 +34,14 @@ class RouteReport(io.ComfyNode):
                     tooltip="Whether picture and JSON show the prompts. When off, you can pass both on: a hash "
                     "replaces each prompt.",
                 ),
+                io.Combo.Input(
+                    "theme",
+                    options=[AUTO, LIGHT_THEME, DARK_THEME],
+                    default=AUTO,
+                    advanced=True,
+                    optional=True,
+                    tooltip="The colours of the picture. 'auto' is dark where the page is dark, and light without a page.",
+                ),
             ],
             outputs=[
                 io.Image.Output(display_name="picture", tooltip="The picture of the route, to save."),
@@ -43,10 +53,10 @@ class RouteReport(io.ComfyNode):
 
     @classmethod
     @known_inputs_only
-    def execute(cls, report, prompt_in_report=False) -> io.NodeOutput:
+    def execute(cls, report, prompt_in_report=False, theme=AUTO) -> io.NodeOutput:
         """Draw the picture and write the JSON."""
         report = report if prompt_in_report else report.without_prompts()
-        picture = np.asarray(route_picture(report).convert("RGB"), dtype=np.float32) / 255
+        picture = np.asarray(route_picture(report, dark=theme == DARK_THEME).convert("RGB"), dtype=np.float32) / 255
         image = torch.from_numpy(picture)[None]
         record = report.to_json()
         # `sdvg_report` is for headless use: it stays in the prompt's history. The preview must not get `cls`, or

@@ -17,6 +17,7 @@ from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.request import NO_MODEL, TWO_STARTS
 from .host.forecast import signature
 from .host.job import Job
+from .host.kept import check_kept, find_kept
 from .host.progress import output_of
 from .host.run import run_job
 from .known import LEAVES_OUTPUT, NOT_WIRED, known_inputs_only, node_schema, workflow_id
@@ -152,7 +153,7 @@ class SpeculativeSampler(io.ComfyNode):
                     default="",
                     optional=True,
                     tooltip="One letter per block, or nothing: . the router decides, t the target makes it, d the draft is "
-                    "kept; a and r score the draft, then keep or reject it. Clicking a square of the strip writes it.",
+                    "kept; a and r score the draft, then keep or reject it. The menu of a square on the strip writes it.",
                 ),
                 io.String.Input(
                     "takes",
@@ -188,6 +189,23 @@ class SpeculativeSampler(io.ComfyNode):
                     tooltip="Which latents a TAEHV takes: choose the name of its file, as the wire of a loader does not tell. "
                     "'auto' is for other decoders, and for the judge of Pocket Models, whose wire does tell.",
                 ),
+                io.String.Input(
+                    "kept_blocks",
+                    default="",
+                    advanced=True,
+                    optional=True,
+                    tooltip="Blocks at the beginning that stay as they are, whatever else changes: how many, and the digest "
+                    "of their latents. 'Keep blocks' on the strip writes it; empty: none.",
+                ),
+                io.Int.Input(
+                    "until_block",
+                    default=0,
+                    min=0,
+                    max=4096,
+                    advanced=True,
+                    optional=True,
+                    tooltip="Make the video only up to this block, as it would be in the whole one. 0: all blocks.",
+                ),
             ],
             outputs=[
                 io.Image.Output(
@@ -211,6 +229,7 @@ class SpeculativeSampler(io.ComfyNode):
         blocks=None,
         directions=None,
         takes=None,
+        kept_blocks=None,
     ) -> bool:
         """Raise `BadInput` for what is known before anything is loaded. What comes over a wire is None here."""
         if drafter is target is NOT_WIRED:
@@ -219,11 +238,14 @@ class SpeculativeSampler(io.ComfyNode):
             raise BadInput(TWO_STARTS)
         given = {"width": width, "height": height, "blocks": blocks, "directions": directions, "takes": takes}
         given = {name: value for name, value in given.items() if value is not None}
+        directions = plain(directions)
         check_values([one for one in cls.define_schema().inputs if one.id in given], given)
         check_size(width or STEP, height or STEP, STEP)
         if blocks is not None:
             check_directions(directions or "", blocks)
             read_takes(takes or "", blocks)
+        if kept := find_kept(kept_blocks or ""):
+            check_kept(kept, blocks, width, height)
         return True
 
     @classmethod
@@ -239,10 +261,12 @@ class SpeculativeSampler(io.ComfyNode):
         drafter_schedule=BOTH,
         target_schedule=BOTH,
         reuse_gb=2.0,
+        kept_blocks="",
         **inputs,
     ) -> io.NodeOutput:
         """Make the video. The other inputs have the names of a job's fields."""
         context = get_executing_context()
+        inputs["directions"] = plain(inputs.get("directions"))
         job = Job(
             **inputs,
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
@@ -258,7 +282,7 @@ class SpeculativeSampler(io.ComfyNode):
             prompt_id=context.prompt_id if context else None,
             signature=signature(cls.hidden.prompt, cls.hidden.unique_id),
         )
-        frames, latent, report, live = run_job(job)
+        frames, latent, report, live = run_job(job, kept_blocks)
         if live.stop_asked:
             _stops[job.node_id] += 1
         return io.NodeOutput(frames, latent, report, ui=output_of(live, report.blocks))
@@ -272,6 +296,11 @@ class SpeculativeSampler(io.ComfyNode):
 OVERLAP_GONE = "Overlap has no effect any more: blocks are made one after the other. The video is the same."
 _stops: Counter[str | None] = Counter()
 """How often the run of each node was stopped before its last block."""
+
+
+def plain(directions: str | None) -> str:
+    """Return directions without blanks and in small letters, as people type them in an API prompt."""
+    return "".join((directions or "").split()).lower()
 
 
 def _schedule(name: str) -> str | None:

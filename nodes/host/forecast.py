@@ -21,7 +21,8 @@ from .live import LiveRun, LiveRuns
 SAMPLER, SCHEDULE = "SDVGSpeculativeSampler", "SDVGPromptSchedule"
 PROMPTS = {"SDVGPrompt": "text", "SDVGPocketModels": "prompt"}
 """Nodes whose prompt may have lines, and its input."""
-OF_BLOCKS = ("blocks", "directions", "takes")  # which the strip shows, and compares block by block
+OF_BLOCKS = ("blocks", "directions", "takes", "kept_blocks", "until_block")
+"""Inputs that the strip shows, and compares block by block."""
 WITHOUT_EFFECT = ("overlap", "reuse_gb")  # on the video
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import comfy.utils
 from torch import Tensor
@@ -17,6 +17,9 @@ from ...sdvg_core.files.footage import Footage
 from ..sockets import PICTURE, PromptEntry, RouterValue, StartValue
 from .model import control_of
 
+if TYPE_CHECKING:
+    from .kept import KeptBlocks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job:
@@ -25,7 +28,9 @@ class Job:
     `drafter`, `target`: None if it is not wired in, or if the run will not ask for it. `judge_vae`: what decodes drafts,
     None for the VAE. `tae_kind`: which latents a TAEHV takes. `schedules`: by role, None for
     the preset's. `reuse_bytes`: of host memory for what later runs may use again. `notes`: on inputs that have no effect.
-    `controlled`: whether the conditioning has a control. `prompt_id`, `signature`: of the prompt in API form, for the page.
+    `kept`: blocks of an earlier run that are given; `blocks`, `directions` and `takes` are then of those after them.
+    `until_block`: the last of the node's blocks that is made now; 0 for all. `controlled`: whether the conditioning has a
+    control. `prompt_id`, `signature`: of the prompt in API form, for the page.
     """
 
     drafter: Any = None
@@ -49,6 +54,8 @@ class Job:
     continue_from: dict[str, Any] | None = None
     start_image: Tensor | None = None
     start: StartValue | None = None
+    kept: KeptBlocks | None = None
+    until_block: int = 0
     controlled: bool = False
     node_id: str | None = None
     workflow_id: str | None = None
@@ -128,14 +135,19 @@ def cropped(images: Tensor, width: int, height: int) -> Tensor:
 
 
 def crop_note(job: Job) -> tuple[str, ...]:
-    """Say what is cut off the start image, if anything is."""
+    """Say what is cut off the start image, if anything is, and which one of several it is."""
     if job.start_image is None:
         return ()
+    count = len(job.start_image)
+    batch = (
+        (f"The start image is a batch of {count}; the video starts from its first picture.",) if count > 1 else ()
+    )
     rows, columns = job.start_image.shape[1:3]
     left = cropped(job.start_image, job.width, job.height).shape
     if left[1:3] == (rows, columns):
-        return ()
+        return batch
     return (
+        *batch,
         f"The start image was cropped at its centre from {columns} x {rows} to {left[2]} x {left[1]}, the shape of the "
         f"video of {job.width} x {job.height}.",
     )

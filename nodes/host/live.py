@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-MOST_RUNS, MOST_BEGUN = 16, 256
-"""The newest run of each node, and how earlier ones began: their blocks may still be kept."""
-SPRITE_WIDTH, SPRITE_QUALITY = 160, 70
-"""A cell of a sprite in pixels, and its JPEG quality: of a photograph about 4 KB a frame and 46 KB a block."""
+MOST_RUNS, MOST_TAKES, MOST_BEGUN = 16, 32, 256
+"""The newest run of each node, takes to compare, and how earlier runs began: their blocks may still be kept."""
+SPRITE_WIDTH, SPRITE_QUALITY = 256, 70
+"""A cell of a sprite in pixels, and its JPEG quality: of a photograph about 9 KB a frame and 110 KB a block."""
 LONGEST_ROW = 65_000
 """Pixels of a block's cells side by side: a JPEG has at most 65535."""
 MOST_SPRITE_BYTES = 64 << 20
@@ -78,13 +78,17 @@ class LiveRuns:
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
+        self._takes: deque[LiveRun] = deque(maxlen=MOST_TAKES)
         self.begun: deque[dict[str, Any]] = deque(maxlen=MOST_BEGUN)
 
     def begin(self, run: LiveRun) -> None:
-        """Remember a run in place of the node's earlier one."""
+        """Remember a run in place of the node's earlier one; one that makes a take to be compared, beside it."""
+        self.begun.append(run.begin)
+        if run.begin.get("until"):
+            self._takes.append(run)
+            return
         self._runs.pop((run.workflow, run.node), None)
         self._runs[run.workflow, run.node] = run
-        self.begun.append(run.begin)
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
 
@@ -106,7 +110,7 @@ class LiveRuns:
 
     def now(self) -> list[LiveRun]:
         """Return the runs; another may begin on its own thread while the page's question is answered."""
-        return list(self._runs.values())
+        return [*self._takes, *self._runs.values()]
 
 
 RUNS = LiveRuns()

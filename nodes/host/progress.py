@@ -10,6 +10,7 @@ from typing import Any
 import comfy.model_management as mm
 import comfy.utils
 from PIL import Image
+from protocol import BinaryEventTypes
 from server import PromptServer
 from torch import Tensor
 
@@ -28,13 +29,23 @@ _notified: set[str | None] = set()
 """The nodes that `notify` left a text on."""
 PREVIEW_SIZE = None  # the video's own
 BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
+GIVEN = {
+    "fate": "given",
+    "score": None,
+    "worst_frame": None,
+    "seconds": 0.0,
+    "decode": 0.0,
+    "take": 1,
+    "reused": True,
+}
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 class NodeProgress:
     """Reports one run on its node, and stops it when the user interrupts.
 
-    `steps`: of a block, by both models. `more`: further fields of the run's first event.
+    `steps`: of a block, by both models. `given`: how many blocks are kept from an earlier run; `until`: the last block
+    that is made now, to be compared, or 0. `more`: further fields of the run's first event.
     """
 
     def __init__(
@@ -47,6 +58,8 @@ class NodeProgress:
         directions: str = "",
         takes: str = "",
         fps: float = 16.0,
+        given: int = 0,
+        until: int = 0,
         **more: Any,
     ) -> None:
         self._node_id, self._blocks = node_id, blocks
@@ -56,6 +69,7 @@ class NodeProgress:
         self._done = 0
         self._passes = 0
         self._began = self._newest = time.perf_counter()
+        self._given, self.given_left, self.digests = given, given, list[str]()
         self.live = LiveRun(node_id, workflow_id, {})
         self.live.begin = {
             "run": self.live.id,
@@ -67,6 +81,7 @@ class NodeProgress:
             "fps": fps,
             "reused": 0,
             "loading": 0.0,
+            "until": until,
             **more,
         }
 
@@ -93,13 +108,25 @@ class NodeProgress:
         self._done, self._passes = self._done + 1, 0
         self._newest = time.perf_counter()
         picture = Image.fromarray((frames[0, -1].movedim(0, -1) * 255).round().byte().cpu().numpy())
-        self._bar.update_absolute(self._done * self._steps_per_block, preview=("JPEG", picture, PREVIEW_SIZE))
+        self._bar.update_absolute(self._done * self._steps_per_block)
+        self._preview(picture)
         self.show(_for_a_narrow_node(block_line(record, self._done, self._blocks)))
         if self._node_id is None:
             return
-        sprite = self.live.add_sprite(self._done, frames)
-        event = {**block_event(record, self._done, self._blocks), "sprite": sprite}
+        event = block_event(record, self._done, self._blocks)
+        if self._done >= self.live.begin["until"]:  # of a take to be compared, that block alone is shown
+            event["sprite"] = self.live.add_sprite(self._done, frames)
         event = {**whose(self.live), **event}
+        self.live.events.append(event)
+        self._send(BLOCK_EVENT, event)
+
+    def given(self, frames: Tensor) -> None:
+        """Show a block that is kept from an earlier run: a square of its own, and its pixels."""
+        self._done, self.given_left = self._done + 1, self.given_left - 1
+        if self._node_id is None:
+            return
+        sprite = self.live.add_sprite(self._done, frames)
+        event = {**whose(self.live), **GIVEN, "number": self._done, "of": self._blocks, "sprite": sprite}
         self.live.events.append(event)
         self._send(BLOCK_EVENT, event)
 
@@ -111,7 +138,8 @@ class NodeProgress:
     def done(self, report: RunReport) -> None:
         """Say that the run has ended, and how."""
         delivery = time.perf_counter() - self._newest
-        self.live.done = {**whose(self.live), **end_of(report, self._blocks), "delivery": delivery}
+        ended = end_of(report, self._blocks - self._given)
+        self.live.done = {**whose(self.live), **ended, "delivery": delivery, "digests": self.digests}
         self._send(DONE_EVENT, self.live.done)
 
     def give_up(self) -> None:
@@ -124,6 +152,17 @@ class NodeProgress:
     def show(self, text: str) -> None:
         """Show a line of text on the node."""
         show_on(self._node_id, text)
+
+    def _preview(self, picture: Image.Image) -> None:
+        """Show a picture where the page shows a job's, in its queue and app mode, but not on the node: its strip has it."""
+        server = getattr(PromptServer, "instance", None)
+        if server is None or self._node_id is None:
+            return
+        place = dict.fromkeys(
+            ("node_id", "display_node_id", "parent_node_id", "real_node_id"), f"{self._node_id}.film"
+        )
+        shown = (("JPEG", picture, PREVIEW_SIZE), {**place, "prompt_id": self.live.begin.get("prompt")})
+        server.send_sync(BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA, shown, server.client_id)
 
     def _send(self, name: str, event: dict[str, Any]) -> None:
         server = getattr(PromptServer, "instance", None)
@@ -193,7 +232,10 @@ def _published(report: RunReport) -> Sequence[float] | None:
 
 def whose(live: LiveRun) -> dict[str, Any]:
     """Return what every event of a run begins with."""
-    return {"run": live.id, "node": live.node, "workflow": live.workflow, "prompt": live.begin.get("prompt")}
+    return {
+        **{"run": live.id, "node": live.node, "workflow": live.workflow},
+        **{name: live.begin.get(name) for name in ("prompt", "until")},
+    }
 
 
 def output_of(live: LiveRun, records: Sequence[BlockRecord]) -> dict[str, Any]:

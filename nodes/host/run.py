@@ -28,6 +28,7 @@ from ...sdvg_core.report.assemble import (
     PartSettings,
     assemble_report,
     notes_on,
+    swapped_note,
 )
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
@@ -37,6 +38,7 @@ from .conditioning import has_control, read_conditions, read_controls, settle_te
 from .forecast import ended
 from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
+from .kept import remember, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
 from .model import comfy_wan, compute_dtype, config_of, file_notes, file_of, preset_of, state_dict_of
@@ -49,20 +51,26 @@ logger = logging.getLogger(__name__)
 FPS = 16.0  # Wan 2.1 was trained at this rate; the video's own rate is set where it is saved
 
 
-def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
+def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     """Make the video: frames `f h w c` in [0, 1], a LATENT, the report, and what the page saw.
 
+    `kept_blocks`: how many of the node's blocks an earlier run gives, and their digest.
     Raises `BadInput` for any unusable input, before a model is loaded.
     """
     ineffective = {role: check_model(patcher, role) for role, patcher in job.models.items()}
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
-    job = from_start(job)
+    asked, job = job, from_start(with_kept(job, kept_blocks))
     prompts, of_texts = settle_texts(job.prompts)
     job = replace(job, controlled=has_control(job.prompts[0].conditioning))
     for role, control in job.controls.items():
         check_control(job.models[role], control, role)
     with job.router.on_screen():
         resolved = resolve(replace(job, prompts=prompts))
+    before = job.kept.blocks if job.kept else 0
+    if job.until_block > before:
+        resolved = replace(
+            resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
+        )
     job = replace(job, prompts=prompts).restrict_to(resolved.models_needed)
     presets = {role: preset_in(job, role) for role in job.models}
     check_loras(job.models)
@@ -70,15 +78,19 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
     conditions = read_conditions(job.prompts, channels, scored=resolved.models_needed.scorer)
     progress = NodeProgress(
         job.node_id,
-        job.blocks,
+        before + job.blocks,
         sum(_most_steps(preset, presets) for preset in presets.values()),
         workflow_id=job.workflow_id,
-        directions=job.directions,
-        takes=job.takes,
+        directions=asked.directions,
+        takes=asked.takes,
         fps=FPS,
+        given=before,
+        until=job.until_block,
+        kept=kept_blocks,
+        note=_swapped(job),
         prompt=job.prompt_id,
         signature=job.signature,
-        before=len(resolved.plan.clip),
+        before=len(resolved.plan.clip) - before,
     )
     memory = memory_of(job, presets)
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
@@ -93,6 +105,8 @@ def run_job(job: Job) -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
         run = _plan(job, resolved, presets, conditions, memory, progress)
         try:
             frames, latents, records = _make(run, progress)
+            made = (latents, run.spans[: len(records)], before, job.width, job.height, resolved.plan.still)
+            progress.digests = remember(*made) if records else []
         finally:
             ended(progress.live, memory.patchers, run.session.pixel_keys if run.session else ())
         return (
@@ -145,11 +159,11 @@ def resolve(job: Job) -> ResolvedRequest:
         takes=job.takes,
         strength=strength_in(job),
     )
-    clip = None
+    clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
     image = None if job.start_image is None else partial(fit, job.start_image)
-    still = still_in(job.continue_from or {})
+    still = job.kept.still if job.kept else still_in(job.continue_from or {})
     footage = partial(footage_of, job.start) if job.start else None
     return resolve_request(
         request,
@@ -176,6 +190,12 @@ def strength_in(job: Job) -> str:
     restyles = job.start is not None and job.start.how == RESTYLE
     usual = job.start.strength if job.start and restyles else USUAL
     return strength_of(usual, strengths_of(job.prompts), restyles=restyles)
+
+
+def _swapped(job: Job) -> str:
+    """Return a note for the strip if drafter and target are the wrong way round."""
+    trees = [config_of(patcher.model.diffusion_model) for _, patcher in sorted(job.models.items())]
+    return " ".join(swapped_note(*trees)) if len(trees) == 2 else ""
 
 
 def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
@@ -235,11 +255,16 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
     progress.begin(len(run.reused))
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
+    given = len(run.before) - len(run.reused)
     with closing(run.play(lambda: progress.stop_asked)) as video:
         for event in video:
             if event.record:
                 progress.block(event.record, event.preview)
                 records.append(event.record)
+            elif event.preview is not None:
+                given -= 1
+                if given < progress.given_left:
+                    progress.given(event.preview)
             if event.left:
                 progress.delivering(event.left)
             frames += [delivered.frames().cpu() for delivered in event.delivered]
@@ -280,6 +305,7 @@ def _report(
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
         continue_from=_continued(job),
+        kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
         start_image=None if job.start_image is None else "IMAGE",
         restyle="IMAGE" if job.start and job.start.how == RESTYLE else None,
         strength=strength_in(job),
@@ -293,7 +319,7 @@ def _report(
 def _continued(job: Job) -> str | None:
     if job.start and job.start.how != RESTYLE:
         return "IMAGE"
-    return None if job.continue_from is None else "LATENT"
+    return None if job.continue_from is None and job.kept is None else "LATENT"
 
 
 HOST = "comfyui"

@@ -1,5 +1,6 @@
 // How a block came about. Names and colours are those of sdvg_core/report/summary.py; ink is the text colour that reads best
 // on each, and author the model whose latents the block has.
+const GIVEN = { colour: "#555555", ink: "#fff", author: null, en: "kept as it is", zh: "保持不变" }; // from an earlier run
 export const FATES = {
   forced: { colour: "#0072B2", ink: "#fff", author: "target", en: "forced", zh: "强制" },
   kept: { colour: "#009E73", ink: "#000", author: "drafter", en: "kept", zh: "保留" },
@@ -12,5 +13,5 @@ export const FATES = {
 const UNKNOWN = { colour: "#888888", ink: "#000", author: null, en: "other", zh: "其他" };
 
 export function fateOf(event) {
-  return FATES[event.fate] ?? UNKNOWN;
+  return event.fate === "given" ? GIVEN : (FATES[event.fate] ?? UNKNOWN);
 }

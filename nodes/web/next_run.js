@@ -11,7 +11,14 @@ const SILENT = { from: null, count: 0, seconds: 0 };
  * Returns the first block that is made `from` anew (null if none is), their `count`, and about how many `seconds` it takes
  * (null if that is not known); `all`: everything is made again; `atMost`: perhaps less. Not `known`: nothing can be said.
  */
-export function nextRun(run, next, { now, loading, decoding, moving }) {
+export function nextRun(run, next, outlook) {
+  const told = foretell(run, next, outlook);
+  const first = (next.kept ?? 0) + 1; // blocks before it stay, whatever changes
+  if (!told.from || told.from >= first) return told;
+  return { ...told, all: false, atMost: told.atMost || told.all, from: first, count: next.blocks - first + 1, seconds: null };
+}
+
+function foretell(run, next, { now, loading, decoding, moving }) {
   const then = run.info.signature;
   if (!then || !now || loading === undefined || now.wired !== then.wired) return SILENT;
   const others = now.made.filter((one) => one.run !== run.run);

@@ -4,7 +4,7 @@ import { locale, make, onOutput } from "./common.js";
 import { holdPlace } from "./same_place.js";
 
 const REPORT = "SDVGRouteReport";
-const SIZE = [560, 560]; // of a new node: its picture can be read
+const SIZE = [480, 560]; // of a new node: its picture can be read
 const FOLDED = 26; // height of the line that unfolds the record
 const RECORD = 160; // height of the record
 const MARGIN = 20; // that ComfyUI's canvas leaves free above and below
@@ -42,6 +42,9 @@ function addRecord(node) {
   // As high as it is and no higher, so that the picture has the rest.
   widget.computeLayoutSize = undefined;
   widget.computeSize = () => [0, FOLDED + MARGIN + (element.open ? RECORD : 0)];
+  const theme = node.widgets?.find(({ name }) => name === "theme");
+  const palette = () => (document.body.classList.contains("dark-theme") ? "dark" : "light");
+  if (theme) theme.serializeValue = () => (theme.value === "auto" ? palette() : theme.value);
   element.addEventListener("toggle", () => node.setDirtyCanvas?.(true, true));
   node.setSize?.(SIZE);
   holdPlace(node, element);

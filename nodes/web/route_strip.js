@@ -11,11 +11,13 @@ import { words } from "./strip_words.js";
 import { claim, fromElsewhere, fromHere } from "./tabs.js";
 
 export const SAMPLER = "SDVGSpeculativeSampler";
+const MOST_TAKES = 32;
 const PLAY = "sdvg.strip.play";
 const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
 
 const strips = new Map(); // node -> its strip
 const runs = new Map(); // workflow and node -> the newest run there that this page knows of
+const takes = new Map(); // the same -> runs that made takes to compare, oldest first
 
 function workflowId() {
   return rootGraph()?.id;
@@ -37,18 +39,53 @@ function belongs({ info }, node) {
   return fromHere(info.prompt) || Boolean(info.signature) && info.signature.all === asked.get(node)?.all;
 }
 
+/** The id by which the server knows a node. */
+function idOf(node) {
+  return [...takes.keys()].map((key) => key.split(" ")[1]).find((id) => nodeOf(id) === node) ?? node.id;
+}
+
 function keep(key, log) {
+  const before = runs.get(key);
+  if (before?.done && before.run !== log.run) keepTake(before, key); // its takes can still be compared
   runs.set(key, log);
   stripOf(key)?.show(log);
 }
 
 // --- live
 
+/** A run that makes a take to compare is shown on the sheet of its strip alone. */
+function keepTake(log, key = keyOf(log.info)) {
+  const others = (takes.get(key) ?? []).filter((one) => one.run !== log.run);
+  takes.set(key, [...others, log].slice(-MOST_TAKES));
+  refreshSheet(key);
+}
+
+function refreshSheet(key) {
+  const strip = runs.has(key) && stripOf(key);
+  if (strip) strip.making = strip.making && !strip.others().some((log) => log.failed);
+  if (strip) strip.refresh();
+}
+
+function onTake(detail) {
+  const key = keyOf(detail);
+  const log = takes.get(key)?.find((one) => one.run === detail.run);
+  if (log && detail.number === detail.until) log.events.push(detail);
+  if (log) refreshSheet(key);
+}
+
 function onRun({ detail }) {
+  if (detail.until) {
+    keepTake(new RunLog(detail));
+    return;
+  }
   keep(keyOf(detail), new RunLog(detail));
 }
 
 function onBlock({ detail }) {
+  if (detail.until) {
+    onTake(detail);
+    return;
+  }
   const key = keyOf(detail);
   if (runs.get(key)?.run !== detail.run && detail.number === 1) keep(key, new RunLog(detail));
   const log = runs.get(key);
@@ -67,20 +104,20 @@ function onBlock({ detail }) {
 
 function onDone({ detail }) {
   const key = keyOf(detail);
-  const log = runs.get(key);
-  if (log?.run === detail.run) {
+  const log = [runs.get(key), ...(takes.get(key) ?? [])].find((one) => one?.run === detail.run);
+  if (log) {
     log.done = detail;
-    stripOf(key)?.refresh();
+    refreshSheet(key);
   }
   ask();
 }
 
 /** What is not done by now ended without a result. */
 function endAll() {
-  for (const [key, log] of runs) {
+  for (const [key, log] of [...runs, ...[...takes].flatMap(([of, logs]) => logs.map((one) => [of, one]))]) {
     if (!log.going) continue;
     log.ended = true;
-    stripOf(key)?.refresh();
+    refreshSheet(key);
   }
 }
 
@@ -175,6 +212,12 @@ function hear(told) {
   if (!told.workflow || told.workflow === NAMELESS) return;
   const log = RunLog.fromServer(told);
   log.ended = idle;
+  if (told.until) {
+    log.events = log.events.filter(({ number }) => number === told.until);
+    const known = takes.get(keyOf(told))?.find((one) => one.run === log.run);
+    if (!known || known.yieldsTo(log)) keepTake(log);
+    return;
+  }
   const key = keyOf(told);
   const known = runs.get(key);
   if (!known || known.yieldsTo(log)) keep(key, log);
@@ -194,6 +237,7 @@ function restore() {
 /** What comes from the cache has the ids of the workflow that made it. An output does not displace a run that is going on. */
 onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
   if (!events?.length) return;
+  if (told.at(-1)?.until) return;
   const log = RunLog.fromOutput(events, told.at(-1));
   if (run) log.info.prompt = run.prompt;
   const key = keyOf({ node: run?.id ?? log.info.node });
@@ -205,13 +249,14 @@ onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
 
 function addStrip(node) {
   if (node.comfyClass !== SAMPLER) return;
-  const strip = new Strip(node, { stop, undo: (number) => remember(node, number), outlook: (log) => outlookOf(node, log) });
+  const strip = new Strip(node, { stop, undo: (number) => remember(node, number), others: () => takes.get(keyOf({ node: idOf(node) })) ?? [], outlook: (log) => outlookOf(node, log) });
   const sized = { getMinHeight: () => strip.height, getMaxHeight: () => strip.height };
   // `options.serialize` keeps the widget out of the prompt, `serialize` out of the saved workflow, `hideInPanel` out of the
   // panel of parameters beside the canvas.
   const options = { serialize: false, hideInPanel: true, hideOnZoom: false, ...sized };
   const widget = node.addDOMWidget("route", "sdvg_route", strip.view.element, options);
   widget.serialize = false;
+  strip.view.element.addEventListener("wheel", zoom, { passive: false });
   strips.set(node, strip);
   holdPlace(node, strip.view.element);
   strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
@@ -220,6 +265,14 @@ function addStrip(node) {
     leave(strip);
     return onRemoved?.apply(this, news);
   };
+}
+
+/** The wheel over the strip zooms as it does beside it, unless it scrolls something there. Nodes 2.0 sees to that itself. */
+function zoom(event) {
+  const scrolls = (one) => one && one !== event.currentTarget && (one.scrollHeight > one.clientHeight + 1 || scrolls(one.parentElement));
+  if (scrolls(event.target) || event.currentTarget.closest("[data-node-id]")) return;
+  event.preventDefault();
+  app.canvas.processMouseWheel?.(event);
 }
 
 // Undoing a step makes all nodes anew, and so all strips.
@@ -236,12 +289,14 @@ function remember({ id }, number) {
   setTimeout(() => (focused = null), 5000);
 }
 
-/** Once it is on the page, give the focus back to the square that had it. */
+/** Once it is on the page, give the focus back to the square that had it; again if Nodes 2.0 draws the node anew. */
 function refocus(tries = 60) {
   const strip = focused && [...strips.values()].find(({ node }) => node.id === focused.id);
   const square = strip?.view.square(focused.number);
-  square?.focus({ preventScroll: true });
-  if (!square || document.activeElement === square || !tries) focused = null;
+  const active = document.activeElement;
+  const left = active !== document.body && !active.closest(".sdvg-squares"); // the user went elsewhere
+  if (square && square !== active && !left) square.focus({ preventScroll: true });
+  if (!square || left || !tries) focused = null;
   else requestAnimationFrame(() => refocus(tries - 1));
 }
 
@@ -265,7 +320,7 @@ app.registerExtension({
       id: PLAY,
       category: ["SDVG", "Sampler", "Play"],
       name: "SDVG: play the blocks on the sampler",
-      tooltip: "Loads a small picture of every finished block from the server, about 46 KB each for photographic frames.",
+      tooltip: "Loads a small picture of every finished block from the server, about 110 KB each for photographic frames.",
       type: "boolean",
       defaultValue: true,
       onChange: (on) => strips.forEach((strip) => strip.play(on)),

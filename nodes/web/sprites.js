@@ -1,7 +1,7 @@
 // The pictures of finished blocks: for each block one JPEG with its frames side by side, decoded once and shown by any strip.
 import { api } from "../../scripts/api.js";
 
-const MOST = 200; // blocks; at 160 x 92 and 12 frames about 0.7 MB each
+const MOST = 100; // blocks; at 256 x 148 and 12 frames about 1.8 MB each
 const AT_ONCE = 2;
 
 const bitmaps = new Map(); // run and number -> the decoded picture, oldest first

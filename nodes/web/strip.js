@@ -1,35 +1,54 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
+import { inputSlot } from "./common.js";
 import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter, withTake } from "./directions.js";
-import { framesOf, lengthIn } from "./length.js";
+import { RATE, framesOf, lengthIn } from "./length.js";
 import { nextRun } from "./next_run.js";
+import { queueTakes, takesKnown } from "./strip_sheet.js";
+import { askText, openLarge } from "./strip_dialog.js";
 import { openMenu } from "./strip_menu.js";
+import { promptFrom, withPromptFrom } from "./prompt_lines.js";
 import { Player } from "./strip_player.js";
 import { HEIGHT } from "./strip_style.js";
 import { StripView } from "./strip_view.js";
 import { words } from "./strip_words.js";
 
-const SHOWN = ["blocks", "directions", "takes"]; // the widgets that the strip shows
+const TEXT_OF = { SDVGPrompt: "text", SDVGPocketModels: "prompt" }; // type of node -> its widget with the prompt
+const SHOWN = ["blocks", "directions", "takes", "kept_blocks"]; // the widgets that the strip shows
 
 export class Strip {
   /**
    * `stop(log)` asks the server to stop the run that is shown, `undo(number)` tells that a step is undone from a square,
-   * `outlook(log)` returns what the next run can be foretold by.
+   * `outlook(log)` returns what the next run can be foretold by, `others()` the runs that made takes to compare.
    */
-  constructor(node, { stop, undo, outlook }) {
+  constructor(node, { stop, undo, outlook, others }) {
     this.node = node;
     this.outlook = outlook;
+    this.others = others;
+    this.wanted = null; // the block whose takes are shown, and up to which take they are made
     this.log = null;
     this.on = true;
     this.view = new StripView({
-      open: (number) => this.open(number),
+      open: (number, anchor) => this.open(number, anchor),
       key: (number, key) => this.onKey(number, key),
-      look: (number) => this.look(number),
-      stop: () => stop(this.log),
+      look: (number, share) => this.look(number, share),
+      choose: (number) => this.choose(number),
+      enlarge: (number) => this.enlarge(number),
+      step: (by) => this.player.step(by),
+      play: () => this.player.toggle(),
+      touch: () => this.player?.touch(),
+      take: (take) => this.retake(this.wanted.number, take),
+      closeSheet: () => this.compare(null),
+      paint: (canvas, event, frame) => this.player.paint(canvas, event, frame),
+      stop: () => stop(this.others().find((log) => log.going) ?? this.log),
       undo,
     });
-    this.player = new Player(this.view.film);
+    this.player = new Player(this.view.film, {
+      thumb: (number) => this.view.thumb(number),
+      going: () => Boolean(this.log?.going),
+      told: (state) => this.view.tell(state),
+    });
     for (const name of SHOWN) this.follow(name);
     this.nameOfLength = this.widget("blocks")?.label;
     this.sendFitted("directions", fitDirections);
@@ -37,13 +56,9 @@ export class Strip {
     this.show(null);
   }
 
-  /** Whether there is something to play. */
-  get playing() {
-    return this.on && Boolean(this.log?.events.some((event) => event.sprite));
-  }
-
+  /** The same with and without a run, so that nothing below it moves when one begins. */
   get height() {
-    return this.playing ? HEIGHT.playing : HEIGHT.still;
+    return this.on ? HEIGHT.playing : HEIGHT.still;
   }
 
   // --- what it shows
@@ -53,7 +68,6 @@ export class Strip {
     this.log = log;
     this.player.show(log?.run ?? null, log?.info.fps, log?.events ?? []);
     this.refresh();
-    this.fit();
     if (log?.events.length) this.view.reveal(log.events.length);
   }
 
@@ -62,7 +76,6 @@ export class Strip {
     this.drawSquare(this.log.events.length, this.asked());
     this.view.sum(this.log);
     this.view.reveal(this.log.events.length);
-    if (this.log.events.length === 1) this.fit();
     this.player.wake();
   }
 
@@ -70,12 +83,14 @@ export class Strip {
   refresh() {
     this.shown = this.said();
     this.view.size(this.count());
+    this.view.shape(Number(this.read("width")) / Number(this.read("height")) || 1);
     this.tellLength();
     const asked = this.asked();
     for (let number = 1; number <= this.view.count; number += 1) this.drawSquare(number, asked);
     this.view.sum(this.log);
     this.view.foretell(asked.next);
-    this.view.offer({ going: Boolean(this.log?.going), stopping: Boolean(this.log?.stopping) });
+    this.drawSheet();
+    this.view.offer({ going: Boolean(this.log?.going) || this.others().some((log) => log.going), stopping: Boolean(this.log?.stopping) });
   }
 
   /** Show what the widgets say, if that has changed. */
@@ -101,40 +116,97 @@ export class Strip {
     widget.label = start.wired ? this.nameOfLength : `${this.nameOfLength} (${lengthIn(words(), frames, start.clip)})`;
   }
 
-  drawSquare(number, { directions, takes, blocks, next }) {
+  drawSquare(number, { directions, takes, blocks, kept, next }) {
     const letter = number > blocks ? ROUTER : letterOf(directions, number);
     const take = takes.get(number) ?? 1;
     const again = next.from !== null && !next.atMost && number >= next.from && number <= blocks;
-    this.view.draw(number, this.view.count, this.log?.events[number - 1], { letter, take, again, usable: number <= blocks });
+    this.view.draw(number, this.view.count, this.log?.events[number - 1], { letter, take, again, kept: number <= kept, usable: number <= blocks, from: this.from(number) });
+  }
+
+  /** The second of the video at which a block begins. */
+  from(number) {
+    const { clip, image } = this.start();
+    return number > 1 ? framesOf(number - 1, { clip, image }) / RATE : 0;
   }
 
   /** What the widgets ask of the next run, and what that makes again of the run that is shown. */
   asked() {
     const [blocks, directions, takes] = [Number(this.read("blocks")), this.read("directions"), this.read("takes")];
-    const over = this.log && !this.log.going;
-    const next = over ? nextRun(this.log, { directions, takes, blocks }, this.outlook(this.log)) : { from: null };
-    return { directions, takes: takesOf(takes), blocks, next };
+    const [over, kept] = [this.log && !this.log.going, this.kept];
+    const next = over ? nextRun(this.log, { directions, takes, blocks, kept }, this.outlook(this.log)) : { from: null };
+    return { directions, takes: takesOf(takes), blocks, kept, next };
+  }
+
+  /** How many blocks stay as they are. */
+  get kept() {
+    return parseInt(this.read("kept_blocks"), 10) || 0;
+  }
+
+  // --- takes side by side
+
+  /** Show the takes of a block in place of the film, and make some more up to `upTo`; null: the film. */
+  compare(number, upTo = 0) {
+    this.wanted = number && { number, upTo };
+    this.view.element.classList.toggle("comparing", Boolean(number));
+    this.drawSheet();
+    if (!number) this.view.square(this.view.at)?.focus({ preventScroll: true });
+  }
+
+  /** The takes of a block that are known, `[take, event]`. */
+  takesKnown(number) {
+    return this.log ? takesKnown(number, this.log, this.others(), this.outlook(this.log).now) : [];
+  }
+
+  drawSheet() {
+    if (!this.wanted) return;
+    const { number, upTo } = this.wanted;
+    const known = new Map(this.takesKnown(number));
+    for (let take = upTo - 2; take <= upTo; take += 1) if (take > 1 && !known.has(take) && this.making) known.set(take, undefined);
+    this.view.sheet.show(number, [...known].sort(([a], [b]) => a - b), takeOf(this.read("takes"), number));
+  }
+
+  /** Make three more takes of a block, one after the other, and show all that there are. */
+  async makeTakes(number) {
+    if (this.refuseWired("takes")) return;
+    const last = Math.max(takeOf(this.read("takes"), number), ...this.takesKnown(number).map(([take]) => take));
+    this.making = true;
+    this.compare(number, last + 3);
+    try {
+      await queueTakes(this.node, number, last + 1);
+    } catch (error) {
+      this.making = false;
+      this.drawSheet();
+      if (!error.response) throw error; // what the server refused is said on the strip
+    }
   }
 
   count() {
     return Math.max(Number(this.read("blocks")), this.log?.of ?? 0);
   }
 
-  look(number) {
-    const event = this.log?.events[number - 1];
-    this.view.look(event);
-    this.player.only(event ? number : null);
+  /** Show a block's frame where the mouse is on it; null: the film goes on. */
+  look(number, share) {
+    this.view.look(this.log?.events[number - 1]);
+    if (number) this.player.scrub(number, share);
+    else this.player.release();
+  }
+
+  /** The film goes on from this block. */
+  choose(number) {
+    this.view.rove(number);
+    if (this.player.held?.[0] !== number) this.look(number, null);
+    this.player.release(true);
+    this.view.look(this.log?.events[number - 1]);
+  }
+
+  enlarge(number) {
+    if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number));
   }
 
   play(on) {
     this.on = on;
     this.player.turn(on);
-    this.fit();
-  }
-
-  /** Have room for the film while there is one. */
-  fit() {
-    this.view.element.classList.toggle("playing", this.playing);
+    this.view.element.classList.toggle("playing", on);
     this.node.setDirtyCanvas?.(true, true);
   }
 
@@ -182,25 +254,40 @@ export class Strip {
     return Boolean(this.node.inputs?.some((input, slot) => isIt(input) && this.node.isInputConnected(slot)));
   }
 
+  /** Say so if another node gives this input, as the strip cannot change it then. */
+  refuseWired(name) {
+    const wired = this.wired(name);
+    if (wired) app.extensionManager.toast.add({ severity: "warn", summary: words().wired, detail: words().wiredDetail(name), life: 6000 });
+    return wired;
+  }
+
   /** Change a widget as a hand would, as one step that can be undone. */
   write(name, value) {
     const widget = this.widget(name);
     if (!widget || widget.value === value) return;
-    if (this.wired(name)) {
-      app.extensionManager.toast.add({ severity: "warn", summary: words().wired, detail: words().wiredDetail(name), life: 6000 });
-      return;
-    }
-    const { canvas } = app;
-    const before = widget.value;
-    canvas.emitBeforeChange?.();
-    try {
-      widget.value = value;
-      widget.callback?.(value, canvas, this.node);
-      this.node.onWidgetChanged?.(name, value, before, widget);
-      this.node.setDirtyCanvas?.(true, true);
-    } finally {
-      canvas.emitAfterChange?.();
-    }
+    if (this.refuseWired(name)) return;
+    setWidget(this.node, widget, value);
+  }
+
+  // --- a prompt from a block on
+
+  /** The node and the widget with the text of the prompt; undefined if the text comes from elsewhere. */
+  promptSource() {
+    const slot = this.node.inputs?.findIndex(({ name }) => name === "positive") ?? -1;
+    const node = slot >= 0 && this.node.isInputConnected(slot) ? this.node.getInputNode(slot) : null;
+    const name = TEXT_OF[node?.comfyClass];
+    const widget = node?.widgets?.find((one) => one.name === name);
+    return widget && node.inputs?.[inputSlot(node, name)]?.link == null ? { node, widget } : undefined;
+  }
+
+  /** Ask for the prompt from a block on, and write it as a line of the text. Lines count the blocks of a continued clip too. */
+  async askPrompt(number) {
+    const { node, widget } = this.promptSource();
+    const block = number + (this.log?.info.before ?? 0);
+    const text = String(widget.value);
+    const told = await askText(words().promptFrom(number), words().promptHint(block), promptFrom(text, block));
+    if (told !== null) setWidget(node, widget, withPromptFrom(text, block, told));
+    this.view.square(number)?.focus({ preventScroll: true });
   }
 
   direct(number, letter) {
@@ -211,28 +298,71 @@ export class Strip {
     this.write("takes", withTake(this.read("takes"), this.asked().blocks, number, take));
   }
 
+  /** How many blocks were given to the run that is shown. */
+  keptThen() {
+    return this.log?.events.filter((event) => event.fate === "given").length ?? 0;
+  }
+
+  /** Have the blocks up to this one stay as they are in the run that is shown. */
+  keep(number) {
+    const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
+    if (!digest || number >= this.asked().blocks) return false;
+    this.write("kept_blocks", `${number}:${digest}`);
+    return true;
+  }
+
   usable(number) {
     return this.view.square(number)?.getAttribute("aria-disabled") === "false";
   }
 
-  open(number) {
+  open(number, anchor = this.view.square(number)) {
     if (!this.usable(number)) return;
     const letter = letterOf(this.read("directions"), number);
     const take = takeOf(this.read("takes"), number);
     const choice = (key, text) => ({ key, text, checked: letter === key, act: () => this.onKey(number, key) });
     const takes = [{ key: "n", text: words().another(take + 1), act: () => this.onKey(number, "n") }];
+    if (this.log?.events[number - 1] && !this.log.going) takes.push({ key: "c", text: words().compare, act: () => this.onKey(number, "c") });
     if (take > 1) takes.push({ text: words().first, act: () => this.retake(number, 1) });
+    const film = this.log?.events[number - 1]?.sprite ? [{ key: "e", text: words().enlarge, act: () => this.enlarge(number) }] : [];
     const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];
-    openMenu(this.view.square(number), words().menu(number), [choices, takes]);
+    if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
+    const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
+    const keep = digest && number < this.asked().blocks ? [{ key: "k", text: words().keep(number), act: () => this.onKey(number, "k") }] : [];
+    if (this.kept) keep.push({ text: words().unkeep(this.kept), act: () => this.write("kept_blocks", "") });
+    if (number <= this.kept) choices.length = takes.length = 0;
+    openMenu(anchor, words().menu(number), [choices, takes, keep, film].filter((items) => items.length));
   }
 
   /** Keys on a square, and in its menu: one of the three letters, or `n` for another take. */
   onKey(number, key) {
-    if (![".", "t", "d", "n"].includes(key) || !this.usable(number)) return false;
+    if (key === "p") return this.player.toggle() ?? true;
+    if (key === "e") return this.enlarge(number) ?? true;
+    if (key === "c" && this.log?.events[number - 1] && !this.log.going && number > this.kept) return this.makeTakes(number) && true;
+    if (key === "w" && number > 1 && number > this.kept && this.promptSource()) {
+      this.askPrompt(number);
+      return true;
+    }
+    if (key === "k") return this.keep(number);
+    if (number <= this.kept || ![".", "t", "d", "n"].includes(key) || !this.usable(number)) return false;
     if (key === "n") this.retake(number, takeOf(this.read("takes"), number) + 1);
     else this.direct(number, key);
     this.view.said.textContent = this.view.square(number).title;
     return true;
+  }
+}
+
+/** Change a widget as a hand would, as one step that can be undone. */
+function setWidget(node, widget, value) {
+  const { canvas } = app;
+  const before = widget.value;
+  canvas.emitBeforeChange?.();
+  try {
+    widget.value = value;
+    widget.callback?.(value, canvas, node);
+    node.onWidgetChanged?.(widget.name, value, before, widget);
+    node.setDirtyCanvas?.(true, true);
+  } finally {
+    canvas.emitAfterChange?.();
   }
 }
 

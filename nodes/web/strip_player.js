@@ -1,16 +1,19 @@
-// Plays the finished blocks on a small canvas, at the video's rate: all of them, or one alone.
+// Shows the finished blocks: the middle frame of each in its square, and all of them as a film, played or scrubbed.
 import { bitmapOf, fetchSprite, playable } from "./sprites.js";
 
 const RATE = 16;
+const ROUNDS = 2; // of the whole film, after which it stops unless somebody does something with the strip
 const calm = window.matchMedia("(prefers-reduced-motion: reduce)");
 
 export class Player {
-  constructor(canvas) {
-    this.canvas = canvas;
-    this.context = canvas.getContext("2d");
+  /**
+   * `canvas`: where the film is shown; `thumb(number)`: the canvas of a block's square; `going()`: whether the run goes on;
+   * `told({ playing, number, at, all })`: called whenever one of these changes: the block that is shown, and seconds.
+   */
+  constructor(canvas, { thumb, going, told }) {
+    Object.assign(this, { screens: [canvas], thumb, going, told });
     this.on = true;
     this.seen = false;
-    this.alone = null;
     this.waking = 0;
     this.show(null, RATE, []);
     this.life = new AbortController();
@@ -20,12 +23,11 @@ export class Player {
     });
     // Not the canvas itself, which is hidden until there is something to play.
     this.observer.observe(canvas.parentElement);
-    const again = () => this.wake();
-    document.addEventListener("visibilitychange", again, { signal: this.life.signal });
-    calm.addEventListener("change", again, { signal: this.life.signal });
+    document.addEventListener("visibilitychange", () => this.wake(), { signal: this.life.signal });
+    calm.addEventListener("change", () => calm.matches && this.stop(), { signal: this.life.signal });
   }
 
-  /** Play the blocks of these events, which may become more. */
+  /** Show the blocks of these events, which may become more. */
   show(run, rate, events) {
     if (run === this.run) {
       this.events = events;
@@ -35,19 +37,77 @@ export class Player {
     this.fetches?.abort();
     this.fetches = new AbortController();
     this.asked = new Set();
-    Object.assign(this, { run, events, rate: rate || RATE, at: [0, 0], drawn: 0 });
-    this.canvas.classList.add("blank");
-    this.canvas.removeAttribute("data-shown");
+    // `at`: the block and the frame of it that the film is at; `held`: the same, while somebody scrubs.
+    Object.assign(this, { run, events, rate: rate || RATE, at: null, held: null, drawn: 0, rounds: 0, playing: !calm.matches });
+    for (const screen of this.screens) {
+      screen.classList.add("blank");
+      screen.removeAttribute("data-shown");
+    }
+    this.tell();
     this.wake();
   }
 
-  /** Play one block in a loop, by its number; null: all of them. */
-  only(number) {
-    if (number === this.alone) return;
-    this.alone = number;
-    this.at = [0, -1];
-    this.drawn = 0;
+  /** The mouse or the keyboard is on the strip. */
+  touch() {
+    this.rounds = 0;
+  }
+
+  toggle() {
+    this.playing = !this.playing;
+    this.rounds = 0;
+    if (!this.playing) this.rest();
+    this.tell();
     this.wake();
+  }
+
+  stop() {
+    this.playing = false;
+    this.rest();
+    this.tell();
+  }
+
+  /** While somebody looks at a block: show the frame at `share` of it; null: its middle frame. */
+  scrub(number, share = null) {
+    const event = this.ready(number);
+    if (!event) return;
+    const { frames } = event.sprite;
+    this.hold(number, share === null ? frames >> 1 : Math.max(0, Math.min(frames - 1, Math.floor(share * frames))));
+  }
+
+  /** One frame forwards or back, over the edges of blocks. */
+  step(by) {
+    const reel = this.reel();
+    const [number, frame] = this.held ?? this.at ?? [];
+    const i = reel.findIndex((event) => event.number === number);
+    if (i < 0) return;
+    const inside = frame + by >= 0 && frame + by < reel[i].sprite.frames;
+    const next = inside ? reel[i] : reel[i + by];
+    if (next) this.hold(next.number, inside ? frame + by : by > 0 ? 0 : next.sprite.frames - 1);
+  }
+
+  hold(number, frame) {
+    if (this.held && this.held[0] !== number) this.still(this.held[0]);
+    this.held = [number, frame];
+    this.draw(this.ready(number), frame);
+    this.paint(this.thumb(number), this.ready(number), frame);
+  }
+
+  /** From here on the film goes on; with `stay` from the frame that is held. */
+  release(stay = false) {
+    if (!this.held) return;
+    if (stay) this.at = this.held;
+    this.still(this.held[0]);
+    this.held = null;
+    this.drawn = 0;
+    this.rest();
+    this.wake();
+  }
+
+  /** Draw where the film stands. */
+  rest() {
+    const [number, frame] = this.at ?? [];
+    const event = this.ready(number);
+    if (event && !this.held) this.draw(event, Math.min(frame, event.sprite.frames - 1));
   }
 
   turn(on) {
@@ -75,50 +135,95 @@ export class Player {
   wake() {
     if (!this.visible) return;
     for (const event of playable(this.events)) this.fetch(event);
-    if (calm.matches) this.stand();
-    else this.waking ||= requestAnimationFrame((now) => this.tick(now));
+    if (!this.at) this.begin();
+    if (this.playing) this.waking ||= requestAnimationFrame((now) => this.tick(now));
+  }
+
+  /** The first picture that is shown of a film. */
+  begin() {
+    const first = this.reel()[0];
+    if (!first) return;
+    this.at = [first.number, this.playing ? -1 : first.sprite.frames >> 1];
+    if (!this.playing) this.rest();
   }
 
   fetch(event) {
-    if (this.asked.has(event.number)) return;
+    if (this.asked.has(event.number)) return this.still(event.number);
     this.asked.add(event.number);
     const { run } = this;
-    fetchSprite(event, () => run === this.run && this.wake(), this.fetches.signal);
+    const shown = () => {
+      if (run !== this.run) return;
+      this.still(event.number);
+      this.wake();
+    };
+    return fetchSprite(event, shown, this.fetches.signal);
   }
 
-  /** The blocks that take part now. */
+  /** The blocks that can be shown now. */
   reel() {
-    const ready = playable(this.events).filter(bitmapOf);
-    const one = ready.filter((event) => event.number === this.alone);
-    return one.length ? one : ready;
+    return playable(this.events).filter(bitmapOf);
+  }
+
+  ready(number) {
+    const event = this.events[number - 1];
+    return event?.sprite && bitmapOf(event) ? event : undefined;
+  }
+
+  /** The middle frame of a block in its square. */
+  still(number) {
+    const [event, canvas] = [this.ready(number), this.thumb(number)];
+    if (event && canvas && this.held?.[0] !== number) this.paint(canvas, event, event.sprite.frames >> 1);
   }
 
   tick(now) {
     this.waking = 0;
-    const reel = this.visible && !calm.matches ? this.reel() : [];
+    const reel = this.visible && this.playing && !this.held ? this.reel() : [];
     if (!reel.length) return;
+    if (now - this.drawn >= 1000 / this.rate && !this.advance(reel, now)) return;
     this.waking = requestAnimationFrame((later) => this.tick(later));
-    const step = 1000 / this.rate;
-    if (now - this.drawn < step) return;
-    this.drawn = Math.max(this.drawn + step, now - step);
-    let [block, frame] = [this.at[0], this.at[1] + 1];
-    if (block >= reel.length) [block, frame] = [0, 0];
-    if (frame >= reel[block].sprite.frames) [block, frame] = [(block + 1) % reel.length, 0];
-    this.at = [block, frame];
-    this.draw(reel[block], frame);
   }
 
-  /** For those who want no motion: the last frame. */
-  stand() {
-    const last = this.reel().at(-1);
-    if (last) this.draw(last, last.sprite.frames - 1);
+  /** Show the next frame. False at the end: of what is made so far, or of the film. */
+  advance(reel, now) {
+    const step = 1000 / this.rate;
+    let i = Math.max(0, reel.findIndex((event) => event.number === this.at[0]));
+    let frame = this.at[1] + 1;
+    if (frame >= reel[i].sprite.frames) [i, frame] = [i + 1, 0];
+    if (i >= reel.length) {
+      if (this.going()) return false; // the next block wakes it
+      this.rounds += 1;
+      if (this.rounds >= ROUNDS) {
+        this.stop();
+        return false;
+      }
+      i = 0;
+    }
+    this.drawn = Math.max(this.drawn + step, now - step);
+    this.at = [reel[i].number, frame];
+    this.draw(reel[i], frame);
+    return true;
   }
 
   draw(event, frame) {
+    for (const screen of this.screens) this.paint(screen, event, frame);
+    this.tell();
+  }
+
+  paint(canvas, event, frame) {
     const { width, height } = event.sprite;
-    if (this.canvas.width !== width || this.canvas.height !== height) Object.assign(this.canvas, { width, height });
-    this.context.drawImage(bitmapOf(event), frame * width, 0, width, height, 0, 0, width, height);
-    this.canvas.classList.remove("blank");
-    this.canvas.dataset.shown = `${event.number}:${frame + 1}`;
+    const shown = `${event.run}/${event.number}:${frame + 1}`;
+    if (canvas.dataset.painted === shown) return;
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    canvas.getContext("2d").drawImage(bitmapOf(event), frame * width, 0, width, height, 0, 0, width, height);
+    canvas.classList.remove("blank");
+    Object.assign(canvas.dataset, { painted: shown, shown: `${event.number}:${frame + 1}` });
+  }
+
+  /** Say where the film is. */
+  tell() {
+    const [number, frame] = this.held ?? this.at ?? [null, 0];
+    const frames = (events) => events.reduce((sum, event) => sum + (event.sprite?.frames ?? 0), 0);
+    const before = number ? frames(this.events.slice(0, number - 1)) + frame + 1 : 0;
+    this.told({ playing: this.playing, number, at: before / this.rate, all: frames(this.events) / this.rate });
   }
 }

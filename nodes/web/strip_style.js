@@ -1,5 +1,5 @@
 // How the strip looks. Sides and heights are in pixels of the canvas, before it is zoomed.
-export const HEIGHT = { playing: 176, still: 124 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
+export const HEIGHT = { playing: 300, still: 124 }; // of the widget; ComfyUI's canvas leaves 10 pixels free on each side
 
 export const STYLE = `
 .sdvg-route { box-sizing: border-box; display: flex; flex: none; flex-direction: column; gap: 6px; height: ${HEIGHT.still - 20}px;
@@ -7,41 +7,72 @@ export const STYLE = `
 .sdvg-route.playing { height: ${HEIGHT.playing - 20}px; }
 .sdvg-route :focus { outline: none; }
 
-.sdvg-squares { --side: 24px; display: flex; flex: none; flex-wrap: wrap; gap: 3px; max-height: 57px; margin: 0; padding: 3px;
+.sdvg-squares { --side: 24px; --high: 24px; display: flex; flex: none; flex-wrap: wrap; gap: 3px; max-height: 57px; margin: 0; padding: 3px;
   overflow: hidden auto; list-style: none; scrollbar-width: thin; }
-.sdvg-squares.many { --side: 13px; gap: 2px; max-height: 49px; }
-.sdvg-squares li { display: flex; flex: none; }
-.sdvg-squares button { position: relative; box-sizing: border-box; width: var(--side); height: var(--side); padding: 0;
+.playing .sdvg-squares { --side: var(--thumb, 52px); --high: 46px; max-height: 127px; }
+.sdvg-squares.many { --side: 13px; --high: 13px; gap: 2px; max-height: 49px; }
+.playing .sdvg-squares.many { --side: 26px; --high: 20px; max-height: 113px; }
+.sdvg-squares li { display: flex; flex: none; flex-direction: column; }
+.playing .sdvg-squares:not(.many) li::after { content: attr(data-from); font-size: 10px; line-height: 12px; text-align: center; }
+.sdvg-squares button { position: relative; box-sizing: border-box; display: flex; flex-direction: column; justify-content: flex-end;
+  width: var(--side); height: var(--high); padding: 0; overflow: hidden;
   border: 1px solid color-mix(in srgb, currentColor 40%, transparent); border-radius: 4px; background: transparent; color: inherit;
   font: 600 11px/14px Inter, Arial, sans-serif; text-align: center; cursor: pointer; }
+.sdvg-squares canvas { flex: 1; width: 100%; min-height: 0; object-fit: cover; }
+.sdvg-route:not(.playing) canvas, .sdvg-route canvas.blank { display: none; }
+.sdvg-route:not(.playing) .sdvg-squares button, .sdvg-squares button:has(.blank) { justify-content: center; }
 .sdvg-squares button[aria-disabled="true"] { cursor: default; opacity: 0.45; }
-.sdvg-squares [data-letter], .sdvg-squares [data-take] { padding-top: 7px; }
+.sdvg-route:not(.playing) [data-letter], .sdvg-route:not(.playing) [data-take] { padding-top: 7px; }
 .sdvg-squares .made { border-color: transparent; }
 .sdvg-squares .earlier { background-image: repeating-linear-gradient(135deg, #fffa 0 3px, #fff4 3px 6px); color: #000 !important; }
 .sdvg-squares button::before, .sdvg-squares button::after { position: absolute; top: 0; font-size: 10px; line-height: 10px; }
 .sdvg-squares button::before { content: attr(data-letter); left: 2px; }
 .sdvg-squares button::after { content: attr(data-take); right: 2px; }
+.playing .sdvg-squares [data-letter]::before, .playing .sdvg-squares [data-take]::after { top: 1px; padding: 1px 3px; border-radius: 3px;
+  background: #000c; color: #fff; }
 .sdvg-squares .again { outline: 2px dashed var(--input-text, #ddd); outline-offset: 0; }
+.sdvg-squares .at { box-shadow: 0 0 0 2px var(--input-text, #ddd); }
 .sdvg-squares button:focus-visible { box-shadow: 0 0 0 4px #3b9bff; }
-.sdvg-squares.many li button { padding: 0; border-radius: 3px; font-size: 0; }
+.sdvg-squares.many li button { padding: 0; border-radius: 3px; font-size: 0; line-height: 4px; }
+.playing .sdvg-squares.many li button { min-height: 0; padding-bottom: 4px; }
 .sdvg-squares.many button::before, .sdvg-squares.many button::after { left: 0; width: 100%; line-height: 11px; text-align: center; }
 .sdvg-squares.many [data-letter]::after { content: none; }
 
 .sdvg-below { display: flex; flex: 1; gap: 10px; min-height: 0; padding: 0 3px; }
-.sdvg-film { flex: none; align-self: start; max-width: 50%; height: 100%; max-height: 100%; border-radius: 4px;
-  object-fit: contain; object-position: left top; }
-.sdvg-route:not(.playing) .sdvg-film, .sdvg-film.blank { display: none; }
+.sdvg-film { flex: none; align-self: start; max-width: 58%; height: 100%; max-height: 100%; border-radius: 4px;
+  object-fit: contain; object-position: left top; cursor: zoom-in; }
+.sdvg-sheet { display: none; flex: 1; gap: 8px; align-items: flex-start; overflow: auto hidden; scrollbar-width: thin; }
+.comparing .sdvg-sheet { display: flex; }
+.comparing .sdvg-film, .comparing .sdvg-side:has(.sdvg-error:empty) { display: none; }
+.sdvg-take { display: flex; flex: 0 1 160px; flex-direction: column; gap: 3px; min-width: 72px; max-height: 100%; padding: 3px; border: 2px solid transparent;
+  border-radius: 6px; background: transparent; color: inherit; font: 11px/14px Inter, Arial, sans-serif; cursor: pointer; }
+.sdvg-take canvas { flex: 0 1 auto; width: 100%; min-height: 0; object-fit: contain; border-radius: 3px; }
+.sdvg-take[aria-checked="true"] { border-color: var(--input-text, #ddd); }
+.sdvg-take:focus-visible { border-color: #3b9bff; }
+.sdvg-squares .kept::before { content: url('data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" width="8" height="10"><path d="M2 5V3a2 2 0 0 1 4 0v2" fill="none" stroke="white"/><path d="M1 5h6v5H1z" fill="white"/></svg>');
+  left: 1px; padding: 1px 2px; border-radius: 3px; background: #000c; }
+.sdvg-controls { display: flex; flex: none; gap: 6px; align-items: center; padding: 0 3px; }
+.sdvg-route:not(.playing) .sdvg-play, .sdvg-route:not(.playing) .sdvg-time { display: none; }
+.sdvg-time { flex: 1; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.sdvg-large { max-width: 96vw; max-height: 96vh; padding: 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 8px;
+  background: var(--comfy-menu-bg, #353535); color: var(--input-text, #ddd); font: 13px/18px Inter, Arial, sans-serif; }
+.sdvg-large::backdrop { background: #000a; }
+.sdvg-large canvas { display: block; width: min(90vw, 80vh * var(--aspect, 1.7)); border-radius: 4px; }
+.sdvg-ask textarea { box-sizing: border-box; width: min(80vw, 420px); margin-top: 8px; padding: 6px; border: 1px solid var(--border-color, #4e4e4e);
+  border-radius: 4px; background: var(--comfy-input-bg, #222); color: inherit; font: inherit; }
+.sdvg-ask .sdvg-button { margin-top: 10px; }
+.sdvg-large p { margin: 8px 0 0; font-variant-numeric: tabular-nums; }
 .sdvg-side { display: flex; flex: 1; flex-direction: column; gap: 4px; min-width: 0; overflow: hidden auto; scrollbar-width: thin; }
 .sdvg-legend { display: flex; flex: none; flex-wrap: wrap; gap: 1px 10px; }
 .sdvg-legend i { display: inline-block; width: 9px; height: 9px; margin-right: 5px; border-radius: 2px; }
 .sdvg-side.looking .sdvg-legend, .sdvg-detail:empty, .sdvg-next:empty, .sdvg-error:empty { display: none; }
 .sdvg-next, .sdvg-detail, .sdvg-error { flex: none; }
 .sdvg-error { color: color-mix(in srgb, #f33 55%, var(--input-text, #ddd)); overflow-wrap: anywhere; }
-.sdvg-stop { flex: none; align-self: start; padding: 2px 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px;
+.sdvg-button { flex: none; padding: 2px 10px; border: 1px solid var(--border-color, #4e4e4e); border-radius: 4px;
   background: var(--comfy-input-bg, #222); color: inherit; font: inherit; cursor: pointer; }
-.sdvg-stop:disabled { cursor: default; opacity: 0.7; }
-.sdvg-stop:focus-visible { outline: 2px solid #3b9bff; outline-offset: -2px; }
-.sdvg-stop[hidden] { display: none; }
+.sdvg-button:disabled { cursor: default; opacity: 0.7; }
+.sdvg-button:focus-visible { outline: 2px solid #3b9bff; outline-offset: -2px; }
+.sdvg-button[hidden] { display: none; }
 .sdvg-said { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 
 .sdvg-menu { position: fixed; z-index: 10000; min-width: 150px; padding: 4px; border: 1px solid var(--border-color, #4e4e4e);

@@ -2,15 +2,18 @@
 import { locale, make } from "./common.js";
 import { ROUTER } from "./directions.js";
 import { FATES, fateOf } from "./fates.js";
+import { Sheet } from "./strip_sheet.js";
 import { words } from "./strip_words.js";
 
 const MANY = 28; // more squares than this are drawn small, without numbers
 const STEPS = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+const SCRUBS = { ArrowRight: 1, ArrowLeft: -1 };
 
 export class StripView {
   /**
-   * `acts`: `open(number)`, `key(number, key)` which tells whether it took the key, `look(number or null)`,
-   * `stop()`, and `undo(number)` when a step is undone while a square has the focus.
+   * `acts`: `open(number)` the menu, `key(number, key)` which tells whether it took the key, `look(number or null, share)` at
+   * a block, `choose(number)` it, `take(take)` of the sheet, `closeSheet()`, `paint(canvas, event, frame)`, `enlarge(number)`, `play()`, `touch()` whenever somebody does something, `stop()`, and
+   * `undo(number)` when a step is undone while a square has the focus.
    */
   constructor(acts) {
     this.acts = acts;
@@ -25,8 +28,14 @@ export class StripView {
     this.error.setAttribute("role", "alert");
     this.detail = this.side.appendChild(make("div", "sdvg-detail"));
     this.next = this.side.appendChild(make("div", "sdvg-next"));
-    this.button = this.side.appendChild(make("button", "sdvg-stop"));
-    this.button.type = "button";
+    this.sheet = new Sheet({ choose: (take) => acts.take(take), close: () => acts.closeSheet(), paint: acts.paint });
+    below.append(this.sheet.element);
+    this.controls = this.element.appendChild(make("div", "sdvg-controls"));
+    this.player = this.controls.appendChild(push("sdvg-play", this.acts.play));
+    this.time = this.controls.appendChild(make("span", "sdvg-time"));
+    this.button = this.controls.appendChild(push("sdvg-stop", this.acts.stop));
+    this.more = this.controls.appendChild(push("sdvg-more", () => this.acts.open(this.at, this.more)));
+    this.more.setAttribute("aria-haspopup", "menu");
     this.said = this.element.appendChild(make("div", "sdvg-said"));
     for (const told of [this.legend, this.next, this.said]) told.setAttribute("role", "status");
     this.listen();
@@ -34,23 +43,37 @@ export class StripView {
 
   listen() {
     const numberAt = ({ target }) => Number(target.closest?.("[data-number]")?.dataset.number) || null;
-    const look = (number) => this.acts.look(number ?? (numberAt({ target: document.activeElement }) || null));
-    this.squares.addEventListener("click", (event) => numberAt(event) && this.acts.open(numberAt(event)));
-    this.squares.addEventListener("keydown", (event) => this.onKey(numberAt(event), event));
-    this.squares.addEventListener("pointerover", (event) => look(numberAt(event)));
-    this.squares.addEventListener("pointerleave", () => look(this.focused));
-    this.squares.addEventListener("focusin", (event) => {
-      this.rove(numberAt(event));
-      this.acts.look(numberAt(event));
+    const on = (name, act) => this.squares.addEventListener(name, (event) => numberAt(event) && act(numberAt(event), event));
+    // Enter and the space bar click too, without a count of clicks.
+    on("click", (number, { detail }) => (detail ? this.acts.choose(number) : this.acts.open(number, this.square(number))));
+    on("dblclick", (number) => this.acts.enlarge(number));
+    on("contextmenu", (number, event) => {
+      event.preventDefault();
+      event.stopPropagation(); // not ComfyUI's own
+      this.acts.choose(number);
+      this.acts.open(number, this.square(number));
     });
-    this.squares.addEventListener("focusout", () => this.acts.look(null));
-    this.button.addEventListener("click", () => this.acts.stop());
+    on("keydown", (number, event) => this.onKey(number, event));
+    on("pointermove", (number, event) => {
+      const { left, width } = this.square(number).getBoundingClientRect();
+      this.acts.look(number, (event.clientX - left) / width);
+    });
+    this.squares.addEventListener("pointerleave", () => this.acts.look(null));
+    on("focusin", (number) => this.acts.choose(number));
+    this.film.addEventListener("dblclick", () => this.acts.enlarge(this.at));
+    for (const name of ["pointermove", "keydown"]) this.element.addEventListener(name, () => this.acts.touch());
   }
 
   onKey(number, event) {
     if (!number) return;
     if (event.ctrlKey || event.metaKey || event.altKey) {
       if (["z", "y"].includes(event.key.toLowerCase())) this.acts.undo(number);
+      return;
+    }
+    if (event.shiftKey && event.key in SCRUBS) {
+      this.acts.step(SCRUBS[event.key]);
+      event.preventDefault();
+      event.stopPropagation();
       return;
     }
     const to = event.key in STEPS && Math.max(1, Math.min(number + STEPS[event.key], this.count));
@@ -73,10 +96,37 @@ export class StripView {
     return this.squares.children[number - 1]?.firstChild;
   }
 
-  /** One square is reached with the Tab key, the others from there with the arrows. */
+  thumb(number) {
+    return this.square(number)?.querySelector("canvas");
+  }
+
+  /** Choose a square: it is reached with the Tab key, the others from there with the arrows. */
   rove(number) {
+    this.at = Math.min(number, this.count);
     this.squares.querySelector('[tabindex="0"]')?.setAttribute("tabindex", "-1");
-    this.square(number)?.setAttribute("tabindex", "0");
+    this.square(this.at)?.setAttribute("tabindex", "0");
+    this.more.textContent = words().actions(this.at);
+  }
+
+  /** As wide as the frames of the video are, a square. */
+  shape(aspect) {
+    this.squares.style.setProperty("--thumb", `${Math.round(Math.max(34, Math.min(31 * aspect, 60)))}px`);
+  }
+
+  /** How the film stands: the block that is shown, and seconds. */
+  tell({ playing, number, at, all }) {
+    if (this.player.dataset.playing !== String(playing)) {
+      this.player.dataset.playing = playing;
+      this.player.textContent = playing ? "❚❚" : "▶";
+      this.player.title = playing ? words().pause : words().play;
+      this.player.setAttribute("aria-label", this.player.title);
+    }
+    this.player.hidden = !all;
+    this.time.textContent = all ? words().time(at.toFixed(1), all.toFixed(1)) : "";
+    if (number === this.shown) return;
+    this.square(this.shown)?.classList.remove("at");
+    this.square(number)?.classList.add("at");
+    this.shown = number;
   }
 
   /** Have `count` squares. */
@@ -87,21 +137,23 @@ export class StripView {
     this.film.setAttribute("aria-label", words().film);
     this.squares.classList.toggle("many", count > MANY);
     this.squares.replaceChildren(...Array.from({ length: count }, (_, i) => square(i + 1)));
-    this.rove(1);
+    this.rove(focused ?? 1);
     if (focused && count) this.square(Math.min(focused, count)).focus({ preventScroll: true });
   }
 
   /** A square as it is now: the block's event if it is made, and what is asked of the next run. */
-  draw(number, of, event, { letter, take, again, usable }) {
+  draw(number, of, event, { letter, take, again, usable, from, kept }) {
     const element = this.square(number);
+    element.parentElement.dataset.from = words().second(from.toFixed(1));
+    if (!event?.sprite) this.thumb(number).className = "blank";
     const fate = event && fateOf(event);
     Object.assign(element.style, { backgroundColor: fate?.colour ?? "", color: fate?.ink ?? "" });
-    for (const [name, on] of [["made", event], ["earlier", event?.reused], ["again", again]]) element.classList.toggle(name, Boolean(on));
+    for (const [name, on] of [["made", event], ["earlier", event?.reused], ["again", again], ["kept", kept]]) element.classList.toggle(name, Boolean(on));
     state(element, "fate", event?.fate);
     state(element, "letter", letter === ROUTER ? undefined : letter);
     state(element, "take", take > 1 ? take : undefined);
     element.setAttribute("aria-disabled", String(!usable));
-    const label = sentence(number, of, event, { letter, take, again });
+    const label = sentence(number, of, event, { letter, take, again, kept });
     if (element.title === label) return;
     element.title = label;
     element.setAttribute("aria-label", label);
@@ -145,9 +197,17 @@ function square(number) {
   button.type = "button";
   button.tabIndex = -1;
   button.dataset.number = number;
+  button.replaceChildren(make("canvas", "blank"), String(number));
   button.setAttribute("aria-haspopup", "menu");
   button.setAttribute("aria-expanded", "false");
   return item;
+}
+
+function push(name, act) {
+  const button = make("button", `sdvg-button ${name}`);
+  button.type = "button";
+  button.addEventListener("click", () => act());
+  return button;
 }
 
 function state(element, name, value) {
@@ -166,13 +226,14 @@ function verdict(event) {
   return Number.isInteger(event.worst_frame) ? words().worst(event.worst_frame + 1, score) : words().score(score);
 }
 
-function sentence(number, of, event, { letter, take, again }) {
+function sentence(number, of, event, { letter, take, again, kept }) {
   const parts = [words().block(number, of)];
   if (event) {
     parts.push(fateOf(event)[locale()]);
     if (Number.isFinite(event.score)) parts.push(verdict(event));
-    parts.push(event.reused ? words().earlier : words().seconds(decimal(event.seconds)));
+    if (event.fate !== "given") parts.push(event.reused ? words().earlier : words().seconds(decimal(event.seconds)));
   }
+  if (kept) parts.push(words().isKept);
   if (words().directed[letter]) parts.push(words().directed[letter]);
   if (take > 1) parts.push(words().take(take));
   if (again) parts.push(event ? words().isAgain : words().isNew);
@@ -188,17 +249,18 @@ function tally(log) {
     .map((fate) => [fate, count((event) => fateOf(event) === fate)])
     .filter(([, blocks]) => blocks)
     .map(([fate, blocks]) => entry(words().count(blocks, fate[locale()]), fate.colour));
-  const earlier = count((event) => event.reused);
+  const earlier = count((event) => event.reused && event.fate !== "given");
   const rest = [earlier && words().ofThese(earlier), words().seconds(decimal(log.seconds)), ...ending(log)];
   return [...entries, ...rest.filter(Boolean).map((text) => entry(text))];
 }
 
-function ending({ events, of, done, failed }) {
+function ending({ info, events, of, done, failed }) {
   return [
     done?.speed_up && words().faster(decimal(done.speed_up)),
     done?.published && words().published(...done.published.map(decimal)),
     done?.stopped && words().stopped(events.length, of),
     failed && words().ended(events.length, of),
+    info.note, // of models that are swapped
   ];
 }
 

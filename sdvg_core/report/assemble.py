@@ -111,10 +111,12 @@ def assemble_report(
     restyle: str | None = None,
     strength: str = "",
     colour_hold: float = 0.0,
+    kept: Mapping[str, Any] | None = None,
     control: Mapping[str, Any] | None = None,
 ) -> RunReport:
     """Return the report of a run. `continue_from`, `start_image`, `restyle`: what it started from, by name.
 
+    `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
     `control`: what its blocks obeyed: the settings by name, `control` the file's.
     """
     # A run that re-used blocks cannot be compared with one that makes all of them.
@@ -123,7 +125,7 @@ def assemble_report(
     first, last = run.spans[0].index, run.spans[-1].index
     shown = [(index + 1, run.condition_of(index)) for index in range(max(first - 1, 0), last + 1)]
     cuts = [at for (_, one), (at, other) in pairwise(shown) if other.cut and other is not one]
-    of_route = (*run.notes, *_stopped(records, run), *_reused(records))
+    of_route = (*run.notes, *_kept(kept), *_stopped(records, run), *_reused(records))
     return RunReport(
         settings={
             **_part_settings(run, parts),
@@ -138,6 +140,7 @@ def assemble_report(
             "latent_frames_given": run.given_frames,
             "continue_from": continue_from,
             "start_image": start_image,
+            **({"kept": dict(kept)} if kept else {}),
             **({"restyle": restyle, "strength": strength} if restyle else {}),
             **({"colour_hold": colour_hold} if colour_hold else {}),
             **(control if control and control["control"] else {}),
@@ -155,6 +158,13 @@ def _stopped(records: Sequence[BlockRecord], run: Run) -> tuple[str, ...]:
     if len(records) == len(run.spans):
         return ()
     return (f"Stopped after block {len(records)} of {len(run.spans)}, as asked.",)
+
+
+def _kept(kept: Mapping[str, Any] | None) -> tuple[str, ...]:
+    if not kept:
+        return ()
+    blocks = "Block 1 was" if kept["blocks"] == 1 else f"Blocks 1 to {kept['blocks']} were"
+    return (f"{blocks} given: kept from an earlier run, latents {kept['digest']}.",)
 
 
 def _reused(records: Sequence[BlockRecord]) -> tuple[str, ...]:

@@ -1,8 +1,9 @@
 """The route of a run as a picture, and two runs side by side as they play. Blocks count from 1 here.
 
-The picture of a run has a column per block and three panels: the block's outcome, its frame scores with the
-threshold, and its seconds. All is drawn with Pillow, SCALE times as large, and then reduced for smooth edges;
-lengths are pixels of the large drawing.
+The picture of a run has a column per block and up to three panels: the block's outcome in the colours and words of
+the sampler's strip, its frame scores with the threshold if any were scored, and its seconds. It is as wide for one
+block as for a hundred, and can be read where it is shown half as large. All is drawn with Pillow, SCALE times as
+large, and then reduced for smooth edges; lengths are pixels of the large drawing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import math
 import unicodedata
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, groupby, pairwise
@@ -23,7 +26,7 @@ from torch import Tensor
 from ..engine.records import BlockRecord
 from .record_json import SECONDS
 from .run_report import RunReport, is_hidden, worst_score
-from .summary import COLOURS, INKS, LETTERS, Outcome, acceptance, count, outcome_of, outcomes, speedup_known
+from .summary import COLOURS, INKS, LETTERS, NAMES, Outcome, acceptance, count, outcome_of, outcomes, speedup_known
 
 Pen = ImageDraw.ImageDraw
 Mark = Callable[[Pen, float, float], None]
@@ -32,17 +35,31 @@ SCALE = 3
 INK, FAINT, WHITE = "#222222", "#666666", "#FFFFFF"
 # Here too, green stands for the drafter and orange-red for the target.
 PART_COLOURS = dict(zip(SECONDS, ("#009E73", "#56B4E9", "#F0E442", "#D55E00", "#999999"), strict=True))
-COLUMN, NARROWEST, WIDEST, FEWEST_COLUMNS = 150, 1800, 4800, 5
-LEFT, RIGHT, HEADER, LINE, BOTTOM = 225, 885, 300, 72, 180
-STRIP, SCORES, NO_SCORES, TIMES, BETWEEN = 108, 960, 180, 444, 54
-SMALL, KEY_HEIGHT, KEY_WIDTH = 39, 57, 51
-FRAME, SMALL_FRAME, WORST = 8, 4, 1.9
+WIDTH, FEWEST_COLUMNS = 2880, 5
+LEFT, RIGHT, HEADER, LINE, BOTTOM = 330, 90, 60, 112, 225
+STRIP, SCORES, TIMES, BETWEEN = 135, 570, 300, 54
+BIG, SMALL, KEY_HEIGHT, KEY_WIDTH = 105, 90, 108, 60
+FRAME, SMALL_FRAME, WORST = 12, 4, 1.9
 """Radii of a frame's dot, and how much larger that of the worst is."""
 PROMPT_LINES = 3
-ROOM_FOR_TEXT = 32
-"""Up to this many blocks, each has room for its own letter and number."""
+ROOM_FOR_TEXT, ROOM_FOR_SCORES = 18, 10
+"""Up to this many blocks, each has room for its own number, and for the score of its worst frame."""
 # Curly quotes, dashes and the minus sign become their keyboard versions.
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The colours of text and axes, of what matters less, and of the ground."""
+
+    ink: str = INK
+    faint: str = FAINT
+    ground: str = WHITE
+
+
+DARK = Look("#DDDDDD", "#A8A8A8", "#1E1E1E")
+LIGHT = Look()
+_look: ContextVar[Look] = ContextVar("look")
 font = cache(ImageFont.load_default)
 
 
@@ -74,35 +91,91 @@ class Panel:
         return self.bottom - (value - self.low) / (self.high - self.low) * (self.bottom - self.top)
 
 
-def route_picture(report: RunReport) -> Image.Image:
-    """Return the picture of a run's route, RGB; it gets wider with more blocks, up to a limit."""
-    blocks, prompts = report.blocks, _prompt_lines(report.blocks)
-    right = LEFT + min(max(NARROWEST, COLUMN * len(blocks)), WIDEST)
-    heights = (STRIP, SCORES if any(record.decision.scored for record in blocks) else NO_SCORES, TIMES)
-    top = HEADER + LINE * len(prompts)
-    image = Image.new("RGB", (right + RIGHT, top + sum(heights) + 2 * BETWEEN + BOTTOM), WHITE)
-    place = {"pen": ImageDraw.Draw(image), "left": LEFT, "right": right, "first": number_of(blocks[0])}
-    panels = []
-    for height in heights:
-        columns = max(len(blocks), FEWEST_COLUMNS)
-        panels.append(Panel(**place, top=top, bottom=top + height, columns=columns))  # type: ignore[arg-type]
-        top += height + BETWEEN
-    _draw_header(panels[0].pen, image.width - 120, report, prompts)
-    _draw_strip(panels[0], blocks)
-    draw_scores(panels[1], blocks)
-    _draw_seconds(panels[2], blocks)
-    _number_blocks(panels[2], number_of(blocks[-1]))
+def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
+    """Return the picture of a run's route, RGB; `dark`: for a dark page."""
+    token = _look.set(DARK if dark else LIGHT)
+    try:
+        return _route_picture(report)
+    finally:
+        _look.reset(token)
+
+
+def _route_picture(report: RunReport) -> Image.Image:
+    blocks, header = report.blocks, _header(report)
+    roomy, scored = len(blocks) <= ROOM_FOR_TEXT, [one for one in blocks if one.decision.scored]
+    draws = [(STRIP, _draw_strip), *([(SCORES, draw_scores)] if scored else []), (TIMES, _draw_seconds)]
+    keys = [_strip_keys(blocks), *([_score_keys(scored)] if scored else []), _second_keys(blocks)]
+    rows = [_key_rows(one) for one in keys]
+    top = HEADER + LINE * len(header)
+    height = top + sum(
+        size + BETWEEN + KEY_HEIGHT * len(lines) for (size, _), lines in zip(draws, rows, strict=True)
+    )
+    image = Image.new("RGB", (WIDTH, height + BOTTOM), _look.get(LIGHT).ground)
+    pen = ImageDraw.Draw(image)
+    for i, (text, size, colour) in enumerate(header):
+        write(pen, 60, HEADER + LINE * (i + 0.5), text, size, colour, "lm", stroke_width=int(i == 0))
+    for number, ((size, draw), lines) in enumerate(zip(draws, rows, strict=True)):
+        panel = Panel(
+            pen=pen,
+            left=LEFT,
+            right=WIDTH - RIGHT,
+            top=top,
+            bottom=top + size,
+            first=number_of(blocks[0]),
+            columns=max(len(blocks), FEWEST_COLUMNS),
+        )
+        draw(panel, blocks)
+        top += size + BETWEEN
+        if number == len(draws) - 1:
+            _number_blocks(panel, number_of(blocks[-1]), roomy)
+            top += BOTTOM - BETWEEN
+        for line in lines:
+            for x, label, mark in line:
+                mark(pen, x, top + KEY_HEIGHT / 2 - 15)
+                write(pen, x + KEY_WIDTH + 24, top + KEY_HEIGHT / 2 - 15, label, SMALL, anchor="lm")
+            top += KEY_HEIGHT
     return image.reduce(SCALE)
 
 
-def _draw_header(pen: Pen, room: float, report: RunReport, prompts: Sequence[str]) -> None:
+def _header(report: RunReport) -> list[tuple[str, int, str]]:
+    """Return the lines above the panels, each with its size and colour."""
     time = f"{report.seconds.total:.1f} s"
     if speed_up := speedup_known(report):
         time += f", {speed_up:.2f}x as fast as target-only ({report.target_only_source})"
-    first = outcomes(report)
-    lines = [(first[0].upper() + first[1:], 60, INK), (acceptance(report), 45, INK), (time, 45, INK)]
-    for i, (text, size, colour) in enumerate([*lines, *((prompt, 42, FAINT) for prompt in prompts)]):
-        write(pen, 60, 84 + LINE * i, fitted(text, size, room), size, colour, "lm", stroke_width=int(i == 0))
+    first, look = outcomes(report), _look.get(LIGHT)
+    texts = [
+        (first[0].upper() + first[1:], BIG, look.ink),
+        (acceptance(report), SMALL, look.ink),
+        (time, SMALL, look.ink),
+    ]
+    lines = [(line, size, colour) for text, size, colour in texts for line in wrapped(text, size, WIDTH - 120)]
+    return [*lines, *((fitted(one, SMALL, WIDTH - 120), SMALL, look.faint) for one in _prompt_lines(report.blocks))]
+
+
+def wrapped(text: str, size: int, room: float) -> list[str]:
+    """Return `text` in lines of words that fit into `room` pixels."""
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and font(size).getlength(longer) > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return [fitted(line, size, room) for line in lines]
+
+
+def _key_rows(keys: Sequence[tuple[str, Mark]]) -> list[list[tuple[float, str, Mark]]]:
+    """Return a legend's entries in rows, each with its left end."""
+    rows: list[list[tuple[float, str, Mark]]] = [[]]
+    x = float(LEFT)
+    for label, mark in keys:
+        wide = KEY_WIDTH + 24 + font(SMALL).getlength(label)
+        if rows[-1] and x + wide > WIDTH - 30:
+            rows.append([])
+            x = float(LEFT)
+        rows[-1].append((x, label, mark))
+        x += wide + 75
+    return rows
 
 
 def _prompt_lines(blocks: Sequence[BlockRecord]) -> list[str]:
@@ -124,10 +197,13 @@ def _draw_strip(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
         x, outcome = panel.x(number_of(record)), outcome_of(record)
         panel.pen.rectangle([x - half, panel.top, x + half, panel.bottom], COLOURS[outcome])
         if roomy:
-            write(panel.pen, x, (panel.top + panel.bottom) / 2, LETTERS[outcome], 48, INKS[outcome], stroke_width=1)
-    present = {outcome_of(record) for record in blocks}
-    keys = [(f"{LETTERS[one]}  {one.value}" if roomy else one.value, one) for one in Outcome if one in present]
-    _explain(panel, [(label, _swatch(COLOURS[outcome])) for label, outcome in keys])
+            place = (x, (panel.top + panel.bottom) / 2, str(number_of(record)))
+            write(panel.pen, *place, SMALL, INKS[outcome], stroke_width=1)
+
+
+def _strip_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
+    counts = Counter(map(outcome_of, blocks))
+    return [(f"{NAMES[one]} {counts[one]}", _swatch(COLOURS[one])) for one in Outcome if counts[one]]
 
 
 def _draw_seconds(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
@@ -140,28 +216,31 @@ def _draw_seconds(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
                 panel.pen.rectangle([x - half, panel.y(foot + seconds), x + half, panel.y(foot)], colour)
                 foot += seconds
     _draw_axis(panel, "seconds")
+
+
+def _second_keys(blocks: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     spent = {part: sum(getattr(record.seconds, part) for record in blocks) for part in reversed(SECONDS)}
-    _explain(panel, [(f"{part} {s:.1f} s", _swatch(PART_COLOURS[part])) for part, s in spent.items() if s])
+    return [(f"{part} {s:.1f} s", _swatch(PART_COLOURS[part])) for part, s in spent.items() if s]
 
 
 # --- the scores
 
 
 def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
-    """Draw the scores of all blocks, each in its own column, in the colour of the block's outcome."""
+    """Draw the scores of the blocks, each in its own column, in the colour of its outcome; some must be scored."""
     pen = panel.pen
     for record in blocks:
-        left, colour = panel.x(number_of(record) - 0.5), tint(COLOURS[outcome_of(record)], 0.1)
+        left, colour = (
+            panel.x(number_of(record) - 0.5),
+            tint(COLOURS[outcome_of(record)], 0.1, _look.get(LIGHT).ground),
+        )
         pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
     for before, record in pairwise(blocks):
         if record.prompt != before.prompt:
             x = panel.x(number_of(record) - 0.5)
             for y in range(round(panel.top), round(panel.bottom), 11):
-                pen.line([x, y, x, y + 4], FAINT, 3)
+                pen.line([x, y, x, y + 4], _look.get(LIGHT).faint, 3)
     scored = [record for record in blocks if record.decision.scored]
-    if not scored:
-        write(pen, (panel.left + panel.right) / 2, (panel.top + panel.bottom) / 2, "no block was scored", 45, FAINT)
-        return
     low, high = score_range(scored)
     panel = replace(panel, low=low, high=high)
     for threshold, alike in groupby(blocks, key=lambda record: record.decision.threshold):
@@ -169,9 +248,8 @@ def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
             records = list(alike)
             _threshold(pen, panel.x(number_of(records[0]) - 0.5), panel.y(threshold), panel.column * len(records))
     for record in scored:
-        _draw_frames(panel, record, roomy=len(blocks) <= ROOM_FOR_TEXT)
+        _draw_frames(panel, record, blocks=len(blocks))
     _draw_axis(panel, "frame scores")
-    _explain(panel, _keys(scored, low, high), at_bottom=True)
 
 
 def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
@@ -181,16 +259,20 @@ def score_range(scored: Sequence[BlockRecord]) -> tuple[float, float]:
     # A millionth, since adding 1 to a huge number does not change it.
     room = max(high - low, 1.0, 1e-6 * abs(high))
     thresholds = [t for t in _thresholds(scored) if low - room <= t <= high + room]
-    return min([low, *thresholds]) - 0.12 * room, max([high, *thresholds]) + 0.06 * room
+    return min([low, *thresholds]) - 0.2 * room, max([high, *thresholds]) + 0.06 * room
 
 
 def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
     return [record.decision.threshold for record in scored if record.decision.threshold is not None]
 
 
-def _draw_frames(panel: Panel, record: BlockRecord, roomy: bool) -> None:
+def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
     scores, worst = record.decision.frame_scores, record.decision.worst_frame
-    number, colour, radius = number_of(record), COLOURS[outcome_of(record)], FRAME if roomy else SMALL_FRAME
+    number, colour, radius = (
+        number_of(record),
+        COLOURS[outcome_of(record)],
+        FRAME if blocks <= ROOM_FOR_TEXT else SMALL_FRAME,
+    )
     if (score := _block_score(record)) is not None:
         _score(panel.pen, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
     places = [panel.x(number - 0.4 + 0.8 * (i + 0.5) / len(scores)) for i in range(len(scores))]
@@ -203,10 +285,11 @@ def _draw_frames(panel: Panel, record: BlockRecord, roomy: bool) -> None:
         return
     x, y = places[worst], panel.y(scores[worst])
     dot(panel.pen, x, y, WORST * radius, colour, edge=radius // 2)
-    if roomy:
-        aside = max((panel.column - 108) / 2, 0.0)
+    if blocks <= ROOM_FOR_SCORES:
+        aside = max((panel.column - 216) / 2, 0.0)
         middle = min(max(x, panel.x(number) - aside), panel.x(number) + aside)
-        write(panel.pen, middle, y + 48, f"{scores[worst]:.2f}", 36, stroke_width=5, stroke_fill=WHITE)
+        text, ground = f"{scores[worst]:.2f}", _look.get(LIGHT).ground
+        write(panel.pen, middle, y + 75, text, SMALL, stroke_width=6, stroke_fill=ground)
 
 
 def _block_score(record: BlockRecord) -> float | None:
@@ -214,14 +297,15 @@ def _block_score(record: BlockRecord) -> float | None:
     return None if record.decision.score == min(record.decision.frame_scores) else record.decision.score
 
 
-def _keys(scored: Sequence[BlockRecord], low: float, high: float) -> list[tuple[str, Mark]]:
+def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     """Return the entries of the legend: only for marks that occur."""
-    middle = KEY_WIDTH / 2
+    low, high = score_range(scored)
+    middle, faint = KEY_WIDTH / 2, _look.get(LIGHT).faint
     keys: list[tuple[str, Mark]] = [
-        ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, FAINT)),
+        ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, faint)),
         (
-            "the worst frame of its block",
-            lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, FAINT, FRAME // 2),
+            "worst frame",
+            lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, faint, FRAME // 2),
         ),
     ]
     if not all(math.isfinite(score) for record in scored for score in record.decision.frame_scores):
@@ -237,21 +321,23 @@ def _keys(scored: Sequence[BlockRecord], low: float, high: float) -> list[tuple[
 
 def dot(pen: Pen, x: float, y: float, radius: float, colour: str, edge: int = 0) -> None:
     """Fill a circle, with a rim of ink `edge` wide."""
-    pen.ellipse([x - radius, y - radius, x + radius, y + radius], colour, INK if edge else None, edge)
+    pen.ellipse(
+        [x - radius, y - radius, x + radius, y + radius], colour, _look.get(LIGHT).ink if edge else None, edge
+    )
 
 
 def _cross(pen: Pen, x: float, y: float, arm: int = 12) -> None:
-    pen.line([x - arm, y - arm, x + arm, y + arm], INK, 4)
-    pen.line([x - arm, y + arm, x + arm, y - arm], INK, 4)
+    pen.line([x - arm, y - arm, x + arm, y + arm], _look.get(LIGHT).ink, 4)
+    pen.line([x - arm, y + arm, x + arm, y - arm], _look.get(LIGHT).ink, 4)
 
 
 def _score(pen: Pen, x: float, y: float, length: float) -> None:
-    pen.line([x, y, x + length, y], INK, 10)
+    pen.line([x, y, x + length, y], _look.get(LIGHT).ink, 10)
 
 
 def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
     for left in range(round(x), round(x + length), 30):
-        pen.line([left, y, min(left + 20, x + length), y], INK, 6)
+        pen.line([left, y, min(left + 20, x + length), y], _look.get(LIGHT).ink, 6)
 
 
 # --- axes, legends, letters
@@ -260,34 +346,25 @@ def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
 def _draw_axis(panel: Panel, title: str) -> None:
     """Draw the axis of the values, to the left of the panel."""
     pen = panel.pen
-    pen.line([panel.left - 1, panel.top, panel.left - 1, panel.bottom], INK, 3)
-    for value, text in nice_ticks(panel.low, panel.high, most=6):
-        pen.line([panel.left - 15, panel.y(value), panel.left, panel.y(value)], INK, 3)
+    pen.line([panel.left - 1, panel.top, panel.left - 1, panel.bottom], _look.get(LIGHT).ink, 3)
+    for value, text in nice_ticks(panel.low, panel.high, most=5):
+        pen.line([panel.left - 15, panel.y(value), panel.left, panel.y(value)], _look.get(LIGHT).ink, 3)
         write(pen, panel.left - 30, panel.y(value), text, SMALL, anchor="rm")
     turned = ImageFont.TransposedFont(font(SMALL), Image.Transpose.ROTATE_90)
     middle = (panel.top + panel.bottom - font(SMALL).getlength(title)) / 2
-    pen.text((panel.left - 164, middle), title, INK, turned)
+    pen.text((panel.left - 300, middle), title, _look.get(LIGHT).ink, turned)
 
 
-def _number_blocks(panel: Panel, last: int) -> None:
+def _number_blocks(panel: Panel, last: int, roomy: bool) -> None:
     """Write the blocks' numbers below the panel, or only round ones if there is no room for all."""
     every = [(number, str(number)) for number in range(panel.first, last + 1)]
-    for number, text in every if len(every) <= ROOM_FOR_TEXT else nice_ticks(panel.first, last, most=10):
-        write(panel.pen, panel.x(number), panel.bottom + 45, text, SMALL)
-    write(panel.pen, (panel.left + panel.right) / 2, panel.bottom + 108, "block", SMALL)
-
-
-def _explain(panel: Panel, keys: Sequence[tuple[str, Mark]], at_bottom: bool = False) -> None:
-    """Put a legend to the right of a panel."""
-    top = panel.bottom - KEY_HEIGHT * len(keys) if at_bottom else panel.top + 18
-    for i, (label, mark) in enumerate(keys):
-        y = top + KEY_HEIGHT * (i + 0.5)
-        mark(panel.pen, panel.right + 33, y)
-        write(panel.pen, panel.right + 60 + KEY_WIDTH, y, label, SMALL, anchor="lm")
+    for number, text in every if roomy else nice_ticks(panel.first, last, most=10):
+        write(panel.pen, panel.x(number), panel.bottom + 60, text, SMALL)
+    write(panel.pen, (panel.left + panel.right) / 2, panel.bottom + 160, "block", SMALL)
 
 
 def _swatch(colour: str) -> Mark:
-    return lambda pen, x, y: pen.rectangle([x, y - 12, x + KEY_WIDTH, y + 12], colour)
+    return lambda pen, x, y: pen.rectangle([x, y - 30, x + KEY_WIDTH, y + 30], colour)
 
 
 def nice_ticks(low: float, high: float, most: int) -> list[tuple[float, str]]:
@@ -308,16 +385,17 @@ def number_of(record: BlockRecord) -> int:
     return record.span.index + 1
 
 
-def tint(colour: str, strength: float) -> str:
-    """Return a colour mixed with white; `strength`: the colour's share."""
-    return "#" + "".join(f"{round(255 + strength * (part - 255)):02X}" for part in ImageColor.getrgb(colour))
+def tint(colour: str, strength: float, ground: str = WHITE) -> str:
+    """Return a colour mixed with the ground's; `strength`: the colour's share."""
+    pairs = zip(ImageColor.getrgb(colour)[:3], ImageColor.getrgb(ground)[:3], strict=True)
+    return "#" + "".join(f"{round(below + strength * (part - below)):02X}" for part, below in pairs)
 
 
 def write(
-    pen: Pen, x: float, y: float, text: str, size: int, colour: str = INK, anchor: str = "mm", **look: object
+    pen: Pen, x: float, y: float, text: str, size: int, colour: str = "", anchor: str = "mm", **look: object
 ) -> None:
     """Write a line of text in Pillow's own font; `anchor` and `look` as `ImageDraw.text` has them."""
-    pen.text((x, y), text, colour, font(size), anchor, **look)  # type: ignore[arg-type]
+    pen.text((x, y), text, colour or _look.get(LIGHT).ink, font(size), anchor, **look)  # type: ignore[arg-type]
 
 
 def fitted(text: str, size: int, room: float) -> str:

@@ -25,6 +25,9 @@ class Outcome(Enum):
     BAILED_OUT = "bailed out: by the target"
 
 
+SHORT = ("forced", "kept", "remade", "kept unscored", "target without draft", "bailed out")
+NAMES = dict(zip(Outcome, SHORT, strict=True))
+"""What the sampler's strip calls them."""
 # The letters of a script, where it has one.
 LETTERS = dict(zip(Outcome, "FardtB", strict=True))
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart. Green stands for the drafter,

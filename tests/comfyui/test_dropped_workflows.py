@@ -84,8 +84,11 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
 
 
 def sent(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a node's type and inputs; a ComfyUI node's without the widget a later version puts them under."""
-    kind, inputs = node["class_type"], node["inputs"]
+    """Return a node's type and inputs; a ComfyUI node's without the widget a later version puts them under.
+
+    And without the colours of the report's picture, which are the page's.
+    """
+    kind, inputs = node["class_type"], {n: v for n, v in node["inputs"].items() if n != "theme"}
     return kind, inputs if kind.startswith("SDVG") else {n.rpartition(".")[2]: v for n, v in inputs.items()}
 
 

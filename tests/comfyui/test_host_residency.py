@@ -11,6 +11,7 @@ import comfy.utils
 import pytest
 import torch
 from aiohttp import web
+from protocol import BinaryEventTypes
 from sdvg_pack.nodes.host import memory, residency
 from sdvg_pack.nodes.host.needs import Needs
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
@@ -25,6 +26,7 @@ from server import PromptServer
 
 pytestmark = pytest.mark.comfyui
 
+PREVIEW = BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 
 
@@ -73,6 +75,7 @@ def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told
 # --- the plan in words
 
 
+PREVIEW = BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 GB = 10**9
 NEEDS = Needs(step="target", parts={"target keys and values": 4 * GB, "vae state": 2 * GB, "working": 4 * GB})
@@ -187,14 +190,14 @@ def test_a_run_stops_before_a_pass_of_any_kind(kind: str, monkeypatch: pytest.Mo
 
 
 def test_the_preview_has_the_size_of_the_video(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Catches a largest side, to which ComfyUI would also blow up a small video."""
-    previews: list[Any] = []
-    monkeypatch.setattr(
-        comfy.utils, "PROGRESS_BAR_HOOK", lambda value, total, preview, **more: previews.append(preview)
-    )
+    """Catches a largest side, to which ComfyUI would also blow up a small video, and a second picture."""
+    ear, bar = Ear(), []
+    monkeypatch.setattr(PromptServer, "instance", ear, raising=False)
+    monkeypatch.setattr(comfy.utils, "PROGRESS_BAR_HOOK", lambda value, total, preview, **more: bar.append(preview))
     NodeProgress("3", blocks=1, steps=4).block(RECORDS[0], torch.zeros(1, 9, 3, 48, 832))
-    [(kind, picture, largest_side)] = [preview for preview in previews if preview]
+    [((kind, picture, largest_side), place)] = [data for name, data in ear.events if name == PREVIEW]
     assert (kind, picture.size, largest_side) == ("JPEG", (832, 48), None)
+    assert (place["display_node_id"], bar) == ("3.film", [None])
 
 
 def test_a_line_breaks_before_its_comparison_and_the_events_are_those_of_the_whole_run(

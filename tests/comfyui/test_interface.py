@@ -76,6 +76,8 @@ def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict
         *SCHEDULES,
         4,
         "auto",
+        "",
+        0,
     ]
     assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
 
@@ -140,8 +142,8 @@ def test_our_own_text_can_be_read_in_both_palettes(palette: str, page: dict[str,
 
 
 def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:
-    assert not any(page["done"]["record"]["saved"])
-    assert page["done"]["record"]["sent"] == ["prompt_in_report", "report"]
+    assert page["done"]["record"]["saved"] == [False, "auto"]
+    assert page["done"]["record"]["sent"] == ["prompt_in_report", "theme", "report"]
 
 
 @pytest.mark.parametrize("how", ["reloaded", "copied"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,15 @@ import pytest
 import torch
 from sdvg_pack.nodes import folders
 from sdvg_pack.nodes.host.conditioning import read_conditions
+from sdvg_pack.nodes.host.job import Job, crop_note
 from sdvg_pack.nodes.known import numbers, update, workflow_id
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.nodes.prompts import PromptSchedule
 from sdvg_pack.nodes.router import QualityRouter
-from sdvg_pack.nodes.sampler import SpeculativeSampler
-from sdvg_pack.nodes.sockets import PromptEntry
+from sdvg_pack.nodes.sampler import SpeculativeSampler, plain
+from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
 from sdvg_pack.nodes.values import check_values
+from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 
 pytestmark = pytest.mark.comfyui
@@ -154,3 +157,22 @@ def test_a_user_without_a_home_does_no_harm(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(folder_paths, "models_dir", str(tmp_path / "models"))
     folders.register_reward_folder()
     assert (tmp_path / "models" / "image_reward").is_dir()
+
+
+def test_directions_are_taken_as_people_type_them() -> None:
+    """Over the API: capital letters and blanks between them; what is no letter is refused as before."""
+    assert SpeculativeSampler.validate_inputs(drafter=None, blocks=3, directions=" T .\nd ")
+    assert plain("T. d") == "t.d"
+    with pytest.raises(BadInput, match="unknown letters"):
+        SpeculativeSampler.validate_inputs(drafter=None, blocks=3, directions="T?d")
+
+
+def test_a_batch_as_start_image_is_told() -> None:
+    """Only its first picture is used. Catches the note of the crop in its place."""
+    size = {"width": 32, "height": 32, "blocks": 1, "seed": 0}
+    job = Job(vae=None, router=RouterValue(RouterConfig(), None), prompts=(), **size)
+    batch, cropped = (replace(job, start_image=torch.zeros(2, 32, wide, 3)) for wide in (32, 64))
+    told = "The start image is a batch of 2; the video starts from its first picture."
+    assert crop_note(batch) == (told,)
+    assert (len(crop_note(cropped)), crop_note(cropped)[0]) == (2, told)
+    assert crop_note(replace(job, start_image=torch.zeros(1, 32, 32, 3))) == ()

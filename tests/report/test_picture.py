@@ -11,8 +11,11 @@ from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
 from sdvg_core.report.picture import (
-    FAINT,
-    INK,
+    BIG,
+    DARK,
+    SCALE,
+    SMALL,
+    Look,
     drawable,
     route_picture,
     tint,
@@ -20,14 +23,13 @@ from sdvg_core.report.picture import (
 from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Outcome, outcome_of
 
 OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in COLOURS.items()}
-STRIP_ROW = 130
 
 
 def strip(image: Image.Image) -> list[Outcome]:
-    """The outcomes along the uppermost strip, read from the pixels."""
-    row = [tuple(pixel) for pixel in np.asarray(image)[STRIP_ROW].tolist()]
-    inside = row[: max(i for i, pixel in enumerate(row[: image.width - 300]) if pixel in OUTCOME_OF_COLOUR) + 1]
-    return [OUTCOME_OF_COLOUR[colour] for colour, _ in groupby(inside) if colour in OUTCOME_OF_COLOUR]
+    """The outcomes along the uppermost strip, read from the pixels; its squares are apart."""
+    rows = ([tuple(pixel) for pixel in row] for row in np.asarray(image).tolist())
+    row = next(row for row in rows if sum(pixel in OUTCOME_OF_COLOUR for pixel in row) > image.width / 4)
+    return [OUTCOME_OF_COLOUR[colour] for colour, _ in groupby(row) if colour in OUTCOME_OF_COLOUR]
 
 
 def test_the_strip_shows_every_block_in_the_colour_of_its_fate():
@@ -62,10 +64,10 @@ def test_any_prompt_can_be_shown(prompt):
     """Dollars are no formula, and letters that the font lacks bring no warning."""
     one, two = (record(decision, i, prompt) for i, decision in enumerate(of_every_reason()[:2]))
     plain = report((), blocks=(one, two))
-    assert route_picture(plain).width == 970
+    assert route_picture(plain).width == 960
     assert (
         route_picture(report((), blocks=(one, replace(two, prompt="another")))).height
-        == route_picture(plain).height + 24
+        == route_picture(plain).height + 37
     )
 
 
@@ -103,7 +105,38 @@ def test_the_letter_on_a_square_can_be_read(outcome):
     assert contrast(COLOURS[outcome], INKS[outcome]) >= 4.5
 
 
-def test_every_text_of_the_picture_can_be_read_on_its_ground():
-    """On white, and on the pale ground of each outcome behind the scores."""
-    grounds = ["#FFFFFF", *(tint(colour, 0.1) for colour in COLOURS.values())]
-    assert min(contrast(text, ground) for text in (INK, FAINT) for ground in grounds) >= 4.5
+@pytest.mark.parametrize("look", [Look(), DARK], ids=["light", "dark"])
+def test_every_text_of_the_picture_can_be_read_on_its_ground(look):
+    """On that of the page, and on the one of each outcome behind the scores."""
+    grounds = [look.ground, *(tint(colour, 0.1, look.ground) for colour in COLOURS.values())]
+    assert min(contrast(text, ground) for text in (look.ink, look.faint) for ground in grounds) >= 4.5
+
+
+# --- size, and what is left out
+
+
+def test_the_picture_can_be_read_where_it_is_shown_at_the_zoom_of_a_template():
+    """Eleven pixels: a node of 480, of which the picture has 460, at four fifths. Catches smaller letters."""
+    shown = 460 * 0.8 / route_picture(report(of_every_reason())).width
+    assert min(SMALL, BIG) / SCALE * shown >= 11
+
+
+@pytest.mark.parametrize("blocks", [1, 9, 100])
+def test_a_picture_of_a_hundred_blocks_is_as_wide_as_one_of_nine(blocks):
+    scores = [[0.1 * frame for frame in range(-9, 0)]] * blocks
+    image = route_picture(report(route(RouterConfig(), scores)))
+    assert image.width == 960
+    assert image.height <= 1000
+
+
+def test_where_nothing_was_scored_there_is_no_axis_for_scores():
+    silent = route(RouterConfig(policy="first"), [[0.0]] * 4)
+    scored = route(RouterConfig(), [[0.0]] * 4)
+    assert route_picture(report(scored)).height - route_picture(report(silent)).height >= 200
+
+
+def test_the_dark_picture_is_the_light_one_in_other_colours():
+    light, dark = (np.asarray(route_picture(report(of_every_reason()), dark=dark)) for dark in (False, True))
+    assert light.shape == dark.shape
+    assert (tuple(light[0, 0]), tuple(dark[0, 0])) == ((255, 255, 255), ImageColor.getrgb(DARK.ground))
+    assert strip(Image.fromarray(dark)) == strip(Image.fromarray(light))

@@ -106,7 +106,7 @@ async function quiet(page, least = 300) {
 async function drawn() {
   for (let i = 0; i < 2; i += 1) await new Promise(requestAnimationFrame);
   await new Promise((resolve) => setTimeout(resolve, 80));
-  return [...document.querySelectorAll("[data-node-id] *, .sdvg-strip *, .dom-widget *")].map((one) => one.childElementCount ? "" : one.textContent).join("|");
+  return [...document.querySelectorAll("[data-node-id] *, .sdvg-strip *, .dom-widget *")].map((one) => one.childElementCount || one.matches(".sdvg-time") ? "" : one.textContent).join("|");
 }
 
 async function ready(page) {

@@ -18,12 +18,13 @@ main(async (page, options) => {
   await settled(page);
   const first = await look(page);
   const film = await watchFilm(page);
+  const sheet = await compareTakes(page);
   const again = await takeAgain(page);
   const strays = await pester(page);
   const panel = await sidePanel(page);
   const off = await turnOff(page, pictures);
   const left = await leaveAndStop(page);
-  return { before, menu, keys, undone, first, film, again, strays, panel, off, left };
+  return { before, menu, keys, undone, first, film, sheet, again, strays, panel, off, left };
 });
 
 /** What the strip shows, and what the widgets beside it say. */
@@ -56,20 +57,22 @@ function square(page, number) {
 async function useMenu(page) {
   const items = () => page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) =>
     [item.getAttribute("role"), item.firstChild.textContent, item.getAttribute("aria-checked")]));
-  await square(page, 3).click();
+  await square(page, 3).click({ button: "right" });
   const opened = { items: await items(), focus: (await look(page)).focus, expanded: await square(page, 3).getAttribute("aria-expanded") };
   await page.getByRole("menuitemradio", { name: "target" }).click();
   const target = await look(page);
   await square(page, 3).click();
+  const selected = await items();
+  await page.locator(".sdvg-more").click(); // the menu of the block that is chosen
   const checked = await items();
   await page.keyboard.press("Escape");
   const escaped = { ...(await look(page)), open: (await items()).length };
-  await square(page, 6).click();
+  await square(page, 6).click({ button: "right" });
   await page.getByRole("menuitem", { name: "another take (2)" }).click();
-  await square(page, 6).click();
+  await square(page, 6).click({ button: "right" });
   const another = await items();
   await page.mouse.click(700, 880); // elsewhere
-  return { opened, target, checked, escaped, another, taken: await look(page), open: (await items()).length };
+  return { opened, target, selected, checked, escaped, another, taken: await look(page), open: (await items()).length };
 }
 
 /** With keys alone: from square to square, directly, and through the menu. */
@@ -81,10 +84,21 @@ async function useKeys(page) {
   await square(page, 1).focus();
   const moved = await press("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft");
   const written = await press("d", "End", "t", "n");
+  await square(page, 4).focus();
+  const asked = await press("w");
+  await page.keyboard.type("a small red ring rests on grass");
+  const prompt = { asked, ...(await press("Enter")), text: await pocketPrompt(page) };
+  await press("w", "Control+a", "Delete", "Enter");
+  prompt.cleared = await pocketPrompt(page);
+  await square(page, 9).focus();
   const cleared = await press(".", "Home", "ArrowRight", "ArrowRight", ".");
   const chosen = await press("Enter", "ArrowDown", "ArrowDown", "Enter");
   const first = await press("ArrowRight", "ArrowRight", "ArrowRight", " ", "End", "Enter"); // block 6 back to its first take
-  return { moved, written, cleared, chosen, first };
+  return { moved, written, prompt, cleared, chosen, first };
+}
+
+function pocketPrompt(page) {
+  return page.evaluate(() => window.app.graph.nodes.find((node) => node.type === "SDVGPocketModels").widgets.find(({ name }) => name === "prompt").value);
 }
 
 /** Undo steps and do one again, with the focus on a square; then leave both widgets empty. */
@@ -149,21 +163,123 @@ async function frames(page, times = 12, blocks = Infinity) {
 }
 
 async function watchFilm(page) {
-  const all = await frames(page, 40, 4);
-  await square(page, 2).hover();
+  const over = () => page.waitForFunction(() => document.querySelector(".sdvg-play").dataset.playing === "false", null, { timeout: 60000 });
+  await over(); // it stops by itself
   await quiet(page, 300);
-  const alone = { frames: await frames(page), detail: (await look(page)).detail };
+  const idle = await page.evaluate(countTurns);
+  await page.locator(".sdvg-play").click();
+  const all = await frames(page, 40, 4);
+  const busy = await page.evaluate(countTurns);
+  await page.locator(".sdvg-play").click();
+  const paused = await frames(page, 4);
+  const scrubbed = [];
+  const box = await square(page, 2).boundingBox();
+  for (const share of [0.04, 0.5, 0.96]) {
+    await page.mouse.move(box.x + share * box.width, box.y + 8);
+    scrubbed.push(await film(page));
+  }
+  const detail = (await look(page)).detail;
+  await square(page, 2).click();
   await page.mouse.move(700, 880);
+  const chosen = await film(page);
+  const steps = [];
+  for (const key of ["Shift+ArrowLeft", "Shift+ArrowRight", "ArrowRight", "p", "p"]) {
+    await page.keyboard.press(key);
+    steps.push(await film(page));
+  }
+  await square(page, 5).dblclick();
+  const large = await page.evaluate(() => document.querySelector("dialog.sdvg-large canvas").dataset.shown);
+  await page.keyboard.press("ArrowRight");
+  const largeNext = await page.evaluate(() => document.querySelector("dialog.sdvg-large canvas").dataset.shown);
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => !document.querySelector("dialog.sdvg-large"), null, { timeout: 5000 });
+  const closed = (await look(page)).focus;
+  const thumbs = await page.evaluate(() => [...document.querySelectorAll(".sdvg-squares canvas")].map((one) => one.dataset.shown));
   const pixels = await page.evaluate(() => {
     const film = document.querySelector(".sdvg-film");
     const { data } = film.getContext("2d").getImageData(0, 0, film.width, film.height);
     return { width: film.width, height: film.height, colours: new Set(new Uint32Array(data.buffer)).size, seen: film.checkVisibility() };
   });
+  await page.locator(".sdvg-play").click();
   await page.emulateMedia({ reducedMotion: "reduce" });
-  await quiet(page, 300);
-  const still = await frames(page);
+  await over();
+  await square(page, 7).hover();
+  const still = [...(await frames(page, 4)), (await look(page)).detail];
+  await page.mouse.move(700, 880);
   await page.emulateMedia({ reducedMotion: "no-preference" });
-  return { all, alone, pixels, still };
+  return { idle, all, busy, paused, scrubbed, detail, chosen, steps, large: [large, largeNext], closed, thumbs, pixels, still };
+}
+
+function film(page) {
+  return page.evaluate(() => document.querySelector(".sdvg-film").dataset.shown);
+}
+
+/** How often our own scripts ask for a drawn frame or set a timer, during a second. */
+async function countTurns() {
+  let count = 0;
+  const kept = {};
+  for (const name of ["requestAnimationFrame", "setTimeout", "setInterval"]) {
+    kept[name] = window[name];
+    window[name] = function (...given) {
+      count += /extensions\/sdvg\//.test(new Error().stack);
+      return kept[name].apply(window, given);
+    };
+  }
+  await new Promise((resolve) => kept.setTimeout.call(window, resolve, 1000));
+  Object.assign(window, kept);
+  return count;
+}
+
+/** Three more takes of block 8 side by side; one is chosen and made; back to the first; then blocks 1 to 7 are kept. */
+async function compareTakes(page) {
+  const cells = () => page.evaluate(() => [...document.querySelectorAll(".sdvg-take")].map((cell) => [
+    cell.dataset.take, cell.getAttribute("aria-checked"), cell.querySelector("canvas").dataset.shown ?? null, cell.getAttribute("aria-label"),
+  ]));
+  const all = () => page.waitForFunction(() => document.querySelectorAll(".sdvg-take:not(:disabled) canvas:not(.blank)").length === 4, null, { timeout: 60000 });
+  const idle = () => page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  const videos = () => page.evaluate(async () => (await (await fetch("/api/history")).json()));
+  const kinds = async () => Object.values(await videos()).filter(({ outputs }) => JSON.stringify(outputs).includes(".mp4")).length;
+  const before = await kinds();
+  await square(page, 8).focus();
+  await page.keyboard.press("c");
+  await all();
+  await idle();
+  await quiet(page, 500);
+  const made = { cells: await cells(), strip: await look(page), videos: (await kinds()) - before };
+  await page.locator('.sdvg-take[data-take="1"]').focus();
+  await page.keyboard.press("ArrowRight");
+  await page.keyboard.press("Enter");
+  const chosen = { cells: await cells(), takes: (await look(page)).takes };
+  await run(page);
+  await quiet(page, 500);
+  const second = { cells: await cells(), events: (await known(page)).filter((one) => !one.until).at(-1).events };
+  await page.locator('.sdvg-take[data-take="1"]').click();
+  await run(page);
+  await quiet(page, 500);
+  const back = (await known(page)).filter((one) => !one.until).at(-1).events;
+  await page.locator(".sdvg-sheet .sdvg-button").click();
+  await square(page, 7).focus();
+  await page.keyboard.press("k");
+  const seed = (by) => page.evaluate(([type, change]) => {
+    const widget = window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "seed");
+    widget.value += change;
+    widget.callback?.(widget.value);
+    const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
+    (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
+  }, [SAMPLER, by]);
+  await seed(1000);
+  await quiet(page, 800);
+  const kept = { asked: await look(page) };
+  await run(page);
+  await settled(page);
+  Object.assign(kept, { made: await look(page), thumbs: await page.evaluate(() => document.querySelectorAll(".sdvg-squares canvas:not(.blank)").length) });
+  await square(page, 2).click({ button: "right" });
+  kept.items = await page.evaluate(() => [...document.querySelectorAll(".sdvg-menu [role^=menuitem]")].map((item) => item.firstChild.textContent));
+  await page.getByRole("menuitem", { name: "make blocks 1 to 7 again" }).click();
+  await seed(-1000);
+  await run(page);
+  await settled(page);
+  return { made, chosen, second, back, kept };
 }
 
 /** Another take of block 6: what is outlined, and what is then made. */

@@ -1,0 +1,70 @@
+// What a strip shows over the page: its film, enlarged, and a question.
+import { make } from "./common.js";
+import { words } from "./strip_words.js";
+
+/** Show what the player shows, until it is closed by Escape or a click; then `anchor` has the focus again. */
+export function openLarge(player, anchor) {
+  const dialog = make("dialog", "sdvg-large");
+  const canvas = dialog.appendChild(make("canvas", ""));
+  const time = dialog.appendChild(make("p", ""));
+  const [film] = player.screens;
+  const { told } = player;
+  const say = (state) => {
+    told(state);
+    time.textContent = words().time(state.at.toFixed(1), state.all.toFixed(1));
+  };
+  canvas.style.setProperty("--aspect", film.width / film.height);
+  canvas.setAttribute("role", "img");
+  dialog.setAttribute("aria-label", words().large(player.at[0]));
+  const keys = { " ": () => player.toggle(), p: () => player.toggle(), ArrowRight: () => player.step(1), ArrowLeft: () => player.step(-1) };
+  dialog.addEventListener("keydown", (event) => {
+    event.stopPropagation(); // none of ComfyUI's shortcuts
+    player.touch();
+    if (!(event.key in keys)) return;
+    event.preventDefault();
+    if (!event.key.startsWith("Arrow")) player.release(true);
+    keys[event.key]();
+  });
+  dialog.addEventListener("click", () => dialog.close());
+  dialog.addEventListener("close", () => {
+    player.screens.length = 1;
+    player.told = told;
+    player.release(true);
+    dialog.remove();
+    anchor?.focus({ preventScroll: true });
+  });
+  document.body.append(dialog);
+  player.screens.push(canvas);
+  player.told = say;
+  dialog.showModal();
+  player.rest();
+}
+
+/** Ask for a text; resolves to null if it is left with Escape. Enter takes it, with Shift it begins a line. */
+export function askText(title, hint, value) {
+  const dialog = make("dialog", "sdvg-large sdvg-ask");
+  dialog.setAttribute("aria-label", title);
+  const area = make("textarea", "");
+  area.value = value;
+  area.rows = 3;
+  area.setAttribute("aria-label", title);
+  const take = make("button", "sdvg-button", words().accept);
+  take.type = "button";
+  dialog.append(make("p", "", title), area, make("p", "", hint), take);
+  document.body.append(dialog);
+  dialog.showModal();
+  area.focus();
+  return new Promise((resolve) => {
+    take.addEventListener("click", () => dialog.close("taken"));
+    dialog.addEventListener("keydown", (event) => {
+      event.stopPropagation(); // none of ComfyUI's shortcuts
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.target !== area) return;
+      event.preventDefault();
+      dialog.close("taken");
+    });
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "taken" ? area.value : null);
+    });
+  });
+}

@@ -1,0 +1,118 @@
+"""Kept blocks, and runs that end before their last block: bit for bit what a run from nothing makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import folder_paths
+import pytest
+import torch
+from host_run import Parts, make_job, video_of
+from sdvg_pack.nodes.host import kept as store
+from sdvg_pack.nodes.host.run import run_job
+from sdvg_pack.nodes.sampler import SpeculativeSampler
+from sdvg_pack.sdvg_core.errors import BadInput
+from torch import Tensor
+
+pytestmark = [pytest.mark.comfyui, pytest.mark.usefixtures("empty_store")]
+KEEP = 4
+
+
+@pytest.fixture(autouse=True)
+def output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for what is written, and no blocks kept from other tests."""
+    monkeypatch.setattr(folder_paths, "get_output_directory", lambda: str(tmp_path))
+    store._clips.clear()
+    yield tmp_path
+    store._clips.clear()
+
+
+def kept_from(parts: Parts, blocks: int = KEEP) -> tuple[str, Tensor, Tensor]:
+    """Make a video; return what names its first blocks, its frames and its latents."""
+    frames, latent, _, live = run_job(make_job(parts))
+    assert live.done
+    return f"{blocks}:{live.done['digests'][blocks - 1]}", frames, latent["samples"]
+
+
+def test_with_kept_blocks_the_rest_is_what_a_run_from_nothing_makes(parts: Parts) -> None:
+    text, frames, latents = kept_from(parts)
+    again = run_job(make_job(parts), text)
+    assert torch.equal(again[0], frames)
+    assert torch.equal(again[1]["samples"], latents)
+    assert [record.span.index for record in again[2].blocks] == list(range(KEEP, 9))
+    assert not any(record.reused for record in again[2].blocks)
+
+
+def test_kept_blocks_stay_whatever_else_changes(parts: Parts) -> None:
+    """And the directions and takes of the others are theirs: block 6 has its own second take."""
+    text, _, latents = kept_from(parts)
+    changed = replace(make_job(parts, prompt=3), seed=77, takes="2:3, 6:2", directions="dddd.t...")
+    made = run_job(changed, text)
+    frames = 3 * KEEP
+    assert torch.equal(made[1]["samples"][:, :, :frames], latents[:, :, :frames])
+    assert not torch.equal(made[1]["samples"][:, :, frames:], latents[:, :, frames:])
+    assert [record.span.take for record in made[2].blocks] == [1, 2, 1, 1, 1]
+    assert made[2].blocks[1].decision.reason.name == "DIRECTED_TARGET"
+
+
+def test_the_report_calls_them_given(parts: Parts) -> None:
+    text, *_ = kept_from(parts)
+    _, _, report, live = run_job(make_job(parts), text)
+    digest = text.split(":")[1]
+    assert report.settings["kept"] == {"blocks": KEEP, "digest": digest}
+    assert report.notes[0] == f"Blocks 1 to {KEEP} were given: kept from an earlier run, latents {digest}."
+    assert live.done
+    assert (live.done["blocks"], live.done["of"], live.done["stopped"]) == (5, 5, False)
+
+
+def test_they_are_there_after_the_server_was_started_again(parts: Parts, output: Path) -> None:
+    text, frames, _ = kept_from(parts)
+    run_job(make_job(parts), text)
+    assert [path.stem for path in output.rglob("*.safetensors")] == [text.split(":")[1]]
+    store._clips.clear()
+    assert torch.equal(run_job(make_job(parts), text)[0], frames)
+
+
+REFUSED = [
+    (
+        {"width": 64, "height": 32},
+        None,
+        "the kept blocks have 32 x 32 pixels and the video 64 x 32; use their size",
+    ),
+    ({"blocks": KEEP}, None, f"all {KEEP} blocks are kept, so there is nothing to make"),
+    ({}, "4:0123456789abcdef", "the kept blocks are no longer there"),
+    ({}, "four", "the kept blocks are 'four'"),
+]
+
+
+@pytest.mark.parametrize("change, text, sentence", REFUSED, ids=str)
+def test_what_cannot_be_kept_is_refused_before_anything_runs(
+    parts: Parts, change: dict[str, int], text: str | None, sentence: str
+) -> None:
+    named, *_ = kept_from(parts)
+    size = {"width": 32, "height": 32, "blocks": 9, **change}
+    with pytest.raises(BadInput, match=sentence):
+        SpeculativeSampler.validate_inputs(drafter=None, **size, kept_blocks=text or named)
+    with pytest.raises(BadInput, match=sentence):
+        run_job(replace(make_job(parts), **change), text or named)
+
+
+def test_a_run_up_to_a_block_makes_the_beginning_of_the_whole_one(parts: Parts) -> None:
+    """As takes that are compared are made. Catches a route planned for fewer blocks."""
+    whole = video_of(make_job(parts))
+    part = video_of(replace(make_job(parts), until_block=5))
+    assert torch.equal(part[1], whole[1][:, :, :15])
+    assert [record.decision for record in part[2].blocks] == [record.decision for record in whole[2].blocks[:5]]
+
+
+def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts: Parts) -> None:
+    """Its digests go on counting. Catches a count of the new blocks alone."""
+    text, frames, _ = kept_from(parts)
+    *_, live = run_job(make_job(parts), text)
+    assert live.done
+    further = f"6:{live.done['digests'][1]}"
+    assert torch.equal(run_job(make_job(parts), further)[0], frames)
+    part = run_job(replace(make_job(parts), until_block=7), further)
+    assert [record.span.index for record in part[2].blocks] == [6]
