@@ -125,19 +125,52 @@ def converted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> list[
     pairs = ("before_directions", POCKET_DEMO), ("before_sdvg_prompt", TEXT_TO_VIDEO)
     paths = [path for saved, now in pairs for path in (HERE / "saved" / f"{saved}.json", now)]
     workflows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    workflows += [without_weights(workflows[-1]), workflows[-1]]
+    workflows += [of_a_custom_model(workflows[-1]), without_weights(workflows[-1]), workflows[-1]]
     prompts = browse(server, tmp_path_factory.mktemp("page"), "convert.js", workflows=workflows)["prompts"]
     return [*prompts[:2], *map(with_tiny_models, prompts[2:4]), *prompts[4:]]
 
 
 def without_weights(workflow: dict[str, Any]) -> dict[str, Any]:
-    """Return a workflow as it was saved before the loaders had that input."""
+    """Return a workflow as it was saved before the loaders had that input, and those after it."""
     before = json.loads(json.dumps(workflow))
     for node in before["nodes"]:
         if node["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader"):
-            node["inputs"] = [slot for slot in node["inputs"] if slot["name"] != "weights"]
-            assert node["widgets_values"].pop() == "auto"
+            later = ("weights", "control", "control_file")
+            node["inputs"] = [slot for slot in node["inputs"] if slot["name"] not in later]
+            assert [node["widgets_values"].pop() for _ in range(2)] == ["none", "auto"]
     return before
+
+
+OLD_CUSTOM = {
+    "block_frames": 1,
+    "policy": "incremental",
+    "context_frames": 4,
+    "window": 9,
+    "sink": 2,
+    "recache": False,
+}
+
+
+def of_a_custom_model(workflow: dict[str, Any]) -> dict[str, Any]:
+    """Return a workflow whose drafter has the preset custom, as saved before that had its newest inputs."""
+    before = json.loads(json.dumps(workflow))
+    [loader] = [node for node in before["nodes"] if node["type"] == "SDVGDrafterLoader"]
+    file, weight_dtype, *_ = loader["widgets_values"]
+    inner = {f"preset.{name}": value for name, value in (OLD_CUSTOM | {"first_schedule": "one-step"}).items()}
+    values = {"file": file, "weight_dtype": weight_dtype, "preset": "custom", **inner, "weights": "ema"}
+    loader["inputs"] = [{"name": name, "type": "*", "widget": {"name": name}, "link": None} for name in values]
+    loader["widgets_values"] = list(values.values())
+    return before
+
+
+def test_inputs_that_an_option_got_since_leave_the_saved_ones_in_their_places(
+    converted: list[dict[str, Any]],
+) -> None:
+    """Catches: the saved `weights` taken for the first of the new inputs, and all after it moved."""
+    [loader] = [node["inputs"] for node in converted[4].values() if node["class_type"] == "SDVGDrafterLoader"]
+    told = {name.removeprefix("preset."): value for name, value in loader.items()}
+    assert told.items() >= (OLD_CUSTOM | {"first_schedule": "one-step", "weights": "ema"}).items()
+    assert (told["relative"], told["flush"], told["context_memory"]) == (True, False, "window")
 
 
 def test_a_workflow_saved_before_there_were_weights_takes_auto(converted: list[dict[str, Any]]) -> None:
