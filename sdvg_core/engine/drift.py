@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import BadInput
 from .history import History, scene_of
 from .protocols import BlockCall, BlockGenerator, WrappedGenerator
-from .types import Condition, Generated
+from .types import Block, Condition, Generated
 
 LEAST_DEVIATION = 1e-6
 
@@ -28,6 +28,12 @@ def colours(latents: Tensor) -> tuple[Tensor, Tensor]:
     wide = latents.float()
     mean = wide.mean(dim=(0, 2, 3, 4), keepdim=True)
     return mean, (wide - mean).square().mean(dim=(0, 2, 3, 4), keepdim=True).sqrt().clamp_min(LEAST_DEVIATION)
+
+
+def drift_of(block: Block, history: History) -> float | None:
+    """Return the drift of a block that follows `history`; None if it begins its scene."""
+    first = first_of_scene(history, block.condition)
+    return None if first is None else drift(block.latents, first)
 
 
 def drift(latents: Tensor, first: Tensor) -> float:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, fields
 
 from torch import Tensor
 
+from .drift import drift_of
+from .history import History
 from .router import Decision
 from .types import Block, Span, Work
 
@@ -82,9 +84,9 @@ def record_block(
     target: Work | None,
     handover: int,
     watch: Stopwatch,
-    drift: float | None,
+    history: History,
 ) -> BlockRecord:
-    """Return the record of a committed block with pixel frames `frames` (`b f c h w`).
+    """Return the record of a committed block with pixel frames `frames` (`b f c h w`), which follows `history`.
 
     `handover`: how many of the drafter's steps the target continued from.
     """
@@ -100,6 +102,6 @@ def record_block(
         draft=draft,
         target=target,
         handover=handover,
-        drift=drift,
+        drift=drift_of(block, history),
         seconds=Seconds(**spent, context=sum(within.values())),
     )

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from .delivery import DeliveredBlock
 from .drafts import OwnDrafts
-from .drift import drift, first_of_scene
 from .plan import check_parts
 from .protocols import BlockCall, BlockGenerator, Engine, NoiseSource, Scorer
 from .records import BlockRecord, Stopwatch, record_block
@@ -121,12 +120,10 @@ def speculate(
         assert winner is not None, "a block that is not the target's was drafted"
         check_finite(winner.frames, span, "decoded frames")
         block = Block(span, winner.made.latents, condition)
-        first = first_of_scene(committed.history, condition)
-        drifted = None if first is None else drift(block.latents, first)
         committed, delivered = committed.commit(block, winner.frames, winner.decode_state, codec.temporal_stride)
         past = (*past, decision)
         works = (draft.work if draft else None, remake.work if remake else None)
-        record = record_block(block, winner.frames, decision, *works, len(draft_steps), watch, drifted)
+        record = record_block(block, winner.frames, decision, *works, len(draft_steps), watch, call.history)
         yield EmittedBlock(block, winner.frames, delivered, record, committed, draft)
 
 

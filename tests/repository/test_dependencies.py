@@ -12,7 +12,16 @@ ROOT = Path(__file__).resolve().parents[2]
 # Distribution -> what it is imported as, where that is something else.
 IMPORTED_AS = {"pillow": "PIL"}
 # ComfyUI's own modules, and what its server is made with, which only the nodes may import.
-COMFYUI = {"comfy", "comfy_api", "comfy_execution", "comfyui_version", "folder_paths", "server", "aiohttp"}
+COMFYUI = {
+    "comfy",
+    "comfy_api",
+    "comfy_execution",
+    "comfyui_version",
+    "folder_paths",
+    "protocol",
+    "server",
+    "aiohttp",
+}
 OURS = {"sdvg_core", "nodes"}
 
 
