@@ -17,7 +17,7 @@ from ...sdvg_core.errors import BadInput
 from ...sdvg_core.pipeline.latents import STILL, load_latents, save_latents, still_in
 from .job import Job
 
-MOST_CLIPS = 32
+MOST_CLIPS = 8
 """Runs whose latents are kept: about 10 MB each for nine blocks of 832 x 480."""
 GONE = "the kept blocks are no longer there; choose 'make them again' on the strip"
 FOLDER, BLOCKS, WIDTH, HEIGHT = "sdvg/kept", "blocks", "width", "height"
@@ -52,7 +52,7 @@ def remember(latents: Tensor, spans: Sequence[Span], before: int, width: int, he
         name = digest.hexdigest()[:16]
         _clips[name] = KeptBlocks(number, name, latents[:, :, : span.stop], width, height, still)
         digests.append(name)
-    while len({id(clip.latents.untyped_storage()) for clip in _clips.values()}) > MOST_CLIPS:
+    while len({clip.latents.untyped_storage().data_ptr() for clip in _clips.values()}) > MOST_CLIPS:
         _clips.popitem(last=False)
     return digests
 

@@ -15,6 +15,7 @@ from PIL import Image
 from running_server import ROOT, Server, running_server, write_models
 from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
+from sdvg_pack.sdvg_core.files.video import write_mp4
 
 POCKET, ROUTER, SAMPLER, REPORT, KEPT = "1", "2", "3", "6", "latents"
 EXTRA, GONE = "extra", object()
@@ -24,7 +25,7 @@ WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)
 
 @contextmanager
 def tiny_server(folder: Path) -> Iterator[Server]:
-    """Start a server with the tiny set in its model folders, two models of the real text width, and a picture.
+    """Start a server with the tiny set in its model folders, two models of the real text width, a picture, a clip.
 
     It notes every file that it opens in `opened`, and has a node whose output fits every socket (hostile.py).
     """
@@ -35,6 +36,7 @@ def tiny_server(folder: Path) -> Iterator[Server]:
         save_file(weights, folder / "models" / "diffusion_models" / f"{name}.safetensors")
     (folder / "input").mkdir()
     Image.linear_gradient("L").convert("RGB").save(folder / "input" / "example.png")
+    write_mp4(folder / "input" / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
     with running_server(folder) as running:
         yield running
 

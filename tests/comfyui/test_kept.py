@@ -13,6 +13,7 @@ from host_run import Parts, make_job, video_of
 from sdvg_pack.nodes.host import kept as store
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.sampler import SpeculativeSampler
+from sdvg_pack.sdvg_core.engine.types import Span
 from sdvg_pack.sdvg_core.errors import BadInput
 from torch import Tensor
 
@@ -116,3 +117,16 @@ def test_a_kept_run_can_be_kept_on_and_a_take_made_after_it(parts: Parts) -> Non
     assert torch.equal(run_job(make_job(parts), further)[0], frames)
     part = run_job(replace(make_job(parts), until_block=7), further)
     assert [record.span.index for record in part[2].blocks] == [6]
+
+
+def test_of_many_runs_only_the_newest_can_be_kept() -> None:
+    """Catches: latents of every run of a day held in memory."""
+    store._clips.clear()
+    spans = [Span(0, 0, 3), Span(1, 3, 3)]
+    runs = [
+        store.remember(torch.full((1, 4, 6, 2, 2), float(n)), spans, 0, 16, 16, 0)
+        for n in range(store.MOST_CLIPS + 3)
+    ]
+    assert set(store._clips) == {digest for digests in runs[3:] for digest in digests}
+    with pytest.raises(BadInput, match="no longer there"):
+        store.find_kept(f"1:{runs[0][0]}")

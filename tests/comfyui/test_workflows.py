@@ -143,7 +143,7 @@ def declared_inputs(declared: dict[str, Any], values: dict[str, Any], prefix: st
             value = values.get(prefix + name, values.get(name))
             [chosen] = [o for o in rest[0]["options"] if o["key"] == value]
             inputs |= declared_inputs(chosen["inputs"]["required"], values, f"{prefix}{name}.")
-        if rest and rest[0].get("image_upload"):
+        if rest and (rest[0].get("image_upload") or rest[0].get("video_upload")):
             inputs["upload"] = "IMAGEUPLOAD"
     return inputs
 

@@ -36,6 +36,8 @@ TITLES = {
     "sdvg_7_continue_and_image": "From a picture, and on",
     "sdvg_8_framewise_drafter": "Frame-wise drafter",
     "sdvg_9_two_gpus": "Two GPUs",
+    "sdvg_10_extend_video": "Extend a video",
+    "sdvg_11_restyle_video": "Restyle a video",
 }
 # Blocks that the target makes; those of a continued clip count on, and the gate knows only its first.
 TARGET_BLOCKS = {
@@ -43,6 +45,7 @@ TARGET_BLOCKS = {
     "6_paper_gate": (1,),
     "7_continue_and_image": (1, 5),
     "8_framewise_drafter": (1,),
+    "10_extend_video": (1,),
 }
 BLOCKS = {"7_continue_and_image": 8}
 UNKNOWN = "#7b8494"
@@ -98,6 +101,7 @@ def take_workflows(base: Path, folder: Path) -> None:
                 (place / model["name"]).touch()
     (base / "input").mkdir()
     shutil.copy(CHECKOUT / "input" / "example.png", base / "input")
+    (base / "input" / "clip.mp4").touch()
     with running_server(base) as server:
         files = [str(path) for path in WORKFLOWS]
         browse(server, base, "workflow_pictures.js", vue=True, files=files, pictures=str(base))
