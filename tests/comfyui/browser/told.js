@@ -31,8 +31,14 @@ main(async (page, options) => {
   await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
   await quiet(page, 3000); // ComfyUI keeps a draft of it
   await reload(page);
+  await page.waitForFunction(isToldAgain, POCKET, { timeout: 30000 }).catch(() => {}); // then it is not there
   return { refused, cleared, shown, reloaded: await shownPrompt(page) };
 });
+
+/** Whether Pocket Models has its text, which the page asks the server for once it is loaded. */
+function isToldAgain(type) {
+  return window.app.graph.nodes.find((node) => node.type === type)?.widgets.some((widget) => widget.type === "progressText");
+}
 
 function set(page, type, name, value) {
   return page.evaluate(([of, widget, news]) => {
