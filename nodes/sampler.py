@@ -194,7 +194,7 @@ class SpeculativeSampler(io.ComfyNode):
                     default="",
                     advanced=True,
                     optional=True,
-                    tooltip="Blocks at the beginning that stay as they are, whatever else changes: how many, and the digest "
+                    tooltip="Blocks at the beginning that stay as they are while the rest changes: how many, and the digest "
                     "of their latents. 'Keep blocks' on the strip writes it; empty: none.",
                 ),
                 io.Int.Input(

@@ -47,7 +47,7 @@ def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher
     found = open_control(path, config, role)
     control, cpu = ControlModel(config, found.blocks, dtype), torch.device("cpu")
     shapes = control_shapes(config, found.blocks)
-    # ComfyUI's own embedding is in float32, whatever the blocks are.
+    # ComfyUI keeps the embedding in float32, also beside blocks of another dtype.
     embedding = [name for name in shapes if name.startswith(EMBEDDING)]
     for names, stored in ((embedding, torch.float32), ([name for name in shapes if name not in embedding], dtype)):
         fill(control.diffusion_model, found.weights, names, found.quantisation, cpu, stored)

@@ -13,7 +13,7 @@ const SILENT = { from: null, count: 0, seconds: 0 };
  */
 export function nextRun(run, next, outlook) {
   const told = foretell(run, next, outlook);
-  const first = (next.kept ?? 0) + 1; // blocks before it stay, whatever changes
+  const first = (next.kept ?? 0) + 1; // blocks before it stay
   if (!told.from || told.from >= first) return told;
   return { ...told, all: false, atMost: told.atMost || told.all, from: first, count: next.blocks - first + 1, seconds: null };
 }

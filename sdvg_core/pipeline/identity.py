@@ -22,6 +22,8 @@ from .request import VideoRequest
 
 Identity = Mapping[str, str]
 MOST_TOLD = 3
+LATER, UNSET = ("colour hold", "relative", "flush", "keep first frame", "context memory"), ("None", "0.0")
+"""Settings that came later: they say nothing until they are chosen, so an earlier video is still the same."""
 
 # A larger file would take seconds. Of it so many pieces are hashed, evenly spread; different training changes every
 # one of them. What else changes a transformer or a scorer is seen once it is loaded (`checkpoints.weights`).
@@ -43,7 +45,7 @@ def identify(
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
     if request.control:
         begin |= {name: getattr(request, name) for name in ("control", "control_mask")}
-    else:  # then they say nothing, and a video from before there were controls is still the same
+    else:  # then they say nothing, as LATER
         asked = {name: value for name, value in asked.items() if not name.startswith("control")}
     texts = {f"prompt from block {start + 1}": text for start, text in prompt.entries}
     texts |= {f"cut at block {start + 1}": "yes" for start in prompt.cuts}
@@ -54,7 +56,7 @@ def identify(
     del settings["vram"]  # changes no bit
     execution = settings.pop("execution")
     loras = {f"LoRA {text}": named(split_strength(text)[0]) for text in settings.pop("loras")}
-    return {
+    found = {
         **texts,
         **gate,
         **_flat({**asked, **{name: named(path) for name, path in begin.items()}}),
@@ -64,6 +66,7 @@ def identify(
         **arithmetic_on(here),
         **aside,
     }
+    return {name: value for name, value in found.items() if not (name.endswith(LATER) and value in UNSET)}
 
 
 def differences(then: Identity, now: Identity) -> str:
