@@ -31,6 +31,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order() -> None:
+    """What a test draws without a seed does not depend on the tests that ran before it."""
+    torch.manual_seed(int(os.environ.get("SDVG_TEST_SEED", "0")))
+
+
 @pytest.fixture(scope="session")
 def files(tmp_path_factory) -> Any:
     """A tiny set of models on the disk, for tests that leave it as it is."""

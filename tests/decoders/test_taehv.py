@@ -46,8 +46,8 @@ def test_what_a_block_remembers_is_its_input_one_time_step_earlier():
     blank = (torch.zeros(1, 3, 4, 5),)
     made, (kept,) = run_half(half, x, blank, 1)
     assert torch.equal(kept, x[1:])
-    assert torch.allclose(made[1:], half[0](x[1:], x[:1]))
-    assert torch.allclose(made[:1], half[0](x[:1], torch.zeros_like(x[:1])))
+    assert (made[1:] - half[0](x[1:], x[:1])).abs().max() < ROUNDING
+    assert (made[:1] - half[0](x[:1], torch.zeros_like(x[:1]))).abs().max() < ROUNDING
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
