@@ -30,7 +30,7 @@ function partsOf(text) {
 
 /** Block -> its take, of those that have another than the first. */
 export function takesOf(text) {
-  const pairs = partsOf(text).map((part) => TAKE.exec(part)).filter(Boolean);
+  const pairs = partsOf(text).map((part) => part.match(TAKE)).filter(Boolean);
   return new Map(pairs.map(([, number, take]) => [Number(number), Number(take)]).filter(([, take]) => take > 1));
 }
 

@@ -7,7 +7,7 @@ const HEAD = /^(|[ \t]+cut|[ \t]+strength[ \t]+\S+)$/; // between number and col
 function parts(text) {
   const found = [{ from: 1, head: "", lines: [] }];
   for (const line of text.split(/\r\n|\r|\n/)) {
-    const [, number, head, said] = LINE.exec(line) ?? [];
+    const [, number, head, said] = line.match(LINE) ?? [];
     if (number === undefined || !HEAD.test(head)) found.at(-1).lines.push(line);
     else found.push({ from: Number(number), head, lines: [said] });
   }

@@ -244,4 +244,4 @@ def fill(
         parent, _, leaf = layer.rpartition(".")
         bias = tree.get_parameter(f"{layer}.bias")
         tree.get_submodule(parent).register_module(leaf, Fp8Linear(weight, scaled, bias))
-    return tree.eval()
+    return tree.train(False)

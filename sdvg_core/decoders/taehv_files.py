@@ -41,7 +41,7 @@ class TaehvSizes:
         """Return the network without weights in memory."""
         with torch.device("meta"):
             net = Taehv(self.latent_channels, self.decoder, self.encoder)
-        return net.eval().requires_grad_(False)
+        return net.train(False).requires_grad_(False)
 
 
 def is_taehv(names: Iterable[str]) -> bool:

@@ -201,4 +201,4 @@ def empty_wan_vae(**sizes: Any) -> nn.Module:
         raise BadInput("the Wan VAE needs the package diffusers; pip install 'sdvg[standalone]'") from error
     with torch.device("meta"):
         vae: nn.Module = AutoencoderKLWan(**sizes)
-    return vae.eval().requires_grad_(False)
+    return vae.train(False).requires_grad_(False)

@@ -79,7 +79,7 @@ def build_model(
         weights[name] = file[checkpoint_name(name)].to(device, kept)
     model.load_state_dict(weights, assign=True)
     _rebuild_position_ids(model.text, config.positions, device)
-    return model.requires_grad_(False).eval()
+    return model.requires_grad_(False).train(False)
 
 
 def used_shapes(config: ImageRewardConfig) -> dict[str, Shape]:

@@ -165,4 +165,4 @@ def _build_on_meta(sizes: Umt5Sizes) -> nn.Module:
     )
     with torch.device("meta"):
         model: nn.Module = UMT5EncoderModel(config)
-    return model.eval().requires_grad_(False)
+    return model.train(False).requires_grad_(False)

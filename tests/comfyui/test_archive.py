@@ -12,8 +12,7 @@ import pytest
 from running_server import ROOT, running_server
 from server_prompts import KEPT, REPORT, pocket
 
-# A server of its own: release/archive.py --try runs it.
-pytestmark = [pytest.mark.comfyui, pytest.mark.exhaustive]
+pytestmark = pytest.mark.comfyui
 
 
 def test_the_archive_alone_makes_the_pocket_video(tmp_path: Path) -> None:

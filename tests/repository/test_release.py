@@ -39,6 +39,31 @@ def test_the_archive_holds_what_the_nodes_need_and_nothing_that_is_ignored(tmp_p
     assert {"sdvg_core/pocket/weights/manifest.json", "nodes/web/docs/SDVGRouteReport.md"} <= set(names)
 
 
+@needs_git
+@pytest.mark.parametrize(
+    "name, added, problem",
+    [
+        ("sdvg_core/cli/demo.py", b"", "no node needs sdvg_core/cli/demo.py; name it in .comfyignore"),
+        (
+            "nodes/report.py",
+            b"from ..sdvg_core.pipeline.many import x",
+            "nodes/report.py needs sdvg_core/pipeline/many/x",
+        ),
+        ("nodes/report.py", b"import socket as s", "nodes/report.py uses socket"),
+        ("nodes/host/job.py", b"def f():\n    from os.path import base64", "nodes/host/job.py uses base64"),
+        ("sdvg_core/errors.py", b"eval('1')", "sdvg_core/errors.py uses eval"),
+        ("nodes/web/strip.js", b"PATTERN.exec(text)", "nodes/web/strip.js has the word exec("),
+        ("locales/en/main.json", b"(", "locales/en/main.json cannot be read"),
+    ],
+)
+def test_what_the_registry_looks_for_is_found(name, added, problem):
+    contents = {one: (ROOT / one).read_bytes() for one in archive.members()}
+    contents[name] = contents.get(name, b"") + b"\n" + added
+    assert any(one.startswith(problem) for one in archive.wrong_inside(contents))
+    words = {word.decode() for content in contents.values() for word in archive.WORDS.findall(content)}
+    assert set(archive.WHY) <= words, "each reason is for a word that is there"
+
+
 def locked(path: Path = LOCKED) -> dict[str, tuple[str, str]]:
     lines = [line for line in path.read_text(encoding="ascii").splitlines() if not line.startswith("#")]
     found = [re.fullmatch(r"([a-z0-9-]+)==(\S+) --hash=sha256:([0-9a-f]{64})", line) for line in lines]
