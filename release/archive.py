@@ -42,6 +42,7 @@ WHY = {
     "pickle": "model files in that format, which torch reads with weights_only=True",
 }
 """Words that the registry looks for in texts, and what they mean here; there are no others."""
+PLACEHOLDER = "OWNER/REPOSITORY"
 PICTURES_AND_WEIGHTS = (".png", ".jpg", ".safetensors")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 OLDEST_PYTHON = (3, 10)
@@ -64,6 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     with zipfile.ZipFile(options.archive) as archive:
         print(f"{options.archive}: {len(archive.namelist())} files, {options.archive.stat().st_size / 1e6:.1f} MB")
+    if PLACEHOLDER in (ROOT / "pyproject.toml").read_text(encoding="utf-8"):
+        print(
+            f"pyproject.toml has the placeholder {PLACEHOLDER}; write the repository's address before you publish"
+        )
     if options.trial:
         return subprocess.run(
             [sys.executable, ROOT / "dev.py", "comfyui", "-m", "comfyui", TRIAL], check=False
@@ -98,6 +103,8 @@ def problems(path: Path) -> list[str]:
         found += [f"{name} should be left out" for name in sorted(set(names) - set(members()))]
         contents = {name: archive.read(name) for name in names}
     found += wrong_inside(contents)
+    if len({*versions()}) != 1:
+        found.append(f"pyproject.toml, the package, CITATION.cff and CHANGELOG.md have versions {versions()}")
     if path.stat().st_size > LARGEST:
         found.append(f"it has {path.stat().st_size:,} bytes, more than {LARGEST:,}")
     return found
@@ -163,6 +170,18 @@ def _files(path: str) -> list[str]:
     """Return the files that importing a path runs, if they exist: its own, then those of the folders around it."""
     folders = (PurePosixPath(path), *PurePosixPath(path).parents)
     return [name for folder in folders for name in (f"{folder}.py", str(folder / "__init__.py"))]
+
+
+def versions(root: Path = ROOT) -> list[str]:
+    """Return the version that each place states: package, nodes, citation, changelog. It follows semver.org."""
+    stated = {
+        "pyproject.toml": r'^version = "(.+)"',
+        "sdvg_core/__init__.py": r'^__version__ = "(.+)"',
+        "CITATION.cff": r"^version: (.+)",
+        "CHANGELOG.md": r"^## (\d+\.\d+\.\d+)",
+    }
+    found = [re.search(form, (root / name).read_text("utf-8"), re.MULTILINE) for name, form in stated.items()]
+    return [one[1] if one else "none" for one in found]
 
 
 def _unreadable(name: str, content: bytes) -> list[str]:

@@ -1,29 +1,86 @@
-"""The archive that the registry gets, installed alone into a clean ComfyUI."""
+"""The registry's archive installed alone into a clean ComfyUI, and what a prompt or a page can reach there."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 import zipfile
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from running_server import ROOT, running_server
+from aiohttp import web
+from comfy_page import NODES
+from running_server import ROOT, Server, running_server
+from sdvg_pack.nodes import routes
 from server_prompts import KEPT, REPORT, pocket
 
 pytestmark = pytest.mark.comfyui
 
+# Nothing else can be typed into a node: a prompt, letters per block, takes.
+TEXTS = {
+    "SDVGPocketModels.prompt",
+    "SDVGPrompt.text",
+    "SDVGPromptSchedule.text",
+    "SDVGQualityRouter.policy.script",
+    *(f"SDVGSpeculativeSampler.{name}" for name in ("directions", "kept_blocks", "prompt", "takes")),
+}
 
-def test_the_archive_alone_makes_the_pocket_video(tmp_path: Path) -> None:
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose only pack is the archive."""
+    folder = tmp_path_factory.mktemp("archive")
+    subprocess.run([sys.executable, ROOT / "release" / "archive.py", folder / "sdvg.zip"], check=True)
+    with zipfile.ZipFile(folder / "sdvg.zip") as archive:
+        archive.extractall(folder / "sdvg")
+    with running_server(folder / "base", pack=folder / "sdvg") as server:
+        yield server
+
+
+def test_the_archive_alone_makes_the_pocket_video(packed: Server) -> None:
     """Catches a file that the nodes need and .comfyignore leaves out."""
-    archive = tmp_path / "sdvg.zip"
-    subprocess.run([sys.executable, ROOT / "release" / "archive.py", archive], check=True)
-    with zipfile.ZipFile(archive) as packed:
-        packed.extractall(tmp_path / "sdvg")
-    with running_server(tmp_path / "base", pack=tmp_path / "sdvg") as server:
-        done = server.run(pocket())
-        assert done.status == "success", done.message("execution_error")
-        record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
-        assert len(record["blocks"]) == 3
-        assert done.outputs[KEPT]["latents"]
+    done = packed.run(pocket())
+    assert done.status == "success", done.message("execution_error")
+    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    assert len(record["blocks"]) == 3
+    assert done.outputs[KEPT]["latents"]
+
+
+def widgets(spec: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield name and kind of every input, those that belong to a choice included."""
+    for name, (kind, *rest) in {**spec.get("required", {}), **spec.get("optional", {})}.items():
+        yield prefix + name, kind
+        if kind == "COMFY_DYNAMICCOMBO_V3":
+            for option in rest[0]["options"]:
+                yield from widgets(option["inputs"], f"{prefix}{name}.")
+
+
+def test_no_widget_takes_a_path_an_address_a_module_or_a_command(packed: Server) -> None:
+    every = packed.ask("/object_info")
+    found = {name for node in NODES for name, kind in widgets(every[node]["input"], f"{node}.") if kind == "STRING"}
+    assert found == TEXTS, sorted(found)
+
+
+def test_every_route_is_in_security_md_and_refuses_a_page_of_another_origin(
+    packed: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Host:
+        routes = web.RouteTableDef()
+
+    monkeypatch.setattr(routes.PromptServer, "instance", Host(), raising=False)
+    routes.register_routes()
+    ours = {(route.method, route.path) for route in Host.routes if isinstance(route, web.RouteDef)}
+    said = re.findall(r"`(GET|POST) (/sdvg/[^`]+)`", (ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert ours == set(said)
+    for method, path in ours:
+        where = f"http://127.0.0.1:{packed.port}" + path.replace("{run}", "1").replace("{number}", "1")
+        asked = urllib.request.Request(where, method=method, headers={"Origin": "http://elsewhere.example"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked, timeout=10)
+        with refused.value as answer:
+            assert answer.code == 403

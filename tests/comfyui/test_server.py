@@ -210,7 +210,7 @@ def test_the_pack_asks_for_nothing_that_comfyui_does_not_install() -> None:
     assert all(line.startswith("#") for line in lines)
     config = extract_node_configuration(str(ROOT))
     assert config.tool_comfy.publisher_id
-    assert config.project.supported_comfyui_version == ">=0.17.0"
+    assert config.project.supported_comfyui_version == ">=0.27.0"
     comfyui = (CHECKOUT / "requirements.txt").read_text(encoding="utf-8").splitlines()
     lines = [*(line for line in comfyui if line.strip() and not line.startswith("#")), *requires("torch")]
     installed = {Requirement(line).name.lower() for line in lines}

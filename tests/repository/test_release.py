@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -62,6 +63,35 @@ def test_what_the_registry_looks_for_is_found(name, added, problem):
     assert any(one.startswith(problem) for one in archive.wrong_inside(contents))
     words = {word.decode() for content in contents.values() for word in archive.WORDS.findall(content)}
     assert set(archive.WHY) <= words, "each reason is for a word that is there"
+
+
+def test_every_place_that_states_the_version_is_read(tmp_path):
+    for number, name in enumerate(("pyproject.toml", "sdvg_core/__init__.py", "CITATION.cff", "CHANGELOG.md")):
+        text = (ROOT / name).read_text(encoding="utf-8").replace(archive.versions()[0], f"0.{number}.9", 1)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert archive.versions(tmp_path) == ["0.0.9", "0.1.9", "0.2.9", "0.3.9"]
+
+
+def test_the_registry_gets_what_its_specification_asks_for():
+    tomllib = pytest.importorskip("tomllib", reason="Python has it from 3.11 on")
+    meant = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project, comfy = meant["project"], meant["tool"]["comfy"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"])
+    assert {one.partition(" ::")[0] for one in project["classifiers"]} == {"Operating System", "Environment"}
+    repository = project["urls"]["Repository"]
+    for name, shape in (("Icon", (400, 400)), ("Banner", (1260, 540))):
+        before, _, path = comfy[name].partition("/raw/main/")
+        width, height = re.search(r'<svg [^>]*width="(\d+)" height="(\d+)"', (ROOT / path).read_text()).groups()
+        assert (before, int(width), int(height)) == (repository, *shape)
+    assert 1260 * 9 == 540 * 21
+
+
+@needs_git
+def test_the_address_of_the_repository_is_one_placeholder_in_one_file():
+    """To publish, put the address into pyproject.toml: a name and a repository in place of OWNER/REPOSITORY."""
+    listed = subprocess.check_output(["git", "-C", ROOT, "grep", "-lI", archive.PLACEHOLDER], text=True)
+    assert set(listed.split()) - {"release/archive.py", "tests/repository/test_release.py"} <= {"pyproject.toml"}
 
 
 def locked(path: Path = LOCKED) -> dict[str, tuple[str, str]]:
