@@ -17,7 +17,7 @@ from .folders import CATEGORY as REWARD_FOLDER
 from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema
-from .sockets import RewardModel, Router, RouterValue
+from .sockets import RewardModel, Router, RouterValue, scorer_of
 from .values import shown
 
 NONE, BUDGET = "none", "budget"
@@ -136,7 +136,7 @@ class QualityRouter(io.ComfyNode):
         check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET), cls)
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
-            found = scorer or _load(reward_file, crop=crop, device=device, dtype=dtype)
+            found = scorer_of(scorer) or _load(reward_file, crop=crop, device=device, dtype=dtype)
             router = replace(router, scorer=found)
         return io.NodeOutput(router)
 

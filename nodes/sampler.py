@@ -11,6 +11,7 @@ from comfy_execution.utils import get_executing_context
 from ..sdvg_core.causal_wan.schedule import SCHEDULES
 from ..sdvg_core.decoders import StatedKind
 from ..sdvg_core.devices.execution import AUTO, Execution, KvDtype
+from ..sdvg_core.engine.outside import note_on
 from ..sdvg_core.engine.plan import check_directions, check_size, read_takes
 from ..sdvg_core.engine.store import GIGABYTE
 from ..sdvg_core.errors import BadInput
@@ -21,7 +22,7 @@ from .host.kept import check_kept, find_kept
 from .host.progress import output_of
 from .host.run import run_job
 from .known import LEAVES_OUTPUT, NOT_WIRED, known_inputs_only, node_schema, workflow_id
-from .sockets import PromptEntry, Prompts, Report, Router, Start
+from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
 from .values import check_values
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
@@ -267,6 +268,8 @@ class SpeculativeSampler(io.ComfyNode):
         """Make the video. The other inputs have the names of a job's fields."""
         context = get_executing_context()
         inputs["directions"] = plain(inputs.get("directions"))
+        router = inputs["router"] = router_of(inputs["router"])
+        own = () if router.config.part is None else (note_on("router", router.config.part),)
         job = Job(
             **inputs,
             prompts=(PromptEntry(0, positive, prompt), *prompt_schedule),
@@ -276,7 +279,7 @@ class SpeculativeSampler(io.ComfyNode):
             },
             reuse_bytes=int(reuse_gb * GIGABYTE),
             execution=Execution(kv_dtype=kv_dtype),
-            notes=(OVERLAP_GONE,) if overlap else (),
+            notes=(*own, *((OVERLAP_GONE,) if overlap else ())),
             node_id=cls.hidden.unique_id,
             workflow_id=workflow_id(cls.hidden.extra_pnginfo),
             prompt_id=context.prompt_id if context else None,

@@ -9,8 +9,10 @@ from typing import Any
 
 from comfy_api.latest import io
 
+from ..sdvg_core.engine.outside import CheckedScorer
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
+from .host.scorer import HostScorer
 
 Router = io.Custom("SDVG_ROUTER")
 Report = io.Custom("SDVG_REPORT")
@@ -27,7 +29,7 @@ CATEGORY = "SDVG"
 class RouterValue:
     """The output of the Quality Router: its settings, and the scorer if they need one.
 
-    `scorer`: a `HostScorer`, or None for policies that use no scores. `budget`: a share of target-only's cost, for which
+    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of target-only's cost, for which
     the sampler chooses the numbers of the policy `first`; None if they are given. `chosen`: the policy's name on the node.
     """
 
@@ -47,6 +49,23 @@ class RouterValue:
                 text = text.replace("the policy first", f"the policy {self.chosen}")
                 text = text.replace("set handover to 0", "set handover_steps to 0")
             raise BadInput(text) from None
+
+
+def router_of(value: Any) -> RouterValue:
+    """Return what came over a wire as the value of the Quality Router.
+
+    Another pack's router has `keep`, and a `scorer` if it needs one (`sdvg_core.Router`).
+    """
+    if isinstance(value, RouterValue):
+        return value
+    config = RouterConfig(part=value)
+    found = getattr(value, "scorer", None) if config.needs_scorer else None
+    return RouterValue(config, scorer_of(found), chosen=type(value).__name__)
+
+
+def scorer_of(value: Any) -> Any:
+    """Return what came over a wire as a scorer; one of another pack's is checked as it is used."""
+    return value if value is None or isinstance(value, HostScorer) else CheckedScorer(value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

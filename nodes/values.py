@@ -10,9 +10,9 @@ from comfy.sd import CLIP, VAE
 from comfy_api.latest import io
 from torch import Tensor
 
+from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.report.run_report import RunReport
-from .host.scorer import HostScorer
 from .sockets import Prompts, Report, RewardModel, Router, RouterValue
 
 # A socket's type -> what travels over it.
@@ -25,9 +25,9 @@ KINDS = {
     "IMAGE": Tensor,
     "STRING": str,
     "BOOLEAN": bool,
-    Router.io_type: RouterValue,
+    Router.io_type: RouterValue | protocols.Router,
     Report.io_type: RunReport,
-    RewardModel.io_type: HostScorer,
+    RewardModel.io_type: protocols.Scorer,
     Prompts.io_type: tuple,
 }
 NUMBERS = {"INT": (int, "a whole number"), "FLOAT": (int | float, "a number")}

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .checkpoints.model_files import ModelFiles
     from .devices.execution import Execution
+    from .engine.protocols import BlockCall, BlockGenerator, Router, Scorer, VideoCodec
     from .engine.router import RouterConfig, router_preset
+    from .engine.types import Generated
     from .errors import BadInput
     from .pipeline.options import LoadOptions, ModelOptions
     from .pipeline.request import VideoRequest
@@ -23,16 +25,22 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BadInput": "errors",
+    "BlockCall": "engine.protocols",
+    "BlockGenerator": "engine.protocols",
     "Busy": "pipeline.stream",
     "Execution": "devices.execution",
+    "Generated": "engine.types",
     "LoadOptions": "pipeline.options",
     "ModelFiles": "checkpoints.model_files",
     "ModelOptions": "pipeline.options",
+    "Router": "engine.protocols",
     "RouterConfig": "engine.router",
     "RunReport": "report.run_report",
+    "Scorer": "engine.protocols",
     "Stream": "pipeline.stream",
     "StreamedBlock": "pipeline.stream",
     "Streamer": "pipeline.stream",
+    "VideoCodec": "engine.protocols",
     "VideoRequest": "pipeline.request",
     "make_video": "pipeline.videos",
     "pocket_judge": "pocket.trained_set",
@@ -43,16 +51,22 @@ _HOMES = {
 }
 __all__ = [
     "BadInput",
+    "BlockCall",
+    "BlockGenerator",
     "Busy",
     "Execution",
+    "Generated",
     "LoadOptions",
     "ModelFiles",
     "ModelOptions",
+    "Router",
     "RouterConfig",
     "RunReport",
+    "Scorer",
     "Stream",
     "StreamedBlock",
     "Streamer",
+    "VideoCodec",
     "VideoRequest",
     "make_video",
     "pocket_judge",

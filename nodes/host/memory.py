@@ -18,6 +18,7 @@ from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, s
 from .job import Job
 from .needs import Needs, needs_of, plan_request
 from .residency import Room, Weights, in_use, load_together, read_room, weights_of
+from .scorer import HostScorer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,7 +67,7 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     controls = {f"{role} control": control for role, control in job.controls.items()}
     patchers = {**job.models, **controls, **{role: vae.patcher for role, vae in job.decoders.items()}}
     scorer = None
-    if job.router.scorer is not None:
+    if isinstance(job.router.scorer, HostScorer):
         patchers["scorer"], scorer = job.router.scorer.patcher, job.router.scorer.scorer
     request = plan_request(
         {role: (patcher, presets[role]) for role, patcher in job.models.items()},

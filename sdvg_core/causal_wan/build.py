@@ -62,8 +62,8 @@ class WanShape:
 
 
 def build_engine(
-    drafter: Wan | None,
-    target: Wan | None,
+    drafter: Wan | BlockGenerator | None,
+    target: Wan | BlockGenerator | None,
     codec: VideoCodec,
     scorer: Scorer | None,
     *,
@@ -75,17 +75,20 @@ def build_engine(
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
-    `drafter`, `target`: one of them may be None if no block will ask for it. `codec`, `judge`: see `Engine`.
+    `drafter`, `target`: one of them may be None if no block will ask for it; what is no `Wan` is taken as it is.
+    `codec`, `judge`: see `Engine`.
     A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
     "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits
     for each one's device. `around_context`: wraps their context policies. `target_schedule`: instead of its
     preset's.
     """
-    if target and target_schedule:
+    if isinstance(target, Wan) and target_schedule:
         target = replace(target, preset=replace(target.preset, schedule=target_schedule))
     encoder = AnchorEncoder(codec.encode)
 
-    def build(name: str, wan: Wan, *, undo: int) -> CausalWanGenerator:
+    def build(name: str, wan: Wan | BlockGenerator, *, undo: int) -> BlockGenerator:
+        if not isinstance(wan, Wan):
+            return wan
         return CausalWanGenerator(
             wan.tree,
             name=name,
@@ -102,7 +105,10 @@ def build_engine(
             clock=clock or device_clock(wan.device),
         )
 
-    sub_blocks = max(target.preset.block_frames // drafter.preset.block_frames, 1) if drafter and target else 1
+    sizes = [
+        one.preset.block_frames if isinstance(one, Wan) else one.block_frames for one in (target, drafter) if one
+    ]
+    sub_blocks = max(sizes[0] // sizes[-1], 1)
     # The first sub-block of a draft writes over what a dropped draft leaves; the others must be taken back.
     drafts: BlockGenerator | None = build("drafter", drafter, undo=sub_blocks - 1) if drafter else None
     targets: BlockGenerator | None = build("target", target, undo=0) if target else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -133,6 +133,7 @@ class VideoCodec(Protocol):
         ...
 
 
+@runtime_checkable
 class Scorer(Protocol):
     """Scores pixel frames one by one."""
 
@@ -142,6 +143,23 @@ class Scorer(Protocol):
 
     def describe(self) -> Mapping[str, Any]:
         """Return the settings for the report; `notes` lists what a reader of the scores must know."""
+        ...
+
+
+@runtime_checkable
+class Router(Protocol):
+    """Decides who makes a block: a pure function of its arguments, asked again when a stopped run goes on."""
+
+    @property
+    def needs_scorer(self) -> bool:
+        """Whether drafts are scored before it decides."""
+        ...
+
+    def keep(self, index: int, score: float | None) -> bool:
+        """Return whether the draft of block `index` of the clip, from 0, is kept.
+
+        `score`: of its worst frame, in the scorer's units; None if drafts are not scored.
+        """
         ...
 
 

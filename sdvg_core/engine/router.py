@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..errors import BadInput
 from .noise import key
+from .outside import check_part
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from .protocols import Router
 
 # Nothing here imports torch before it decides: the command line takes its words from here.
 Aggregation = Literal["min", "mean", "quantile"]
@@ -52,9 +55,11 @@ class Reason(Enum):
     DIRECTED_TARGET = "a direction gives the block to the target"
     DIRECTED_KEPT = "a direction keeps the draft"
     DIRECTED_REMADE = "a direction rejects the draft"
+    ROUTER_KEPT = "the router keeps the draft"
+    ROUTER_REMADE = "the router rejects the draft"
 
 
-REJECTED_BY_SCORE = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE)
+REJECTED_BY_SCORE = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE, Reason.ROUTER_REMADE)
 BY_DIRECTION = (
     Reason.DIRECTED_DRAFT,
     Reason.DIRECTED_TARGET,
@@ -170,7 +175,7 @@ class RouterConfig:
     many of the clip's first blocks are never handed over. `directions`: what the user decides, whatever the
     policy: one of `SCRIPT_LETTERS` per block of the clip, or `ROUTER_DECIDES`. `skipped`: how many
     steps a restyled clip stands in for, by block of the clip; where those are as many as `handover` or more,
-    nothing is handed over.
+    nothing is handed over. `part`: somebody else's router, which decides in the policy's place.
     """
 
     policy: str = "reward"
@@ -186,8 +191,11 @@ class RouterConfig:
     whole_blocks: int = 1
     directions: str = ""
     skipped: tuple[int, ...] = ()
+    part: Router | None = None
 
     def __post_init__(self) -> None:
+        if self.part is not None:
+            check_part("router", self.part)
         for names, kind, words in KINDS:
             for name in names:
                 _of_kind(name, getattr(self, name), kind, words)
@@ -209,9 +217,18 @@ class RouterConfig:
     @property
     def needs_scorer(self) -> bool:
         """Whether the policy may score a block, if no direction says otherwise."""
+        if self.part is not None:
+            return self.part.needs_scorer
         if self.policy == "scripted":
             return any(letter in "ar" for letter in self.script[self.forced_blocks :])
         return POLICIES[self.policy].decide is not None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the report says of it."""
+        values = asdict(replace(self, part=None))
+        del values["skipped"], values["part"]
+        return values if self.part is None else {**values, "part": type(self.part).__name__}
 
     def direction(self, index: int) -> str:
         """Return the user's letter for block `index` of the clip."""
@@ -290,7 +307,22 @@ def decide_early(config: RouterConfig, index: int, past: tuple[Decision, ...]) -
         return Decision(accepted=False, reason=Reason.FORCED)
     if _bailed_out(config, past):
         return Decision(accepted=False, reason=Reason.BAILED_OUT)
+    if config.part is not None:
+        return None if config.part.needs_scorer else _by_part(config, index)
     return POLICIES[config.policy].early(config, index)
+
+
+def _by_part(
+    config: RouterConfig, index: int, score: float | None = None, reference: float | None = None
+) -> Decision:
+    assert config.part is not None
+    kept = config.part.keep(index, score)
+    if not isinstance(kept, bool):
+        name = type(config.part).__name__
+        raise BadInput(f"the router {name:.40} answered {kept!r:.20} for block {index + 1}; return True or False")
+    if score is None:
+        return UNSEEN_DRAFT if kept else UNSEEN_TARGET
+    return Decision(accepted=kept, reason=Reason.ROUTER_KEPT if kept else Reason.ROUTER_REMADE, score=score)
 
 
 def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
@@ -306,7 +338,7 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
 
 def compares(config: RouterConfig, index: int) -> bool:
     """Whether the draft of block `index` is compared with the last frame committed before it."""
-    return POLICIES[config.policy].compares and config.direction(index) == ROUTER_DECIDES
+    return config.part is None and POLICIES[config.policy].compares and config.direction(index) == ROUTER_DECIDES
 
 
 def decide(
@@ -327,7 +359,7 @@ def decide(
     score = aggregate(config, scores)
     direction = config.direction(index)
     if direction == ROUTER_DECIDES:
-        by_score = POLICIES[config.policy].decide
+        by_score = POLICIES[config.policy].decide if config.part is None else _by_part
         assert by_score is not None, "it decided early"
         decision = by_score(config, index, score, reference)
     else:

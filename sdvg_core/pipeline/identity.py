@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from ..checkpoints.lora import split_strength
 from ..checkpoints.model_files import ModelFiles
 from ..devices.device import arithmetic_on, check_device
 from ..engine.keys import Identities
+from ..engine.outside import identity_of
 from ..scorers.tokenizer import find_vocabulary
 from ..text.prompts import PromptSchedule
 from .headers import WanHeader
@@ -22,7 +23,10 @@ from .request import VideoRequest
 
 Identity = Mapping[str, str]
 MOST_TOLD = 3
-LATER, UNSET = ("colour hold", "relative", "flush", "keep first frame", "context memory"), ("None", "0.0")
+LATER, UNSET = (
+    ("colour hold", "relative", "flush", "keep first frame", "context memory", "router part"),
+    ("None", "0.0"),
+)
 """Settings that came later: they say nothing until they are chosen, so an earlier video is still the same."""
 
 # A larger file would take seconds. Of it so many pieces are hashed, evenly spread; different training changes every
@@ -41,7 +45,9 @@ def identify(
     """Return everything that determines a video's bits, by name. Equal identities make the same video."""
     models = {f.name.replace("_", " "): getattr(files, f.name) for f in fields(files)}
     begin = {name: getattr(request, name) for name in ("continue_from", "start_image", "restyle")}
-    asked = asdict(request)
+    part = request.router.part
+    asked = asdict(replace(request, router=replace(request.router, part=None)))
+    asked["router"]["part"] = None if part is None else identity_of(part)
     models |= {f"control module {path.name}": path for path in models.pop("controls")}
     if request.control:
         begin |= {name: getattr(request, name) for name in ("control", "control_mask")}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -216,14 +217,18 @@ def _build(
     judge: VideoCodec | None,
     *,
     needed: ModelSet = EVERYTHING,
+    parts: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> Engine:
-    """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded."""
+    """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded.
+
+    `parts`: by role, what stands in for what was loaded.
+    """
     return build_engine(
-        drafter if needed.drafter else None,
-        target if needed.target else None,
-        codec,
-        scorer if needed.scorer else None,
+        parts.get("drafter", drafter) if needed.drafter else None,
+        parts.get("target", target) if needed.target else None,
+        parts.get("codec", codec),
+        parts.get("scorer", scorer) if needed.scorer else None,
         judge=judge if needed.scorer else None,
         **options,
     )

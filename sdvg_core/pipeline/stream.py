@@ -10,13 +10,17 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from types import TracebackType
+from typing import Any
 
 from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
+from ..engine.outside import checked_parts, note_on
+from ..engine.plan import ModelSet
+from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
 from ..engine.records import BlockRecord
 from ..report.summary import block_line
 from ..text.prompts import PromptSchedule, one_prompt
@@ -104,14 +108,37 @@ class Stream(Iterator[StreamedBlock]):
 class Streamer:
     """Models in memory that make one video at a time, block by block."""
 
-    def __init__(self, files: ModelFiles, options: LoadOptions, *, keep_text_encoder: bool = True) -> None:
+    def __init__(
+        self,
+        files: ModelFiles,
+        options: LoadOptions,
+        *,
+        keep_text_encoder: bool = True,
+        drafter: BlockGenerator | None = None,
+        target: BlockGenerator | None = None,
+        scorer: Scorer | None = None,
+        router: Router | None = None,
+        codec: VideoCodec | None = None,
+    ) -> None:
         """Load the models of `files`, and keep them. Raises `BadInput` before a weight is read if they do not fit.
 
-        `keep_text_encoder`: otherwise it is loaded for every new prompt and freed again.
+        `keep_text_encoder`: otherwise it is loaded for every new prompt and freed again. `drafter`, `target`,
+        `scorer`, `router`, `codec`: your own in place of a file's, or of every request's policy. `files`
+        names a transformer all the same, whose shapes count.
         """
+        given = {"drafter": drafter, "target": target, "scorer": scorer, "router": router, "codec": codec}
+        own: dict[str, Any] = {role: part for role, part in given.items() if part is not None}
         self._headers = check_models(files, options)
+        of_files = self._headers.models
+        shape = next(iter(of_files.values()))
+        roles = [role for role in ("target", "drafter") if role in own or role in of_files]
+        self._headers = replace(self._headers, models={role: of_files.get(role, shape) for role in roles})
+        self._router, self._parts = own.pop("router", None), checked_parts(own, self._headers.vae)
         self._encoder = load_encoder(files, options) if keep_text_encoder else None
-        self._loaded = load_models(files, options, self._headers)
+        from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
+        files = replace(files, reward=None) if scorer else files
+        self._loaded = load_models(files, options, replace(from_files, judge=self._headers.judge))
+        self._own_notes = tuple(note_on(role, part) for role, part in given.items() if part is not None)
         self._files, self._options = files, options
         self._embeddings: OrderedDict[str, Tensor] = OrderedDict()
         self._lock = threading.Lock()
@@ -121,7 +148,7 @@ class Streamer:
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
         of_files = chain.from_iterable(self._headers.headers().notes.values())
-        return (*dict.fromkeys(of_files), *self._loaded.notes)
+        return (*dict.fromkeys(of_files), *self._loaded.notes, *self._own_notes)
 
     def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
         """Return the blocks of a video, of which none is made yet.
@@ -130,7 +157,10 @@ class Streamer:
         Raises `BadInput` for a video that the models cannot make, and `Busy` if another stream is open.
         """
         schedule = one_prompt(prompt) if isinstance(prompt, str) else prompt
-        resolved = resolve_files(request, self._headers, scorer=self._files.reward is not None)
+        if self._router is not None:
+            request = replace(request, router=replace(request.router, part=self._router))
+        scorer = self._files.reward is not None or "scorer" in self._parts
+        resolved = resolve_files(request, self._headers, scorer=scorer)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:
@@ -158,7 +188,7 @@ class Streamer:
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Anew for every video, and freed with it: it holds the keys and values.
-        engine = self._loaded.build(needed=resolved.models_needed, before_pass=before_pass)
+        engine = self._loaded.build(needed=resolved.models_needed, parts=self._parts, before_pass=before_pass)
         run = plan_video(self._loaded, engine, request, resolved, conditions)
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):

@@ -115,7 +115,7 @@ class Plan:
             "bytes": {step: dict(parts) for step, parts in self.parts.items()},
             "side_bytes": {step: dict(parts) for step, parts in self.beside.items()},
             "seconds": asdict(self.seconds) if self.seconds else None,
-            "router": {name: value for name, value in asdict(request.router).items() if name != "skipped"},
+            "router": request.router.settings,
             "rejected": request.rejected,
             "pcie_gb_per_second": request.pcie,
             "rates": request.rates.name,

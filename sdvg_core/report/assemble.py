@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Protocol
 
@@ -129,7 +129,7 @@ def assemble_report(
     return RunReport(
         settings={
             **_part_settings(run, parts),
-            "router": {name: value for name, value in asdict(run.router).items() if name != "skipped"},
+            "router": run.router.settings,
             "seed": run.noise.seed,
             "blocks": len(run.spans),
             "width": run.noise.width * run.engine.codec.spatial_stride,

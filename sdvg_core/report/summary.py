@@ -40,6 +40,8 @@ _OUTCOMES = {
     Reason.FORCED: Outcome.FORCED,
     Reason.REACHED: Outcome.KEPT,
     Reason.SCRIPT_KEPT: Outcome.KEPT,
+    Reason.ROUTER_KEPT: Outcome.KEPT,
+    Reason.ROUTER_REMADE: Outcome.REMADE,
     Reason.FELL_SHORT: Outcome.REMADE,
     Reason.NOT_FINITE: Outcome.REMADE,
     Reason.SCRIPT_REMADE: Outcome.REMADE,

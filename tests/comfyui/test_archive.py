@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -17,7 +18,7 @@ from aiohttp import web
 from comfy_page import NODES
 from running_server import ROOT, Server, running_server
 from sdvg_pack.nodes import routes
-from server_prompts import KEPT, REPORT, pocket
+from server_prompts import KEPT, REPORT, ROUTER, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -33,11 +34,12 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose only pack is the archive."""
+    """A server whose only packs are the archive and the example."""
     folder = tmp_path_factory.mktemp("archive")
     subprocess.run([sys.executable, ROOT / "release" / "archive.py", folder / "sdvg.zip"], check=True)
     with zipfile.ZipFile(folder / "sdvg.zip") as archive:
         archive.extractall(folder / "sdvg")
+    shutil.copytree(ROOT / "examples" / "comfyui_router", folder / "base" / "custom_nodes" / "comfyui_router")
     with running_server(folder / "base", pack=folder / "sdvg") as server:
         yield server
 
@@ -84,3 +86,19 @@ def test_every_route_is_in_security_md_and_refuses_a_page_of_another_origin(
             urllib.request.urlopen(asked, timeout=10)
         with refused.value as answer:
             assert answer.code == 403
+
+
+def test_the_example_pack_routes_a_video_and_its_note_is_in_the_report(packed: Server) -> None:
+    """Another pack's router decides with another pack's scorer; neither imports anything of ours."""
+    prompt = change(pocket(blocks=4), sampler__router=["own", 0])
+    prompt["brightness"] = node("ExampleBrightness")
+    prompt["own"] = node("ExampleEveryNth", every=3, least=0.0, scorer=["brightness", 0])
+    del prompt[ROUTER]
+    done = packed.run(prompt)
+    assert done.status == "success", done.message("execution_error")
+    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    reasons = [block["reason"] for block in record["blocks"]]
+    assert reasons == ["forced", "router_kept", "router_kept", "router_remade"]
+    assert "The router is EveryNth, from outside." in record["notes"]
+    assert "The scorer is Brightness, from outside." in record["notes"]
+    assert all(0 < block["score"] < 1 for block in record["blocks"][1:])

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from sample_reports import SECONDS, TARGET, of_every_reason, record, report, route
+from sample_reports import SECONDS, TARGET, of_a_router, of_every_reason, record, report, route
 
 import sdvg_core.report.run_report
 from sdvg_core.engine.records import BlockRecord, Seconds
@@ -62,13 +62,13 @@ def test_published_rejections_give_both_published_acceptance_conventions(row, pr
 
 
 def test_every_block_is_counted_once_by_its_reason():
-    run = report(of_every_reason())
+    run = report((*of_every_reason(), *of_a_router()))
     tally = run.tally
-    assert sum(run.reasons.values()) == tally.blocks == 15
+    assert sum(run.reasons.values()) == tally.blocks == 17
     assert run.reasons[Reason.FELL_SHORT] == 2
     assert list(run.reasons) == list(Reason)
-    assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (6, 9, 5, 1)
-    assert (tally.scored, tally.accepted_scored) == (9, 4)
+    assert (tally.accepted, tally.by_target, tally.rejected, tally.forced) == (7, 10, 6, 1)
+    assert (tally.scored, tally.accepted_scored) == (11, 5)
 
 
 def test_seconds_and_passes_are_sums_that_include_thrown_away_drafts():
@@ -141,7 +141,7 @@ def test_a_handover_and_a_reference_come_back_from_json():
     ],
 )
 def test_the_schema_refuses_what_no_run_can_have_done(where, field, value):
-    data = report(of_every_reason()).as_dict()
+    data = report((*of_every_reason(), *of_a_router())).as_dict()
     jsonschema.validate(data, SCHEMA)
     inner: Any = data
     for step in where:
