@@ -9,7 +9,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..sdvg_core.engine.outside import CheckedScorer
+from ..sdvg_core.engine.outside import Checked
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
 from .host.scorer import HostScorer
@@ -52,10 +52,7 @@ class RouterValue:
 
 
 def router_of(value: Any) -> RouterValue:
-    """Return what came over a wire as the value of the Quality Router.
-
-    Another pack's router has `keep`, and a `scorer` if it needs one (`sdvg_core.Router`).
-    """
+    """Return what came over a wire as a value. Another pack's router has its `scorer`, if it needs one, as an attribute."""
     if isinstance(value, RouterValue):
         return value
     config = RouterConfig(part=value)
@@ -65,7 +62,7 @@ def router_of(value: Any) -> RouterValue:
 
 def scorer_of(value: Any) -> Any:
     """Return what came over a wire as a scorer; one of another pack's is checked as it is used."""
-    return value if value is None or isinstance(value, HostScorer) else CheckedScorer(value)
+    return value if value is None or isinstance(value, HostScorer) else Checked("scorer", value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

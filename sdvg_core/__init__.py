@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .checkpoints.model_files import ModelFiles
     from .devices.execution import Execution
-    from .engine.protocols import BlockCall, BlockGenerator, Router, Scorer, VideoCodec
+    from .engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
     from .engine.router import RouterConfig, router_preset
     from .engine.types import Generated
     from .errors import BadInput
@@ -25,7 +25,6 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "BadInput": "errors",
-    "BlockCall": "engine.protocols",
     "BlockGenerator": "engine.protocols",
     "Busy": "pipeline.stream",
     "Execution": "devices.execution",
@@ -51,7 +50,6 @@ _HOMES = {
 }
 __all__ = [
     "BadInput",
-    "BlockCall",
     "BlockGenerator",
     "Busy",
     "Execution",

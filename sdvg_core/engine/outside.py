@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import BadInput
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from .protocols import BlockCall, BlockGenerator, Scorer, VideoCodec
+    from .protocols import BlockCall
     from .types import Generated
 
 # Nothing here imports torch: the router takes its check from here.
@@ -39,20 +39,13 @@ def check_part(role: str, part: Any) -> None:
 
 
 def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
-    """Return parts, by role, that check what they return. `vae`: what a codec's channels and strides must be like.
-
-    Raises `BadInput` for a part that cannot stand in its role.
-    """
+    """Return parts, by role, that check what they return. Raises `BadInput` for one that does not fit the VAE."""
     for role, part in parts.items():
-        check_part(role, part)
         for name in ("latent_channels", "temporal_stride", "spatial_stride"):
             here, there = getattr(part, name, None), getattr(vae, name)
             if role != "scorer" and here is not None and here != there:
                 raise BadInput(f"the {role} {_name(part)} has {name} {here!r:.20}; the VAE's is {there}")
-    kinds = {"scorer": CheckedScorer, "codec": CheckedCodec}
-    return {
-        role: kinds[role](part) if role in kinds else CheckedGenerator(role, part) for role, part in parts.items()
-    }
+    return {role: Checked(role, part) for role, part in parts.items()}
 
 
 def identity_of(part: Any) -> str:
@@ -66,75 +59,51 @@ def note_on(role: str, part: Any) -> str:
     return f"The {role} is {_name(part)}, from outside{kept}."
 
 
-class CheckedGenerator:
-    """A `BlockGenerator` from outside; what it returns is checked."""
+class Checked:
+    """A part from outside in its role. What it returns is checked; `BadInput` says what is wrong with it."""
 
-    def __init__(self, role: str, inner: BlockGenerator) -> None:
+    def __init__(self, role: str, inner: Any) -> None:
         check_part(role, inner)
-        self._role, self._inner, self.name = role, inner, role
-        self.block_frames, self.latent_channels = inner.block_frames, inner.latent_channels
-        self.timesteps, self.first_timesteps = inner.timesteps, inner.first_timesteps
-        self.anchor_horizon = inner.anchor_horizon
+        self.name, self.inner, self._who = role, inner, f"the {role} {_name(inner)}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     def generate(self, call: BlockCall) -> Generated:
-        """Generate the block. Raises `BadInput` for estimates of another count or shape."""
-        made = self._inner.generate(call)
+        """Generate the block: an estimate per timestep, each shaped as the noise."""
+        made: Generated = self.inner.generate(call)
         steps = self.first_timesteps if call.span.start == 0 and self.first_timesteps else self.timesteps
         wanted, there = call.stop or len(steps), getattr(made, "predictions", ())
-        who = f"the {self._role} {_name(self._inner)}"
         if len(there) != wanted:
-            raise BadInput(f"{who} made {len(there)} estimates; return Generated with {wanted}, one per timestep")
+            raise BadInput(
+                f"{self._who} made {len(there)} estimates; return Generated with {wanted}, one per timestep"
+            )
         for clean in there:
-            _check_shape(who, clean, tuple(call.noise.draw(call.span, 0).shape))
+            _check_shape(self._who, clean, tuple(call.noise.draw(call.span, 0).shape))
         return made
 
-
-class CheckedScorer:
-    """A `Scorer` from outside; what it returns is checked."""
-
-    def __init__(self, inner: Scorer) -> None:
-        check_part("scorer", inner)
-        self.inner = inner
-
     def score(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return one score per frame. Raises `BadInput` for another count."""
+        """Return one score per frame."""
         scores = self.inner.score(frames, prompt)
-        _check_shape(f"the scorer {_name(self.inner)}", scores, (frames.shape[1],))
-        return scores.float().cpu()
+        _check_shape(self._who, scores, (frames.shape[1],))
+        return cast("Tensor", scores.float().cpu())
 
     def describe(self) -> Mapping[str, Any]:
         """Return the settings for the report, with a note on where it is from."""
         described = self.inner.describe()
-        return {**described, "notes": (*described.get("notes", ()), note_on("scorer", self.inner))}
+        return {**described, "notes": (*described.get("notes", ()), note_on(self.name, self.inner))}
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return nothing: what such a scorer reads of a prompt is not known."""
         return ()
 
-
-class CheckedCodec:
-    """A `VideoCodec` from outside; what it returns is checked."""
-
-    def __init__(self, inner: VideoCodec) -> None:
-        check_part("codec", inner)
-        self._inner, self.latent_channels = inner, inner.latent_channels
-        self.temporal_stride, self.spatial_stride = inner.temporal_stride, inner.spatial_stride
-
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Decode latents. Raises `BadInput` for frames of another count or size."""
-        frames, state_after = self._inner.decode(latents, state)
+        """Decode latents; the clip's first latent frame is one pixel frame."""
+        frames, state_after = self.inner.decode(latents, state)
         count = self.temporal_stride * latents.shape[2] - (self.temporal_stride - 1 if state is None else 0)
         rows, columns = (self.spatial_stride * size for size in latents.shape[3:])
-        _check_shape(f"the codec {_name(self._inner)}", frames, (1, count, 3, rows, columns))
+        _check_shape(self._who, frames, (1, count, 3, rows, columns))
         return frames, state_after
-
-    def encode(self, frames: Tensor) -> Tensor:
-        """Encode frames. Raises `BadInput` for latents of another count or size."""
-        latents = self._inner.encode(frames)
-        count = 1 + (frames.shape[1] - 1) // self.temporal_stride
-        rows, columns = (size // self.spatial_stride for size in frames.shape[3:])
-        _check_shape(f"the codec {_name(self._inner)}", latents, (1, self.latent_channels, count, rows, columns))
-        return latents
 
 
 def _check_shape(who: str, values: Any, shape: tuple[int, ...]) -> None:
