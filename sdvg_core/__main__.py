@@ -1,4 +1,4 @@
-"""So that `python -m sdvg_core` runs the command line."""
+"""So that `python -m sdvg_core`, and `sdvg` where it is installed, run the command line."""
 
 import io
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .cli import main
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line in this terminal, which may lack letters that a path or a prompt has."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -15,4 +15,4 @@ def run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run())
