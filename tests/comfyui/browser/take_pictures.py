@@ -38,6 +38,9 @@ TITLES = {
     "sdvg_9_two_gpus": "Two GPUs",
     "sdvg_10_extend_video": "Extend a video",
     "sdvg_11_restyle_video": "Restyle a video",
+    "sdvg_12_depth_to_video": "Depth to video",
+    "sdvg_13_inpaint": "Inpaint",
+    "sdvg_14_first_and_last_frame": "First and last frame",
 }
 # Blocks that the target makes; those of a continued clip count on, and the gate knows only its first.
 TARGET_BLOCKS = {
