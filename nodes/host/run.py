@@ -158,6 +158,7 @@ def resolve(job: Job) -> ResolvedRequest:
         directions=job.directions,
         takes=job.takes,
         strength=strength_in(job),
+        colour_hold=job.colour_hold,
     )
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
@@ -246,6 +247,7 @@ def _plan(
         controls=resolved.obeyed(codecs["vae"]),
         shown=resolved.shown,
         reuse=begin_reuse(job.reuse_bytes, identities),
+        colour_hold=job.colour_hold,
         clock=device_clock(*memory.devices),
     )
 
@@ -309,6 +311,7 @@ def _report(
         start_image=None if job.start_image is None else "IMAGE",
         restyle="IMAGE" if job.start and job.start.how == RESTYLE else None,
         strength=strength_in(job),
+        colour_hold=job.colour_hold,
         control={
             "control": "CONDITIONING" if run.noise.controls else None,
             "control_strengths": [one.strength for one in run.noise.controls],

@@ -69,6 +69,7 @@ def test_the_same_run_again_makes_nothing_and_shows_the_same_video(
         ({"directions": "....t."}, None),
         ({"seed": 2}, 0),
         ({"drafter_context": "own"}, 1),
+        ({"colour_hold": 0.5}, 0),
     ],
     ids=str,
 )
@@ -84,6 +85,15 @@ def test_a_changed_job_makes_what_a_run_from_nothing_makes(
     if unchanged == 0:
         assert not any(one.reused for one in again[2].blocks)
     assert same_video(again, alone(changed_job))
+
+
+def test_a_whole_colour_hold_leaves_no_drift_and_the_report_states_it(parts: Parts) -> None:
+    """Catches: an input of the node that reaches neither the models nor the report."""
+    job = scored(parts, middle_tau(parts))
+    plain, held = video_of(job)[2], video_of(replace(job, colour_hold=1.0))[2]
+    assert max(block.drift for block in held.blocks if block.drift is not None) < 1e-3
+    assert min(block.drift for block in plain.blocks if block.drift is not None) > 1e-2
+    assert ("colour_hold" in plain.settings, held.settings["colour_hold"]) == (False, 1.0)
 
 
 def test_another_prompt_at_block_4_goes_on_there(parts: Parts, calls: list[tuple[str, int]]) -> None:
