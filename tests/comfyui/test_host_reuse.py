@@ -16,7 +16,7 @@ import torch
 from host_clip import with_lora
 from host_run import Parts, changed, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import generator_of
-from sdvg_pack.nodes.host import identity
+from sdvg_pack.nodes.host import identity, run
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
 from sdvg_pack.nodes.host.progress import NodeProgress
@@ -94,6 +94,15 @@ def test_a_whole_colour_hold_leaves_no_drift_and_the_report_states_it(parts: Par
     assert max(block.drift for block in held.blocks if block.drift is not None) < 1e-3
     assert min(block.drift for block in plain.blocks if block.drift is not None) > 1e-2
     assert ("colour_hold" in plain.settings, held.settings["colour_hold"]) == (False, 1.0)
+
+
+def test_a_long_video_says_what_its_frames_take(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = scored(parts, middle_tau(parts))
+    assert "IMAGE" not in " ".join(video_of(job)[2].notes)
+    monkeypatch.setattr(run, "LONG_BYTES", 800_000)
+    frames, _, report = video_of(job)
+    assert frames.nbytes == 847_872
+    assert f"The IMAGE of {len(frames)} frames takes 0.8 MB of the computer's memory" in " ".join(report.notes)
 
 
 def test_another_prompt_at_block_4_goes_on_there(parts: Parts, calls: list[tuple[str, int]]) -> None:

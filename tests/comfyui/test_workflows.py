@@ -37,8 +37,8 @@ TINY = {
 }
 # A tiny drafter costs almost what its target does: less would buy no video.
 SMALL = {"width": 64, "height": 64, "blocks": 2, "policy.budget": 0.98}
-# The same of the other nodes: sizes, and frames of nine blocks, with a start image four more.
-SMALLER = {832: 64, 480: 64, 105: 21, 109: 25}
+# The same of the other nodes: sizes; frames of nine blocks, with a start image four more; and a part's end.
+SMALLER = {832: 64, 480: 64, 105: 21, 109: 25, -21: -6, 21: 6, 81: 21}
 TEXT, TEXT_NODES = "PrimitiveStringMultiline", ("CLIPLoader", "SelectCLIPDevice")
 ENCODERS = ("SDVGPrompt", "CLIPTextEncode")
 POCKET_CONDITIONING = 2
