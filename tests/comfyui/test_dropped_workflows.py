@@ -170,6 +170,7 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, d
     page, saved = dropped["dropped"][WORKFLOWS.index(path)], json.loads(path.read_text(encoding="utf-8"))
     assert sorted(page["types"]) == sorted(node["type"] for node in saved["nodes"])
     assert page["missing"] == []
+    assert not page["asksForText"], "a text box that is of no use, as the prompt comes over the wire"
     assert not any("newer SDVG" in told for told in page["told"])
     assert dropped["errors"] == []
     if path == POCKET_DEMO:
