@@ -127,11 +127,12 @@ def test_values_and_sockets_of_a_workflow_are_those_its_nodes_have(path: Path, s
         if node["type"] == "MarkdownNote":
             continue
         schema = known[node["type"]]
-        assert [slot["name"] for slot in node["outputs"]] == schema["output_name"]
+        outputs, ours = [slot["name"] for slot in node["outputs"]], node["type"].startswith("SDVG")
+        assert outputs == schema["output_name"][: None if ours else len(outputs)]  # a newer ComfyUI may have more
         values = dict(zip(names(node), node["widgets_values"], strict=True))
         declared = declared_inputs({**schema["input"]["required"], **schema["input"].get("optional", {})}, values)
         saved = {slot["name"] for slot in node["inputs"]}
-        if node["type"].startswith("SDVG"):
+        if ours:
             assert saved == set(declared)
         else:
             assert saved <= {*declared, *(name.rpartition(".")[2] for name in declared)}
