@@ -207,6 +207,17 @@ class SpeculativeSampler(io.ComfyNode):
                     optional=True,
                     tooltip="Make the video only up to this block, as it would be in the whole one. 0: all blocks.",
                 ),
+                io.Float.Input(
+                    "colour_hold",
+                    default=0.0,
+                    min=0.0,
+                    max=1.0,
+                    step=0.05,
+                    advanced=True,
+                    optional=True,
+                    tooltip="For long clips: pull each block's colours back towards those its scene began with. 0: not at "
+                    "all, 1: all the way.",
+                ),
             ],
             outputs=[
                 io.Image.Output(

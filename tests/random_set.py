@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from sdvg_core.causal_wan.config import WanConfig, wan_shapes
+from sdvg_core.causal_wan.config import WanConfig, control_shapes, wan_shapes
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.decoders.wan_vae import empty_wan_vae
 from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
@@ -84,6 +84,12 @@ def write_random_set(folder: Path, seed: int = 0) -> ModelFiles:
     torch.save(_reward_weights(random), files.reward)
     (folder / "vocab.txt").write_text("\n".join(_word_pieces()) + "\n", encoding="utf-8")
     return files
+
+
+def write_controls(folder: Path, seed: int = 0) -> None:
+    """Write a control module for each of the set's models, of one block."""
+    for role, config in (("drafter", DRAFTER), ("target", TARGET)):
+        save_file(_Random(seed).fill(control_shapes(config, 1)), folder / f"tiny_vace_{role}.safetensors")
 
 
 class _Random:

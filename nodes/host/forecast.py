@@ -71,7 +71,10 @@ class _Graph:
     def lines(self, wire: Any) -> list[tuple[int, str]]:
         """Return what the lines of a prompt change, and from which block on."""
         node = self._prompt[wire[0]] if isinstance(wire, list) else {}
-        text = node.get("inputs", {}).get(PROMPTS.get(node.get("class_type")))
+        inputs = node.get("inputs", {})
+        if "positive" in inputs and node["class_type"] not in PROMPTS:
+            return self.lines(inputs["positive"])  # as WanVaceToVideo hands it on
+        text = inputs.get(PROMPTS.get(node.get("class_type")))
         if not isinstance(text, str) or not text.strip():
             return []
         read = read_prompt(text)

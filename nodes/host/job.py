@@ -56,6 +56,7 @@ class Job:
     start: StartValue | None = None
     kept: KeptBlocks | None = None
     until_block: int = 0
+    colour_hold: float = 0.0
     controlled: bool = False
     node_id: str | None = None
     workflow_id: str | None = None

@@ -23,6 +23,8 @@ from ...sdvg_core.engine.run import Run, make_run
 from ...sdvg_core.pipeline.headers import Headers
 from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
+from ...sdvg_core.plan.sizes import GB, image_bytes
+from ...sdvg_core.plan.text import image_note
 from ...sdvg_core.report.assemble import (
     ModelSettings,
     PartSettings,
@@ -49,6 +51,7 @@ from .vae import ComfyCodec, check_decoders, codec_of, header_of, is_tae, kind_o
 logger = logging.getLogger(__name__)
 
 FPS = 16.0  # Wan 2.1 was trained at this rate; the video's own rate is set where it is saved
+LONG_BYTES = GB  # of the video's frames: from here on the node says what they take
 
 
 def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], RunReport, LiveRun]:
@@ -94,7 +97,9 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     )
     memory = memory_of(job, presets)
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
-    shown = (*job.notes, *of_texts, *of_start, *resolved.notes, *memory.plan)
+    image = (job.width, job.height, resolved.plan.spans[-1].stop)
+    of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
+    shown = (*job.notes, *of_texts, *of_start, *resolved.notes, *memory.plan, *of_image)
     notes = (*(note for role in job.models for note in ineffective[role]), *shown)
     for line in notes:
         logger.info("SDVG: %s", line)
@@ -158,6 +163,7 @@ def resolve(job: Job) -> ResolvedRequest:
         directions=job.directions,
         takes=job.takes,
         strength=strength_in(job),
+        colour_hold=job.colour_hold,
     )
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
@@ -246,6 +252,7 @@ def _plan(
         controls=resolved.obeyed(codecs["vae"]),
         shown=resolved.shown,
         reuse=begin_reuse(job.reuse_bytes, identities),
+        colour_hold=job.colour_hold,
         clock=device_clock(*memory.devices),
     )
 
@@ -309,6 +316,7 @@ def _report(
         start_image=None if job.start_image is None else "IMAGE",
         restyle="IMAGE" if job.start and job.start.how == RESTYLE else None,
         strength=strength_in(job),
+        colour_hold=job.colour_hold,
         control={
             "control": "CONDITIONING" if run.noise.controls else None,
             "control_strengths": [one.strength for one in run.noise.controls],

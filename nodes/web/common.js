@@ -49,6 +49,17 @@ export function inputSlot(node, name) {
   return node.inputs?.findIndex((input) => input.widget?.name === name) ?? -1;
 }
 
+/** The node that a sampler's positive comes from, past those that take a positive and hand it on; null: none. */
+export function promptNode(node) {
+  let one = node;
+  for (let steps = 0; steps < 16; steps += 1) {
+    const slot = one?.inputs?.findIndex(({ name }) => name === "positive") ?? -1;
+    if (slot < 0) return one;
+    one = one.isInputConnected(slot) ? one.getInputNode(slot) : null;
+  }
+  return null;
+}
+
 const shows = new Map(); // type of node -> the function that shows its output
 
 /**

@@ -1,7 +1,7 @@
 // What stands in front on our nodes: ComfyUI's canvas shows advanced inputs too unless their widgets say so themselves, and the
 // sampler's box for the prompt is of use only if nothing upstream carries the prompt's text. What is hidden is saved and sent.
 import { app } from "../../scripts/app.js";
-import { PREFIX, inputSlot } from "./common.js";
+import { PREFIX, inputSlot, promptNode } from "./common.js";
 
 const WITH_TEXT = ["SDVGPrompt", "SDVGPocketModels"];
 
@@ -12,10 +12,8 @@ function tidy(node) {
     if (!window.LiteGraph.vueNodesMode) widget.hidden = !node.showAdvanced && node.inputs?.[inputSlot(node, widget.name)]?.link == null;
   }
   const prompt = node.widgets?.find(({ name }) => name === "prompt");
-  const positive = node.inputs?.findIndex(({ name }) => name === "positive") ?? -1;
-  if (!prompt || positive < 0) return;
-  const source = node.isInputConnected(positive) && node.getInputNode(positive);
-  const told = Boolean(source) && WITH_TEXT.includes(source.comfyClass) && !String(prompt.value).trim();
+  if (!prompt || node.comfyClass !== "SDVGSpeculativeSampler") return;
+  const told = WITH_TEXT.includes(promptNode(node)?.comfyClass) && !String(prompt.value).trim();
   prompt.hidden = prompt.options.hidden = told; // for the canvas, and for Nodes 2.0
 }
 

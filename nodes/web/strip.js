@@ -1,7 +1,7 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { inputSlot } from "./common.js";
+import { inputSlot, promptNode } from "./common.js";
 import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter, withTake } from "./directions.js";
 import { RATE, framesOf, lengthIn } from "./length.js";
 import { nextRun } from "./next_run.js";
@@ -273,8 +273,7 @@ export class Strip {
 
   /** The node and the widget with the text of the prompt; undefined if the text comes from elsewhere. */
   promptSource() {
-    const slot = this.node.inputs?.findIndex(({ name }) => name === "positive") ?? -1;
-    const node = slot >= 0 && this.node.isInputConnected(slot) ? this.node.getInputNode(slot) : null;
+    const node = promptNode(this.node);
     const name = TEXT_OF[node?.comfyClass];
     const widget = node?.widgets?.find((one) => one.name === name);
     return widget && node.inputs?.[inputSlot(node, name)]?.link == null ? { node, widget } : undefined;

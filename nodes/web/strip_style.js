@@ -51,6 +51,10 @@ export const STYLE = `
 .sdvg-take:focus-visible { border-color: #3b9bff; }
 .sdvg-squares .kept::before { content: url('data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" width="8" height="10"><path d="M2 5V3a2 2 0 0 1 4 0v2" fill="none" stroke="white"/><path d="M1 5h6v5H1z" fill="white"/></svg>');
   left: 1px; padding: 1px 2px; border-radius: 3px; background: #000c; }
+.sdvg-drift { display: flex; flex: none; gap: 8px; align-items: center; height: 16px; padding: 0 3px; white-space: nowrap; }
+.sdvg-drift[hidden], .sdvg-route:not(.playing) .sdvg-drift, .comparing .sdvg-drift { display: none; }
+.sdvg-drift svg { flex: 1; min-width: 0; height: 12px; padding: 2px 0; overflow: visible; }
+.sdvg-drift path { fill: none; stroke: #3b9bff; stroke-width: 2; stroke-linecap: round; stroke-linejoin: round; }
 .sdvg-controls { display: flex; flex: none; gap: 6px; align-items: center; padding: 0 3px; }
 .sdvg-route:not(.playing) .sdvg-play, .sdvg-route:not(.playing) .sdvg-time { display: none; }
 .sdvg-time { flex: 1; font-variant-numeric: tabular-nums; white-space: nowrap; }

@@ -2,6 +2,7 @@
 import { locale, make } from "./common.js";
 import { ROUTER } from "./directions.js";
 import { FATES, fateOf } from "./fates.js";
+import { driftLine, drawDrift } from "./strip_drift.js";
 import { Sheet } from "./strip_sheet.js";
 import { words } from "./strip_words.js";
 
@@ -30,6 +31,7 @@ export class StripView {
     this.next = this.side.appendChild(make("div", "sdvg-next"));
     this.sheet = new Sheet({ choose: (take) => acts.take(take), close: () => acts.closeSheet(), paint: acts.paint });
     below.append(this.sheet.element);
+    this.drift = this.element.appendChild(driftLine());
     this.controls = this.element.appendChild(make("div", "sdvg-controls"));
     this.player = this.controls.appendChild(push("sdvg-play", this.acts.play));
     this.time = this.controls.appendChild(make("span", "sdvg-time"));
@@ -167,6 +169,7 @@ export class StripView {
 
   /** What the run came to, as far as it got. Without a run: what the squares are for. */
   sum(log) {
+    drawDrift(this.drift, log?.events ?? [], this.count);
     this.legend.replaceChildren(...(log ? tally(log) : [make("span", "", words().empty)]));
   }
 

@@ -60,6 +60,11 @@ def frame_tokens(width: int, height: int) -> int:
     return (width // VAE_STRIDE // PATCH) * (height // VAE_STRIDE // PATCH)
 
 
+def image_bytes(width: int, height: int, latent_frames: int) -> int:
+    """Return the bytes of a video as ComfyUI's IMAGE: every frame in float32, however it is saved."""
+    return (4 * latent_frames - 3) * height * width * 3 * 4
+
+
 def kv_bytes(config: WanConfig, frames: int, tokens: int, itemsize: int, *, fp8: bool = False) -> int:
     """Return the bytes of a self-attention cache: keys and values of `frames` frames of `tokens` tokens.
 

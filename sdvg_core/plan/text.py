@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .choose import Plan, least_bytes
 from .layout import SIDE, most
 from .request import PlanRequest
-from .sizes import GB
+from .sizes import GB, image_bytes
 
 NAMES = {
     "target": "target weights",
@@ -52,9 +52,18 @@ def plan_text(plan: Plan) -> str:
             f"The second device holds {' and '.join(names)}, with a peak while {STEP_NAMES[step]}, {peak}: "
             f"{_inside(plan.beside[step])}."
         )
+    if request.where == "in ComfyUI":
+        lines.append(image_note(request.width, request.height, request.block_frames * request.blocks))
     if plan.seconds:
         lines += _seconds_lines(plan)
     return "\n".join(lines)
+
+
+def image_note(width: int, height: int, latent_frames: int) -> str:
+    """Say how much of the computer's memory the frames of a video take in ComfyUI."""
+    size = gigabytes(image_bytes(width, height, latent_frames))
+    frames = f"IMAGE of {4 * latent_frames - 3} frames"
+    return f"The {frames} takes {size} of the computer's memory, and twice that while it is put together."
 
 
 def _inside(parts: Mapping[str, int]) -> str:

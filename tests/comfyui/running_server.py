@@ -20,7 +20,7 @@ from typing import Any
 import comfy.sd
 import comfyui_version
 import pytest
-from random_set import write_random_set
+from random_set import write_controls, write_random_set
 from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,6 +193,7 @@ def write_models(models: Path) -> ModelFiles:
     for role, (place, path) in places.items():
         (models / place).mkdir(parents=True, exist_ok=True)
         moved[role] = path.rename(models / place / path.name)
+    write_controls(models / "diffusion_models")
     (made.reward.parent / "vocab.txt").rename(models / "image_reward" / "vocab.txt")
     return ModelFiles(**moved, text_encoder=made.text_encoder)
 

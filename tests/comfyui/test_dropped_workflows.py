@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 from comfy_page import browse
+from PIL import Image
 from running_server import ROOT, Server, needs_device_nodes
 from test_workflows import count_frames, with_tiny_models
 
@@ -78,11 +81,68 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
         return
     done = server.run(with_tiny_models(prompt))
     assert done.status == "success", done.message("execution_error")
-    [video] = [output["images"][0] for output in done.outputs.values() if "mp4" in str(output)]
+    videos = [output["images"][0] for output in done.outputs.values() if "mp4" in str(output)]
     # A block shows 12 pixel frames, a clip's first 9; a start image shows one and leaves 12 for every block. A clip
     # that is extended comes first.
-    frames = {"sdvg_7_continue_and_image": 1 + 4 * 12, "sdvg_10_extend_video": 21 + 2 * 12}
-    assert count_frames(server.view(video)) == frames.get(path.stem, 9 + 12)
+    frames = {
+        "sdvg_7_continue_and_image": 1 + 4 * 12,
+        "sdvg_10_extend_video": 21 + 2 * 12,
+        "sdvg_14_first_and_last_frame": 1 + 2 * 12,
+        "sdvg_15_long_video": 9 + 12 + 2 * (2 * 12),  # each later part without the frames that it was given
+    }
+    assert sum(count_frames(server.view(video)) for video in videos) == frames.get(path.stem, 9 + 12)
+
+
+def saved_pictures(prompt: dict[str, Any], wire: list[Any], server: Server) -> torch.Tensor:
+    """Run a dropped workflow; return what comes over a wire, `f h w`, as ComfyUI saves it in PNG."""
+    prompt = with_tiny_models(prompt)
+    prompt["saved"] = {"class_type": "SaveImage", "inputs": {"images": wire, "filename_prefix": "seen"}}
+    done = server.run(prompt)
+    assert done.status == "success", done.message("execution_error")
+    files = [server.view(file) for file in done.outputs["saved"]["images"]]
+    return torch.stack([torch.tensor(np.asarray(Image.open(io.BytesIO(file)).convert("L"))) for file in files])
+
+
+def wire_into(prompt: dict[str, Any], kind: str, name: str) -> list[Any]:
+    [wire] = [node["inputs"][name] for node in prompt.values() if node["class_type"] == kind]
+    return wire
+
+
+def test_inpainting_pastes_the_clips_own_pixels_where_the_mask_is_black(
+    dropped: dict[str, Any], server: Server
+) -> None:
+    """Catches: what is made and what is kept changed over; a mask that is fitted in another way than the clip."""
+    [prompt] = [page["prompt"] for page in dropped["dropped"] if "ImageCompositeMasked" in page["types"]]
+    clip, made, pasted, mask = (
+        saved_pictures(prompt, wire, server)
+        for wire in (
+            wire_into(prompt, "ImageCompositeMasked", "source"),
+            wire_into(prompt, "ImageCompositeMasked", "destination"),
+            wire_into(prompt, "CreateVideo", "images"),
+            wire_into(prompt, "ImageToMask", "image"),
+        )
+    )
+    share = mask.float() / 255
+    assert share.min() < 0.01
+    assert share.max() > 0.99
+    assert (pasted - (share * made + (1 - share) * clip)).abs().max() <= 4  # rounded four times
+    assert (clip.float() - made).abs().mean() > 10
+
+
+def test_the_last_four_frames_are_the_last_picture_and_the_mask_keeps_these_alone(
+    dropped: dict[str, Any], server: Server
+) -> None:
+    [prompt] = [
+        page["prompt"]
+        for page in dropped["dropped"]
+        if "RepeatImageBatch" in page["types"] and "SDVGStart" in page["types"]
+    ]
+    frames = saved_pictures(prompt, wire_into(prompt, "WanVaceToVideo", "control_video"), server)
+    mask = saved_pictures(prompt, wire_into(prompt, "ImageToMask", "image"), server)
+    assert [set(one.unique().tolist()) for one in mask] == [{255}] * 21 + [{0}] * 4
+    assert [len(one.unique()) for one in frames[:21]] == [1] * 21
+    assert all(torch.equal(one, frames[24]) for one in frames[21:])
+    assert len(frames[24].unique()) > 20
 
 
 def sent(node: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -110,6 +170,7 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, d
     page, saved = dropped["dropped"][WORKFLOWS.index(path)], json.loads(path.read_text(encoding="utf-8"))
     assert sorted(page["types"]) == sorted(node["type"] for node in saved["nodes"])
     assert page["missing"] == []
+    assert not page["asksForText"], "a text box that is of no use, as the prompt comes over the wire"
     assert not any("newer SDVG" in told for told in page["told"])
     assert dropped["errors"] == []
     if path == POCKET_DEMO:

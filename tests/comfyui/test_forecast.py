@@ -107,6 +107,16 @@ def test_a_line_of_the_prompt_is_told_apart_from_the_rest() -> None:
     assert signature(broken, SAMPLER) is None
 
 
+def test_lines_of_a_prompt_are_seen_through_a_control() -> None:
+    prompt = pocket()
+    prompt[POCKET]["inputs"]["prompt"] = "a sea\n3: a storm"
+    prompt["control"] = node("WanVaceToVideo", positive=[POCKET, 2], negative=[POCKET, 2])
+    prompt[SAMPLER]["inputs"]["positive"] = ["control", 0]
+    made = signature(prompt, SAMPLER)
+    assert made
+    assert [block for block, _ in made["prompts"]] == [3]
+
+
 CIRCLE = {SAMPLER: node("SDVGSpeculativeSampler", positive=["a", 0]), "a": node("X", x=["a", 0])}
 LOOP = {
     SAMPLER: node("SDVGSpeculativeSampler", prompt_schedule=["a", 0]),

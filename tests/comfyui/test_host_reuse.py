@@ -16,7 +16,7 @@ import torch
 from host_clip import with_lora
 from host_run import Parts, changed, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import generator_of
-from sdvg_pack.nodes.host import identity
+from sdvg_pack.nodes.host import identity, run
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.live import RUNS, LiveRun, LiveRuns
 from sdvg_pack.nodes.host.progress import NodeProgress
@@ -69,6 +69,7 @@ def test_the_same_run_again_makes_nothing_and_shows_the_same_video(
         ({"directions": "....t."}, None),
         ({"seed": 2}, 0),
         ({"drafter_context": "own"}, 1),
+        ({"colour_hold": 0.5}, 0),
     ],
     ids=str,
 )
@@ -84,6 +85,24 @@ def test_a_changed_job_makes_what_a_run_from_nothing_makes(
     if unchanged == 0:
         assert not any(one.reused for one in again[2].blocks)
     assert same_video(again, alone(changed_job))
+
+
+def test_a_whole_colour_hold_leaves_no_drift_and_the_report_states_it(parts: Parts) -> None:
+    """Catches: an input of the node that reaches neither the models nor the report."""
+    job = scored(parts, middle_tau(parts))
+    plain, held = video_of(job)[2], video_of(replace(job, colour_hold=1.0))[2]
+    assert max(block.drift for block in held.blocks if block.drift is not None) < 1e-3
+    assert min(block.drift for block in plain.blocks if block.drift is not None) > 1e-2
+    assert ("colour_hold" in plain.settings, held.settings["colour_hold"]) == (False, 1.0)
+
+
+def test_a_long_video_says_what_its_frames_take(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = scored(parts, middle_tau(parts))
+    assert "IMAGE" not in " ".join(video_of(job)[2].notes)
+    monkeypatch.setattr(run, "LONG_BYTES", 800_000)
+    frames, _, report = video_of(job)
+    assert frames.nbytes == 847_872
+    assert f"The IMAGE of {len(frames)} frames takes 0.8 MB of the computer's memory" in " ".join(report.notes)
 
 
 def test_another_prompt_at_block_4_goes_on_there(parts: Parts, calls: list[tuple[str, int]]) -> None:

@@ -78,6 +78,7 @@ def test_the_strip_is_neither_saved_nor_sent(page: dict[str, Any], schemas: dict
         "auto",
         "",
         0,
+        0,
     ]
     assert set(page["done"]["sent"]) <= {*inputs["required"], *inputs["optional"]}
 

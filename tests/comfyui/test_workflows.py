@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 from running_server import CNR, ROOT, VERSION, Server
 from sdvg_pack.sdvg_core.checkpoints.known_models import KNOWN_MODELS
-from sdvg_pack.sdvg_core.checkpoints.model_files import KNOWN_FILES
+from sdvg_pack.sdvg_core.checkpoints.model_files import CONTROL_FILES, KNOWN_FILES
 from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui
@@ -32,9 +32,13 @@ TINY = {
     "krea-realtime-video-14b.safetensors": "tiny_krea.safetensors",
     "wan_2.1_vae.safetensors": "tiny_wan_2.1_vae.safetensors",
     "ImageReward.pt": "TinyImageReward.pt",
+    "Wan2_1-VACE_module_1_3B_bf16.safetensors": "tiny_vace_drafter.safetensors",
+    "Wan2_1-VACE_module_14B_bf16.safetensors": "tiny_vace_target.safetensors",
 }
 # A tiny drafter costs almost what its target does: less would buy no video.
 SMALL = {"width": 64, "height": 64, "blocks": 2, "policy.budget": 0.98}
+# The same of the other nodes: sizes; frames of nine blocks, with a start image four more; and a part's end.
+SMALLER = {832: 64, 480: 64, 105: 21, 109: 25, -21: -6, 21: 6, 81: 21}
 TEXT, TEXT_NODES = "PrimitiveStringMultiline", ("CLIPLoader", "SelectCLIPDevice")
 ENCODERS = ("SDVGPrompt", "CLIPTextEncode")
 POCKET_CONDITIONING = 2
@@ -72,6 +76,8 @@ def with_tiny_models(prompt: dict[str, Any]) -> dict[str, Any]:
                 inputs[name] = DEFAULT_PROMPT if kind == TEXT else TINY.get(value, value)
             elif kind in ("SDVGSpeculativeSampler", "SDVGQualityRouter"):
                 inputs[name] = SMALL.get(name, value)
+            elif isinstance(value, int) and not kind.startswith("SDVG"):
+                inputs[name] = SMALLER.get(value, value)
         small[key] = {"class_type": kind, "inputs": inputs}
     return small
 
@@ -121,14 +127,15 @@ def test_values_and_sockets_of_a_workflow_are_those_its_nodes_have(path: Path, s
         if node["type"] == "MarkdownNote":
             continue
         schema = known[node["type"]]
-        assert [slot["name"] for slot in node["outputs"]] == schema["output_name"]
+        outputs, ours = [slot["name"] for slot in node["outputs"]], node["type"].startswith("SDVG")
+        assert outputs == schema["output_name"][: None if ours else len(outputs)]  # a newer ComfyUI may have more
         values = dict(zip(names(node), node["widgets_values"], strict=True))
         declared = declared_inputs({**schema["input"]["required"], **schema["input"].get("optional", {})}, values)
         saved = {slot["name"] for slot in node["inputs"]}
-        if node["type"].startswith("SDVG"):
+        if ours:
             assert saved == set(declared)
         else:
-            assert saved <= {name.rpartition(".")[2] for name in declared}
+            assert saved <= {*declared, *(name.rpartition(".")[2] for name in declared)}
         assert {
             slot["name"]: slot["type"] for slot in node["inputs"] if "widget" not in slot
         }.items() <= declared.items()
@@ -143,6 +150,9 @@ def declared_inputs(declared: dict[str, Any], values: dict[str, Any], prefix: st
             value = values.get(prefix + name, values.get(name))
             [chosen] = [o for o in rest[0]["options"] if o["key"] == value]
             inputs |= declared_inputs(chosen["inputs"]["required"], values, f"{prefix}{name}.")
+        if kind == "COMFY_AUTOGROW_V3":  # each picture is a socket of its own
+            [(name_of, (each_kind, _))] = rest[0]["template"]["input"]["required"].items()
+            inputs |= {f"{prefix}{name}.{name_of}{number}": each_kind for number in range(3)}
         if rest and (rest[0].get("image_upload") or rest[0].get("video_upload")):
             inputs["upload"] = "IMAGEUPLOAD"
     return inputs
@@ -168,7 +178,7 @@ def test_a_missing_model_is_named_with_its_folder_and_the_source_we_know_it_by(p
         files = [v for v in node.get("widgets_values") or [] if str(v).endswith((".pt", ".safetensors"))]
         assert [entry["name"] for entry in entries] == files
         for entry in entries:
-            [known] = [k for k in KNOWN_FILES if entry["name"] in k.names]
+            [known] = [k for k in (*KNOWN_FILES, *CONTROL_FILES) if entry["name"] in k.names]
             assert entry["directory"] == known.folder
             repository = known.source.split()[0]
             urls = [m.url for m in KNOWN_MODELS if entry["name"] in m.files]

@@ -147,6 +147,8 @@ def test_what_does_not_fit_says_what_is_missing_and_what_would_fit():
     assert "Does not fit" in text
     assert f"It would fit at {width}x{height}" in text
     assert "No size of that shape would fit" in plan_text(plan(1))
+    assert "IMAGE of 105 frames takes 0.5 GB of the computer's memory" in text
+    assert "IMAGE" not in plan_text(plan(24, replace(PlanRequest(), where="on the command line")))
 
 
 # --- the command

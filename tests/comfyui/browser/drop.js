@@ -55,6 +55,7 @@ function opened() {
   return {
     types,
     seeds: window.app.graph.nodes.filter((node) => node.type === sampler).map(control),
+    asksForText: window.app.graph.nodes.some((node) => node.type === sampler && !node.widgets.find(({ name }) => name === "prompt").hidden),
     newSeed: control(window.LiteGraph.createNode(sampler)),
     missing: types.filter((type) => !(type in known)),
     told: [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText),

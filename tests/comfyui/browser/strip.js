@@ -16,7 +16,7 @@ main(async (page, options) => {
   const undone = await undo(page);
   await run(page);
   await settled(page);
-  const first = await look(page);
+  const first = { ...(await look(page)), drift: await page.evaluate(seenDrift) };
   const film = await watchFilm(page);
   const sheet = await compareTakes(page);
   const again = await takeAgain(page);
@@ -26,6 +26,15 @@ main(async (page, options) => {
   const left = await leaveAndStop(page);
   return { before, menu, keys, undone, first, film, sheet, again, strays, panel, off, left };
 });
+
+/** The drift line as it is drawn, and what the server says of each block. */
+async function seenDrift() {
+  const element = document.querySelector(".sdvg-drift");
+  const { runs } = await (await fetch("/sdvg/runs")).json();
+  const box = element.querySelector("path").getBoundingClientRect();
+  return { told: runs.at(-1).events.map(({ drift }) => drift), path: element.querySelector("path").getAttribute("d"), text: element.textContent,
+    label: element.getAttribute("aria-label"), shown: element.checkVisibility(), width: box.width, height: box.height };
+}
 
 /** What the strip shows, and what the widgets beside it say. */
 function look(page) {

@@ -38,6 +38,10 @@ TITLES = {
     "sdvg_9_two_gpus": "Two GPUs",
     "sdvg_10_extend_video": "Extend a video",
     "sdvg_11_restyle_video": "Restyle a video",
+    "sdvg_12_depth_to_video": "Depth to video",
+    "sdvg_13_inpaint": "Inpaint",
+    "sdvg_14_first_and_last_frame": "First and last frame",
+    "sdvg_15_long_video": "Long video",
 }
 # Blocks that the target makes; those of a continued clip count on, and the gate knows only its first.
 TARGET_BLOCKS = {
@@ -46,6 +50,7 @@ TARGET_BLOCKS = {
     "7_continue_and_image": (1, 5),
     "8_framewise_drafter": (1,),
     "10_extend_video": (1,),
+    "15_long_video": (1,),
 }
 BLOCKS = {"7_continue_and_image": 8}
 UNKNOWN = "#7b8494"
