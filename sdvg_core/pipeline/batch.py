@@ -7,12 +7,12 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..checkpoints.model_files import ModelFiles
-from ..engine.plan import ModelSet
+from ..engine.plan import ModelSet, any_of
 from ..errors import BadInput
 from ..files.outputs import (
     CSV,
@@ -37,6 +37,7 @@ from .blocks import check_reusable
 from .headers import FileHeaders, check_models
 from .identity import Identity, differences, digest_of, identify, identify_parts
 from .latents import load_latents
+from .learned import route_prompts
 from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
 
@@ -46,19 +47,20 @@ LONGEST_COMMAND = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Video:
-    """One of the videos to make: its folder, its prompts, and its identity.
+    """One of the videos to make: what it should be, its folder, its prompts, and its identity.
 
-    `number`, `of`: its number and how many there are. `steps`: denoising steps per block. `unfinished`: whether a
-    stopped run left blocks of it. `exists`: whether it is already finished. `short`: whether it is, but with fewer
-    blocks, because it was stopped as asked.
+    `number`, `of`: its number and how many there are. `note`: on its route, for its report. `steps`: denoising
+    steps per block. `unfinished`: whether a stopped run left blocks of it. `exists`: whether it is already
+    finished. `short`: whether it is, but with fewer blocks, because it was stopped as asked.
     """
 
     number: int
     of: int
-    seed: int
+    request: VideoRequest
     folder: Path
     prompt: PromptSchedule
     identity: Identity
+    note: str = ""
     steps: int = 4
     unfinished: bool = False
     exists: bool = False
@@ -95,13 +97,15 @@ class Batch:
 class Planned:
     """Videos that can be made, as far as the models' headers tell. `batch`: with only the files that are needed.
 
-    `folder`: what they, or their numbered folders, go into.
+    `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
+    `resolved`: what the request of `batch` comes to, which is that of the video that asks for most of them.
     """
 
     folder: Path
     batch: Batch
     headers: FileHeaders
     resolved: ResolvedRequest
+    needed: ModelSet
     videos: tuple[Video, ...]
 
     @property
@@ -133,32 +137,53 @@ def plan_videos(
         check_prompt(batch.gate_prompt)
     check_writable(output)
     headers = check_models(batch.files, batch.load)
-    resolved = resolve_files(request, headers, scorer=batch.files.reward is not None)
-    headers = headers.restrict_to(resolved.models_needed)
-    wanted = [(prompt, seed) for prompt in prompts for seed in batch.seeds or (request.seed,)]
+    scorer = batch.files.reward is not None
+    resolved = resolve_files(request, headers, scorer=scorer)
+    routed = route_prompts(request, prompts, headers.headers(scorer=scorer), resolved)
+    of_routes = {
+        one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed
+    }
+    needed_by = {one: found.models_needed for one, found in of_routes.items()}
+    needed = any_of(needed_by.values())
+    request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
+    resolved, headers = of_routes[request], headers.restrict_to(needed)
+    wanted = [
+        (prompt, replace(one, seed=seed), note, needed_files(batch.files, needed_by[one]))
+        for prompt, (one, note) in zip(prompts, routed, strict=True)
+        for seed in batch.seeds or (request.seed,)
+    ]
     of = len(wanted)
     numbered = batch.numbered or of > 1
-    batch = replace(batch, files=needed_files(batch.files, resolved.models_needed), numbered=numbered)
-    for note in resolved.notes:
+    batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
+    for note in dict.fromkeys(note for found in of_routes.values() for note in found.notes):
         sys.stderr.write(f"sdvg: {note}\n")
-    identities = [
-        identify(batch.files, batch.load, replace(request, seed=seed), prompt, batch.gate_prompt)
-        for prompt, seed in wanted
-    ]
+    identities = [identify(files, batch.load, one, prompt, batch.gate_prompt) for prompt, one, _, files in wanted]
     steps = len(headers.headers().shape("target").timesteps)
 
     def look(folder: Path) -> tuple[Video, ...]:
         places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]
+        there = zip(places, wanted, identities, strict=True)
         videos = tuple(
-            Video(number=n, of=of, seed=seed, folder=place, prompt=prompt, identity=identity, steps=steps)
-            for n, (place, (prompt, seed), identity) in enumerate(zip(places, wanted, identities, strict=True), 1)
+            Video(
+                number=n,
+                of=of,
+                request=one,
+                folder=place,
+                prompt=prompt,
+                identity=identity,
+                note=note,
+                steps=steps,
+            )
+            for n, (place, (prompt, one, note, _), identity) in enumerate(there, 1)
         )
         if overwrite:
             return tuple(replace(video, unfinished=_left_of(video)) for video in videos)
         return _look_for(videos, folder, request.blocks, last, finished=resume)
 
     with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
-        planned = Planned(folder=folder, batch=batch, headers=headers, resolved=resolved, videos=videos)
+        planned = Planned(
+            folder=folder, batch=batch, headers=headers, resolved=resolved, needed=needed, videos=videos
+        )
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_room(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
@@ -228,7 +253,7 @@ def _check_reuse(planned: Planned, reuse: Path) -> None:
     # Of many videos, an earlier call that was stopped has not begun the last ones.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
-        check_reusable(folder, identities, planned.resolved.models_needed)
+        check_reusable(folder, identities, planned.needed)
 
 
 def texts_of(videos: Iterable[Video]) -> Iterator[str]:

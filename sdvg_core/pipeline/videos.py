@@ -28,7 +28,7 @@ from .identity import digest_of
 from .loading import encode_prompts, load_models, plan_memory
 from .options import LoadOptions
 from .rendering import render
-from .request import ResolvedRequest, VideoRequest
+from .request import ResolvedRequest, VideoRequest, resolve_files
 from .table import table_of
 
 
@@ -142,9 +142,17 @@ class VideoMaker:
     """Loaded models, and what they are to make."""
 
     def __init__(self, batch: Batch, headers: FileHeaders, resolved: ResolvedRequest) -> None:
-        """Load the models."""
-        self._batch, self._resolved = batch, resolved
+        """Load the models. `resolved`: what the request of `batch` comes to."""
+        self._batch, self._headers, self._resolved = batch, headers, resolved
         self._loaded = load_models(batch.files, batch.load, headers, resolved)
+
+    def _resolve(self, video: Video) -> ResolvedRequest:
+        """Return what a video of the batch comes to. Nothing is read again for one with the route of the batch."""
+        if video.request.router == self._batch.request.router:
+            found = self._resolved
+        else:
+            found = resolve_files(video.request, self._headers, scorer=self._batch.files.reward is not None)
+        return replace(found, notes=(*found.notes, video.note)) if video.note else found
 
     def make(
         self, video: Video, embeddings: Mapping[str, Tensor], watching: Watching, stop: Callable[[], bool]
@@ -164,8 +172,8 @@ class VideoMaker:
         ):
             return render(
                 self._loaded,
-                replace(batch.request, seed=video.seed),
-                self._resolved,
+                video.request,
+                self._resolve(video),
                 video.prompt.conditions(embeddings, batch.gate_prompt),
                 staging,
                 digest_of(video.identity),
