@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
 from ..engine.plan import ModelSet, any_of
@@ -35,9 +37,10 @@ from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
 from .blocks import check_reusable
 from .headers import FileHeaders, check_models
-from .identity import Identity, differences, digest_of, identify, identify_parts
+from .identity import Identity, differences, digest_of, fingerprint, identify, identify_parts
 from .latents import load_latents
-from .learned import route_prompts
+from .learned import open_learned, prompt_hash, route_prompts
+from .loading import encode_prompts
 from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
 
@@ -49,7 +52,7 @@ LONGEST_COMMAND = 1000
 class Video:
     """One of the videos to make: what it should be, its folder, its prompts, and its identity.
 
-    `number`, `of`: its number and how many there are. `note`: on its route, for its report. `steps`: denoising
+    `number`, `of`: its number and how many there are. `notes`: on its route, for its report. `steps`: denoising
     steps per block. `unfinished`: whether a stopped run left blocks of it. `exists`: whether it is already
     finished. `short`: whether it is, but with fewer blocks, because it was stopped as asked.
     """
@@ -60,7 +63,7 @@ class Video:
     folder: Path
     prompt: PromptSchedule
     identity: Identity
-    note: str = ""
+    notes: tuple[str, ...] = ()
     steps: int = 4
     unfinished: bool = False
     exists: bool = False
@@ -78,8 +81,8 @@ class Batch:
 
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: each makes a video of each prompt; without
-    any, the request's does. `numbered`: whether each video gets a numbered folder, as several always do. `command`:
-    the words of the command line, for whoever finds it unfinished.
+    any, the request's does. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
+    folder, as several always do. `command`: the words of the command line, for whoever finds it unfinished.
     """
 
     files: ModelFiles
@@ -89,6 +92,7 @@ class Batch:
     reuse: Path | None = None
     private: bool = False
     seeds: tuple[int, ...] = ()
+    learned: Path | None = None
     numbered: bool = False
     command: tuple[str, ...] = ()
 
@@ -99,6 +103,7 @@ class Planned:
 
     `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
     `resolved`: what the request of `batch` comes to, which is that of the video that asks for most of them.
+    `embeddings`: of prompts that were read already, to choose their routes.
     """
 
     folder: Path
@@ -107,11 +112,18 @@ class Planned:
     resolved: ResolvedRequest
     needed: ModelSet
     videos: tuple[Video, ...]
+    embeddings: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def to_make(self) -> tuple[Video, ...]:
         """The videos that are not there yet."""
         return tuple(video for video in self.videos if not video.exists)
+
+    def embed(self) -> dict[str, Tensor]:
+        """Return the embedding of every prompt of the videos that are not there yet."""
+        left = [text for video in self.to_make for text in video.prompt.texts if text not in self.embeddings]
+        more = encode_prompts(self.batch.files, left, self.batch.load) if left else {}
+        return {**self.embeddings, **more}
 
 
 @contextmanager
@@ -139,7 +151,17 @@ def plan_videos(
     headers = check_models(batch.files, batch.load)
     scorer = batch.files.reward is not None
     resolved = resolve_files(request, headers, scorer=scorer)
-    routed = route_prompts(request, prompts, headers.headers(scorer=scorer), resolved)
+    embeddings, of_learned = dict[str, Tensor](), tuple[str, ...]()
+    learned, gains = None, list[float]()
+    if batch.learned:
+        learned = open_learned(batch.learned)
+        of_learned = learned.notes(_digests(batch), request.blocks)
+        texts = [prompt.texts[0] for prompt in prompts if not prompt.first]
+        unknown = [text for text in texts if prompt_hash(text) not in learned.measured]
+        embeddings = encode_prompts(batch.files, unknown, batch.load) if unknown else {}
+        gains = [learned.gain_of(text, embeddings.get(text)) for text in texts]
+    stated = [prompt.first for prompt in prompts]
+    routed = route_prompts(request, stated, headers.headers(scorer=scorer), resolved, learned, gains)
     of_routes = {
         one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed
     }
@@ -148,14 +170,15 @@ def plan_videos(
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
     resolved, headers = of_routes[request], headers.restrict_to(needed)
     wanted = [
-        (prompt, replace(one, seed=seed), note, needed_files(batch.files, needed_by[one]))
+        (prompt, replace(one, seed=seed), (*of_learned, note), needed_files(batch.files, needed_by[one]))
         for prompt, (one, note) in zip(prompts, routed, strict=True)
         for seed in batch.seeds or (request.seed,)
     ]
     of = len(wanted)
     numbered = batch.numbered or of > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
-    for note in dict.fromkeys(note for found in of_routes.values() for note in found.notes):
+    of_models = dict.fromkeys(note for found in of_routes.values() for note in found.notes)
+    for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
         sys.stderr.write(f"sdvg: {note}\n")
     identities = [identify(files, batch.load, one, prompt, batch.gate_prompt) for prompt, one, _, files in wanted]
     steps = len(headers.headers().shape("target").timesteps)
@@ -171,10 +194,10 @@ def plan_videos(
                 folder=place,
                 prompt=prompt,
                 identity=identity,
-                note=note,
+                notes=notes,
                 steps=steps,
             )
-            for n, (place, (prompt, one, note, _), identity) in enumerate(there, 1)
+            for n, (place, (prompt, one, notes, _), identity) in enumerate(there, 1)
         )
         if overwrite:
             return tuple(replace(video, unfinished=_left_of(video)) for video in videos)
@@ -182,7 +205,13 @@ def plan_videos(
 
     with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
         planned = Planned(
-            folder=folder, batch=batch, headers=headers, resolved=resolved, needed=needed, videos=videos
+            folder=folder,
+            batch=batch,
+            headers=headers,
+            resolved=resolved,
+            needed=needed,
+            videos=videos,
+            embeddings=embeddings,
         )
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
@@ -256,9 +285,12 @@ def _check_reuse(planned: Planned, reuse: Path) -> None:
         check_reusable(folder, identities, planned.needed)
 
 
-def texts_of(videos: Iterable[Video]) -> Iterator[str]:
-    """Yield the prompts of videos."""
-    return (text for video in videos for text in video.prompt.texts)
+def _digests(batch: Batch) -> dict[str, str | None]:
+    """Return the fingerprints of a batch's models by role; None where LoRAs change them, or where there is none."""
+    files = batch.files
+    models = {"drafter": files.drafter, "target": files.target}
+    known = {role: fingerprint(path) if path and not batch.load.loras else None for role, path in models.items()}
+    return {**known, "text_encoder": fingerprint(files.text_encoder)}
 
 
 def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:

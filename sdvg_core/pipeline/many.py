@@ -20,9 +20,8 @@ from ..errors import BadInput
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
 from ..text.prompts import PromptSchedule
-from .batch import Batch, Video, needed_files, plan_videos, texts_of
+from .batch import Batch, Video, needed_files, plan_videos
 from .headers import check_models
-from .loading import encode_prompts
 from .request import resolve_files
 from .table import Row, table_of
 from .videos import Stopping, VideoMaker
@@ -54,7 +53,7 @@ def make_many(
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite) as planned, stopping.heard():
         table, videos = table_of(planned), planned.to_make
-        texts = encode_prompts(planned.batch.files, texts_of(videos), batch.load) if videos else {}
+        texts = planned.embed() if videos else {}
         tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
         opener = partial(
             VideoWorker, replace(batch, request=planned.batch.request), torch.get_num_threads(), planned.needed

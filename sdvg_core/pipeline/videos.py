@@ -22,10 +22,10 @@ from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blo
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import PromptSchedule, one_prompt
-from .batch import Batch, Planned, Video, folder_in, plan_videos, texts_of
+from .batch import Batch, Planned, Video, folder_in, plan_videos
 from .headers import FileHeaders
 from .identity import digest_of
-from .loading import encode_prompts, load_models, plan_memory
+from .loading import load_models, plan_memory
 from .options import LoadOptions
 from .rendering import render
 from .request import ResolvedRequest, VideoRequest, resolve_files
@@ -121,7 +121,7 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
         files = batch.files
         plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
         say(f"loading {files.text_encoder.name}, to read the prompt")
-        embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
+        embeddings = planned.embed()
         loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
         say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
         maker = VideoMaker(batch, planned.headers, planned.resolved)
@@ -152,7 +152,7 @@ class VideoMaker:
             found = self._resolved
         else:
             found = resolve_files(video.request, self._headers, scorer=self._batch.files.reward is not None)
-        return replace(found, notes=(*found.notes, video.note)) if video.note else found
+        return replace(found, notes=(*found.notes, *filter(None, video.notes)))
 
     def make(
         self, video: Video, embeddings: Mapping[str, Tensor], watching: Watching, stop: Callable[[], bool]

@@ -64,8 +64,11 @@ def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Se
     left = (budget * len(stated) - sum(cost[m] for m in stated if m)) / max(stated.count(0), 1)
     if any(stated) and left < min(cost.values()):
         raise BadInput("the first blocks that prompts state take more than the budget; raise it, or state fewer")
-    within = [steps for (blocks, steps), share in shares.items() if blocks == request.blocks and share <= left]
-    return float(np.interp(left, [*cost.values()], [*cost])), min(within, default=handover_of(request))
+    mean = float(np.interp(left, [*cost.values()], [*cost]))
+    # All blocks the target's: what is left buys steps of its own.
+    whole = mean == request.blocks
+    every = [steps for (blocks, steps), share in shares.items() if whole and blocks == mean and share <= left]
+    return mean, min(every, default=handover_of(request))
 
 
 def check_budget(budget: float) -> None:
