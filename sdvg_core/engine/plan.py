@@ -82,12 +82,6 @@ class ModelSet:
     scorer: bool = True
 
 
-def any_of(sets: Iterable[ModelSet]) -> ModelSet:
-    """Return the models that any of some videos may ask for."""
-    sets = tuple(sets)
-    return ModelSet(**{role: any(getattr(one, role) for one in sets) for role in MISSING})
-
-
 def models_needed(router: RouterConfig, spans: Iterable[Span]) -> ModelSet:
     """Return the models that the blocks at `spans` may ask for. Only what is certain beforehand rules one out."""
     certain = [(span.index, decide_early(router, span.index, ())) for span in spans]

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
-from ..engine.plan import ModelSet, any_of
+from ..engine.plan import MISSING, ModelSet
 from ..errors import BadInput
 from ..files.outputs import (
     CSV,
@@ -39,7 +40,7 @@ from .blocks import check_reusable
 from .headers import FileHeaders, check_models
 from .identity import Identity, differences, digest_of, fingerprint, identify, identify_parts
 from .latents import load_latents
-from .learned import open_learned, prompt_hash, route_prompts
+from .learned import open_learned, route_prompts
 from .loading import encode_prompts
 from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
@@ -151,24 +152,23 @@ def plan_videos(
     headers = check_models(batch.files, batch.load)
     scorer = batch.files.reward is not None
     resolved = resolve_files(request, headers, scorer=scorer)
-    embeddings, of_learned = dict[str, Tensor](), tuple[str, ...]()
-    learned, gains = None, list[float]()
+    learned, gains, embeddings, of_learned = None, list[float](), dict[str, Tensor](), tuple[str, ...]()
     if batch.learned:
         learned = open_learned(batch.learned)
-        of_learned = learned.notes(_digests(batch), request.blocks)
+        pair = (None, None) if batch.load.loras else (batch.files.drafter, batch.files.target)
+        models = zip(("drafter", "target", "text_encoder"), (*pair, batch.files.text_encoder), strict=True)
+        known = {role: fingerprint(path) if path else None for role, path in models}
+        of_learned = learned.notes(known, request.blocks)
         texts = [prompt.texts[0] for prompt in prompts if not prompt.first]
-        unknown = [text for text in texts if prompt_hash(text) not in learned.measured]
-        embeddings = encode_prompts(batch.files, unknown, batch.load) if unknown else {}
-        gains = [learned.gain_of(text, embeddings.get(text)) for text in texts]
+        embeddings = encode_prompts(batch.files, texts, batch.load)
+        gains = [learned.gain_of(text, embeddings[text]) for text in texts]
     stated = [prompt.first for prompt in prompts]
     routed = route_prompts(request, stated, headers.headers(scorer=scorer), resolved, learned, gains)
-    of_routes = {
-        one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed
-    }
-    needed_by = {one: found.models_needed for one, found in of_routes.items()}
-    needed = any_of(needed_by.values())
+    routes = {one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed}
+    needed_by = {one: found.models_needed for one, found in routes.items()}
+    needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
-    resolved, headers = of_routes[request], headers.restrict_to(needed)
+    resolved, headers = routes[request], headers.restrict_to(needed)
     wanted = [
         (prompt, replace(one, seed=seed), (*of_learned, note), needed_files(batch.files, needed_by[one]))
         for prompt, (one, note) in zip(prompts, routed, strict=True)
@@ -177,7 +177,7 @@ def plan_videos(
     of = len(wanted)
     numbered = batch.numbered or of > 1
     batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
-    of_models = dict.fromkeys(note for found in of_routes.values() for note in found.notes)
+    of_models = dict.fromkeys(note for found in routes.values() for note in found.notes)
     for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
         sys.stderr.write(f"sdvg: {note}\n")
     identities = [identify(files, batch.load, one, prompt, batch.gate_prompt) for prompt, one, _, files in wanted]
@@ -185,18 +185,9 @@ def plan_videos(
 
     def look(folder: Path) -> tuple[Video, ...]:
         places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]
-        there = zip(places, wanted, identities, strict=True)
+        video, there = partial(Video, of=of, steps=steps), zip(places, wanted, identities, strict=True)
         videos = tuple(
-            Video(
-                number=n,
-                of=of,
-                request=one,
-                folder=place,
-                prompt=prompt,
-                identity=identity,
-                notes=notes,
-                steps=steps,
-            )
+            video(number=n, request=one, folder=place, prompt=prompt, identity=identity, notes=notes)
             for n, (place, (prompt, one, notes, _), identity) in enumerate(there, 1)
         )
         if overwrite:
@@ -204,15 +195,8 @@ def plan_videos(
         return _look_for(videos, folder, request.blocks, last, finished=resume)
 
     with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
-        planned = Planned(
-            folder=folder,
-            batch=batch,
-            headers=headers,
-            resolved=resolved,
-            needed=needed,
-            videos=videos,
-            embeddings=embeddings,
-        )
+        of_all = partial(Planned, headers=headers, resolved=resolved, needed=needed, embeddings=embeddings)
+        planned = of_all(folder=folder, batch=batch, videos=videos)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_room(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
@@ -283,14 +267,6 @@ def _check_reuse(planned: Planned, reuse: Path) -> None:
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
         check_reusable(folder, identities, planned.needed)
-
-
-def _digests(batch: Batch) -> dict[str, str | None]:
-    """Return the fingerprints of a batch's models by role; None where LoRAs change them, or where there is none."""
-    files = batch.files
-    models = {"drafter": files.drafter, "target": files.target}
-    known = {role: fingerprint(path) if path and not batch.load.loras else None for role, path in models.items()}
-    return {**known, "text_encoder": fingerprint(files.text_encoder)}
 
 
 def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:

@@ -7,7 +7,6 @@ a ridge regression on its text embedding, which `study --learn` fits; docs/study
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,14 +52,13 @@ class Learned:
     measured: Mapping[str, float]
     models: Mapping[str, str]
     metric: str
-    gain: tuple[float, float, float]
+    gain: Sequence[float]
 
-    def gain_of(self, text: str, embedding: Tensor | None) -> float:
+    def gain_of(self, text: str, embedding: Tensor) -> float:
         """Return what a prompt gains: its own value if it was measured, else by its embedding `(1, t, c)`."""
         own = self.measured.get(prompt_hash(text))
         if own is not None:
             return own
-        assert embedding is not None, "only a prompt that was measured goes without"
         if embedding.shape[-1] != len(self.mean):
             width = f"{len(self.mean)} channels, but these have {embedding.shape[-1]}"
             raise BadInput(f"{self.name} takes embeddings of {width}; {ADVICE} of this text encoder")
@@ -94,8 +92,6 @@ class Learned:
             return sum(self.blocks_for(gain, price, blocks) for gain in gains) <= mean * len(gains)
 
         low, high = 0.0, max(gains, default=0.0) * float(np.diff(self.shape).max()) + 1.0
-        if within(low):
-            return low
         for _ in range(64):
             middle = (low + high) / 2
             low, high = (low, middle) if within(middle) else (middle, high)
@@ -112,8 +108,8 @@ class Learned:
             raise BadInput(f"{self.name} was learned with another {what}; {ADVICE} with this one")
         value, low, high = self.gain
         found = []
-        if not all(models.values()):
-            found.append(f"Whether {self.name} was learned with these very models is not known.")
+        if unknown := ", ".join(role.replace("_", " ") for role, digest in models.items() if not digest):
+            found.append(f"Whether {self.name} was learned with this {unknown} is not known.")
         if low <= 0:
             interval = f"{value:+.2f} [{low:+.2f}, {high:+.2f}] of {self.metric} on prompts it had not seen"
             found.append(f"{self.name} is not recommended, for it may gain nothing: {interval}.")
@@ -146,40 +142,28 @@ def open_learned(path: Path) -> Learned:
     wanted: dict[str, tuple[int, ...]] = dict.fromkeys(("mean", "deviation", "weights"), (width,))
     wanted |= {"shape": (length,), "prices": (rows, 2)}
     check_complete(file, wanted, *what)
-    values: dict[str, Array] = {name: file[name].double().numpy() for name in wanted}
+    values: dict[str, Any] = {name: file[name].double().numpy() for name in wanted}
     told, number = read_metadata(file), (int, float)
     kinds = {"measured": (dict,), "models": (dict,), "metric": (str,), "gain": (list,), "bias": number}
-    measured, models, metric, gain, bias = (take(told, name, kind, path.name) for name, kind in kinds.items())
+    of = {name: take(told, name, kind, path.name) for name, kind in kinds.items()}
+    numbers = [of["bias"], *of["gain"], *of["measured"].values()]
     sound = (
-        2 <= length <= MOST_LENGTH
-        and rows <= MOST_LENGTH
-        and all(bool((np.abs(value) <= LARGEST_NUMBER).all()) for value in values.values())
-        and bool((values["deviation"] >= LEAST_DEVIATION).all())
+        2 <= length <= max(length, rows) <= MOST_LENGTH
+        and all((np.abs(value) <= LARGEST_NUMBER).all() for value in values.values())
+        and (values["deviation"] >= LEAST_DEVIATION).all()
         and values["shape"][0] == 0
-        and bool((values["prices"] >= 0).all() and (np.diff(values["prices"][:, 0]) >= 0).all())
-        and all(map(_is_number, (bias, *gain, *measured.values())))
-        and len(gain) == 3
-        and gain[1] <= gain[0] <= gain[2]
-        and all(map(HASH.fullmatch, measured))
-        and all(isinstance(value, str) and DIGEST.fullmatch(value) for value in models.values())
-        and bool(METRIC.fullmatch(metric))
+        and (values["prices"] >= 0).all()
+        and (np.diff(values["prices"][:, 0]) >= 0).all()
+        and all(type(one) in number and abs(one) <= LARGEST_NUMBER for one in numbers)
+        and len(of["gain"]) == 3
+        and of["gain"][1] <= of["gain"][0] <= of["gain"][2]
+        and all(map(HASH.fullmatch, of["measured"]))
+        and all(type(value) is str and DIGEST.fullmatch(value) for value in of["models"].values())
+        and METRIC.fullmatch(of["metric"])
     )
     if not sound:
         raise BadInput(f"{path.name} has values that no learned route has; {ADVICE}")
-    return Learned(
-        name=path.name,
-        **values,
-        bias=bias,
-        measured=measured,
-        models=models,
-        metric=metric,
-        gain=tuple(gain),
-    )
-
-
-def _is_number(value: Any) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and math.isfinite(value) and abs(value) <= LARGEST_NUMBER
+    return Learned(name=path.name, **values, **of)
 
 
 def route_prompts(
@@ -198,31 +182,29 @@ def route_prompts(
     """
     if not any(stated) and learned is None:
         return [(request, "")] * len(stated)
-    first, of, router = resolved.plan.spans[0].index, request.blocks, resolved.plan.router
-    mean, handover = float(router.forced_blocks - first), router.handover
-    spent = f"Of a budget of {request.budget:g} over {len(stated)} prompts: " if request.budget else ""
+    if max(stated) > request.blocks:
+        raise BadInput(
+            f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}; state fewer"
+        )
+    router, given, spent, by = resolved.plan.router, resolved.plan.spans[0].index, "", ""
+    mean, handover, every = float(router.forced_blocks), router.handover, given + request.blocks
     if request.budget is not None:
-        cost = replace(cost_request(headers, resolved.width, resolved.height, of), given_blocks=first)
-        mean, handover = afford(request.budget, request.router, cost, stated)
-    chosen, by = [int(mean)] * stated.count(0), ""
+        cost = replace(cost_request(headers, resolved.width, resolved.height, request.blocks), given_blocks=given)
+        share, handover = afford(request.budget, request.router, cost, stated)
+        mean, spent = given + share, f"of a budget of {request.budget:g} over {len(stated)} prompts, "
+    left = [int(mean)] * stated.count(0)
     if learned:
         if router.policy != "first":
-            raise BadInput(
-                f"a learned route is one of first blocks, not {router.policy}; choose first, or a budget"
-            )
-        if first:
-            raise BadInput("a learned route is for whole videos, but this continues a clip; leave one of them out")
-        by = f"by {learned.name}, "
-        chosen = learned.choose(gains, mean, of, together=bool(spent) and len(gains) > 1)
-    found, left = [], iter(chosen)
+            raise BadInput(f"a learned route is of first blocks, not {router.policy}; choose first, or a budget")
+        together = bool(spent) and len(gains) > 1
+        left, by = learned.choose(gains, mean, every, together=together), f"by {learned.name}, "
+    found, chosen = [], iter(left)
     for m in stated:
-        if m > of:
-            raise BadInput(f"a prompt states {m} first blocks, but the video has {of}; state fewer")
         if not (m or learned or spent):
             found.append((request, ""))
             continue
-        blocks, why = (m, "as its prompt states, ") if m else (next(left), by)
-        route = replace(request.router, policy="first", forced_blocks=first + blocks, handover=handover)
-        note = f"{spent}{why}the target makes the first {blocks} of {of} blocks."
+        first, why = (given + m, "as its prompt states, ") if m else (next(chosen), by)
+        route = replace(request.router, policy="first", forced_blocks=first, handover=handover)
+        note = f"{spent}{why}the target makes the first {first} of {every} blocks."
         found.append((replace(request, router=route, budget=None), note[0].upper() + note[1:]))
     return found

@@ -148,10 +148,9 @@ class VideoMaker:
 
     def _resolve(self, video: Video) -> ResolvedRequest:
         """Return what a video of the batch comes to. Nothing is read again for one with the route of the batch."""
-        if video.request.router == self._batch.request.router:
-            found = self._resolved
-        else:
-            found = resolve_files(video.request, self._headers, scorer=self._batch.files.reward is not None)
+        found, scorer = self._resolved, self._batch.files.reward is not None
+        if video.request.router != self._batch.request.router:
+            found = resolve_files(video.request, self._headers, scorer=scorer)
         return replace(found, notes=(*found.notes, *filter(None, video.notes)))
 
     def make(

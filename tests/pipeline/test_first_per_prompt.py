@@ -69,12 +69,12 @@ def test_more_first_blocks_than_the_video_has_are_refused(files, tmp_path, promp
 
 
 def test_a_budget_is_spent_over_the_prompts_of_a_file(files, tmp_path, prompt_file):
-    base = [*options(files), "--blocks", "3", "--prompt-file", str(prompt_file), "--budget", "0.8"]
+    base = [*options(files), "--blocks", "3", "--prompt-file", str(prompt_file), "--budget", "1"]
     assert generate(base, tmp_path / "out") == 0
     (policy, stated), (_, rest), last = forced(tmp_path / "out")
     assert (policy, stated, last) == ("first", 2, ("first", 3))
-    assert 1 <= rest < 3
+    assert 1 <= rest <= 3
     assert (
-        "Of a budget of 0.8 over 3 prompts: the target makes the first 2 of 3 blocks."
+        "Of a budget of 1 over 3 prompts, as its prompt states, the target makes the first 2 of 3 blocks."
         in (report(tmp_path / "out" / "0001")["notes"])
     )

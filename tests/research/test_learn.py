@@ -98,7 +98,9 @@ def test_a_study_whose_gains_follow_from_the_prompts_is_learned_and_its_file_say
     assert figures["recommended"] == "yes"
     write_learned(tmp_path / "route.safetensors", route)
     read = open_learned(tmp_path / "route.safetensors")
-    assert (read.models, read.metric, read.gain, read.measured) == (MODELS, "quality", route.gain, route.measured)
+    assert (read.models, read.metric, tuple(read.gain), read.measured) == (
+        *(MODELS, "quality", route.gain, route.measured),
+    )
     assert read.gain[1] > 0.05
     unseen = [torch.zeros(1, 9, WIDTH), torch.zeros(1, 9, WIDTH)]
     unseen[0][0, :4, 0], unseen[1][0, :4, 0] = -1.5, 1.5
