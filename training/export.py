@@ -4,7 +4,7 @@
 
 The manifest says for every file what it is, its size and hash, the commit it was trained at and what it measured.
 `--judge`: only the judge is put in, with what was measured of it; all other entries stay. `--put`: only finished
-files of training/train_drafter.py are.
+files of training/train_pair.py are.
 """
 
 from __future__ import annotations

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 
 from research.world import render
 from sdvg_core.pocket.grammar import parse
-from training import train_drafter
+from training import train_pair
 from training.causal import SCHEDULE, Prompted
 from training.common import seeded
 from training.make_latents import BLOCKS, FRAMES
 from training.measure_pair import ROUTES, HandedOver, Shipped, scenes_of, tables
 from training.presence import presence
-from training.train_drafter import Samples, loss_of, main, of_clips, own_contexts, true_clips
+from training.train_pair import Samples, loss_of, main, of_clips, own_contexts, true_clips
 
 CALLED = "a big red ball drifts right from the left behind a small yellow box at the middle over night"
 
@@ -65,7 +66,7 @@ def test_after_own_blocks_the_label_is_the_truth_from_the_moment_they_show(shipp
 
     whole = [clips.context[0].half(), *clips.label.half()]
     expected: list[torch.Tensor] = []
-    monkeypatch.setattr(train_drafter, "roll_out", four_frames_early)
+    monkeypatch.setattr(train_pair, "roll_out", four_frames_early)
     found = own_contexts(shipped, None, clips, random.Random(0))
     assert len(found.label) == len(expected) == 6
     assert (found.label - torch.stack(expected)).square().mean() < 0.05
@@ -80,26 +81,28 @@ def some_own(shipped, tree, clips, generator) -> Samples:
     return Samples(clips.prompts, torch.zeros(5, dtype=torch.long), context, label)
 
 
-def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
-    monkeypatch.setattr(train_drafter, "true_clips", some_clips)
-    monkeypatch.setattr(train_drafter, "target_clips", some_clips)
-    monkeypatch.setattr(train_drafter, "own_contexts", some_own)
-    rows = dict.fromkeys(train_drafter.ROWS, 1)
-    sizes = {"CLIPS": {"made": 4, "true": 4}, "CHUNK": 2, "OWN_FROM": 2, "OWN_EVERY": 2, "ROWS": rows, "FIRSTS": 1}
-    for name, value in (sizes | {"SAVED": 1, "LOOKED": 3}).items():
-        monkeypatch.setattr(train_drafter, name, value)
+@pytest.mark.parametrize("role", ["drafter", pytest.param("target", marks=pytest.mark.exhaustive)])
+def test_a_run_that_was_stopped_goes_on_as_if_it_had_not_been(role, tmp_path, monkeypatch):
+    monkeypatch.setattr(train_pair, "true_clips", some_clips)
+    monkeypatch.setattr(train_pair, "target_clips", some_clips)
+    monkeypatch.setattr(train_pair, "own_contexts", some_own)
+    lesson = train_pair.LESSONS[role]
+    lesson = replace(lesson, rows=dict.fromkeys(lesson.rows, 1), own_from=2, clips=dict.fromkeys(lesson.clips, 4))
+    monkeypatch.setitem(train_pair.LESSONS, role, lesson)
+    for name, value in {"CHUNK": 2, "OWN_EVERY": 2, "FIRSTS": 1, "SAVED": 1, "LOOKED": 3}.items():
+        monkeypatch.setattr(train_pair, name, value)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    main([str(whole), "--steps", "5"])
+    main([role, str(whole), "--steps", "5"])
     for stop in ("3", "4"):
-        main([str(parts), "--steps", "5", "--stop-at", stop])
-    main([str(parts), "--steps", "5"])
+        main([role, str(parts), "--steps", "5", "--stop-at", stop])
+    main([role, str(parts), "--steps", "5"])
     one, two = (torch.load(folder / "state.ckpt", weights_only=True) for folder in (whole, parts))
     assert one["step"] == two["step"] == 5
     assert all(torch.equal(w, two["weights"][name]) for name, w in one["weights"].items())
     assert all(torch.equal(w, two["average"][name]) for name, w in one["average"].items())
     names = [path.name for path in sorted(whole.glob("*.safetensors"))]
     assert names == [path.name for path in sorted(parts.glob("*.safetensors"))]
-    assert {"own-00002.safetensors", "own-00004.safetensors", "drafter.safetensors"} <= set(names)
+    assert {"own-00002.safetensors", "own-00004.safetensors", f"{role}.safetensors"} <= set(names)
     for name in names:
         assert (whole / name).read_bytes() == (parts / name).read_bytes()
 

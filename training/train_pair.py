@@ -1,14 +1,16 @@
-"""Train the pocket's drafter to go on from the target's blocks, on one CPU core; the same command goes on.
+"""Train the pocket's drafter or target on from the shipped one, on one CPU core; the same command goes on.
 
-    python -m training.train_drafter OUT [--steps 10000] [--rate 1.5e-3]
+    python -m training.train_pair drafter OUT [--steps 10000] [--rate 1.5e-3]
+    python -m training.train_pair target OUT [--steps 4000] [--rate 6e-4]
 
-A batch is of blocks with their contexts, each shared by the four timesteps. Most of them are the target's contexts
-with the target's blocks; the truth is the label of true contexts and, aligned in time, of the drafter's own
-(training/roll_out.py), as long as these show every thing. First blocks are those of the shipped drafter, step by
-step, so that the gap which the target's first block closes is not closed from below.
+A batch is of blocks with their contexts, each shared by the four timesteps. Most of the drafter's are the target's
+contexts with the target's blocks; the truth is the label of true contexts and, aligned in time, of the model's own
+(training/roll_out.py), as long as these show every thing. First blocks are those of the shipped model, step by
+step, so that the gap which the target's first block closes is not closed from below. The target, with twice as
+many layers as the shipped one, of which the later add nothing at first, learns from the truth alone.
 
 Clips are made once and stay in OUT. What a step draws depends on its number alone, so the same command goes on
-after the last saved step with the same losses. OUT/drafter.safetensors has the average of the weights.
+after the last saved step with the same losses. OUT/drafter.safetensors, or target, has the average of the weights.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -43,20 +45,51 @@ from .roll_out import moment, roll_out
 from .train_text import WIDTH
 from .train_transformer import OWN, blocks_of, context_of, go_on_from, make_optimisers, noises, weights_of
 
-SIZES = WanConfig(dim=128, ffn_dim=512, num_layers=8, num_heads=1, text_dim=WIDTH)
-ROWS = {"made": 7, "true": 4, "own": 3}
-"""Contexts of a batch: the target's, true ones, and the drafter's own."""
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """How a role is trained.
+
+    `rows`: contexts of a batch: the target's, true ones, and the model's own. `own_from`: the step from which own
+    contexts are drawn; before, true ones stand in for them. `clips`: how many of which kind are made first.
+    """
+
+    sizes: WanConfig
+    rows: Mapping[str, int]
+    own_from: int
+    clips: Mapping[str, int]
+    steps: int
+    rate: float
+
+
+LESSONS = {
+    "drafter": Lesson(
+        WanConfig(dim=128, ffn_dim=512, num_layers=8, num_heads=1, text_dim=WIDTH),
+        {"made": 7, "true": 4, "own": 3},
+        own_from=4000,
+        clips={"true": 1024, "made": 768},
+        steps=10_000,
+        rate=1.5e-3,
+    ),
+    "target": Lesson(
+        WanConfig(dim=256, ffn_dim=1024, num_layers=10, num_heads=2, text_dim=WIDTH),
+        {"true": 8, "own": 6},
+        own_from=0,
+        clips={"true": 2048},
+        steps=4000,
+        rate=6e-4,
+    ),
+}
 
 FIRSTS, FIRST_EVERY = 8, 4
 """First blocks of a batch, and in which batches there are any: as few at a time as in all would take a fifth."""
 
-OWN_FROM, OWN_EVERY, OWN_KEPT = 4000, 500, 4
-"""The step from which own contexts are drawn, after how many they are made anew, and how many files are kept."""
+OWN_EVERY, OWN_KEPT = 500, 4
+"""After how many steps own contexts are made anew, and how many files of them are kept."""
 
 DEEP = 2
-"""How many blocks in a row of an own context's clip are the drafter's at most."""
+"""How many blocks in a row of an own context's clip are the model's at most."""
 
-CLIPS = {"made": 768, "true": 1024}
 CHUNK = 64
 """Clips of a file."""
 
@@ -168,14 +201,15 @@ def loss_of(prompted: Prompted, label_of: Callable[[Tensor, Step], Tensor], on_o
 class Data:
     """The samples of a folder, by kind, made when they are missing."""
 
-    def __init__(self, shipped: Shipped, out: Path) -> None:
-        self._shipped, self._out = shipped, out
+    def __init__(self, shipped: Shipped, out: Path, lesson: Lesson) -> None:
+        self._shipped, self._out, self.lesson = shipped, out, lesson
         self._clips: list[Path] = []
         self.known: dict[str, Samples] = {}
-        for kind, make in (("true", true_clips), ("made", target_clips)):
-            paths = [out / f"{kind}-{number:03d}.safetensors" for number in range(CLIPS[kind] // CHUNK)]
+        makers = {"true": true_clips, "made": target_clips}
+        for kind, count in lesson.clips.items():
+            paths = [out / f"{kind}-{number:03d}.safetensors" for number in range(count // CHUNK)]
             for path in paths:
-                self._make(path, lambda generator, make=make: make(shipped, scenes_of(generator, CHUNK)))
+                self._make(path, lambda generator, kind=kind: makers[kind](shipped, scenes_of(generator, CHUNK)))
             self.known[kind] = Samples.joined(paths)
             self._clips += paths
         self.held_back = out / "held-back.safetensors"
@@ -199,7 +233,7 @@ class Data:
                 self._shipped, tree, Samples.joined([generator.choice(self._clips)]), generator
             ),
         )
-        steps = range(max(OWN_FROM, step - (OWN_KEPT - 1) * OWN_EVERY), step + 1, OWN_EVERY)
+        steps = range(max(self.lesson.own_from, step - (OWN_KEPT - 1) * OWN_EVERY), step + 1, OWN_EVERY)
         self.known["own"] = Samples.joined([self._own(n) for n in steps])
 
     def _own(self, step: int) -> Path:
@@ -215,24 +249,25 @@ class Data:
         return [samples.prompts[n] for n in samples.whose[rows]], context, samples.label[rows].float()
 
 
-def losses(shipped: Shipped, tree: WanTree, data: Data, step: int) -> dict[str, Tensor]:
+def losses(shipped: Shipped, role: str, tree: WanTree, data: Data, step: int) -> dict[str, Tensor]:
     """Return the loss of every sample of a step, by kind."""
+    rows = data.lesson.rows
     generator = seeded(0, "step", step)
     torch.manual_seed(generator.getrandbits(63))
-    drawn = [data.draw(kind, count) for kind, count in ROWS.items()]
+    drawn = [data.draw(kind, count) for kind, count in rows.items()]
     heard = shipped.embed([prompt for prompts, _, _ in drawn for prompt in prompts])
     context, label = (torch.cat([parts[n] for parts in drawn]) for n in (1, 2))
     with torch.autocast("cpu", torch.bfloat16):
         later = loss_of(Prompted(tree, *heard).see(context), lambda x, step: label, own_estimates(len(label)))
-    found = dict(zip(ROWS, later.split(list(ROWS.values())), strict=True))
-    return found if step % FIRST_EVERY else found | {"first": first_loss(shipped, tree, generator)}
+    found = dict(zip(rows, later.split(list(rows.values())), strict=True))
+    return found if step % FIRST_EVERY else found | {"first": first_loss(shipped, role, tree, generator)}
 
 
-def first_loss(shipped: Shipped, tree: WanTree, generator: random.Random) -> Tensor:
-    """Return the loss of first blocks, whose label is the shipped drafter's estimate from the same noisy input."""
+def first_loss(shipped: Shipped, role: str, tree: WanTree, generator: random.Random) -> Tensor:
+    """Return the loss of first blocks, whose label is the shipped model's estimate from the same noisy input."""
     heard = shipped.embed([scene.text for scene in scenes_of(generator, FIRSTS)])
     with torch.autocast("cpu", torch.bfloat16):
-        teacher = Prompted(shipped.models["drafter"], *heard)
+        teacher = Prompted(shipped.models[role], *heard)
 
         def taught(x: Tensor, step: Step) -> Tensor:
             return predict_clean(x, teacher.velocity(x, step.timestep).float(), step.sigma)
@@ -269,20 +304,23 @@ def save_model(path: Path, tree: WanTree) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train, and now and then save everything needed to go on."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("role", choices=LESSONS)
     options.add_argument("out", type=Path)
-    options.add_argument("--steps", type=int, default=10_000, help="over which the rate falls to nothing")
-    options.add_argument("--rate", type=float, default=1.5e-3)
+    options.add_argument("--steps", type=int, help="over which the rate falls to nothing")
+    options.add_argument("--rate", type=float)
     options.add_argument("--stop-at", type=int, help="stop after this step")
     args = options.parse_args(argv)
     torch.set_num_threads(1)
+    lesson = LESSONS[args.role]
+    steps, rate = args.steps or lesson.steps, args.rate or lesson.rate
     shipped, log, saved_at = Shipped(), Log(args.out / "log.jsonl"), args.out / "state.ckpt"
-    data = Data(shipped, args.out)
+    data = Data(shipped, args.out, lesson)
     held_back = Samples.joined([data.held_back])
     torch.manual_seed(0)
-    tree = build(SIZES)
-    go_on_from(tree, shipped.models["drafter"].state_dict())
-    average, mean, first = Average(tree, 0.998), build(SIZES).requires_grad_(False), 0
-    optimisers = make_optimisers(tree, args.rate)
+    tree = build(lesson.sizes)
+    go_on_from(tree, shipped.models[args.role].state_dict())
+    average, mean, first = Average(tree, 0.998), build(lesson.sizes).requires_grad_(False), 0
+    optimisers = make_optimisers(tree, rate)
     if saved_at.exists():
         saved = torch.load(saved_at, weights_only=True)
         tree.load_state_dict(saved["weights"])
@@ -290,13 +328,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             optimiser.load_state_dict(state)
         average.weights, average.steps, first = saved["average"], saved["step"], saved["step"]
     found: dict[str, list[float]] = {}
-    for step in range(first, args.stop_at or args.steps):
-        if step >= OWN_FROM and (step == first or step % OWN_EVERY == 0):
+    for step in range(first, args.stop_at or steps):
+        if step >= lesson.own_from and (step == first or step % OWN_EVERY == 0):
             mean.load_state_dict(average.weights)
             data.refresh(mean, step - step % OWN_EVERY)
-        by_kind = losses(shipped, tree, data, step)
+        by_kind = losses(shipped, args.role, tree, data, step)
         for optimiser in optimisers:
-            set_rate(optimiser, falling_rate(step, args.steps, args.rate))
+            set_rate(optimiser, falling_rate(step, steps, rate))
             optimiser.zero_grad(set_to_none=True)
         torch.cat(list(by_kind.values())).mean().backward()
         nn.utils.clip_grad_norm_(tree.parameters(), 1.0)
@@ -308,11 +346,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         if (step + 1) % 50 == 0:
             log(step=step + 1, **{kind: fmean(numbers) for kind, numbers in found.items()})
             found.clear()
-        if (step + 1) % LOOKED == 0 or step + 1 == args.steps:
+        if (step + 1) % LOOKED == 0 or step + 1 == steps:
             mean.load_state_dict(average.weights)
             log(step=step + 1, **step_error(shipped, mean, held_back))
-            save_model(args.out / "drafter.safetensors", mean)
-        if (step + 1) % SAVED == 0 or step + 1 == args.steps:
+            save_model(args.out / f"{args.role}.safetensors", mean)
+        if (step + 1) % SAVED == 0 or step + 1 == steps:
             save_checkpoint(
                 saved_at,
                 weights=tree.state_dict(),
