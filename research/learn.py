@@ -164,7 +164,7 @@ def gained(route: Learned, unseen: Array, curves: Array, bootstrap: Bootstrap) -
         lose.append(np.mean(mine < firsts - 1e-9))
     found = interval(np.mean(above, axis=0))
     assert found is not None
-    return found, float(np.mean(lose))
+    return found, round(float(np.mean(lose)), 3)
 
 
 def price_table(route: Learned, unseen: Sequence[float] | Array) -> Array:

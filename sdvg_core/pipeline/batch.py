@@ -163,7 +163,9 @@ def plan_videos(
         embeddings = encode_prompts(batch.files, texts, batch.load)
         gains = [learned.gain_of(text, embeddings[text]) for text in texts]
     stated = [prompt.first for prompt in prompts]
-    routed = route_prompts(request, stated, headers.headers(scorer=scorer), resolved, learned, gains)
+    routed = [(request, "")] * len(stated)
+    if learned or any(stated):
+        routed = route_prompts(request, stated, headers.headers(scorer=scorer), resolved, learned, gains)
     routes = {one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed}
     needed_by = {one: found.models_needed for one, found in routes.items()}
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})

@@ -180,8 +180,6 @@ def route_prompts(
     `stated`: by prompt, how many; 0 for none. `resolved`: what the request comes to. `gains`: of the prompts that
     state none, if the route is learned. Raises `BadInput` for more first blocks than a video has.
     """
-    if not any(stated) and learned is None:
-        return [(request, "")] * len(stated)
     if max(stated) > request.blocks:
         raise BadInput(
             f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}; state fewer"
