@@ -9,13 +9,13 @@ import folder_paths
 
 logger = logging.getLogger(__name__)
 
-CATEGORY = "image_reward"
+CATEGORY, LEARNED = "image_reward", "sdvg_routes"
 OTHER_PACKS = ("ImageReward",)
 SUFFIXES = {".pt", ".pth", ".safetensors"}
 
 
 def register_reward_folder() -> None:
-    """Add `models/image_reward` and its relatives to ComfyUI's folders; those from a yaml stay.
+    """Add `models/image_reward`, its relatives and that of learned routes to ComfyUI's; those from a yaml stay.
 
     A folder that cannot be made or read is left out: ComfyUI drops a pack whose loading fails.
     """
@@ -24,6 +24,7 @@ def register_reward_folder() -> None:
     known = folder_paths.folder_names_and_paths.get(CATEGORY, ([], set()))[0]
     every = [*known, *(path for path in paths if path not in known)]
     folder_paths.folder_names_and_paths[CATEGORY] = (every, SUFFIXES)
+    folder_paths.add_model_folder_path(LEARNED, str(models / LEARNED))
     try:
         (models / CATEGORY).mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -12,15 +12,17 @@ from comfy_api.latest import io
 from ..sdvg_core.checkpoints.model_files import KNOWN_FILES
 from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConfig, check_policy
 from ..sdvg_core.errors import BadInput
+from ..sdvg_core.pipeline.learned import open_learned
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
 from .folders import CATEGORY as REWARD_FOLDER
+from .folders import LEARNED as ROUTES
 from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices
 from .known import NOT_WIRED, check_option, known_inputs_only, node_schema
 from .sockets import RewardModel, Router, RouterValue, scorer_of
 from .values import shown
 
-NONE, BUDGET = "none", "budget"
+NONE, BUDGET, LEARNED = "none", "budget", "learned"
 FIRST = ("balanced", "fast", "careful", "first")
 """The names under which the policy `first` is offered, each with its own numbers to begin with. The first one is what
 a new node has."""
@@ -133,7 +135,7 @@ class QualityRouter(io.ComfyNode):
         cls, reward_file, forced_blocks, bail_out, handover, crop, device, dtype, policy=None, scorer=None
     ) -> io.NodeOutput:
         """Build the router."""
-        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET), cls)
+        check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, LEARNED), cls)
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
             found = scorer_of(scorer) or _load(reward_file, crop=crop, device=device, dtype=dtype)
@@ -190,6 +192,12 @@ def _policy_input() -> Any:
         default="raaaaaaaa",
         tooltip="One letter per block: a and r score the draft, then keep or reject it; d keeps it unscored; t lets the target make it.",
     )
+    learned_file = io.Combo.Input(
+        "learned_file",
+        options=[*folder_paths.get_filename_list(ROUTES), NONE],
+        tooltip="What 'study --learn' wrote, in models/sdvg_routes. Prompts that gain more from the target get more "
+        "first blocks, on the mean as many as 'target_blocks'. Only for the models it was learned with.",
+    )
     own = {widget.id: widget for widget in (tau, aggregation, quantile, rate, seed, script)}
     return io.DynamicCombo.Input(
         "policy",
@@ -205,6 +213,7 @@ def _policy_input() -> Any:
                 for name, policy in POLICIES.items()
                 if name not in FIRST
             ),
+            io.DynamicCombo.Option(LEARNED, [learned_file, *_first_inputs(FIRST[0])]),
         ],
     )
 
@@ -232,13 +241,18 @@ def _first_inputs(name: str) -> list[Any]:
 def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -> RouterValue:
     """Return the router from the policy's widgets and the others."""
     own = dict(policy)
-    name, budget = own["policy"], own.pop("budget", None)
-    if name in FIRST:
+    name, budget, file = own["policy"], own.pop("budget", None), own.pop("learned_file", None)
+    if name in (*FIRST, LEARNED):
         blocks = max(own.pop("target_blocks"), modifiers["forced_blocks"])
         modifiers |= {"forced_blocks": blocks, "handover": own.pop("handover_steps")}
-    if name in (*FIRST, BUDGET):
+    if name in (*FIRST, BUDGET, LEARNED):
         own["policy"] = "first"
-    return RouterValue(RouterConfig(**own, **modifiers), scorer, budget, name)
+    if file == NONE:
+        raise BadInput(
+            f"learned needs a file that study --learn wrote; put one into models/{ROUTES}, or take balanced"
+        )
+    learned = open_learned(Path(folder_paths.get_full_path_or_raise(ROUTES, file))) if file else None
+    return RouterValue(RouterConfig(**own, **modifiers), scorer, budget, name, learned)
 
 
 def find_reward_file(reward_file: Any) -> str:

@@ -12,6 +12,7 @@ from comfy_api.latest import io
 from ..sdvg_core.engine.outside import Checked
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
+from ..sdvg_core.pipeline.learned import Learned
 from .host.scorer import HostScorer
 
 Router = io.Custom("SDVG_ROUTER")
@@ -29,14 +30,16 @@ CATEGORY = "SDVG"
 class RouterValue:
     """The output of the Quality Router: its settings, and the scorer if they need one.
 
-    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of target-only's cost, for which
-    the sampler chooses the numbers of the policy `first`; None if they are given. `chosen`: the policy's name on the node.
+    `scorer`: a `HostScorer` or another pack's, or None for policies that use no scores. `budget`: a share of
+    target-only's cost, for which the sampler chooses the numbers of the policy `first`; None if they are given.
+    `chosen`: the policy's name on the node. `learned`: a route by which the sampler chooses them for the prompt.
     """
 
     config: RouterConfig
     scorer: Any
     budget: float | None = None
     chosen: str = ""
+    learned: Learned | None = None
 
     @contextmanager
     def on_screen(self) -> Iterator[None]:

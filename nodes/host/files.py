@@ -54,7 +54,7 @@ def load_checkpoint(
     model = load_model(path, weight_dtype, choice)
     notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
     notes += (chosen,) if chosen else ()
-    return attach_preset(model, known, file.name, notes)
+    return attach_preset(model, known, file, notes)
 
 
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import comfy.model_management
@@ -24,6 +25,7 @@ from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
 from ...sdvg_core.checkpoints.state_dicts import Choice, note_on
 from ...sdvg_core.checkpoints.weights import WeightFile
+from ...sdvg_core.pipeline.identity import fingerprint
 
 
 class ComfyOps(TorchOps):
@@ -92,13 +94,22 @@ def config_of(tree: Any) -> WanConfig:
 
 # --- what a checkpoint was, attached to its MODEL: it survives every clone that LoRA and device nodes make
 
-KEY, FILE_KEY, CONTROL_KEY = "sdvg_preset", "sdvg_file", "sdvg_control"
+KEY, FILE_KEY, PATH_KEY, CONTROL_KEY = "sdvg_preset", "sdvg_file", "sdvg_path", "sdvg_control"
 STATE_DICT_KEY, NOTE_KEY, NOTES_KEY = "sdvg_state_dict", "sdvg_state_dict_note", "sdvg_file_notes"
 
 
-def attach_preset(patcher: Any, preset: Preset | None, file: str | None = None, notes: tuple[str, ...] = ()) -> Any:
+def attach_preset(
+    patcher: Any, preset: Preset | None, file: Path | None = None, notes: tuple[str, ...] = ()
+) -> Any:
     """Attach the preset (None: guess it later), the file's name and notes on it to the MODEL, and return it."""
-    return _attach(patcher, {KEY: preset, FILE_KEY: file, NOTES_KEY: notes or None})
+    of_file = {FILE_KEY: file.name, PATH_KEY: file} if file else {}
+    return _attach(patcher, {KEY: preset, **of_file, NOTES_KEY: notes or None})
+
+
+def digest_of(patcher: Any) -> str | None:
+    """Return the fingerprint of a MODEL's file; None if another loader loaded it, or if it was changed since."""
+    path = patcher.get_attachment(PATH_KEY)
+    return None if path is None or patcher.patches or not path.exists() else fingerprint(path)
 
 
 def attach_control(patcher: Any, control: Any) -> Any:

@@ -22,6 +22,7 @@ from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run, make_run
 from ...sdvg_core.pipeline.headers import Headers
 from ...sdvg_core.pipeline.latents import STILL, still_in
+from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
@@ -36,14 +37,22 @@ from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from ..sockets import RESTYLE
 from .checks import check_control, check_loras, check_model
-from .conditioning import has_control, read_conditions, read_controls, settle_texts, strengths_of, unshown
+from .conditioning import (
+    has_control,
+    read_conditions,
+    read_controls,
+    read_embedding,
+    settle_texts,
+    strengths_of,
+    unshown,
+)
 from .forecast import ended
 from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
-from .model import comfy_wan, compute_dtype, config_of, file_notes, file_of, preset_of, state_dict_of
+from .model import comfy_wan, compute_dtype, config_of, digest_of, file_notes, file_of, preset_of, state_dict_of
 from .progress import NodeProgress
 from .residency import is_out_of_memory
 from .vae import ComfyCodec, check_decoders, codec_of, header_of, is_tae, kind_of_wire
@@ -171,9 +180,9 @@ def resolve(job: Job) -> ResolvedRequest:
     image = None if job.start_image is None else partial(fit, job.start_image)
     still = job.kept.still if job.kept else still_in(job.continue_from or {})
     footage = partial(footage_of, job.start) if job.start else None
-    return resolve_request(
-        request,
-        headers,
+    decide = partial(
+        resolve_request,
+        headers=headers,
         clip=clip,
         still=still,
         read_image=image,
@@ -181,6 +190,15 @@ def resolve(job: Job) -> ResolvedRequest:
         restyle=bool(job.start and job.start.how == RESTYLE),
         controls=_controls(job),
     )
+    resolved, route, prompt = decide(request), job.router.learned, job.prompts[0]
+    if route is None:
+        return resolved
+    known = {role: digest_of(patcher) for role, patcher in job.models.items()} | {"text_encoder": None}
+    embedding = read_embedding(prompt.conditioning, job.main.model.diffusion_model.text_dim)
+    gains = [route.gain_of(prompt.text, embedding)]
+    [(request, note)] = route_prompts(request, [0], headers, resolved, route, gains)
+    resolved = decide(request)
+    return replace(resolved, notes=(*resolved.notes, *route.notes(known, resolved.plan.spans[-1].index + 1), note))
 
 
 def _controls(job: Job) -> tuple[ControlClip, ...]:

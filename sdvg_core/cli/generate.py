@@ -170,6 +170,7 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         reuse=options.reuse,
         private=options.private,
         seeds=tuple(dict.fromkeys(options.seeds)),
+        learned=options.learned,
         numbered=bool(options.prompt_file),
         command=options.words,
     )

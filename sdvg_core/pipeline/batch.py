@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ..checkpoints.model_files import ModelFiles
-from ..engine.plan import ModelSet
+from ..engine.plan import MISSING, ModelSet
 from ..errors import BadInput
 from ..files.outputs import (
     CSV,
@@ -35,8 +38,10 @@ from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
 from .blocks import check_reusable
 from .headers import FileHeaders, check_models
-from .identity import Identity, differences, digest_of, identify, identify_parts
+from .identity import Identity, differences, digest_of, fingerprint, identify, identify_parts
 from .latents import load_latents
+from .learned import open_learned, route_prompts
+from .loading import encode_prompts
 from .options import LoadOptions
 from .request import ResolvedRequest, VideoRequest, predict_bytes, resolve_files
 
@@ -46,19 +51,20 @@ LONGEST_COMMAND = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Video:
-    """One of the videos to make: its folder, its prompts, and its identity.
+    """One of the videos to make: what it should be, its folder, its prompts, and its identity.
 
-    `number`, `of`: its number and how many there are. `steps`: denoising steps per block. `unfinished`: whether a
-    stopped run left blocks of it. `exists`: whether it is already finished. `short`: whether it is, but with fewer
-    blocks, because it was stopped as asked.
+    `number`, `of`: its number and how many there are. `notes`: on its route, for its report. `steps`: denoising
+    steps per block. `unfinished`: whether a stopped run left blocks of it. `exists`: whether it is already
+    finished. `short`: whether it is, but with fewer blocks, because it was stopped as asked.
     """
 
     number: int
     of: int
-    seed: int
+    request: VideoRequest
     folder: Path
     prompt: PromptSchedule
     identity: Identity
+    notes: tuple[str, ...] = ()
     steps: int = 4
     unfinished: bool = False
     exists: bool = False
@@ -76,8 +82,8 @@ class Batch:
 
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: each makes a video of each prompt; without
-    any, the request's does. `numbered`: whether each video gets a numbered folder, as several always do. `command`:
-    the words of the command line, for whoever finds it unfinished.
+    any, the request's does. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
+    folder, as several always do. `command`: the words of the command line, for whoever finds it unfinished.
     """
 
     files: ModelFiles
@@ -87,6 +93,7 @@ class Batch:
     reuse: Path | None = None
     private: bool = False
     seeds: tuple[int, ...] = ()
+    learned: Path | None = None
     numbered: bool = False
     command: tuple[str, ...] = ()
 
@@ -95,19 +102,29 @@ class Batch:
 class Planned:
     """Videos that can be made, as far as the models' headers tell. `batch`: with only the files that are needed.
 
-    `folder`: what they, or their numbered folders, go into.
+    `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
+    `resolved`: what the request of `batch` comes to, which is that of the video that asks for most of them.
+    `embeddings`: of prompts that were read already, to choose their routes.
     """
 
     folder: Path
     batch: Batch
     headers: FileHeaders
     resolved: ResolvedRequest
+    needed: ModelSet
     videos: tuple[Video, ...]
+    embeddings: Mapping[str, Tensor] = field(default_factory=dict)
 
     @property
     def to_make(self) -> tuple[Video, ...]:
         """The videos that are not there yet."""
         return tuple(video for video in self.videos if not video.exists)
+
+    def embed(self) -> dict[str, Tensor]:
+        """Return the embedding of every prompt of the videos that are not there yet."""
+        left = [text for video in self.to_make for text in video.prompt.texts if text not in self.embeddings]
+        more = encode_prompts(self.batch.files, left, self.batch.load) if left else {}
+        return {**self.embeddings, **more}
 
 
 @contextmanager
@@ -133,32 +150,55 @@ def plan_videos(
         check_prompt(batch.gate_prompt)
     check_writable(output)
     headers = check_models(batch.files, batch.load)
-    resolved = resolve_files(request, headers, scorer=batch.files.reward is not None)
-    headers = headers.restrict_to(resolved.models_needed)
-    wanted = [(prompt, seed) for prompt in prompts for seed in batch.seeds or (request.seed,)]
+    scorer = batch.files.reward is not None
+    resolved = resolve_files(request, headers, scorer=scorer)
+    learned, gains, embeddings, of_learned = None, list[float](), dict[str, Tensor](), tuple[str, ...]()
+    if batch.learned:
+        learned = open_learned(batch.learned)
+        pair = (None, None) if batch.load.loras else (batch.files.drafter, batch.files.target)
+        models = zip(("drafter", "target", "text_encoder"), (*pair, batch.files.text_encoder), strict=True)
+        known = {role: fingerprint(path) if path else None for role, path in models}
+        of_learned = learned.notes(known, request.blocks)
+        texts = [prompt.texts[0] for prompt in prompts if not prompt.first]
+        embeddings = encode_prompts(batch.files, texts, batch.load)
+        gains = [learned.gain_of(text, embeddings[text]) for text in texts]
+    stated = [prompt.first for prompt in prompts]
+    routed = [(request, "")] * len(stated)
+    if learned or any(stated):
+        routed = route_prompts(request, stated, headers.headers(scorer=scorer), resolved, learned, gains)
+    routes = {one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed}
+    needed_by = {one: found.models_needed for one, found in routes.items()}
+    needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
+    request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
+    resolved, headers = routes[request], headers.restrict_to(needed)
+    wanted = [
+        (prompt, replace(one, seed=seed), (*of_learned, note), needed_files(batch.files, needed_by[one]))
+        for prompt, (one, note) in zip(prompts, routed, strict=True)
+        for seed in batch.seeds or (request.seed,)
+    ]
     of = len(wanted)
     numbered = batch.numbered or of > 1
-    batch = replace(batch, files=needed_files(batch.files, resolved.models_needed), numbered=numbered)
-    for note in resolved.notes:
+    batch = replace(batch, request=request, files=needed_files(batch.files, needed), numbered=numbered)
+    of_models = dict.fromkeys(note for found in routes.values() for note in found.notes)
+    for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
         sys.stderr.write(f"sdvg: {note}\n")
-    identities = [
-        identify(batch.files, batch.load, replace(request, seed=seed), prompt, batch.gate_prompt)
-        for prompt, seed in wanted
-    ]
+    identities = [identify(files, batch.load, one, prompt, batch.gate_prompt) for prompt, one, _, files in wanted]
     steps = len(headers.headers().shape("target").timesteps)
 
     def look(folder: Path) -> tuple[Video, ...]:
         places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]
+        video, there = partial(Video, of=of, steps=steps), zip(places, wanted, identities, strict=True)
         videos = tuple(
-            Video(number=n, of=of, seed=seed, folder=place, prompt=prompt, identity=identity, steps=steps)
-            for n, (place, (prompt, seed), identity) in enumerate(zip(places, wanted, identities, strict=True), 1)
+            video(number=n, request=one, folder=place, prompt=prompt, identity=identity, notes=notes)
+            for n, (place, (prompt, one, notes, _), identity) in enumerate(there, 1)
         )
         if overwrite:
             return tuple(replace(video, unfinished=_left_of(video)) for video in videos)
         return _look_for(videos, folder, request.blocks, last, finished=resume)
 
     with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
-        planned = Planned(folder=folder, batch=batch, headers=headers, resolved=resolved, videos=videos)
+        of_all = partial(Planned, headers=headers, resolved=resolved, needed=needed, embeddings=embeddings)
+        planned = of_all(folder=folder, batch=batch, videos=videos)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
         check_room(folder, len(planned.to_make) * predict_bytes(resolved, headers.vae))
@@ -228,12 +268,7 @@ def _check_reuse(planned: Planned, reuse: Path) -> None:
     # Of many videos, an earlier call that was stopped has not begun the last ones.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]
     for folder in [folder for folder in folders if folder.is_dir()] or folders[:1]:
-        check_reusable(folder, identities, planned.resolved.models_needed)
-
-
-def texts_of(videos: Iterable[Video]) -> Iterator[str]:
-    """Yield the prompts of videos."""
-    return (text for video in videos for text in video.prompt.texts)
+        check_reusable(folder, identities, planned.needed)
 
 
 def needed_files(files: ModelFiles, needed: ModelSet) -> ModelFiles:

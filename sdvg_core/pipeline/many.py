@@ -15,13 +15,13 @@ from safetensors.torch import load, save
 from tqdm import tqdm
 
 from ..devices.workers import Stop, spread
+from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
 from ..text.prompts import PromptSchedule
-from .batch import Batch, Video, needed_files, plan_videos, texts_of
+from .batch import Batch, Video, needed_files, plan_videos
 from .headers import check_models
-from .loading import encode_prompts
 from .request import resolve_files
 from .table import Row, table_of
 from .videos import Stopping, VideoMaker
@@ -53,9 +53,11 @@ def make_many(
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite) as planned, stopping.heard():
         table, videos = table_of(planned), planned.to_make
-        texts = encode_prompts(planned.batch.files, texts_of(videos), batch.load) if videos else {}
+        texts = planned.embed() if videos else {}
         tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
-        opener = partial(VideoWorker, batch, torch.get_num_threads())
+        opener = partial(
+            VideoWorker, replace(batch, request=planned.batch.request), torch.get_num_threads(), planned.needed
+        )
         done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
         with tqdm(total=len(videos), unit="video", disable=None) as bar:
             for (video, _), made in done:
@@ -72,8 +74,8 @@ def make_many(
 class VideoWorker:
     """Loaded models, which make one video after the other."""
 
-    def __init__(self, batch: Batch, threads: int, device: str) -> None:
-        """Load the models that are needed. `batch`: with all files, for a budget goes by models it may not use.
+    def __init__(self, batch: Batch, threads: int, needed: ModelSet, device: str) -> None:
+        """Load the models that are `needed`. `batch`: with all files, for a budget goes by models it may not use.
 
         `threads`: of the caller, for the rounding of a CPU hangs on their number.
         """
@@ -81,8 +83,8 @@ class VideoWorker:
         batch = replace(batch, load=replace(batch.load, device=device))
         checked = check_models(batch.files, batch.load)
         resolved = resolve_files(batch.request, checked, scorer=batch.files.reward is not None)
-        needed = replace(batch, files=needed_files(batch.files, resolved.models_needed))
-        self._maker = VideoMaker(needed, checked.restrict_to(resolved.models_needed), resolved)
+        batch = replace(batch, files=needed_files(batch.files, needed))
+        self._maker = VideoMaker(batch, checked.restrict_to(needed), resolved)
 
     def __call__(self, task: Task, stop: Stop) -> RunReport:
         """Make a video."""

@@ -53,7 +53,8 @@ def render(
     store, blocks = Store(), BlockFiles(files[BLOCKS], loaded.by_files)
     blocks.recall(store, *reuse)
     store.begin_run()
-    run = plan_video(loaded, loaded.build(before_pass=on_pass), request, resolved, conditions, store)
+    engine = loaded.build(needed=resolved.models_needed, before_pass=on_pass)
+    run = plan_video(loaded, engine, request, resolved, conditions, store)
     # Blocks from before this very run was interrupted keep the seconds they took.
     records: list[BlockRecord] = []
     resumed = 0

@@ -103,7 +103,7 @@ def table_of(planned: Planned) -> VideoTable:
             number=video.number,
             folder=video.folder.name,
             prompt=shown("\n".join(video.prompt.texts)),
-            seed=video.seed,
+            seed=video.request.seed,
         )
         for video in planned.videos
     ]

@@ -22,13 +22,13 @@ from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blo
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import PromptSchedule, one_prompt
-from .batch import Batch, Planned, Video, folder_in, plan_videos, texts_of
+from .batch import Batch, Planned, Video, folder_in, plan_videos
 from .headers import FileHeaders
 from .identity import digest_of
-from .loading import encode_prompts, load_models, plan_memory
+from .loading import load_models, plan_memory
 from .options import LoadOptions
 from .rendering import render
-from .request import ResolvedRequest, VideoRequest
+from .request import ResolvedRequest, VideoRequest, resolve_files
 from .table import table_of
 
 
@@ -121,7 +121,7 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
         files = batch.files
         plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
         say(f"loading {files.text_encoder.name}, to read the prompt")
-        embeddings = encode_prompts(files, texts_of(planned.to_make), batch.load)
+        embeddings = planned.embed()
         loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
         say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
         maker = VideoMaker(batch, planned.headers, planned.resolved)
@@ -142,9 +142,16 @@ class VideoMaker:
     """Loaded models, and what they are to make."""
 
     def __init__(self, batch: Batch, headers: FileHeaders, resolved: ResolvedRequest) -> None:
-        """Load the models."""
-        self._batch, self._resolved = batch, resolved
+        """Load the models. `resolved`: what the request of `batch` comes to."""
+        self._batch, self._headers, self._resolved = batch, headers, resolved
         self._loaded = load_models(batch.files, batch.load, headers, resolved)
+
+    def _resolve(self, video: Video) -> ResolvedRequest:
+        """Return what a video of the batch comes to. Nothing is read again for one with the route of the batch."""
+        found, scorer = self._resolved, self._batch.files.reward is not None
+        if video.request.router != self._batch.request.router:
+            found = resolve_files(video.request, self._headers, scorer=scorer)
+        return replace(found, notes=(*found.notes, *filter(None, video.notes)))
 
     def make(
         self, video: Video, embeddings: Mapping[str, Tensor], watching: Watching, stop: Callable[[], bool]
@@ -164,8 +171,8 @@ class VideoMaker:
         ):
             return render(
                 self._loaded,
-                replace(batch.request, seed=video.seed),
-                self._resolved,
+                video.request,
+                self._resolve(video),
                 video.prompt.conditions(embeddings, batch.gate_prompt),
                 staging,
                 digest_of(video.identity),

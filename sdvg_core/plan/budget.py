@@ -7,8 +7,10 @@ everywhere.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ..causal_wan.schedule import get_schedule
 from ..engine.router import RouterConfig
@@ -39,12 +41,7 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
     A budget below the cheapest route takes that one, and the note says so.
     """
     check_budget(budget)
-    # Neither a machine's speed nor its memory may change the video: one device's rates, and nothing is copied.
-    request = replace(request, rates=A6000, side=False)
-    half = handover_of(request)
-    routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
-    costs = {steps: seconds_without_copying(replace(request, router=of)) for steps, of in routers.items()}
-    shares = _shares(costs, request, _routes(request, half), router.whole_blocks)
+    shares = _shares(request, router.whole_blocks)
     least = min(shares, key=lambda route: shares[route])
     blocks, steps = [least, *(route for route, share in shares.items() if share <= budget)][-1]
     return Spending(
@@ -52,6 +49,26 @@ def spend(budget: float, router: RouterConfig, request: PlanRequest) -> Spending
         share=shares[blocks, steps],
         note=_note(budget, blocks, request.blocks, steps, shares[blocks, steps]),
     )
+
+
+def afford(budget: float, router: RouterConfig, request: PlanRequest, stated: Sequence[int]) -> tuple[float, int]:
+    """Return how many blocks the target may make of a video, on the mean, and how many steps are handed over.
+
+    `budget`: as in `spend`, on the mean over all videos. `stated`: for each of them, how many blocks the target
+    makes, if its prompt states it; 0 for those that share what is left. Raises `BadInput` if that is too little.
+    """
+    shares = _shares(request, router.whole_blocks)
+    cost: dict[int, float] = {}
+    for (blocks, _), share in shares.items():
+        cost.setdefault(blocks, share)  # the first route of so many blocks hands over most
+    left = (budget * len(stated) - sum(cost[m] for m in stated if m)) / max(stated.count(0), 1)
+    if any(stated) and left < min(cost.values()):
+        raise BadInput("the first blocks that prompts state take more than the budget; raise it, or state fewer")
+    mean = float(np.interp(left, [*cost.values()], [*cost]))
+    # All blocks the target's: what is left buys steps of its own.
+    whole = mean == request.blocks
+    every = [steps for (blocks, steps), share in shares.items() if whole and blocks == mean and share <= left]
+    return mean, min(every, default=handover_of(request))
 
 
 def check_budget(budget: float) -> None:
@@ -78,13 +95,18 @@ def handover_of(request: PlanRequest) -> int:
     return request.steps_of("target") // 2 if drafter == target else 0
 
 
-def _shares(
-    costs: Mapping[int, BlockSeconds], request: PlanRequest, routes: Sequence[Route], whole_blocks: int
-) -> dict[Route, float]:
-    """Return what each route costs, as a share of target-only. `costs`: of blocks, by the steps handed over."""
+def _shares(request: PlanRequest, whole_blocks: int) -> dict[Route, float]:
+    """Return what each route costs, as a share of target-only."""
+    # Neither a machine's speed nor its memory may change the video: one device's rates, and nothing is copied.
+    request = replace(request, rates=A6000, side=False)
+    half = handover_of(request)
+    routers = {steps: RouterConfig(handover=steps) for steps in range(half + 1)}
+    costs = {steps: seconds_without_copying(replace(request, router=of)) for steps, of in routers.items()}
     whole = max(whole_blocks - request.given_blocks, 0)
     alone = _video(costs[0], costs[0], request, request.blocks, 0)
-    return {(m, k): _video(costs[k], costs[0], request, m, min(m, whole)) / alone for m, k in routes}
+    return {
+        (m, k): _video(costs[k], costs[0], request, m, min(m, whole)) / alone for m, k in _routes(request, half)
+    }
 
 
 def _video(seconds: BlockSeconds, plain: BlockSeconds, request: PlanRequest, by_target: int, whole: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,6 +24,8 @@ NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 # A number right after the colon is a ratio or a time of day, not a prompt.
 LINE = re.compile(r"[ \t]*([0-9]{1,6})([ \t]+cut)?(?:[ \t]+strength[ \t]+(\S+?))?[ \t]*:(?![0-9])[ \t]*(.*)")
 """What a line says of a block: its number from 1, perhaps a cut or a strength, and a prompt."""
+FIRST = re.compile(r"(?i)\[first[ \t]+([-+]?[0-9][0-9.,]*)\](.*)")
+"""What a line of a file of prompts may begin with: how many of the video's first blocks the target makes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +33,14 @@ class PromptSchedule:
     """Prompts, each with the index of the block it starts at: `((0, "a calm sea"), (4, "a storm"))`.
 
     People, and the files they write, count blocks from 1. `strengths`: of a clip that is restyled, likewise.
-    `cuts`: the blocks that begin a new scene.
+    `cuts`: the blocks that begin a new scene. `first`: how many of the video's first blocks the target makes, where
+    the prompt states it; 0 if it does not.
     """
 
     entries: tuple[tuple[int, str], ...]
     strengths: tuple[tuple[int, str], ...] = ()
     cuts: tuple[int, ...] = ()
+    first: int = 0
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -130,11 +134,23 @@ def check_prompt(text: str) -> None:
 
 
 def read_prompt_list(path: Path) -> tuple[PromptSchedule, ...]:
-    """Read a file of prompts, one video per line; empty lines and those that begin with # are skipped."""
+    """Read a file of prompts, one video per line; empty lines and those that begin with # are skipped.
+
+    A line may state how many of the video's first blocks the target makes: `[first 5] two boats on a lake`.
+    """
     lines = [line.strip() for line in _read_lines(path) if not _is_skipped(line)]
     if not lines:
         raise BadInput(f"the prompt file {path.name} is empty; write one prompt per line")
-    return tuple(one_prompt(line) for line in lines)
+    return tuple(map(_stated, lines))
+
+
+def _stated(line: str) -> PromptSchedule:
+    match = FIRST.fullmatch(line)
+    if match is None:
+        return one_prompt(line)
+    if not re.fullmatch("0*[1-9][0-9]{0,4}", match[1]):
+        raise BadInput(f"the line {line!r:.40} states {match[1]:.20} first blocks; give a count from 1 on")
+    return replace(one_prompt(match[2]), first=int(match[1]))
 
 
 def read_prompt_schedule(path: Path) -> PromptSchedule:

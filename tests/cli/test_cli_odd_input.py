@@ -9,7 +9,7 @@ from thinned import in_turn
 
 from sdvg_core.cli import doctor, main
 from sdvg_core.errors import BadInput
-from sdvg_core.pipeline import videos
+from sdvg_core.pipeline import batch, videos
 
 LONG = "x" * 300
 PATHS = (
@@ -31,8 +31,8 @@ def sentence(capsys: pytest.CaptureFixture[str], arguments: list[str], code: int
 
 @pytest.fixture
 def command(files, tmp_path, monkeypatch) -> list[str]:
-    for reader in ("encode_prompts", "load_models"):
-        monkeypatch.delattr(videos, reader)  # no weight is read before everything else has been judged
+    for room, reader in ((batch, "encode_prompts"), (videos, "load_models")):
+        monkeypatch.delattr(room, reader)  # no weight is read before everything else has been judged
     return [*options(files), *SMALL, "--gate", "0", "--output", str(tmp_path / "out")]
 
 

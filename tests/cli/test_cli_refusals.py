@@ -6,7 +6,7 @@ from cli_runs import SMALL, refused
 from safetensors.torch import load_file, save_file
 
 from sdvg_core.cli import main
-from sdvg_core.pipeline import videos
+from sdvg_core.pipeline import batch, videos
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_bad_values_are_refused_in_one_sentence_and_nothing_is_written(
     base, tmp_path, capsys, monkeypatch, more, part
 ):
     arguments = [*base, *SMALL, "--output", str(tmp_path / "out"), "--prompt", "x", *more]
-    for reader in ("encode_prompts", "load_models"):
-        monkeypatch.delattr(videos, reader)  # no weight is read before everything else has been judged
+    for room, reader in ((batch, "encode_prompts"), (videos, "load_models")):
+        monkeypatch.delattr(room, reader)  # no weight is read before everything else has been judged
     assert part in refused(capsys, arguments)
     assert not (tmp_path / "out").exists()
 

@@ -26,8 +26,8 @@ WRITES = ("write video", "write block", "write latents", "write report", "move")
 
 
 def test_too_little_room_is_refused_before_any_model_is_read(files, tmp_path, monkeypatch, capsys):
-    for reader in ("encode_prompts", "load_models"):
-        monkeypatch.delattr(videos, reader)
+    for room, reader in ((batch, "encode_prompts"), (videos, "load_models")):
+        monkeypatch.delattr(room, reader)
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("sdvg_core.files.outputs.shutil.disk_usage", lambda path: usage)
     assert main([*five(files), "--prompt", "x", "--output", str(tmp_path / "out")]) == 2

@@ -17,6 +17,7 @@ from mortal import GRAVE, VICTIM, MortalWorker
 from reuse_folders import results
 from safetensors.torch import load_file
 
+from sdvg_core.engine.plan import ModelSet
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.pipeline import many, table
@@ -216,7 +217,8 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files):
     embedded = LoadOptions(drafter=ModelOptions(preset="self-forcing-1.3b"), target=ModelOptions(preset="krea-14b"))
     request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
     batch = Batch(files=files, load=embedded, request=request)
-    worker = many.VideoWorker(batch, torch.get_num_threads(), "cpu")
+    needed = ModelSet(drafter=False, scorer=False)
+    worker = many.VideoWorker(batch, torch.get_num_threads(), needed, "cpu")
     parts = worker._maker._loaded.parts
     assert (parts.drafter, worker._maker._loaded.scorer) == (None, None)
     assert parts.target is not None

@@ -45,7 +45,7 @@ from sdvg_core.checkpoints.weights import weight_digest
 from sdvg_core.cli import main
 from sdvg_core.errors import BadInput
 from sdvg_core.files.outputs import BLOCKS, OLD_BLOCKS, unfinished_blocks
-from sdvg_core.pipeline import identity, loading, videos
+from sdvg_core.pipeline import batch, identity, loading, videos
 from sdvg_core.pipeline.identity import identify
 from sdvg_core.pipeline.options import LoadOptions
 from sdvg_core.pipeline.request import VideoRequest
@@ -161,7 +161,7 @@ def test_another_request_is_refused_by_the_name_of_what_differs(files, tmp_path,
     other = write_random_set(tmp_path / "models", seed=1)
     arguments = [*five(files), *PROMPT]
     stopped(tmp_path / "out", arguments, 1)
-    monkeypatch.delattr(videos, "encode_prompts")
+    monkeypatch.delattr(batch, "encode_prompts")
     capsys.readouterr()
     for more, part in (
         (["--prompt", "a blue cube"], "prompt from block 1 (then a red ball, now a blue cube)"),

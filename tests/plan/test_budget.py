@@ -9,7 +9,7 @@ from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.errors import BadInput
-from sdvg_core.plan.budget import handover_of, spend
+from sdvg_core.plan.budget import afford, handover_of, spend
 from sdvg_core.plan.choose import plan
 from sdvg_core.plan.rates import H100
 from sdvg_core.plan.request import PlanRequest
@@ -135,3 +135,31 @@ def test_plan_speaks_of_the_route_that_generate_takes_by_default(capsys):
         said.append(capsys.readouterr().out)
     assert said[0] == said[1] != said[2]
     assert "624x624" in said[0]
+
+
+@pytest.mark.parametrize("budget, stated", [(0.5, [0, 0]), (0.5, [6, 0]), (0.5, [1, 0, 0]), (0.6, [4, 0, 9, 0])])
+def test_what_prompts_state_and_what_is_left_come_to_the_budget(budget, stated):
+    """By the plan itself. Catches: a budget that every video gets anew; a fraction of a block that is lost."""
+    mean, handover = afford(budget, RouterConfig(), FULL, stated)
+    alone = seconds(RouterConfig(policy="always-target"))
+
+    def share(m: int) -> float:
+        return seconds(RouterConfig(policy="first", forced_blocks=m, handover=handover)) / alone
+
+    low = int(mean)
+    free = share(low) + (mean - low) * (share(low + 1) - share(low)) if mean % 1 else share(low)
+    total = sum(share(m) if m else free for m in stated) / len(stated)
+    assert total == pytest.approx(budget)
+
+
+def test_a_mean_over_no_stated_prompt_is_what_the_same_budget_buys_of_whole_blocks():
+    for budget in (0.36, 0.5, 0.7, 0.95, 1.0):
+        bought, left = spend(budget, RouterConfig(), FULL).router, afford(budget, RouterConfig(), FULL, [0])
+        mean, handover = left
+        assert bought.forced_blocks == int(mean + 1e-9)
+        assert bought.forced_blocks == 1 or bought.handover == handover
+
+
+def test_prompts_that_state_more_than_the_budget_are_refused():
+    with pytest.raises(BadInput, match="take more than the budget"):
+        afford(0.4, RouterConfig(), FULL, [9, 0])
