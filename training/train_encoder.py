@@ -30,9 +30,8 @@ from .common import Average, Log, falling_rate, seeded, set_rate
 from .make_latents import FRAMES
 from .measure_pair import Shipped, scenes_of
 from .roll_out import roll_out
-from .train_judge import WIDTHS
+from .train_judge import ENCODER, build
 
-WIDE = (16, 24, 32, 40)
 SHOWN = 13
 """Pixel frames of a sample, which are four latent frames."""
 
@@ -106,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch.manual_seed(0)
     order = torch.randperm(len(frames))
     held, order = order[:HELD_BACK], order[HELD_BACK:]
-    net = Taehv(16, WIDTHS, WIDE).to(memory_format=torch.channels_last)
+    net = build()
     assert net.encoder is not None
     average, log = Average(net.encoder, 0.998), Log(args.out.with_suffix(".jsonl"))
     optimiser = torch.optim.Adam(net.encoder.parameters(), lr=args.rate, betas=(0.9, 0.99))
@@ -128,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     net.encoder.load_state_dict(average.weights)
     log(step=args.steps, **errors(net, frames[held], latents[held]))
     encoder = {f"encoder.{name}": w.half().contiguous() for name, w in average.weights.items()}
-    save_file(decoder | encoder, args.out, {"encoder": json.dumps(WIDE)})
+    save_file(decoder | encoder, args.out, {"encoder": json.dumps(ENCODER)})
 
 
 if __name__ == "__main__":

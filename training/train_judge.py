@@ -1,4 +1,4 @@
-"""Train the pocket judge: a TAEHV, decoder only, that shows latents as the shipped VAE does.
+"""Train the decoder of the pocket judge, a TAEHV, to show latents as the shipped VAE does.
 
     python -m training.judge_clips
     python -m training.train_judge [--steps 5000] [--seed 0]
@@ -28,8 +28,8 @@ from .common import WORK, Average, Log, falling_rate, save_checkpoint, seeded, s
 from .judge_clips import CLIPS
 from .make_latents import BLOCK, BLOCKS
 
-WIDTHS = (40, 32, 16, 16)
-"""0.34 million weights; a block in 22 ms on one core, where the VAE takes 71."""
+WIDTHS, ENCODER = (40, 32, 16, 16), (16, 24, 32, 40)
+"""0.34 million weights decode a block in 22 ms on one core, where the VAE takes 71; 0.38 million more encode."""
 
 LANES = 4
 """Clips side by side."""
@@ -46,7 +46,7 @@ Clip = tuple[Tensor, Tensor]
 
 def build() -> Taehv:
     """Return an untrained judge, laid out for speed on a CPU."""
-    net = Taehv(16, WIDTHS, None)
+    net = Taehv(16, WIDTHS, ENCODER)
     with torch.no_grad():
         net.decoder[-1].bias.fill_(0.5)
     return net.to(memory_format=torch.channels_last)

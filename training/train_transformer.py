@@ -37,7 +37,7 @@ from .open_prompts import KINDS_OF_OPEN, opened
 from .train_text import CONFIG, WIDTH, Tokens
 
 MODELS = {
-    "drafter": WanConfig(dim=128, ffn_dim=512, num_layers=6, num_heads=1, text_dim=WIDTH),
+    "drafter": WanConfig(dim=128, ffn_dim=512, num_layers=8, num_heads=1, text_dim=WIDTH),
     "target": WanConfig(dim=256, ffn_dim=1024, num_layers=6, num_heads=2, text_dim=WIDTH),
 }
 BATCH = 32

@@ -21,6 +21,7 @@ from ..pocket import DEFAULT_PROMPT, POCKET
 from .shared import add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
+    from ..checkpoints.model_files import ModelFiles
     from ..pipeline.batch import Batch
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import Stopping
@@ -47,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--judge-vae",
         type=file_path,
         metavar="FILE",
-        help=f"a fast decoder that decodes drafts for their scores; {POCKET} for the embedded one (default: none)",
+        help=f"decode drafts for their scores by this fast decoder, {POCKET} for the embedded one, and the "
+        "video by the full VAE (default: the embedded fast decoder for both)",
     )
     add_video_options(parser, demo=True)
     add_router_options(parser, demo=True)
@@ -70,7 +72,7 @@ def _run(options: argparse.Namespace) -> int:
     from ..pipeline.comparison import COMPARISON
     from ..pipeline.videos import Stopping, make_videos
     from ..pocket.grammar import understand
-    from ..pocket.trained_set import judge_file, pocket_options, trained_set
+    from ..pocket.trained_set import pocket_options
     from ..pocket.world import SIZE
     from ..report.summary import summarise
     from ..text.prompts import one_prompt
@@ -88,7 +90,7 @@ def _run(options: argparse.Namespace) -> int:
     say(outlook(request, scene.text))
     began, stopping = time.perf_counter(), Stopping()
     batch = Batch(
-        files=replace(trained_set(), judge_vae=judge_file(options.judge_vae)),
+        files=demo_files(options.judge_vae),
         load=load,
         request=request,
         command=options.words,
@@ -120,6 +122,14 @@ def _run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(report.as_dict()))
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
+
+
+def demo_files(judge: Path | None) -> ModelFiles:
+    """Return the embedded models; without a judge the embedded TAEHV decodes everything, in a third of the time."""
+    from ..pocket.trained_set import judge_file, pocket_judge, trained_set
+
+    fast = {"judge_vae": judge_file(judge)} if judge else {"vae": pocket_judge()}
+    return replace(trained_set(), **fast)
 
 
 def outlook(request: VideoRequest, text: str) -> str:

@@ -267,7 +267,7 @@ def with_the_real_pair(report: RunReport) -> str:
     remade = ", and rejected drafts are decoded too" if report.tally.rejected else ""
     instead = f" instead of {alone:.0f} s, {alone / routed:.2f}x as fast as target-only" if routed != alone else ""
     return (
-        f"Those seconds say little of the real pair: the miniature mostly decodes{remade}.\n"
+        f"Those seconds say little of the real pair: its two models take nearly the same time{remade}.\n"
         f"Predicted for the real pair on an H100, 832x480, by the same route: {routed:.0f} s{instead} "
         "(published rates, not measured)."
     )
