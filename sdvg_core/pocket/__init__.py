@@ -2,6 +2,6 @@
 
 from pathlib import Path
 
-DEFAULT_PROMPT = "a big blue ball drifts right from the left over sand"
+DEFAULT_PROMPT = "a big yellow ball runs right and down from the middle over night"
 POCKET = Path("pocket")
 """What stands for the embedded judge where a command takes a file."""
