@@ -39,7 +39,9 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     subprocess.run([sys.executable, ROOT / "release" / "archive.py", folder / "sdvg.zip"], check=True)
     with zipfile.ZipFile(folder / "sdvg.zip") as archive:
         archive.extractall(folder / "sdvg")
-    shutil.copytree(ROOT / "examples" / "comfyui_router", folder / "base" / "custom_nodes" / "comfyui_router")
+    shutil.copytree(
+        ROOT / "docs" / "examples" / "comfyui_router", folder / "base" / "custom_nodes" / "comfyui_router"
+    )
     with running_server(folder / "base", pack=folder / "sdvg") as server:
         yield server
 

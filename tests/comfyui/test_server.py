@@ -26,6 +26,7 @@ from packaging.requirements import Requirement
 from running_server import CHECKOUT, ENVIRONMENT, ROOT, VERSION, Refused, Server
 from sdvg_pack.sdvg_core import __version__
 from sdvg_pack.sdvg_core.cli import main
+from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 from server_prompts import EXTRA, GONE, KEPT, POCKET, REPORT, SAMPLER, change, node, pocket
 from torch import Tensor
 
@@ -119,7 +120,8 @@ def test_a_run_makes_the_latents_of_the_command_line(server: Server, tmp_path: P
     """ComfyUI's attention adds up in another order: 1.2e-5 apart, of values that spread by 1.2."""
     threads = torch.get_num_threads()
     torch.set_num_threads(int(ENVIRONMENT["OMP_NUM_THREADS"]))
-    assert main(["demo", "--blocks", "4", "--seed", "11", "--output", str(tmp_path)]) == 0
+    asked = ["generate", "--models", "pocket", "--prompt", DEFAULT_PROMPT, "--preset", "paper", "--blocks", "4"]
+    assert main([*asked, "--seed", "11", "--output", str(tmp_path)]) == 0
     torch.set_num_threads(threads)
     [theirs] = safetensors.torch.load_file(tmp_path / "latents.safetensors").values()
     ours = latents_of(server, server.queue(pocket(blocks=4, sampler__seed=11)))

@@ -19,7 +19,7 @@ def page(
 ) -> dict[str, Any]:
     """What was seen in one of the two renderers. Each has a seed of its own: neither re-uses the other's."""
     vue = request.param == "nodes 2.0"
-    return browse(server, tmp_path_factory.mktemp("page"), "strip.js", vue=vue, seed=12 if vue else 11)
+    return browse(server, tmp_path_factory.mktemp("page"), "strip.js", vue=vue, seed=112 if vue else 111)
 
 
 def of_squares(seen: dict[str, Any], name: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Parts that others write: the toys in examples/, and what is refused of a part."""
+"""Parts that others write: the toys in docs/examples/, and what is refused of a part."""
 
 import runpy
 from dataclasses import replace
@@ -36,7 +36,7 @@ VAE = SimpleNamespace(latent_channels=16, temporal_stride=4, spatial_stride=8)
 
 @pytest.mark.parametrize("name", TOYS)
 def test_a_toy_of_at_most_25_lines_makes_a_video(name, capsys):
-    path = ROOT / "examples" / f"{name}.py"
+    path = ROOT / "docs" / "examples" / f"{name}.py"
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 25
     runpy.run_path(str(path), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
