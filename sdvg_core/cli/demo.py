@@ -183,7 +183,7 @@ def _compare(
         return False
     if not any(block.reused for block in report.blocks):
         seconds, whole = report.seconds.total + (report.delivery_seconds or 0), alone_report.seconds.total
-        say(f"Measured: {seconds:.1f} s instead of {whole:.1f} s, {whole / seconds:.2f}x as fast as target-only.")
+        say(f"Measured: {seconds:.2f} s instead of {whole:.2f} s, {whole / seconds:.2f}x as fast as target-only.")
     say("Both are decoded again, to put them side by side.")
     compare_videos(folder, other, TITLES, batch.files.vae, batch.load)
     return True
