@@ -138,9 +138,9 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
         float(seconds) for seconds in re.findall(r"Measured: ([\d.]+) s instead of ([\d.]+) s, ", said.out)[0]
     ]
     (ratio,) = re.findall(r"Measured: .*, ([\d.]+)x as fast as target-only\.", said.out)
-    assert float(ratio) == pytest.approx(measured[1] / measured[0], rel=0.02)
+    assert float(ratio) == pytest.approx(measured[1] / measured[0], rel=0.05)
     whole = report(folder / "target-only")["totals"]["seconds"]["total"]
-    assert measured[1] == pytest.approx(whole, abs=0.006)
+    assert measured[1] == pytest.approx(whole, abs=0.01)
     assert "report.json" in last
     assert "block 9/9" in said.err
     found = report(folder)["totals"]
