@@ -10,13 +10,11 @@ is what the context policy `recompute` encodes. The decoder stays as it is.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from research.world import render
@@ -30,7 +28,7 @@ from .common import Average, Log, falling_rate, seeded, set_rate
 from .make_latents import FRAMES
 from .measure_pair import Shipped, scenes_of
 from .roll_out import roll_out
-from .train_judge import ENCODER, build
+from .train_judge import build
 
 SHOWN = 13
 """Pixel frames of a sample, which are four latent frames."""
@@ -100,8 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with torch.no_grad():
         both = true_starts(shipped.vae, args.clips), made_starts(shipped, judge, args.clips)
     frames, latents = (torch.cat(parts).clone() for parts in zip(*both, strict=True))
-    with safe_open(pocket_judge(), "pt") as file:
-        decoder = {name: file.get_tensor(name) for name in file.keys() if name.startswith("decoder.")}  # noqa: SIM118
+    decoder = {name: w for name, w in load_file(pocket_judge()).items() if name.startswith("decoder.")}
     torch.manual_seed(0)
     order = torch.randperm(len(frames))
     held, order = order[:HELD_BACK], order[HELD_BACK:]
@@ -127,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     net.encoder.load_state_dict(average.weights)
     log(step=args.steps, **errors(net, frames[held], latents[held]))
     encoder = {f"encoder.{name}": w.half().contiguous() for name, w in average.weights.items()}
-    save_file(decoder | encoder, args.out, {"encoder": json.dumps(ENCODER)})
+    save_file(decoder | encoder, args.out)
 
 
 if __name__ == "__main__":

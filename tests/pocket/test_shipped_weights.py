@@ -36,7 +36,7 @@ def test_the_set_is_small_16_bit_and_as_the_manifest_says():
     names = {**shipped.NAMES, shipped.JUDGE: shipped.JUDGE_NAME}
     assert set(files) == set(names)
     assert {path.name for path in shipped.FOLDER.iterdir()} == {"manifest.json", *names.values()}
-    assert sum(path.stat().st_size for path in shipped.FOLDER.iterdir()) < 40e6
+    assert sum(path.stat().st_size for path in shipped.FOLDER.iterdir()) < 26e6
     for role, known in files.items():
         path = shipped.FOLDER / names[role]
         assert path.stat().st_size == known["bytes"]
