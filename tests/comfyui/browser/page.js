@@ -17,6 +17,11 @@ async function inPage(options, use) {
   try {
     const page = context.pages()[0] ?? (await context.newPage());
     await watch(context, page, seen, options);
+    const evaluate = page.evaluate.bind(page);
+    page.evaluate = async (...given) => { // what a key or a click set going is over before anybody looks
+      await evaluate(turns);
+      return evaluate(...given);
+    };
     await open(page, options);
     return { ...(await use(page, options)), ...seen };
   } finally {
@@ -103,8 +108,13 @@ async function quiet(page, least = 300) {
   }
 }
 
-async function drawn() {
+/** Two drawn frames, and what was queued until then. */
+async function turns() {
   for (let i = 0; i < 2; i += 1) await new Promise(requestAnimationFrame);
+  await new Promise((resolve) => setTimeout(resolve));
+}
+
+async function drawn() {
   await new Promise((resolve) => setTimeout(resolve, 80));
   return [...document.querySelectorAll("[data-node-id] *, .sdvg-strip *, .dom-widget *")].map((one) => one.childElementCount || one.matches(".sdvg-time") ? "" : one.textContent).join("|");
 }
