@@ -11,7 +11,7 @@ from comfy_api.latest import io
 
 from ..sdvg_core.causal_wan.presets import get_preset
 from ..sdvg_core.pipeline.loading import encode_prompts
-from ..sdvg_core.pocket import DEFAULT_PROMPT
+from ..sdvg_core.pocket import DEFAULT_PROMPT, EXAMPLES
 from ..sdvg_core.pocket.grammar import understand
 from ..sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
 from ..sdvg_core.text.prompts import read_prompt
@@ -44,6 +44,7 @@ class PocketModels(io.ComfyNode):
                     "prompt",
                     default=DEFAULT_PROMPT,
                     multiline=True,
+                    extra_dict={"sdvg_examples": EXAMPLES},  # nodes/web/front.js offers them
                     tooltip=(
                         f'A prompt of the small world, such as "{DEFAULT_PROMPT}"; for any other text, the nearest one is '
                         "shown. The conditioning carries it to the scorer."
@@ -62,13 +63,14 @@ class PocketModels(io.ComfyNode):
                 io.Model.Output(display_name="drafter", tooltip="The tiny drafter, for the sampler."),
                 io.Model.Output(display_name="target", tooltip="The tiny target, for the sampler."),
                 io.Conditioning.Output(display_name="conditioning", tooltip="The encoded prompt, for 'positive'."),
-                io.Vae.Output(display_name="vae", tooltip="The tiny VAE, for the sampler."),
+                io.Vae.Output(display_name="vae", tooltip="The tiny VAE; a start image or a video needs it."),
                 RewardModel.Output(display_name="scorer", tooltip="The tiny scorer, for the Quality Router."),
                 io.String.Output(
                     display_name="prompt", tooltip="The prompt that is shown, as text. The sampler has it already."
                 ),
                 io.Vae.Output(
-                    display_name="judge_vae", tooltip="A fast decoder for scores and preview, for 'judge_vae'."
+                    display_name="judge_vae",
+                    tooltip="A fast decoder, for 'vae', or for scores and preview for 'judge_vae'.",
                 ),
             ],
         )

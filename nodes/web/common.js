@@ -44,6 +44,21 @@ export function nodeOf(id) {
   return node;
 }
 
+/** Change a widget as a hand would, as one step that can be undone. */
+export function setWidget(node, widget, value) {
+  const { canvas } = app;
+  const before = widget.value;
+  canvas.emitBeforeChange?.();
+  try {
+    widget.value = value;
+    widget.callback?.(value, canvas, node);
+    node.onWidgetChanged?.(widget.name, value, before, widget);
+    node.setDirtyCanvas?.(true, true);
+  } finally {
+    canvas.emitAfterChange?.();
+  }
+}
+
 /** The slot of the input that can stand in for a widget; -1 if there is none. */
 export function inputSlot(node, name) {
   return node.inputs?.findIndex((input) => input.widget?.name === name) ?? -1;

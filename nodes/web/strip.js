@@ -1,7 +1,7 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { inputSlot, promptNode } from "./common.js";
+import { inputSlot, promptNode, setWidget } from "./common.js";
 import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter, withTake } from "./directions.js";
 import { RATE, framesOf, lengthIn } from "./length.js";
 import { nextRun } from "./next_run.js";
@@ -347,21 +347,6 @@ export class Strip {
     else this.direct(number, key);
     this.view.said.textContent = this.view.square(number).title;
     return true;
-  }
-}
-
-/** Change a widget as a hand would, as one step that can be undone. */
-function setWidget(node, widget, value) {
-  const { canvas } = app;
-  const before = widget.value;
-  canvas.emitBeforeChange?.();
-  try {
-    widget.value = value;
-    widget.callback?.(value, canvas, node);
-    node.onWidgetChanged?.(widget.name, value, before, widget);
-    node.setDirtyCanvas?.(true, true);
-  } finally {
-    canvas.emitAfterChange?.();
   }
 }
 

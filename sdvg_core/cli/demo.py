@@ -7,21 +7,18 @@ small world of moving shapes (sdvg_core/pocket).
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..devices.execution import AUTO
-from ..pocket import DEFAULT_PROMPT, POCKET
+from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from .shared import add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
-    from ..checkpoints.model_files import ModelFiles
     from ..pipeline.batch import Batch
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import Stopping
@@ -38,18 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prompt",
         default=DEFAULT_PROMPT,
-        help="what to show; of the small world, or the nearest is taken (%(default)r)",
+        help="what to show; of the small world, or the nearest is taken; or a number of --list (%(default)r)",
     )
+    parser.add_argument("--list", action="store_true", help="print six prompts to try, and make nothing")
     parser.add_argument(
         "--output", type=file_path, default=Path("out/demo"), help="folder to write into (default ./out/demo)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument(
-        "--judge-vae",
-        type=file_path,
-        metavar="FILE",
-        help=f"decode drafts for their scores by this fast decoder, {POCKET} for the embedded one, and the "
-        "video by the full VAE (default: the embedded fast decoder for both)",
     )
     add_video_options(parser, demo=True)
     add_router_options(parser, demo=True)
@@ -61,6 +51,11 @@ def run(options: argparse.Namespace) -> int:
     """Make one video with the embedded models, and list the files worth looking at."""
     from ..devices.device import settled_threads
 
+    numbered = {str(number): prompt for number, prompt in enumerate(EXAMPLES, 1)}
+    if options.list:
+        print(*(f"{number}  {prompt}" for number, prompt in numbered.items()), sep="\n")
+        return 0
+    options.prompt = numbered.get(options.prompt, options.prompt)
     with settled_threads(embedded=True):
         return _run(options)
 
@@ -72,9 +67,9 @@ def _run(options: argparse.Namespace) -> int:
     from ..pipeline.comparison import COMPARISON
     from ..pipeline.videos import Stopping, make_videos
     from ..pocket.grammar import understand
-    from ..pocket.trained_set import pocket_options
+    from ..pocket.trained_set import pocket_judge, pocket_options, trained_set
     from ..pocket.world import SIZE
-    from ..report.summary import summarise
+    from ..report.summary import route_in_words
     from ..text.prompts import one_prompt
     from .generate import exit_code, with_the_real_pair
     from .options import video_request
@@ -85,12 +80,12 @@ def _run(options: argparse.Namespace) -> int:
     request = replace(video_request(options), width=SIZE, height=SIZE)
     check_writable(options.output)
     load = replace(pocket_options(), device=pick_device(options.device, embedded=True))
-    say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
+    say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
     say(outlook(request, scene.text))
     began, stopping = time.perf_counter(), Stopping()
     batch = Batch(
-        files=demo_files(options.judge_vae),
+        files=replace(trained_set(), vae=pocket_judge()),  # it decodes in a third of the VAE's time
         load=load,
         request=request,
         command=options.words,
@@ -106,30 +101,23 @@ def _run(options: argparse.Namespace) -> int:
         stopping=stopping,
         say=say,
     )
-    say(summarise(report))
-    say(with_the_real_pair(report))
     (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
-    compared = not stopping.asked and report.tally.by_target < len(report.blocks)
-    if compared:
+    alone = None
+    if not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the target alone makes the same blocks from the same noise.")
-        compared = _compare(batch, prompts, folder, report, stopping, say, overwrite=options.overwrite)
+        alone = _compare(batch, prompts, folder, stopping, overwrite=options.overwrite)
+    say(route_in_words(report))
+    if alone and not any(block.reused for block in report.blocks):
+        seconds, whole = report.seconds.total + (report.delivery_seconds or 0), alone.seconds.total
+        say(f"Measured: {seconds:.2f} s instead of {whole:.2f} s, {whole / seconds:.2f}x as fast as target-only.")
+    say(with_the_real_pair(report))
     say(f"Done in {time.perf_counter() - began:.0f} s. Worth looking at:")
-    if compared:
+    if alone:
         say(f"  {folder / COMPARISON}: the video next to target-only, enlarged, with the route")
     say(f"  {folder / 'video.mp4'}")
     say(f"  {folder / 'route.png'}: which blocks were kept, and why")
     say(f"  {folder / 'report.json'}: every score and second")
-    if options.json:
-        print(json.dumps(report.as_dict()))
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
-
-
-def demo_files(judge: Path | None) -> ModelFiles:
-    """Return the embedded models; without a judge the embedded TAEHV decodes everything, in a third of the time."""
-    from ..pocket.trained_set import judge_file, pocket_judge, trained_set
-
-    fast = {"judge_vae": judge_file(judge)} if judge else {"vae": pocket_judge()}
-    return replace(trained_set(), **fast)
 
 
 def outlook(request: VideoRequest, text: str) -> str:
@@ -158,19 +146,17 @@ def _compare(
     batch: Batch,
     prompts: tuple[PromptSchedule, ...],
     folder: Path,
-    report: RunReport,
     stopping: Stopping,
-    say: Callable[[str], None],
     *,
     overwrite: bool,
-) -> bool:
-    """Make the target-only video and the comparison. Return whether it is there: not if this was stopped."""
+) -> RunReport | None:
+    """Make the target-only video and the comparison. Return the report of the former; None if this was stopped."""
     from ..engine.router import RouterConfig
     from ..pipeline.comparison import COMPARISON, compare_videos
     from ..pipeline.videos import make_videos
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
-    batch = replace(batch, request=alone, files=replace(batch.files, judge_vae=None), reuse=None)
+    batch = replace(batch, request=alone, reuse=None)
     ((other, alone_report),) = make_videos(
         batch,
         prompts,
@@ -180,10 +166,6 @@ def _compare(
         stopping=stopping,
     )
     if stopping.asked:
-        return False
-    if not any(block.reused for block in report.blocks):
-        seconds, whole = report.seconds.total + (report.delivery_seconds or 0), alone_report.seconds.total
-        say(f"Measured: {seconds:.2f} s instead of {whole:.2f} s, {whole / seconds:.2f}x as fast as target-only.")
-    say("Both are decoded again, to put them side by side.")
+        return None
     compare_videos(folder, other, TITLES, batch.files.vae, batch.load)
-    return True
+    return alone_report

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from itertools import groupby
 
 from ..engine.records import BlockRecord
 from ..engine.router import Decision, Reason
@@ -114,6 +115,22 @@ def outcomes(report: RunReport) -> str:
     handed = sum(record.handover > 0 for record in report.blocks)
     line += f", by the target without a draft {unseen}" if unseen else ""
     return line + (f", handed over {handed}" if handed else "")
+
+
+def route_in_words(report: RunReport) -> str:
+    """Return which blocks came about in which way, such as `forced 1; kept 2-6, 8; remade 7`."""
+    by_name: dict[str, list[int]] = {name: [] for name in SHORT}
+    for record in report.blocks:
+        by_name[NAMES[outcome_of(record)]].append(record.span.index + 1)
+    return "; ".join(f"{name} {_ranges(numbers)}" for name, numbers in by_name.items() if numbers)
+
+
+def _ranges(numbers: list[int]) -> str:
+    found = []
+    for _, group in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        first, *_, last = [number for _, number in group] * 2
+        found.append(str(first) if first == last else f"{first}-{last}")
+    return ", ".join(found)
 
 
 def acceptance(report: RunReport) -> str:

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from sdvg_core.checkpoints.known_models import KNOWN_MODELS
 from sdvg_core.cli import main
+from sdvg_core.pocket.grammar import parse
 
 
 def test_inspect_says_what_a_file_is(files, capsys):
@@ -121,6 +122,17 @@ def test_the_demo_takes_any_text_for_the_nearest_prompt_and_says_so(tmp_path, ca
     assert "1 block of 'a big" in told.out
 
 
+def test_demo_lists_prompts_of_the_small_world_and_takes_one_by_its_number(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--list"]) == 0
+    listed = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
+    assert [number for number, _ in listed] == ["1", "2", "3", "4", "5", "6"]
+    assert all(parse(prompt).text == prompt for _, prompt in listed)
+    assert names(tmp_path) == []
+    assert main(["demo", "--prompt", "3", "--blocks", "1"]) == 0
+    assert repr(listed[2][1]) in capsys.readouterr().out
+
+
 @pytest.mark.heavy
 def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monkeypatch, capsys):
     """As a newcomer would; its route has blocks of every kind."""
@@ -142,6 +154,13 @@ def test_demo_runs_from_an_empty_folder_and_says_what_to_look_at(tmp_path, monke
     whole = report(folder / "target-only")["totals"]["seconds"]["total"]
     assert measured[1] == pytest.approx(whole, abs=0.01)
     assert "report.json" in last
+    [route] = [line for line in said.out.splitlines() if line.startswith("forced 1; ")]
+    blocks = report(folder)["blocks"]
+    for word, author in (("kept", "drafter"), ("remade", "target")):
+        numbers = re.search(rf"{word} ([\d, -]+)", route)[1].split(", ")
+        spans = [[int(n) for n in one.split("-")] for one in numbers]
+        made = {n for span in spans for n in range(span[0], span[-1] + 1)}
+        assert made == {b["index"] + 1 for b in blocks if b["author"] == author and b["index"]}
     assert "block 9/9" in said.err
     found = report(folder)["totals"]
     assert (found["blocks"], found["forced"]) == (9, 1)

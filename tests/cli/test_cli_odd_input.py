@@ -44,7 +44,7 @@ def test_a_path_that_no_system_has_is_refused(command, capsys, option, name):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["inspect", LONG], ["doctor", "--models", LONG], ["demo", "--judge-vae", LONG]],
+    [["inspect", LONG], ["doctor", "--models", LONG], ["demo", "--output", LONG]],
     ids=lambda arguments: arguments[0],
 )
 def test_every_command_refuses_such_a_path(capsys, arguments):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from comfy_page import browse
 from running_server import Refused, Server
+from sdvg_pack.sdvg_core.pocket import EXAMPLES
 from server_prompts import GONE, POCKET, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui
@@ -45,6 +46,13 @@ def test_the_pocket_node_says_which_prompt_it_shows_instead_of_the_one_typed(pag
     [told] = page["shown"]
     assert "shown is the nearest one of the pocket world: a big" in told
     assert page["reloaded"] == page["shown"]
+
+
+def test_an_example_is_written_into_the_prompt_and_the_list_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:
+    chosen, inputs, saved = page["example"].values()
+    assert chosen == EXAMPLES[2]
+    assert inputs == {"prompt": chosen, "strict": False}
+    assert saved == [chosen, False]
 
 
 def test_nothing_went_wrong_meanwhile(page: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ def test_a_damaged_judge_is_refused_only_where_it_is_asked_for(tmp_path, monkeyp
     (tmp_path / shipped.JUDGE_NAME).write_bytes(b"?")
     monkeypatch.setattr(shipped, "FOLDER", tmp_path)
     assert shipped.trained_set().vae.parent == tmp_path
-    assert main(["demo", "--output", str(tmp_path / "out"), "--judge-vae", "pocket"]) == 2
+    assert main(["demo", "--output", str(tmp_path / "out")]) == 2
     assert "the embedded judge_vae, is damaged" in capsys.readouterr().err
 
 

@@ -23,6 +23,7 @@ main(async (page, options) => {
     await page.keyboard.press("Escape");
     await set(page, type, name, right);
   }
+  const example = await chooseExample(page);
   await run(page);
   await quiet(page, 1500);
   const cleared = await error(page);
@@ -32,8 +33,22 @@ main(async (page, options) => {
   await quiet(page, 3000); // ComfyUI keeps a draft of it
   await reload(page);
   await page.waitForFunction(isToldAgain, POCKET, { timeout: 30000 }).catch(() => {}); // then it is not there
-  return { refused, cleared, shown, reloaded: await shownPrompt(page) };
+  return { example, refused, cleared, shown, reloaded: await shownPrompt(page) };
 });
+
+/** Take the third prompt of the list: what would be saved and sent then. Ends with the prompt as it was. */
+async function chooseExample(page) {
+  return page.evaluate(async (type) => {
+    const node = window.app.graph.nodes.find((one) => one.type === type);
+    const [prompt, list] = ["prompt", "examples"].map((name) => node.widgets.find((one) => one.name === name));
+    const [before, chosen] = [prompt.value, list.options.values[2]];
+    list.callback(chosen, window.app.canvas, node);
+    const { inputs } = (await window.app.graphToPrompt()).output[node.id];
+    const seen = { chosen, inputs, saved: node.serialize().widgets_values };
+    prompt.value = before;
+    return seen;
+  }, POCKET);
+}
 
 /** Whether Pocket Models has its text, which the page asks the server for once it is loaded. */
 function isToldAgain(type) {
