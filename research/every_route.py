@@ -27,7 +27,7 @@ from sdvg_core.files.outputs import staged_outputs
 
 from .folder import Notebook, Plan
 from .markdown import Numbers, markdown, with_interval
-from .plots import BLACK, COSTS, GREEN, GREY, ORANGE, Look, figure, titled
+from .plots import BLACK, GREEN, GREY, ORANGE, Look, figure, titled
 from .protocol import Configuration
 from .statistics import Array, Bootstrap, Interval, Record, as_json, interval
 from .study import make_and_show, make_parser
@@ -145,7 +145,7 @@ def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
                 line = [(at["calls"], at[name]["value"]) for at in found["room"]]
                 axes.plot(*zip(*line, strict=True), **look.style)
             title = "The room above the first m blocks, over every route"
-            titled(axes, title, COSTS["target_calls"], found["quality"]["words"], frameon=False, loc="best")
+            titled(axes, title, "target calls per video", found["quality"]["words"], frameon=False, loc="best")
     print(json.dumps(found) if options.json else room_text(found))
 
 

@@ -7,16 +7,15 @@ recognised by identity, and tensors are never compared.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from torch import Tensor
 
 from sdvg_core.engine.history import History
-from sdvg_core.engine.protocols import BlockGenerator, Engine
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.types import Picture
 
 from .observed import observed
@@ -62,23 +61,14 @@ class SharedEngine:
     """An engine with cached calls, for the runs of one prompt and seed.
 
     `limit`: bytes of decoded frames and decoder states to cache; latents are small and all cached. 0: no cache.
-    `targets`: the target with other schedules, by these.
     """
 
-    def __init__(
-        self, engine: Engine, limit: float = GIGABYTE, targets: Mapping[str, BlockGenerator] = MappingProxyType({})
-    ) -> None:
-        self._engine, self._targets = engine, targets
+    def __init__(self, engine: Engine, limit: float = GIGABYTE) -> None:
+        self._engine = engine
         self._latents, self._pixels = Memo(float("inf") if limit else 0), Memo(limit)
 
-    def engine(self, calls: Counter[str], target_schedule: str = "") -> Engine:
-        """Return the engine for one run; its calls are counted, by part.
-
-        `target_schedule`: of the target's blocks after the clip's first one; its own if empty.
-        """
-        engine, whole = self._engine, self._engine.target
-        if target_schedule:
-            engine = replace(engine, target=self._targets[target_schedule])
+    def engine(self, calls: Counter[str]) -> Engine:
+        """Return the engine for one run; its calls are counted, by part."""
 
         def look_up(part: str, arguments: tuple[Any, ...], work: Callable[..., Any]) -> Any:
             """Look up a block by the committed blocks before it, frames by latents and state, scores by frames."""
@@ -89,18 +79,16 @@ class SharedEngine:
             if part not in ("draft", "target"):
                 return self._pixels.call("decode", arguments, lambda: work(*arguments))
             (call,) = arguments
-            schedule = target_schedule if part == "target" and call.span.index else ""
-            model = whole.generate if part == "target" and not schedule else work
             # The pixels kept for context follow from the latents, so the blocks alone identify a history.
             before = [part for block in call.history.blocks for part in (block.latents, block.condition)]
             return self._latents.call(
                 part,
                 (call.noise, call.condition, *before, *call.given),
-                lambda: model(replace(call, history=_unseen(call.history))),
-                *(call.span, len(call.given), call.stop, schedule),
+                lambda: work(replace(call, history=_unseen(call.history))),
+                *(call.span, len(call.given), call.stop),
             )
 
-        return observed(engine, look_up)
+        return observed(self._engine, look_up)
 
 
 def _unseen(history: History) -> History:

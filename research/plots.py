@@ -58,17 +58,13 @@ class Look:
 LOOKS = {
     "first": Look("first m blocks the target's", BLACK, "o", "-"),
     "handover-2": Look("first m, 2 steps handed over", RED, "P", "-"),
-    "passes-2": Look("first m, the target in 2 passes", ORANGE, "X", "--"),
     "random": Look("random, block 0 the target's", GREY, "o", "-"),
-    "random-open": Look("random, block 0 too", GREY, "X"),
     "reward-min": Look("reward, worst frame", BLUE, "o", "-"),
     "reward-mean": Look("reward, mean frame", GREEN, "s", "--"),
     "relative": Look("worst frame against the last one", SKY, "^", "-"),
     "own": Look("worst frame, own drafts as context", PINK, "D"),
-    "repair": Look("worst frame, repaired after k steps", RED, "d"),
-    "every": Look("every n-th block the target's", BLACK, ">"),
 }
-COSTS = {"cost": "cost per video of the published pair, in target blocks", "target_calls": "target calls per video"}
+COST = "cost per video of the published pair, in target blocks"
 
 
 @contextmanager
@@ -90,11 +86,9 @@ def titled(axes: Any, title: str, x: str, y: str, **legend: Any) -> None:
 
 def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) -> tuple[str, ...]:
     """Draw every plot that has numbers into staged PNG files, and return their names."""
-    drawings = {f"quality_against_{cost}.png": partial(draw_quality_against, cost=cost) for cost in COSTS}
+    drawings = {"quality_against_cost.png": draw_quality_against_cost}
     if any(map(_over_first, summary["configurations"])):
-        drawings["gain_over_first.png"] = partial(draw_gain_over_first)
-    if gains:
-        drawings["scores.png"] = partial(draw_scores, gains=gains)
+        drawings["gain_over_first.png"] = draw_gain_over_first
     if summary["gate"]:
         drawings["gate.png"] = partial(draw_gate, gains=gains)
     for name, draw in drawings.items():
@@ -103,13 +97,13 @@ def write_plots(staging: Staging, summary: Numbers, gains: Sequence[Numbers]) ->
     return tuple(drawings)
 
 
-def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
-    """Draw mean quality against mean cost: a name of `COSTS`."""
+def draw_quality_against_cost(axes: Any, summary: Numbers) -> None:
+    """Draw mean quality against mean cost."""
     metric = summary["quality"]["metric"]
     known = {c["name"]: c for c in summary["configurations"]}
 
     def place(configuration: Numbers) -> tuple[float, Numbers]:
-        return configuration[cost]["value"], configuration["metrics"][metric]
+        return configuration["cost"]["value"], configuration["metrics"][metric]
 
     for group, look in LOOKS.items():
         members = [c for c in known.values() if c["group"] == group]
@@ -133,8 +127,7 @@ def draw_quality_against(axes: Any, summary: Numbers, cost: str) -> None:
         text = f"τ {taus[0]:g}" if len(taus) == 1 else f"τ {min(taus):g} to {max(taus):g}"
         axes.annotate(text, at, xytext=(7, -13), textcoords="offset points", color=BLUE, fontsize=9)
     axes.margins(x=0.12, y=0.1)
-    title = f"Quality against {cost.replace('_', ' ')}"
-    titled(axes, title, COSTS[cost], summary["quality"]["words"], **BESIDE)
+    titled(axes, "Quality against cost", COST, summary["quality"]["words"], **BESIDE)
 
 
 def draw_gain_over_first(axes: Any, summary: Numbers) -> None:
@@ -145,7 +138,7 @@ def draw_gain_over_first(axes: Any, summary: Numbers) -> None:
         _draw_points(axes, [(c["cost"]["value"], _over_first(c)) for c in members], look)
     axes.margins(x=0.06, y=0.08)
     words = "difference (dB)" if "dB" in summary["quality"]["words"] else "difference"
-    titled(axes, "Quality against the first m blocks, at the same cost", COSTS["cost"], words, **BESIDE)
+    titled(axes, "Quality against the first m blocks, at the same cost", COST, words, **BESIDE)
 
 
 def _over_first(configuration: Numbers) -> Any:
@@ -178,23 +171,6 @@ def _bars(intervals: Sequence[Numbers]) -> list[list[float]]:
         return 0.0 if one[end] is None else max(0.0, way * (one[end] - one["value"]))
 
     return [[off(one, end, way) for one in intervals] for end, way in (("low", -1), ("high", 1))]
-
-
-def draw_scores(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:
-    """Draw the worst-frame scores of all drafts of the anchor-only videos, and what each threshold accepts."""
-    worst, target = (np.array([gain[name] for gain in gains]) for name in ("worst_score", "target_worst_score"))
-    axes.hist(worst, bins=40, color=BLUE, alpha=0.75, label="draft's worst frame")
-    words = "target's worst frame, same block"
-    axes.hist(target, bins=40, histtype="step", color=ORANGE, linewidth=1.8, label=words)
-    top = axes.get_ylim()[1]
-    for tau in sorted({c["tau"] for c in summary["configurations"] if c["group"] == "reward-min"}):
-        axes.axvline(tau, color=GREY, linewidth=1, linestyle=":")
-        kept = f"τ {tau:g}\n{np.mean(worst >= tau):.0%}"
-        axes.annotate(
-            kept, (tau, top), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=9
-        )
-    titled(axes, "", "score of the block's worst frame", "blocks", frameon=False, loc="best")
-    axes.set_title("Scores of drafts, and the share each threshold τ keeps", pad=34)
 
 
 def draw_gate(axes: Any, summary: Numbers, gains: Sequence[Numbers]) -> None:

@@ -1,12 +1,13 @@
 """Run a protocol of configurations over prompts and seeds, and compare them.
 
-Writes rows.jsonl, gains.jsonl, summary.json, table.md and plots into the output folder. It can be interrupted at
-any time: run it again with the same options and it makes only what is missing.
+Writes rows.jsonl, gains.jsonl, rows.csv, summary.json, table.md and plots into the output folder. It can be
+interrupted at any time: run it again with the same options and it makes only what is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import re
@@ -48,11 +49,11 @@ from .metrics import parse_external
 from .plots import write_plots
 from .protocol import ANCHOR_ONLY, PAPER_TAUS, POCKET_TAUS, TARGET_ONLY, Configuration, pick, protocol
 from .statistics import as_json, make_table, pass_weights, too_few
-from .summary import QUALITIES, SEAMS, page_text, summarise_study
+from .summary import QUALITIES, SEAMS, page_text, summarise_study, table_of_rows
 from .videos import JUDGED, StudyOptions, load_study_models
 from .world import held_out_prompts
 
-SUMMARY, TABLE, LEARNED = "summary.json", "table.md", "learned.safetensors"
+SUMMARY, TABLE, CSV, LEARNED = "summary.json", "table.md", "rows.csv", "learned.safetensors"
 CALIBRATION = ("reward-min@*",)
 POCKET_SIZE, REAL_SIZE = (64, 64), (832, 480)
 ROWS_VERSION = 2
@@ -80,11 +81,10 @@ def study(words: Sequence[str] | None) -> int:
         taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
         headers = check_models(job.files, job.load).headers()
         drafter, target = (headers.shape(role).timesteps for role in ("drafter", "target"))
-        # Of two schedules a single step, as nothing can be handed over.
-        shared = target if drafter == target else min(drafter, target, key=len)[:1]
+        steps = len(target) if drafter == target else 1  # of two schedules nothing can be handed over
         patterns = CALIBRATION if options.calibrate else options.configurations
         patterns = (TARGET_ONLY, ANCHOR_ONLY, *patterns) if learning else patterns
-        return pick(protocol(job.blocks, taus, timesteps=shared), patterns)
+        return pick(protocol(job.blocks, taus, steps=steps), patterns)
 
     show: Show = _show_judge if judging else _show_calibration if options.calibrate else _show
     show = partial(_show_learned, jobs) if learning else show
@@ -271,12 +271,14 @@ def _show(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
     with staged_outputs(options.output) as staging:
         staging.path(SUMMARY).write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         staging.path(TABLE).write_text(page_text(summary), encoding="utf-8")
+        with staging.path(CSV).open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(table_of_rows(notebook.rows_of(plan), plan, summary["quality"]["metric"]))
         plots = write_plots(staging, summary, notebook.gains_of(plan))
     if options.json:
         print(json.dumps(summary, allow_nan=False))
         return
     print(page_text(summary))
-    print("Worth looking at:", *(f"  {options.output / name}" for name in (TABLE, SUMMARY, *plots)), sep="\n")
+    print("Worth looking at:", *(f"  {options.output / name}" for name in (TABLE, CSV, SUMMARY, *plots)), sep="\n")
 
 
 def _show_judge(options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:

@@ -60,6 +60,13 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
     return summary
 
 
+def table_of_rows(rows: Sequence[Record], plan: Plan, quality: str) -> list[list[Any]]:
+    """Return every video in a line under a head, for a csv. `quality`: the metric."""
+    cost, names = cost_with(plan.weights), ("configuration", "prompt", "seed", "route", "target_calls")
+    lines = [[*(row[n] for n in names), f"{cost(row):.3f}", f"{row['metrics'][quality]:.3f}"] for row in rows]
+    return [[*names, "cost", quality], *lines]
+
+
 def conditions_of(plan: Plan, quality: str) -> dict[str, Any]:
     """Return what a page says first. `quality`: the metric."""
     words = {"metric": quality, "words": QUALITIES[quality]}

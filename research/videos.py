@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from statistics import fmean
 
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sdvg_core.checkpoints.model_files import ModelFiles
 from sdvg_core.engine.noise import key
-from sdvg_core.engine.protocols import BlockCall, BlockGenerator, Engine, Scorer
+from sdvg_core.engine.protocols import BlockCall, Engine, Scorer
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.engine.run import Run, plan_run
@@ -32,7 +32,7 @@ from sdvg_core.report.summary import LETTERS, outcome_of
 
 from .memo import GIGABYTE, SharedEngine
 from .metrics import External, Metric, Oracle, SeamChange
-from .protocol import Configuration, few_steps
+from .protocol import Configuration
 from .statistics import Record
 
 ROWS, GAINS, JUDGED = "rows.jsonl", "gains.jsonl", "judged.jsonl"
@@ -59,8 +59,8 @@ class StudyModels:
     """The parts of a run, and the metrics for its videos.
 
     `engine`: with a scorer, as every video is scored at the end. `width`, `height`: of the videos, in pixels.
-    `judge`: rates a frame; None outside the pocket world. `targets`: with other schedules, by these. `memo_bytes`:
-    of decoded frames and decoder states to cache; 0 caches nothing.
+    `judge`: rates a frame; None outside the pocket world. `memo_bytes`: of decoded frames and decoder states to
+    cache; 0 caches nothing.
     """
 
     engine: Engine
@@ -69,7 +69,6 @@ class StudyModels:
     height: int
     metrics: tuple[Metric, ...] = ()
     judge: Oracle | None = None
-    targets: Mapping[str, BlockGenerator] = field(default_factory=dict)
     memo_bytes: float = GIGABYTE
 
     def run(self, condition: Condition, seed: int) -> Run:
@@ -95,9 +94,8 @@ def load_study_models(options: StudyOptions) -> StudyModels:
     """
     if options.load.device == "cpu":
         torch.set_num_threads(1)
-    checked = check_models(options.files, options.load)
-    loaded = load_models(options.files, options.load, checked)
-    few, oracle = few_steps(checked.headers().shape("target").timesteps), Oracle() if options.pocket else None
+    loaded = load_models(options.files, options.load, check_models(options.files, options.load))
+    oracle = Oracle() if options.pocket else None
     return StudyModels(
         engine=loaded.build(),
         blocks=options.blocks,
@@ -105,7 +103,6 @@ def load_study_models(options: StudyOptions) -> StudyModels:
         height=options.height,
         metrics=tuple(metric for metric in (SeamChange(), oracle, options.external) if metric),
         judge=oracle,
-        targets={schedule: loaded.build(target_schedule=schedule).target for schedule in few},
     )
 
 
@@ -151,13 +148,12 @@ def pack(embedding: Tensor) -> bytes:
 
 def rows_of(models: StudyModels, job: PromptSeedJob) -> Iterator[tuple[str, Record]]:
     """Yield the rows as they are made, each with the name of its file."""
-    sharing = SharedEngine(models.engine, models.memo_bytes, models.targets)
+    sharing = SharedEngine(models.engine, models.memo_bytes)
     condition = Condition(load(job.embedding)["embedding"], job.prompt, job.prompt)
     run, of = models.run(condition, job.seed), {"prompt": job.prompt, "seed": job.seed}
     for configuration in job.configurations:
         calls: Counter[str] = Counter()
-        engine = sharing.engine(calls, configuration.target_schedule)
-        row = _row(models, configured(run, configuration, engine))
+        row = _row(models, configured(run, configuration, sharing.engine(calls)))
         counts = {"target_calls": calls["target"], "draft_calls": calls["draft"]}
         yield ROWS, {"configuration": configuration.name, **of, **row, **counts}
     if job.gains:

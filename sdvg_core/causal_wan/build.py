@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -71,7 +71,6 @@ def build_engine(
     before_pass: Callable[[str], None] = go_on,
     clock: Callable[[], float] | None = None,
     around_context: Callable[[ContextPolicy], ContextPolicy] = lambda policy: policy,
-    target_schedule: str | None = None,
 ) -> Engine:
     """Return the engine for one video; nothing is loaded. The models' K/V caches last as long as the engine.
 
@@ -79,11 +78,8 @@ def build_engine(
     `codec`, `judge`: see `Engine`.
     A drafter with smaller blocks than the target's makes several for one of them. `before_pass`: called with
     "context" or "denoise" before every forward pass; may raise to interrupt. `clock`: for both models; None waits
-    for each one's device. `around_context`: wraps their context policies. `target_schedule`: instead of its
-    preset's.
+    for each one's device. `around_context`: wraps their context policies.
     """
-    if isinstance(target, Wan) and target_schedule:
-        target = replace(target, preset=replace(target.preset, schedule=target_schedule))
     encoder = AnchorEncoder(codec.encode)
 
     def build(name: str, wan: Wan | BlockGenerator, *, undo: int) -> BlockGenerator:

@@ -11,7 +11,7 @@ from sdvg_core.engine.router import POLICIES
 
 BLOCKS, SEEDS = 9, (1, 2)
 TAUS = (-1.0, -0.5, 0.0, 0.5, 1.0)
-CONFIGURATIONS = tuple(c for c in protocol(BLOCKS, TAUS) if c.group != "every")
+CONFIGURATIONS = protocol(BLOCKS, TAUS)
 
 
 def made_up_plan(prompts: int) -> Plan:

@@ -23,7 +23,7 @@ from research.videos import ROWS, PromptSeedJob, StudyModels, pack, rows_of
 BLOCKS = 5
 TAUS = (-2.0, 0.0, 2.0)
 PROMPTS = ("a red ball", "a blue box")
-EVERYTHING = protocol(BLOCKS, TAUS, timesteps=(1000.0, 625.0))
+EVERYTHING = protocol(BLOCKS, TAUS, steps=2)
 SOME = pick(EVERYTHING, ["target-only", "draft-only", "anchor-only", "reward-min@*", "random@0.6"])
 
 

@@ -1,5 +1,6 @@
 """The command: a small study of the embedded set from end to end, and what is refused before any work is done."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -35,10 +36,16 @@ def refused(capsys, *arguments: str) -> str:
 def test_a_study_writes_rows_gains_summary_table_and_plots(folder):
     names = {path.name for path in folder.iterdir() if path.is_file()}
     assert {"rows.jsonl", "gains.jsonl", "study.json", "summary.json", "table.md"} <= names
-    assert {"quality_against_cost.png", "quality_against_target_calls.png"} <= names
-    assert {"scores.png", "gate.png"} <= names
+    assert {"quality_against_cost.png", "gate.png"} <= names
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     assert len(rows) == 2 * 5
+    with (folder / "rows.csv").open(newline="") as file:
+        lines = {(line["configuration"], line["prompt"]): line for line in csv.DictReader(file)}
+    for row in rows:
+        line = lines.pop((row["configuration"], row["prompt"]))
+        assert (line["route"], line["seed"]) == (row["route"], str(row["seed"]))
+        assert float(line["quality"]) == pytest.approx(row["metrics"]["quality"], abs=0.001)
+    assert not lines
     target = next(row for row in rows if row["configuration"] == "target-only")
     assert (target["route"], target["target_calls"], target["draft_calls"]) == ("Ft", 2, 0)
     assert set(target["metrics"]) >= {"quality", "worst_block_quality", "seam_error", "seam_change", "reward_mean"}

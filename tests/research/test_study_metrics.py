@@ -75,23 +75,19 @@ def test_names_are_unique_and_say_what_they_are():
     names = [c.name for c in configurations]
     assert len(set(names)) == len(names)
     by_name = {c.name: c for c in configurations}
-    assert by_name["reward-mean@-0.5"].router.aggregation == "mean"
+    assert len(names) <= 24
+    assert by_name["reward-mean@-0.7"].router.aggregation == "mean"
     assert by_name["first@3"].router == RouterConfig(policy="first", forced_blocks=3)
     assert by_name["handover-2@4"].router == RouterConfig(policy="first", forced_blocks=4, handover=2)
-    assert by_name["passes-2@4"].target_schedule == "1000,625"
-    assert by_name["passes-1@9"].target_schedule == "1000"
     assert by_name["relative@-0.5"].router == RouterConfig(policy="relative", tau=-0.5)
-    assert by_name["every@3"].router.script == "tddtddtdd"
-    assert not by_name["random-open@0.5"].router.forced_blocks
     assert by_name["own@-0.7"].drafter_context == "own"
-    assert {c.router.handover for c in configurations if c.group == "repair"} == {1, 2, 3}
 
 
 def test_configurations_are_picked_by_name_and_pattern_in_the_protocols_order():
     everything = protocol(9, POCKET_TAUS)
     names = [c.name for c in pick(everything, ["reward-min@*", "target-only"])]
     assert names[0] == "target-only"
-    assert len(names) == 7
+    assert len(names) == 5
     assert pick(everything, []) == everything
     with pytest.raises(BadInput, match=r"called 'nothing@\*'; choose among target-only, "):
         pick(everything, ["nothing@*"])

@@ -1,20 +1,15 @@
 """Configurations that share blocks give the very rows they would have given alone."""
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
-from study_tiny import EVERYTHING, TAUS, embedding, job, made, tiny_models
-from tiny import make_engine
+from study_tiny import EVERYTHING, job, made, tiny_models
 
 from research.every_route import every_route
-from research.memo import Memo, SharedEngine
+from research.memo import Memo
 from research.protocol import protocol
-from research.videos import GAINS, configured, rows_of
-from sdvg_core.engine.protocols import BlockCall
-from sdvg_core.engine.router import RouterConfig
-from sdvg_core.engine.types import Condition
+from research.videos import GAINS, rows_of
 
 
 @pytest.mark.heavy
@@ -28,33 +23,6 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
             del row["passes"]["drafter_context"], row["passes"]["target_context"]
     assert shared == alone
     assert len({row["latents_sha256"] for row in shared}) > len(shared) // 3
-
-
-@pytest.mark.heavy
-def test_a_target_with_fewer_passes_makes_all_blocks_but_the_first_with_them():
-    """Catches: the control's first block in few passes too, or a block taken from the target with all its steps."""
-    engine = make_engine(schedule="four-step")
-    few = make_engine(schedule="1000,625").target
-    bench = replace(tiny_models(), engine=engine, targets={"1000,625": few})
-    wanted = [c for c in protocol(5, TAUS) if c.name in ("target-only", "passes-2@5", "first@3", "passes-2@3")]
-    rows = {row["configuration"]: row for row in made(bench, job(wanted))}
-    assert rows["target-only"]["passes"]["target_denoising"] == 20
-    assert rows["passes-2@5"]["passes"]["target_denoising"] == 4 + 4 * 2
-    assert rows["passes-2@3"]["passes"]["target_denoising"] == 4 + 2 * 2
-    assert rows["passes-2@3"]["passes"]["drafter_denoising"] == 2 * 4
-    condition = Condition(embedding("a red ball"), "a red ball", "a red ball")
-    run = replace(bench.run(condition, 7), router=RouterConfig(policy="first", forced_blocks=3))
-    whole = next(iter(run.blocks()))
-    rest = few.generate(BlockCall(whole.timeline.history, run.spans[1], run.noise, condition)).latents
-    alone = made(replace(bench, memo_bytes=0), job(wanted))
-    assert list(rows.values()) == alone
-    emitted = list(
-        configured(
-            run, wanted[-1], SharedEngine(engine, targets=bench.targets).engine(Counter(), "1000,625")
-        ).blocks()
-    )
-    assert torch.equal(emitted[0].block.latents, whole.block.latents)
-    assert torch.equal(emitted[1].block.latents, rest)
 
 
 def test_what_routes_share_is_made_once(monkeypatch):
@@ -83,6 +51,6 @@ def test_gains_hold_both_models_blocks_after_the_same_history():
     gains = [record for name, record in rows_of(tiny_models(), job((), gains=True)) if name == GAINS]
     assert [gain["block"] for gain in gains] == [1, 2, 3, 4]
     assert all(gain["target_quality"] != gain["draft_quality"] for gain in gains)
-    rows = made(tiny_models(), job(protocol(5, (-1000.0, -999.0), timesteps=(1000.0, 625.0))))
+    rows = made(tiny_models(), job(protocol(5, (-1000.0, -999.0), steps=2)))
     kept = next(row for row in rows if row["configuration"] == "reward-min@-1000")
     assert [gain["worst_score"] for gain in gains] == kept["worst_scores"][1:]
