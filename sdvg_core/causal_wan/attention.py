@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..devices.execution import float64_device
 from .backends import SDPA, AttentionBackend
 
 ROPE_BASE = 10000.0
@@ -37,7 +38,7 @@ class TorchOps:
         return self._backend(q, k, v).flatten(2)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
-        """Return cosines, then sines, of each time (0 to 1000) at `width / 2` frequencies; float64."""
+        """Return cosines, then sines, of each time (0 to 1000) at `width / 2` frequencies, in the times' dtype."""
         half = width // 2
         steps = torch.arange(half, dtype=torch.float64, device=times.device) / half
         angles = times[..., None] * torch.exp(-math.log(TIME_BASE) * steps)
@@ -48,8 +49,8 @@ class TorchOps:
 
         Here cosines and sines, each `l 1 (d/2)` float32.
         """
-        angles = rope_angles(tree.dim // tree.num_heads, first, grid, device)[:, None]
-        return angles.cos().float(), angles.sin().float()
+        angles = rope_angles(tree.dim // tree.num_heads, first, grid, float64_device(device))[:, None]
+        return angles.cos().float().to(device), angles.sin().float().to(device)
 
     def rotate(self, x: Tensor, rope: Any) -> Tensor:
         """Rotate `b l n d` by the table: here each adjacent pair of channels by its angle, in float32."""
@@ -59,7 +60,7 @@ class TorchOps:
         return turned.flatten(-2).to(x.dtype)
 
 
-def rope_angles(head_dim: int, first: int, grid: tuple[int, int, int], device: torch.device) -> Tensor:
+def rope_angles(head_dim: int, first: int, grid: tuple[int, int, int], device: torch.device | str) -> Tensor:
     """Return the rotary angles of a grid of tokens, `(t h w) (d/2)`, float64.
 
     The channel pairs are split between time, height and width; time takes the remainder, so 64 pairs are split 22,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..devices.execution import Backend, Result, compiled
+from ..devices.execution import Backend, Result, compiled, float64_device
 from ..engine.control import Control
 from .attention import TorchOps
 from .cache import KVCache, Place
@@ -97,8 +97,8 @@ def _write(block: Any, layer: int, h: Tensor, e6: Tensor, here: Pass) -> None:
 def _embed(tree: Any, x: Tensor, timestep: float, ops: TorchOps) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens `b t s d` and the time embedding `b t d`, and its projection `b t 6 d`."""
     h = _tokens(tree.patch_embedding, x, ops)
-    times = torch.full(h.shape[:2], timestep, dtype=torch.float64, device=x.device)
-    e = tree.time_embedding(ops.sinusoid(times, tree.freq_dim).to(ops.dtype))
+    times = torch.full(h.shape[:2], timestep, dtype=torch.float64, device=float64_device(x.device))
+    e = tree.time_embedding(ops.sinusoid(times, tree.freq_dim).to(ops.dtype).to(x.device))
     return h, e, tree.time_projection(e).unflatten(-1, (6, -1))
 
 

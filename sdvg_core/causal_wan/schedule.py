@@ -12,6 +12,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from ..devices.execution import float64_device
 from ..errors import BadInput
 
 if TYPE_CHECKING:
@@ -103,7 +104,8 @@ def get_schedule(name: str) -> Schedule:
 
 def predict_clean(x: Tensor, velocity: Tensor, sigma: float) -> Tensor:
     """Return x0 = x - sigma v, computed in float64, in the dtype of `x`."""
-    return (x.double() - sigma * velocity.double()).to(x.dtype)
+    there = float64_device(x.device)
+    return (x.to(there).double() - sigma * velocity.to(there).double()).to(x.dtype).to(x.device)
 
 
 def renoise(clean: Tensor, noise: Tensor, sigma: float) -> Tensor:

@@ -34,10 +34,18 @@ width 96 and 96x64 1.48, 1.67. Nine blocks of full size take an H100 1.67 s, as 
 """
 _CHOICES = {"attention": Attention, "kv_dtype": KvDtype, "vae_layers": VaeLayers, "compile": CompileMode}
 
+WITHOUT_FLOAT64 = ("mps", "xpu", "privateuseone")
+"""Types of devices that compute no float64: Apple's, Intel's (few can) and DirectML's, as ComfyUI has it."""
+
 Result = TypeVar("Result")
 Backend = str | Callable[..., Any]
 INDUCTOR = "inductor"
 """torch's own compiler."""
+
+
+def float64_device(device: torch.device) -> torch.device | str:
+    """Return where float64 is computed for tensors of a device: there, or on the CPU where it has none."""
+    return "cpu" if device.type in WITHOUT_FLOAT64 else device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

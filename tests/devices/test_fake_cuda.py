@@ -15,6 +15,8 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from benchmarks import models
 from benchmarks.measure import Bench, Gauge
@@ -23,6 +25,7 @@ from benchmarks.variants import AS_PUBLISHED, Case, Variant, parse_route, parse_
 from sdvg_core.causal_wan import backends, forward
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_core.decoders import wan_vae
+from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine import speculate
 from sdvg_core.plan.request import PlanRequest
@@ -44,6 +47,17 @@ class Shapes(FakeTensorMode):
 
     def __deepcopy__(self, memo: Any) -> Shapes:
         return self
+
+
+class NoFloat64(TorchDispatchMode):
+    """A mode in which the device has no float64, as Apple's: no operation there may take or return any."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in tree_leaves((args, kwargs, found)):
+            if isinstance(one, Tensor) and one.device.type == GPU.type and one.dtype == torch.float64:
+                raise TypeError(f"{func} has float64 on a device without it")
+        return found
 
 
 class Empty(models.Random):
@@ -138,6 +152,18 @@ def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
     )
     made = random_models(request, GPU, fp8=True)
     assert make(made, request, parse_variant(name, request.execution), "r=1") == (1, 33, 3, 480, 832)
+
+
+@pytest.mark.parametrize("policy", ["recompute", pytest.param("incremental", marks=heavy)])
+def test_a_device_without_float64_is_given_none(policy, shapes, monkeypatch):
+    """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
+    monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))
+    request = replace(REQUEST, target_preset=REQUEST.target_preset.replace(policy=policy, window=6))
+    made = random_models(request, GPU, GPU)
+    with NoFloat64():
+        assert make(made, request, AS_PUBLISHED, "r=1") == (1, 33, 3, 480, 832)
+        with pytest.raises(TypeError, match="float64"):
+            torch.empty(2, device=GPU).double()
 
 
 @pytest.mark.parametrize("crop", ["center", "squash", "tiles"])
