@@ -75,7 +75,7 @@ def header_of(vae: VAE, tae_kind: StatedKind = AUTO) -> VaeHeader:
         temporal_stride=ComfyCodec.temporal_stride,
         spatial_stride=ComfyCodec.spatial_stride,
         decoder_base=None if is_tae(vae) else vae.first_stage_model.decoder.dim,
-        encodes=not is_tae(vae),
+        encodes=not isinstance(vae.first_stage_model, Taehv) or vae.first_stage_model.encoder is not None,
         tae_kind=kind_of_wire(vae, tae_kind) if is_tae(vae) else None,
     )
 

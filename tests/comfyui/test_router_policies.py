@@ -18,7 +18,7 @@ from sdvg_pack.sdvg_core.engine.router import DEFAULT_PRESET, ROUTER_PRESETS, Ro
 from sdvg_pack.sdvg_core.plan.budget import spend
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
-from server_prompts import EXTRA, GONE, REPORT, SAMPLER, node, pocket
+from server_prompts import EXTRA, GONE, POCKET, REPORT, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -165,6 +165,7 @@ def budget_note(record: dict[str, Any]) -> str:
 def test_a_budget_buys_the_route_that_its_sentence_tells(start: str, server: Server) -> None:
     """Whatever the run starts from. Catches: a start image, or blocks of another run, counted as blocks bought."""
     prompt, report, last = unscored("budget", budget=0.98), REPORT, SAMPLER
+    prompt[SAMPLER]["inputs"]["vae"] = [POCKET, 3]
     if "picture" in start:
         prompt[EXTRA] = node("LoadImage", image="example.png")
         prompt[SAMPLER]["inputs"]["start_image"] = [EXTRA, 0]
