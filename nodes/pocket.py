@@ -63,7 +63,7 @@ class PocketModels(io.ComfyNode):
                 io.Model.Output(display_name="drafter", tooltip="The tiny drafter, for the sampler."),
                 io.Model.Output(display_name="target", tooltip="The tiny target, for the sampler."),
                 io.Conditioning.Output(display_name="conditioning", tooltip="The encoded prompt, for 'positive'."),
-                io.Vae.Output(display_name="vae", tooltip="The tiny VAE; a start image or a video needs it."),
+                io.Vae.Output(display_name="vae", tooltip="The tiny VAE; judge_vae decodes in a third of its time."),
                 RewardModel.Output(display_name="scorer", tooltip="The tiny scorer, for the Quality Router."),
                 io.String.Output(
                     display_name="prompt", tooltip="The prompt that is shown, as text. The sampler has it already."
