@@ -20,7 +20,7 @@ from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
 from ...sdvg_core.engine.run import Run, make_run
-from ...sdvg_core.pipeline.headers import Headers
+from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
@@ -151,15 +151,21 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def resolve(job: Job) -> ResolvedRequest:
     """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
-    trees = {role: patcher.model.diffusion_model for role, patcher in job.models.items()}
+    controls = job.controls
     headers = Headers(
-        models={role: (config_of(tree), preset_in(job, role)) for role, tree in trees.items()},
+        models={
+            role: WanHeader(
+                config=config_of(patcher.model.diffusion_model),
+                preset=preset_in(job, role),
+                weights=(id(patcher.model), patcher.patches_uuid),
+                notes=file_notes(patcher),
+                control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
+            )
+            for role, patcher in job.models.items()
+        },
         vae=header_of(job.vae, job.tae_kind),
         judge=None if job.judge_vae is None else header_of(job.judge_vae, job.tae_kind),
         scorer=job.router.scorer is not None,
-        one_model=len(trees) > len({(id(p.model), p.patches_uuid) for p in job.models.values()}),
-        notes={role: file_notes(patcher) for role, patcher in job.models.items()},
-        controlled={role: len(one.model.diffusion_model.vace_blocks) for role, one in job.controls.items()},
     )
     request = VideoRequest(
         blocks=job.blocks,

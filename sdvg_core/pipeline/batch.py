@@ -37,7 +37,7 @@ from ..files.outputs import (
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
 from .blocks import check_reusable
-from .headers import FileHeaders, check_models
+from .headers import Headers, check_models
 from .identity import Identity, differences, digest_of, fingerprint, identify, identify_parts
 from .latents import load_latents
 from .learned import open_learned, route_prompts
@@ -109,7 +109,7 @@ class Planned:
 
     folder: Path
     batch: Batch
-    headers: FileHeaders
+    headers: Headers
     resolved: ResolvedRequest
     needed: ModelSet
     videos: tuple[Video, ...]
@@ -150,8 +150,7 @@ def plan_videos(
         check_prompt(batch.gate_prompt)
     check_writable(output)
     headers = check_models(batch.files, batch.load)
-    scorer = batch.files.reward is not None
-    resolved = resolve_files(request, headers, scorer=scorer)
+    resolved = resolve_files(request, headers)
     learned, gains, embeddings, of_learned = None, list[float](), dict[str, Tensor](), tuple[str, ...]()
     if batch.learned:
         learned = open_learned(batch.learned)
@@ -165,8 +164,8 @@ def plan_videos(
     stated = [prompt.first for prompt in prompts]
     routed = [(request, "")] * len(stated)
     if learned or any(stated):
-        routed = route_prompts(request, stated, headers.headers(scorer=scorer), resolved, learned, gains)
-    routes = {one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed}
+        routed = route_prompts(request, stated, headers, resolved, learned, gains)
+    routes = {one: resolved if one == request else resolve_files(one, headers) for one, _ in routed}
     needed_by = {one: found.models_needed for one, found in routes.items()}
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
@@ -183,7 +182,7 @@ def plan_videos(
     for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
         sys.stderr.write(f"sdvg: {note}\n")
     identities = [identify(files, batch.load, one, prompt, batch.gate_prompt) for prompt, one, _, files in wanted]
-    steps = len(headers.headers().shape("target").timesteps)
+    steps = len(headers.shape("target").timesteps)
 
     def look(folder: Path) -> tuple[Video, ...]:
         places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]

@@ -82,7 +82,7 @@ class VideoWorker:
         torch.set_num_threads(threads)
         batch = replace(batch, load=replace(batch.load, device=device))
         checked = check_models(batch.files, batch.load)
-        resolved = resolve_files(batch.request, checked, scorer=batch.files.reward is not None)
+        resolved = resolve_files(batch.request, checked)
         batch = replace(batch, files=needed_files(batch.files, needed))
         self._maker = VideoMaker(batch, checked.restrict_to(needed), resolved)
 

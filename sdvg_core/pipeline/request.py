@@ -38,7 +38,7 @@ from ..plan.request import PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
 from ..report.summary import count
 from .control import ControlFootage, held
-from .headers import FileHeaders, Headers
+from .headers import Headers
 from .latents import load_latents, still_in
 
 WIDTH, HEIGHT = 832, 480
@@ -183,7 +183,7 @@ def resolve_request(
         raise BadInput(NO_MODEL)
     if sum((clip is not None, read_image is not None, read_footage is not None)) > 1:
         raise BadInput(TWO_STARTS)
-    vae, patch = headers.vae, next(iter(headers.models.values()))[0].patch_size[1]
+    vae, patch = headers.vae, next(iter(headers.models.values())).config.patch_size[1]
     stride = vae.spatial_stride
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
     width = usual[0] if request.width is None else request.width
@@ -211,7 +211,7 @@ def resolve_request(
     plan = plan_blocks(
         router,
         blocks=request.blocks,
-        block_frames={role: preset.block_frames for role, (_, preset) in headers.models.items()},
+        block_frames={role: model.preset.block_frames for role, model in headers.models.items()},
         scorer=headers.scorer,
         given_frames=given_frames,
         still=still,
@@ -311,24 +311,29 @@ def _check_pair(headers: Headers) -> None:
     """Raise `BadInput` if two models cannot work on one video."""
     if len(headers.models) < 2:
         return
-    (small, short), (large, long) = (headers.models[role] for role in ("drafter", "target"))
+    drafter, target = (headers.models[role] for role in ("drafter", "target"))
     for name, words in {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}.items():
-        ours, theirs = getattr(small, name), getattr(large, name)
+        ours, theirs = getattr(drafter.config, name), getattr(target.config, name)
         if ours != theirs:
             found = f"the drafter has {ours} {words} and the target {theirs}"
             raise BadInput(f"{found}; load two models that share one VAE and text encoder")
-    if headers.one_model and short.identity == long.identity:
+    if headers.one_model and drafter.preset.identity == target.preset.identity:
         raise BadInput(
             "drafter and target are one model with one schedule; give the drafter's fewer steps, or load two"
         )
 
 
 def _of_models(headers: Headers) -> tuple[str, ...]:
-    of_files = dict.fromkeys(note for role in sorted(headers.models) for note in headers.notes.get(role, ()))
+    of_files = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast, judge = (FAST_NOTE,) if headers.vae.is_tae else (), (JUDGE_NOTE,) if headers.judge else ()
     if len(headers.models) < 2:
         return (*of_files, *fast, *judge)
-    return (*of_files, *fast, *judge, *swapped_note(headers.models["drafter"][0], headers.models["target"][0]))
+    return (
+        *of_files,
+        *fast,
+        *judge,
+        *swapped_note(headers.models["drafter"].config, headers.models["target"].config),
+    )
 
 
 def _within_budget(
@@ -347,15 +352,15 @@ def _within_budget(
 
 def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
     """Return what to predict the costs of blocks by two models with."""
-    (drafter, drafter_preset), (target, target_preset) = (headers.models[role] for role in ("drafter", "target"))
+    drafter, target = (headers.models[role] for role in ("drafter", "target"))
     return PlanRequest(
         width=width,
         height=height,
         blocks=blocks,
-        drafter=drafter,
-        target=target,
-        drafter_preset=drafter_preset,
-        target_preset=target_preset,
+        drafter=drafter.config,
+        target=target.config,
+        drafter_preset=drafter.preset,
+        target_preset=target.preset,
         vae=headers.vae.planned_as,
         judge=headers.judge.planned_as if headers.judge else None,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
@@ -363,8 +368,8 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
     )
 
 
-def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = True) -> ResolvedRequest:
-    """Resolve a request whose start is in files. `scorer`: whether there is a reward model."""
+def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
+    """Resolve a request whose start is in files."""
     given, video = request.continue_from, request.restyle
     if given and given.suffix != LATENTS_SUFFIX:
         given, video = None, given
@@ -376,7 +381,7 @@ def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = T
     control = partial(ControlFootage.read, request.control, *of_control) if request.control else None
     resolved = resolve_request(
         request,
-        files.headers(scorer=scorer),
+        headers,
         clip=clip,
         still=still,
         read_image=image,

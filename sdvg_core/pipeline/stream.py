@@ -132,12 +132,14 @@ class Streamer:
         of_files = self._headers.models
         shape = next(iter(of_files.values()))
         roles = [role for role in ("target", "drafter") if role in own or role in of_files]
-        self._headers = replace(self._headers, models={role: of_files.get(role, shape) for role in roles})
+        known = files.reward is not None or scorer is not None
+        models = {role: of_files.get(role, shape) for role in roles}
+        self._headers = replace(self._headers, models=models, scorer=known)
         self._router, self._parts = own.pop("router", None), checked_parts(own, self._headers.vae)
         self._encoder = load_encoder(files, options) if keep_text_encoder else None
         from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
         files = replace(files, reward=None) if scorer else files
-        self._loaded = load_models(files, options, replace(from_files, judge=self._headers.judge))
+        self._loaded = load_models(files, options, from_files)
         self._own_notes = tuple(note_on(role, part) for role, part in given.items() if part is not None)
         self._files, self._options = files, options
         self._embeddings: OrderedDict[str, Tensor] = OrderedDict()
@@ -147,7 +149,7 @@ class Streamer:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
-        of_files = chain.from_iterable(self._headers.headers().notes.values())
+        of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
         return (*dict.fromkeys(of_files), *self._loaded.notes, *self._own_notes)
 
     def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
@@ -159,8 +161,7 @@ class Streamer:
         schedule = one_prompt(prompt) if isinstance(prompt, str) else prompt
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
-        scorer = self._files.reward is not None or "scorer" in self._parts
-        resolved = resolve_files(request, self._headers, scorer=scorer)
+        resolved = resolve_files(request, self._headers)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:

@@ -23,7 +23,7 @@ from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import PromptSchedule, one_prompt
 from .batch import Batch, Planned, Video, folder_in, plan_videos
-from .headers import FileHeaders
+from .headers import Headers
 from .identity import digest_of
 from .loading import load_models, plan_memory
 from .options import LoadOptions
@@ -141,16 +141,16 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
 class VideoMaker:
     """Loaded models, and what they are to make."""
 
-    def __init__(self, batch: Batch, headers: FileHeaders, resolved: ResolvedRequest) -> None:
+    def __init__(self, batch: Batch, headers: Headers, resolved: ResolvedRequest) -> None:
         """Load the models. `resolved`: what the request of `batch` comes to."""
         self._batch, self._headers, self._resolved = batch, headers, resolved
         self._loaded = load_models(batch.files, batch.load, headers, resolved)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
         """Return what a video of the batch comes to. Nothing is read again for one with the route of the batch."""
-        found, scorer = self._resolved, self._batch.files.reward is not None
+        found = self._resolved
         if video.request.router != self._batch.request.router:
-            found = resolve_files(video.request, self._headers, scorer=scorer)
+            found = resolve_files(video.request, self._headers)
         return replace(found, notes=(*found.notes, *filter(None, video.notes)))
 
     def make(
