@@ -5,11 +5,13 @@ A workflow saved in the browser carries the pack's version on our nodes (web/pac
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from functools import wraps
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
 from comfy_api.latest import io
@@ -22,6 +24,8 @@ from .values import check_values, shown
 logger = logging.getLogger(__name__)
 
 PACK = "sdvg"
+WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read_text(encoding="utf-8"))
+"""What the nodes say in English, which ComfyUI shows from here too."""
 # Makes ComfyUI (0.18.1 or newer) show a node's output even when the node itself comes from the cache.
 LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
 NOT_WIRED = object()
@@ -29,10 +33,16 @@ NOT_WIRED = object()
 LONGEST_VERSION, MOST_NAMED = 40, 8
 
 
-def node_schema(*, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
-    """Return a schema of this pack. Its node gets every input of the prompt, known or not."""
+def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
+    """Return a schema of this pack, in the words of `WORDS`. Its node gets every input of the prompt, known or not."""
+    words = WORDS[node_id]
+    for name, one in every_input(fields["inputs"]):
+        one.tooltip = words["inputs"][name.replace(".", "_")]["tooltip"]
+    for number, output in enumerate(fields["outputs"]):
+        output.tooltip = words["outputs"][str(number)]["tooltip"]
+    fields |= {name: words[name] for name in ("display_name", "description")}
     hidden = [*hidden, io.Hidden.extra_pnginfo]
-    return io.Schema(category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
+    return io.Schema(node_id, category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
@@ -41,7 +51,7 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
     @wraps(execute)
     def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
         schema = cls.define_schema()
-        known = set(input_names(schema.inputs))
+        known = {name for name, _ in every_input(schema.inputs)}
         unknown = [name for name in inputs if name not in known]
         if unknown and not _from_this_page(cls):
             raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {update(cls)}")
@@ -76,13 +86,13 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED]) + more
 
 
-def input_names(inputs: Iterable[Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of all inputs, including those of every option of a dynamic combo, as `policy.tau`."""
+def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all inputs by name, including those of every option of a dynamic combo, as `policy.tau`."""
     for one in inputs:
-        yield prefix + one.id
+        yield prefix + one.id, one
         if isinstance(one, io.DynamicCombo.Input):
             for option in one.options:
-                yield from input_names(option.inputs, f"{prefix}{one.id}.")
+                yield from every_input(option.inputs, f"{prefix}{one.id}.")
 
 
 def check_option(chosen: Any, what: str, options: Sequence[str], node: type[io.ComfyNode]) -> None:
