@@ -13,8 +13,7 @@ from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.errors import BadInput
 from .host.checks import check_control
-from .host.control import load_control_file
-from .host.files import WEIGHT_DTYPES, load_checkpoint
+from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
 from .host.model import attach_control, file_notes
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema

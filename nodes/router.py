@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,15 @@ from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConf
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.learned import open_learned
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
-from .folders import CATEGORY as REWARD_FOLDER
-from .folders import LEARNED as ROUTES
-from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices
-from .known import NOT_WIRED, check_option, known_inputs_only, node_schema
+from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
 from .sockets import RewardModel, Router, RouterValue, scorer_of
-from .values import shown
+
+logger = logging.getLogger(__name__)
 
 NONE, BUDGET, LEARNED = "none", "budget", "learned"
+REWARD_FOLDER, ROUTES = "image_reward", "sdvg_routes"
+OTHER_PACKS, SUFFIXES = ("ImageReward",), {".pt", ".pth", ".safetensors"}
 FIRST = ("balanced", "fast", "careful", "first")
 """The names under which the policy `first` is offered, each with its own numbers to begin with. The first one is what
 a new node has."""
@@ -155,3 +156,34 @@ def find_reward_file(reward_file: Any) -> str:
 
 def _load(reward_file: str, **options: Any) -> Any:
     return load_host_scorer(find_reward_file(reward_file), **options)
+
+
+def register_reward_folder() -> None:
+    """Add `models/image_reward`, its relatives and that of learned routes to ComfyUI's; those from a yaml stay.
+
+    A folder that cannot be made or read is left out: ComfyUI drops a pack whose loading fails.
+    """
+    models = Path(folder_paths.models_dir)
+    paths = [*(str(models / name) for name in (REWARD_FOLDER, *OTHER_PACKS)), *_download_folder()]
+    known = folder_paths.folder_names_and_paths.get(REWARD_FOLDER, ([], set()))[0]
+    every = [*known, *(path for path in paths if path not in known)]
+    folder_paths.folder_names_and_paths[REWARD_FOLDER] = (every, SUFFIXES)
+    folder_paths.add_model_folder_path(ROUTES, str(models / ROUTES))
+    try:
+        (models / REWARD_FOLDER).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.warning("SDVG: the folder for reward models cannot be made: %s", error)
+
+
+def _download_folder() -> list[str]:
+    """Return where the image-reward package puts its download, if there is such a folder."""
+    try:
+        cache = Path.home() / ".cache" / "ImageReward"
+        return [str(cache)] if cache.is_dir() else []
+    except (RuntimeError, OSError):  # a user without a home, or with another user's
+        return []
+
+
+def reward_files() -> list[str]:
+    """Return the names of the reward files that exist."""
+    return folder_paths.get_filename_list(REWARD_FOLDER)

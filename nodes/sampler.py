@@ -21,9 +21,8 @@ from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of
 from .host.run import run_job
-from .known import LEAVES_OUTPUT, NOT_WIRED, known_inputs_only, node_schema, workflow_id
+from .known import LEAVES_OUTPUT, NOT_WIRED, check_values, known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
-from .values import check_values
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
 STEP = 16  # of width and height in pixels

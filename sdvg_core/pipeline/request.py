@@ -29,8 +29,7 @@ from ..engine.restyle import USUAL, Strength, read_strengths
 from ..engine.router import ROUTER_PRESETS, RouterConfig
 from ..engine.types import DrafterContext, blocks_before, check_blocks
 from ..errors import BadInput
-from ..files.footage import Footage, read_footage
-from ..files.images import read_image
+from ..files.footage import Footage, read_footage, read_image
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.decoders import PUBLISHED_BASE

@@ -18,7 +18,7 @@ from host_tiny import CONFIG, SIZE, STATED, generator_of, load_model, random_wei
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.checks import check_control
 from sdvg_pack.nodes.host.conditioning import read_controls
-from sdvg_pack.nodes.host.control import load_control_file
+from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import attach_control, attach_preset, comfy_wan, compute_dtype, control_of
