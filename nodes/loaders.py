@@ -14,7 +14,7 @@ from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.errors import BadInput
 from .host.checks import check_control
 from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
-from .host.model import attach_control, file_notes
+from .host.model import CONTROL, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
@@ -109,8 +109,8 @@ class DrafterLoader(io.ComfyNode):
             control = load_control_file(module, model, cls.role)
         if control is not None:
             check_control(model, control, cls.role)
-            attach_control(model, control)
-        notify(cls.hidden and cls.hidden.unique_id, "\n".join(file_notes(model)))
+            model.set_attachments(CONTROL, control)
+        notify(cls.hidden and cls.hidden.unique_id, "\n".join(origin_of(model).notes))
         return io.NodeOutput(model)
 
 

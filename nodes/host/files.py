@@ -21,14 +21,14 @@ from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig, control_shapes
 from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
-from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights
+from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights, note_on
 from ...sdvg_core.checkpoints.weights import SAFETENSORS
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
-from .model import attach_preset, attach_state_dict, compute_dtype, config_of
+from .model import attach_origin, compute_dtype, config_of, origin_of
 from .residency import patcher_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
@@ -63,7 +63,7 @@ def load_checkpoint(
     model = load_model(path, weight_dtype, choice)
     notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
     notes += (chosen,) if chosen else ()
-    return attach_preset(model, known, file, notes)
+    return attach_origin(model, preset=known, file=file, notes=(*origin_of(model).notes, *notes))
 
 
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:
@@ -85,7 +85,9 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
         )
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
-    return attach_state_dict(model, found.weights, choice)
+    file = found.weights
+    taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
+    return attach_origin(model, state_dict=file.state_dict or None, notes=(taken,) if taken else ())
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:

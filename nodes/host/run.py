@@ -52,7 +52,7 @@ from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
-from .model import comfy_wan, compute_dtype, config_of, digest_of, file_notes, file_of, preset_of, state_dict_of
+from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of, preset_of
 from .progress import NodeProgress
 from .residency import is_out_of_memory
 from .vae import ComfyCodec, check_decoders, codec_of, header_of, is_tae, kind_of_wire
@@ -158,7 +158,7 @@ def resolve(job: Job) -> ResolvedRequest:
                 config=config_of(patcher.model.diffusion_model),
                 preset=preset_in(job, role),
                 weights=(id(patcher.model), patcher.patches_uuid),
-                notes=file_notes(patcher),
+                notes=origin_of(patcher).notes,
                 control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
             )
             for role, patcher in job.models.items()
@@ -364,9 +364,10 @@ def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
 
 
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
+    origin = origin_of(patcher)
     return ModelSettings(
-        file=file_of(patcher),
-        state_dict=state_dict_of(patcher),
+        file=origin.file.name if origin.file else None,
+        state_dict=origin.state_dict,
         size=config_of(patcher.model.diffusion_model).size,
         preset=preset,
         dtype=_name(compute_dtype(patcher)),
