@@ -49,7 +49,7 @@ def page() -> str:
     for model in KNOWN_MODELS:
         by_card.setdefault((model.repository, _licence(model)), []).append(model)
     places = ["| from | files | licence |", "|---|---|---|", *starmap(_place, by_card.items())]
-    notes = [f"- {m.name}: {text}." for m in KNOWN_MODELS for text in (m.note, m.warning) if text]
+    notes = [f"- {m.name}: {text}." for m in KNOWN_MODELS for text in [m.warning] if text]
     digests = [f"- {m.name}: SHA-256 `{m.sha256}`, stated by others." for m in KNOWN_MODELS if m.sha256]
     others = [f"- {name}: {why}." for name, why in OTHERS.items()]
     told = ["", f"Steps: {steps}; shift {SHIFT:g}.", COLUMNS]

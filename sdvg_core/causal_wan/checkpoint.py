@@ -58,21 +58,15 @@ class WanCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedWan:
-    """A transformer ready for use, and a description of its file.
+    """A transformer ready for use, and what was `found` in its file.
 
-    `layout`, `key_style`, `quantisation`: in words. `dtype`: of its parameters; fp8 weights are cast to it on use.
-    `source`: the file's name. `unused`: names of tensors that were not needed. `copied`: bytes of the layers in
-    main memory, which are copied over in every pass.
+    `dtype`: of its parameters; fp8 weights are cast to it on use. `copied`: bytes of the layers in main memory,
+    which are copied over in every pass.
     """
 
     tree: WanTree
-    config: WanConfig
+    found: WanCheckpoint
     dtype: torch.dtype
-    layout: str
-    key_style: str
-    quantisation: str
-    source: str
-    unused: tuple[str, ...]
     copied: int
 
 
@@ -103,17 +97,7 @@ def load_wan(
     shapes = wan_shapes(found.config)
     tree = fill(tree, found.weights, shapes, found.quantisation, device, dtype, loras, fp8=fp8, streamed=streamed)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
-    return LoadedWan(
-        tree=tree,
-        config=found.config,
-        dtype=dtype,
-        layout=found.weights.layout,
-        key_style=found.key_style,
-        quantisation=found.quantisation.label,
-        source=found.weights.path.name,
-        unused=found.unused,
-        copied=stream.bytes if stream else 0,
-    )
+    return LoadedWan(tree=tree, found=found, dtype=dtype, copied=stream.bytes if stream else 0)
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:

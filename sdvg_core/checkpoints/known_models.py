@@ -25,7 +25,7 @@ class KnownModel:
     `preset`: the name of the preset it is run with, which also states the state dict. `keys`: how its tensors are
     named. `repository`, `path`: where it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
     `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
-    `note`: how its authors run it where a preset cannot say it; `warning`: what anybody who runs it must know.
+    `warning`: what anybody who runs it must know.
     """
 
     name: str
@@ -41,7 +41,6 @@ class KnownModel:
     gigabytes: float | None = None
     sha256: str | None = None
     digest_source: str = ""
-    note: str = ""
     warning: str = ""
 
     @property

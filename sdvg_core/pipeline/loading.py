@@ -49,7 +49,7 @@ SHARE_TO_PLAN = 0.94
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loaded:
+class LoadedParts:
     """The parts of a run in memory.
 
     `build`: makes the engine for one video; takes the callback before every forward pass, and `needed`, the models
@@ -156,7 +156,7 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
 
 def load_models(
     files: ModelFiles, options: LoadOptions, headers: Headers, resolved: ResolvedRequest | None = None
-) -> Loaded:
+) -> LoadedParts:
     """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one.
 
     `resolved`: the video to plan the memory for; without one everything stays on its device.
@@ -178,7 +178,7 @@ def load_models(
     drafter, target = models.get("drafter"), models.get("target")
     by_files = identify_parts(files, options, headers.models)
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models.values())))
-    return Loaded(
+    return LoadedParts(
         build=partial(
             _build,
             drafter.wan if drafter else None,

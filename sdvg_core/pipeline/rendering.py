@@ -22,12 +22,12 @@ from ..text.prompts import Conditions
 from .blocks import BlockFiles
 from .identity import MOST_TOLD
 from .latents import STILL, save_latents
-from .loading import Loaded
+from .loading import LoadedParts
 from .request import ResolvedRequest, VideoRequest
 
 
 def render(
-    loaded: Loaded,
+    loaded: LoadedParts,
     request: VideoRequest,
     resolved: ResolvedRequest,
     conditions: Conditions,
@@ -97,7 +97,7 @@ def render(
 
 
 def plan_video(
-    loaded: Loaded,
+    loaded: LoadedParts,
     engine: Engine,
     request: VideoRequest,
     resolved: ResolvedRequest,
@@ -124,7 +124,7 @@ def plan_video(
 
 
 def _report(
-    loaded: Loaded,
+    loaded: LoadedParts,
     run: Run,
     request: VideoRequest,
     resolved: ResolvedRequest,
