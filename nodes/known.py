@@ -199,11 +199,8 @@ def _wanted(one: Any, value: Any) -> str:
         return "" if sound else f"{words} from {one.min} to {one.max}"
     if isinstance(one, io.Combo.Input):
         return "" if value in one.options else f"one of {', '.join(map(str, one.options))}"
-    return "" if isinstance(value, KINDS.get(kind, object)) else f"{_article(kind)} {kind}"
-
-
-def _article(kind: str) -> str:
-    return "an" if kind.startswith((*"AEIO", "SDVG")) else "a"
+    article = "an" if kind.startswith((*"AEIO", "SDVG")) else "a"
+    return "" if isinstance(value, KINDS.get(kind, object)) else f"{article} {kind}"
 
 
 def shown(value: Any) -> str:

@@ -164,7 +164,8 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
         execution=job.execution,
     )
     # One MODEL in both roles is loaded once.
-    again = {"drafter"} if _is_one(job) else set()
+    one_model = len(job.models) == 2 and job.drafter.model is job.target.model
+    again = {"drafter"} if one_model else set()
     again |= {"drafter control"} if len({id(one) for one in controls.values()}) < len(controls) else set()
     loaded = {role: patcher for role, patcher in patchers.items() if role not in again}
     return Memory(
@@ -177,10 +178,6 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
             fp8=job.main.model_dtype().itemsize == 1,
         ),
     )
-
-
-def _is_one(job: Job) -> bool:
-    return len(job.models) == 2 and job.drafter.model is job.target.model
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.build import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.devices.device import device_clock, versions_on
+from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
-from ...sdvg_core.engine.run import Run, make_run
+from ...sdvg_core.engine.run import Run
 from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.learned import route_prompts
@@ -263,22 +263,8 @@ def _plan(
     )
     models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
     identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind, job.controls)
-    return make_run(
-        engine,
-        resolved.plan,
-        conditions,
-        seed=job.seed,
-        width=resolved.width,
-        height=resolved.height,
-        drafter_context=job.drafter_context,
-        given=resolved.given(codecs["vae"]),
-        source=resolved.source(codecs["vae"]),
-        controls=resolved.obeyed(codecs["vae"]),
-        shown=resolved.shown,
-        reuse=begin_reuse(job.reuse_bytes, identities),
-        colour_hold=job.colour_hold,
-        clock=device_clock(*memory.devices),
-    )
+    reuse = begin_reuse(job.reuse_bytes, identities)
+    return resolved.run(engine, conditions, reuse, device_clock(*memory.devices))
 
 
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
@@ -360,7 +346,7 @@ HOST = "comfyui"
 
 def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
     kind = kind_of_wire(vae, job.tae_kind) if is_tae(vae) else None
-    return {"file": None, "dtype": _name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
+    return {"file": None, "dtype": dtype_name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
 
 
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
@@ -370,13 +356,9 @@ def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
         state_dict=origin.state_dict,
         size=config_of(patcher.model.diffusion_model).size,
         preset=preset,
-        dtype=_name(compute_dtype(patcher)),
+        dtype=dtype_name(compute_dtype(patcher)),
         attention=HOST,
         quantisation=None,
         bytes=patcher.model_size(),
         loras_and_patches=len(patcher.patches),
     )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -120,13 +120,14 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
     check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, extra=quantisation.side)
+    needed = {*expected, *quantisation.side}
     return WanCheckpoint(
         weights=weights,
         config=config,
         key_style=str(style),
         quantisation=quantisation,
         dtype=compute_dtype(weights, expected),
-        unused=_unused(file, style, {*expected, *quantisation.side}),
+        unused=tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name)),
     )
 
 
@@ -164,10 +165,6 @@ def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) 
     if most in FP8:
         return torch.bfloat16
     return most if most in COMPUTE_DTYPES else torch.float32
-
-
-def _unused(file: WeightFile, style: KeyStyle, needed: set[str]) -> tuple[str, ...]:
-    return tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name))
 
 
 def find_lora(text: str, found: WanCheckpoint) -> Lora | None:

@@ -198,7 +198,10 @@ class RouterConfig:
             check_part("router", self.part)
         for names, kind, words in KINDS:
             for name in names:
-                _of_kind(name, getattr(self, name), kind, words)
+                value = getattr(self, name)
+                wrong = not isinstance(value, kind) or isinstance(value, bool)
+                if wrong or (isinstance(value, int) and abs(value) > LARGEST):
+                    raise BadInput(f"{name} is {value!r:.80}; give {words}")
         check_policy(self.policy)
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
         _check_script(self.script)
@@ -252,12 +255,6 @@ KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
     (("seed", *COUNTS), int, "a whole number"),
     (("policy", "aggregation", "script", "directions"), str, "text"),
 )
-
-
-def _of_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
-    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-    if wrong or (isinstance(value, int) and abs(value) > LARGEST):
-        raise BadInput(f"{name} is {value!r:.80}; give {words}")
 
 
 def check_policy(name: str) -> None:

@@ -166,8 +166,8 @@ def load_models(
     planned = plan_memory(headers, options, resolved) if resolved else None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    codec = _load_vae(files.vae, options)
-    judge = _load_vae(files.judge_vae, options) if files.judge_vae else None
+    codec = load_decoder(files.vae, options)
+    judge = load_decoder(files.judge_vae, options) if files.judge_vae else None
     scorer = _load_scorer(files, options) if files.reward else None
     models: dict[str, _LoadedWan] = {}
     for role, header in sorted(headers.models.items()):
@@ -235,8 +235,9 @@ def _build(
     )
 
 
-def _load_vae(path: Path, options: LoadOptions) -> WanCodec | TaehvCodec:
-    execution = options.execution
+def load_decoder(path: Path, options: LoadOptions) -> WanCodec | TaehvCodec:
+    """Load a VAE or a TAEHV onto its device."""
+    execution = options.settled().execution
     return load_vae(
         path,
         tae_kind=options.tae_kind,

@@ -24,10 +24,12 @@ from ..engine.plan import (
     plan_blocks,
     read_takes,
 )
-from ..engine.protocols import VideoCodec
+from ..engine.protocols import Engine, VideoCodec
 from ..engine.restyle import USUAL, Strength, read_strengths
+from ..engine.reuse import Reuse
 from ..engine.router import ROUTER_PRESETS, RouterConfig
-from ..engine.types import DrafterContext, blocks_before, check_blocks
+from ..engine.run import Run, make_run
+from ..engine.types import Condition, DrafterContext, check_blocks
 from ..errors import BadInput
 from ..files.footage import Footage, read_footage, read_image
 from ..files.video import check_rate, check_video_size
@@ -107,13 +109,14 @@ class VideoRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResolvedRequest:
-    """A video that its models can make: its size in pixels, its blocks, and what the first new one follows.
+    """A video that its models can make: what it should be, its size in pixels, its blocks, and what it follows.
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]; `footage`:
     the clip to continue or restyle, as pixels. `control`: what the blocks obey, as pixels; `controls`: the same as
     latents. `notes`: what a reader of the report must know of models and budget.
     """
 
+    request: VideoRequest
     width: int
     height: int
     plan: RunPlan
@@ -156,6 +159,31 @@ class ResolvedRequest:
     def shown(self) -> Tensor | None:
         """The pixels of the clip that is continued, `1 f c h w` in [0, 1], where it is a video."""
         return None if not self.footage or self.plan.strengths else self.footage.fill(self.footage.frames)
+
+    def run(
+        self,
+        engine: Engine,
+        conditions: Callable[[int], Condition],
+        reuse: Reuse | None,
+        clock: Callable[[], float],
+    ) -> Run:
+        """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
+        return make_run(
+            engine,
+            self.plan,
+            conditions,
+            seed=self.request.seed,
+            width=self.width,
+            height=self.height,
+            drafter_context=self.request.drafter_context,
+            given=self.given(engine.codec),
+            source=self.source(engine.codec),
+            controls=self.obeyed(engine.codec),
+            shown=self.shown,
+            reuse=reuse,
+            colour_hold=self.request.colour_hold,
+            clock=clock,
+        )
 
 
 def resolve_request(
@@ -238,6 +266,7 @@ def resolve_request(
     controls = tuple(replace(one, start=lead // vae.temporal_stride) for one in controls)
     _check_length(controls, plan, vae.temporal_stride, frames)
     return ResolvedRequest(
+        request=request,
         width=width,
         height=height,
         plan=plan,
@@ -344,7 +373,7 @@ def _within_budget(
     if len(headers.models) < 2:
         raise BadInput("a budget is spent on two models, but one of them is missing; give a drafter and a target")
     cost = cost_request(headers, width, height, request.blocks)
-    cost = replace(cost, given_blocks=blocks_before(given_frames, cost.block_frames))
+    cost = replace(cost, given_blocks=given_frames // cost.block_frames)
     bought = spend(request.budget, request.router, cost)
     return bought.router, (bought.note,)
 

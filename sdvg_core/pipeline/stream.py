@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
+from ..devices.device import device_clock
 from ..engine.outside import checked_parts, note_on
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
@@ -27,7 +28,6 @@ from ..text.prompts import PromptSchedule, one_prompt
 from .headers import check_models
 from .loading import load_encoder, load_models
 from .options import LoadOptions
-from .rendering import plan_video
 from .request import ResolvedRequest, VideoRequest, resolve_files
 
 MOST_PROMPTS = 16
@@ -170,14 +170,13 @@ class Streamer:
                     "it, or load a second Streamer"
                 )
             asked_to_end = threading.Event()
-            stream = Stream(self._blocks(request, resolved, schedule, gate_prompt, asked_to_end), asked_to_end)
+            stream = Stream(self._blocks(resolved, schedule, gate_prompt, asked_to_end), asked_to_end)
             # A weak reference, so that a stream which nobody holds any more is not waited for.
             self._newest = weakref.ref(stream)
         return stream
 
     def _blocks(
         self,
-        request: VideoRequest,
         resolved: ResolvedRequest,
         schedule: PromptSchedule,
         gate_prompt: str | None,
@@ -190,11 +189,12 @@ class Streamer:
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Anew for every video, and freed with it: it holds the keys and values.
         engine = self._loaded.build(needed=resolved.models_needed, parts=self._parts, before_pass=before_pass)
-        run = plan_video(self._loaded, engine, request, resolved, conditions)
+        clock, of = device_clock(self._loaded.device, self._loaded.side), resolved.request.blocks
+        run = resolved.run(engine, conditions, None, clock)
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)
-                yield StreamedBlock(number=number, of=request.blocks, frames=frames, record=emitted.record)
+                yield StreamedBlock(number=number, of=of, frames=frames, record=emitted.record)
 
     def _embed(self, text: str) -> Tensor:
         if text not in self._embeddings:

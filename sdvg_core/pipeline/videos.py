@@ -124,7 +124,7 @@ class VideoMaker:
         found = self._resolved
         if video.request.router != self._batch.request.router:
             found = resolve_files(video.request, self._headers)
-        return replace(found, notes=(*found.notes, *filter(None, video.notes)))
+        return replace(found, request=video.request, notes=(*found.notes, *filter(None, video.notes)))
 
     def make(
         self,
@@ -151,7 +151,6 @@ class VideoMaker:
         ):
             return render(
                 self._loaded,
-                video.request,
                 self._resolve(video),
                 video.prompt.conditions(embeddings, batch.gate_prompt),
                 staging,

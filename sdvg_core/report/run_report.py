@@ -169,7 +169,7 @@ class RunReport:
     @property
     def worst_block(self) -> BlockRecord | None:
         """The block with the lowest finite frame score; None if there is no such score."""
-        return min(filter(_has_finite, self.blocks), key=worst_score, default=None)
+        return min((b for b in self.blocks if math.isfinite(worst_score(b))), key=worst_score, default=None)
 
     def without_prompts(self) -> RunReport:
         """Return the report in a form to pass on: with a hash in place of every prompt."""
@@ -285,10 +285,6 @@ def _refuse_constant(name: str) -> float:
 def worst_score(record: BlockRecord) -> float:
     """Return the lowest finite frame score of a block; infinity if it has none."""
     return min(filter(math.isfinite, record.decision.frame_scores), default=math.inf)
-
-
-def _has_finite(record: BlockRecord) -> bool:
-    return math.isfinite(worst_score(record))
 
 
 def share(part: int, whole: int) -> float | None:

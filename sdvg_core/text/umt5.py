@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checkpoints.quantized import dequantized, find_quantisation
-from ..checkpoints.weights import WeightFile, check_complete, is_layer_number, open_weights, shape_of
+from ..checkpoints.weights import WeightFile, check_complete, count_layers, open_weights, shape_of
 from ..devices.streaming import LayerStream
 from ..errors import BadInput
 from .prompts import clean_prompt
@@ -89,7 +89,7 @@ def from_original(name: str) -> str:
 
 def read_sizes(file: WeightFile) -> Umt5Sizes:
     """Read the sizes from weights with Hugging Face's names. Raises `BadInput` if they are not UMT5's."""
-    layers = _count_layers(file)
+    layers = count_layers(file, "encoder.block")
     if TABLE not in file or layers == 0:
         raise BadInput(f"{file.path.name} is no UMT5; {ADVICE}")
     bias = "encoder.block.{}.layer.0.SelfAttention.relative_attention_bias.weight"
@@ -108,11 +108,6 @@ def read_sizes(file: WeightFile) -> Umt5Sizes:
         head_width=max(_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads, 1),
         buckets=buckets,
     )
-
-
-def _count_layers(file: WeightFile) -> int:
-    numbers = (name.split(".")[2] for name in file if name.startswith("encoder.block.") and name.count(".") > 2)
-    return max((int(number) + 1 for number in numbers if is_layer_number(number)), default=0)
 
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:

@@ -88,14 +88,14 @@ def make_video(
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
     with staged_outputs(folder, {"request": IDENTITY}) as staging:
-        return render(loaded, request, resolve(request), conditions, staging, "", on_block)
+        return render(loaded, resolve(request), conditions, staging, "", on_block)
 
 
 def resolve(request: VideoRequest) -> ResolvedRequest:
     sizes = {"drafter": 3, "target": 3}
     options = {"directions": request.directions, "takes": request.takes}
     plan = plan_blocks(request.router, blocks=request.blocks, block_frames=sizes, **options)
-    return ResolvedRequest(width=16, height=16, plan=plan)
+    return ResolvedRequest(request=request, width=16, height=16, plan=plan)
 
 
 def result(folder: Path, report: RunReport) -> tuple[Any, ...]:
