@@ -26,13 +26,7 @@ from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
-from ...sdvg_core.report.assemble import (
-    ModelSettings,
-    PartSettings,
-    assemble_report,
-    notes_on,
-    swapped_note,
-)
+from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from ..sockets import RESTYLE

@@ -27,13 +27,7 @@ from ..files.small_files import MEGABYTE, parse_json, read_small
 from .config import WanConfig, detect_config, stated_sizes, wan_shapes
 from .modules import WanTree
 from .names import KeyStyle, from_diffusers, is_rotary, key_styles
-from .refusals import (
-    check_channels,
-    check_layers,
-    check_no_additions,
-    refuse_foreign,
-    refuse_several,
-)
+from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign, refuse_several
 
 GIVE_PUBLISHED = "use the file as its authors published it"
 Tree = TypeVar("Tree", bound=nn.Module)

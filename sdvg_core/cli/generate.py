@@ -78,10 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     begin.add_argument(
         "--restyle", type=file_path, metavar="CLIP", help="make a video or a folder of pictures anew, by the prompt"
     )
-    parser.add_argument(
-        "--strength",
-        help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)",
-    )
+    parser.add_argument("--strength", help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)")
     parser.add_argument(
         "--colour-hold",
         type=float,

@@ -228,11 +228,7 @@ def available_in(engine: Engine) -> ModelSet:
 
 
 def check_compatible(
-    drafter: ModelShape,
-    target: ModelShape,
-    latent_channels: int,
-    router: RouterConfig,
-    spans: tuple[Span, ...],
+    drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
 ) -> None:
     """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together.
 

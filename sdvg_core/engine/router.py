@@ -60,12 +60,7 @@ class Reason(Enum):
 
 
 REJECTED_BY_SCORE = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE, Reason.ROUTER_REMADE)
-BY_DIRECTION = (
-    Reason.DIRECTED_DRAFT,
-    Reason.DIRECTED_TARGET,
-    Reason.DIRECTED_KEPT,
-    Reason.DIRECTED_REMADE,
-)
+BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_KEPT, Reason.DIRECTED_REMADE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,12 +333,7 @@ def compares(config: RouterConfig, index: int) -> bool:
     return config.part is None and POLICIES[config.policy].compares and config.direction(index) == ROUTER_DECIDES
 
 
-def decide(
-    config: RouterConfig,
-    index: int,
-    scores: Tensor,
-    reference: float | None = None,
-) -> Decision:
+def decide(config: RouterConfig, index: int, scores: Tensor, reference: float | None = None) -> Decision:
     """Decide whether a drafted block is kept.
 
     `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `reference`: the score of the last

@@ -180,12 +180,7 @@ def load_models(
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models.values())))
     return LoadedParts(
         build=partial(
-            _build,
-            drafter.wan if drafter else None,
-            target.wan if target else None,
-            codec,
-            scorer,
-            judge,
+            _build, drafter.wan if drafter else None, target.wan if target else None, codec, scorer, judge
         ),
         scorer=scorer,
         parts=PartSettings(
