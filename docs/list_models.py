@@ -10,8 +10,23 @@ from pathlib import Path
 
 from sdvg_core.causal_wan.presets import Preset, get_preset
 from sdvg_core.causal_wan.schedule import SHIFT, Schedule, get_schedule
-from sdvg_core.checkpoints.known_models import HUB, KNOWN_MODELS, OTHERS, READ, KnownModel
+from sdvg_core.checkpoints.known_models import HUB, KNOWN_MODELS, READ, KnownModel
 from sdvg_core.checkpoints.state_dicts import STATE_DICTS
+
+OTHERS = {
+    "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
+    "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels at once: another sampler",
+    "Reward-Forcing 1.3B": "its sink is an average of the frames that left the window; ours keeps the first ones",
+    "MemFlow 1.3B": "needs a memory bank in addition to window and sink",
+    "StreamDiffusionV2 1.3B, 14B": "changes a given video; our blocks start from noise",
+    "AnyFlow-FAR 1.3B, 14B": "needs an adapter of its own; licence NSCLv1, non-commercial, by a secondary source",
+    "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two experts of 14B that take turns by noise level; a role has one",
+    "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go, not blocks",
+    "lightx2v Self-Forcing NVFP4": "NVFP4 weights are not read; its FP8 file and others of its kind may be",
+    "lightx2v Wan2.1-T2V-14B-CausVid": "block, window and steps were not read; the preset custom may run it",
+    "Self Gradient Forcing, Clean Forcing 1.3B": "files and steps were not read; the preset custom may run them",
+}
+"""Models that we know of and have no row for, each with the reason."""
 
 PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
@@ -49,7 +64,7 @@ def page() -> str:
     for model in KNOWN_MODELS:
         by_card.setdefault((model.repository, _licence(model)), []).append(model)
     places = ["| from | files | licence |", "|---|---|---|", *starmap(_place, by_card.items())]
-    notes = [f"- {m.name}: {text}." for m in KNOWN_MODELS for text in (m.note, m.warning) if text]
+    notes = [f"- {m.name}: {text}." for m in KNOWN_MODELS for text in [m.warning] if text]
     digests = [f"- {m.name}: SHA-256 `{m.sha256}`, stated by others." for m in KNOWN_MODELS if m.sha256]
     others = [f"- {name}: {why}." for name, why in OTHERS.items()]
     told = ["", f"Steps: {steps}; shift {SHIFT:g}.", COLUMNS]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from comfy_api.latest import ComfyExtension, io
 
 from ..sdvg_core.errors import BadInput
-from .folders import register_reward_folder
 from .loaders import DrafterLoader, TargetLoader
 from .pocket import PocketModels
 from .prompts import Prompt, PromptSchedule
 from .report import RouteReport
-from .router import QualityRouter
+from .router import QualityRouter, register_reward_folder
 from .routes import register_routes
 from .sampler import SpeculativeSampler
 from .start import StartNode

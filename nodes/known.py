@@ -1,27 +1,36 @@
-"""Refuse what this version of the pack does not know: inputs that ComfyUI would silently ignore, and unknown options.
+"""Refuse what this version of the pack does not know: inputs that ComfyUI would silently ignore, unknown options, and
+values that arrive over a wire and do not fit the schema: ComfyUI does not check those, and some wires carry anything.
 
 A workflow saved in the browser carries the pack's version on our nodes (web/pack_version.js); in API form it does not.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
+from comfy.model_patcher import ModelPatcher
+from comfy.sd import CLIP, VAE
 from comfy_api.latest import io
+from torch import Tensor
 
 from ..sdvg_core import __version__
+from ..sdvg_core.engine import protocols
 from ..sdvg_core.errors import BadInput
-from .sockets import CATEGORY
-from .values import check_values, shown
+from ..sdvg_core.report.run_report import RunReport
+from .sockets import CATEGORY, Prompts, Report, RewardModel, Router, RouterValue
 
 logger = logging.getLogger(__name__)
 
 PACK = "sdvg"
+WORDS = json.loads((Path(__file__).parents[1] / "locales/en/nodeDefs.json").read_text(encoding="utf-8"))
+"""What the nodes say in English, which ComfyUI shows from here too."""
 # Makes ComfyUI (0.18.1 or newer) show a node's output even when the node itself comes from the cache.
 LEAVES_OUTPUT = {f.name: True for f in fields(io.Schema) if f.name == "has_intermediate_output"}
 NOT_WIRED = object()
@@ -29,10 +38,16 @@ NOT_WIRED = object()
 LONGEST_VERSION, MOST_NAMED = 40, 8
 
 
-def node_schema(*, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
-    """Return a schema of this pack. Its node gets every input of the prompt, known or not."""
+def node_schema(node_id: str, *, hidden: Sequence[io.Hidden] = (), **fields: Any) -> io.Schema:
+    """Return a schema of this pack, in the words of `WORDS`. Its node gets every input of the prompt, known or not."""
+    words = WORDS[node_id]
+    for name, one in every_input(fields["inputs"]):
+        one.tooltip = words["inputs"][name.replace(".", "_")]["tooltip"]
+    for number, output in enumerate(fields["outputs"]):
+        output.tooltip = words["outputs"][str(number)]["tooltip"]
+    fields |= {name: words[name] for name in ("display_name", "description")}
     hidden = [*hidden, io.Hidden.extra_pnginfo]
-    return io.Schema(category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
+    return io.Schema(node_id, category=CATEGORY, accept_all_inputs=True, hidden=hidden, **fields)
 
 
 def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io.NodeOutput]:
@@ -41,7 +56,7 @@ def known_inputs_only(execute: Callable[..., io.NodeOutput]) -> Callable[..., io
     @wraps(execute)
     def checked(cls: type[io.ComfyNode], **inputs: Any) -> io.NodeOutput:
         schema = cls.define_schema()
-        known = set(input_names(schema.inputs))
+        known = {name for name, _ in every_input(schema.inputs)}
         unknown = [name for name in inputs if name not in known]
         if unknown and not _from_this_page(cls):
             raise BadInput(f"this node has no input {_some(unknown)}; remove it, or {update(cls)}")
@@ -76,13 +91,13 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(shown(name).strip("'") for name in names[:MOST_NAMED]) + more
 
 
-def input_names(inputs: Iterable[Any], prefix: str = "") -> Iterator[str]:
-    """Yield the names of all inputs, including those of every option of a dynamic combo, as `policy.tau`."""
+def every_input(inputs: Iterable[Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all inputs by name, including those of every option of a dynamic combo, as `policy.tau`."""
     for one in inputs:
-        yield prefix + one.id
+        yield prefix + one.id, one
         if isinstance(one, io.DynamicCombo.Input):
             for option in one.options:
-                yield from input_names(option.inputs, f"{prefix}{one.id}.")
+                yield from every_input(option.inputs, f"{prefix}{one.id}.")
 
 
 def check_option(chosen: Any, what: str, options: Sequence[str], node: type[io.ComfyNode]) -> None:
@@ -129,3 +144,72 @@ def numbers(version: str) -> tuple[int, ...]:
     """Return a version as numbers to compare; a part that is no number counts as 0."""
     parts = version[:LONGEST_VERSION].split(".")
     return tuple(int(part) if part.isascii() and part.isdecimal() else 0 for part in parts)
+
+
+# A socket's type -> what travels over it.
+KINDS = {
+    "MODEL": ModelPatcher,
+    "CLIP": CLIP,
+    "VAE": VAE,
+    "CONDITIONING": list,
+    "LATENT": dict,
+    "IMAGE": Tensor,
+    "STRING": str,
+    "BOOLEAN": bool,
+    Router.io_type: RouterValue | protocols.Router,
+    Report.io_type: RunReport,
+    RewardModel.io_type: protocols.Scorer,
+    Prompts.io_type: tuple,
+}
+NUMBERS = {"INT": (int, "a whole number"), "FLOAT": (int | float, "a number")}
+LONGEST_SHOWN, LARGEST_SHOWN = 60, 10**30
+
+
+def check_values(inputs: Iterable[Any], values: Mapping[str, Any], prefix: str = "") -> None:
+    """Raise `BadInput` unless the schema allows every value.
+
+    For a dynamic combo, only the inputs of the chosen option are checked; its node checks that the option exists.
+    """
+    for one in inputs:
+        value = values.get(one.id)
+        if value is None and (one.optional or one.id not in values):
+            continue
+        wanted = _wanted(one, value)
+        if wanted:
+            raise BadInput(f"{prefix}{one.id} is {shown(value)}, not {wanted}; change it or its wire")
+        if isinstance(one, io.DynamicCombo.Input) and isinstance(value, dict):
+            for option in one.options:
+                if option.key == value.get(one.id):
+                    _check_option(option, one.id, value, f"{prefix}{one.id}")
+
+
+def _check_option(option: Any, name: str, value: Mapping[str, Any], path: str) -> None:
+    unknown = value.keys() - {name, *(one.id for one in option.inputs)}
+    if unknown:
+        raise BadInput(f"{path} has no {shown(min(unknown, key=str))} under {option.key}; change its wire")
+    check_values(option.inputs, value, f"{path}.")
+
+
+def _wanted(one: Any, value: Any) -> str:
+    """Return in words what an input takes, or an empty string if `value` fits."""
+    kind = one.get_io_type()
+    if kind in NUMBERS:
+        of, words = NUMBERS[kind]
+        sound = isinstance(value, of) and not isinstance(value, bool) and one.min <= value <= one.max
+        return "" if sound else f"{words} from {one.min} to {one.max}"
+    if isinstance(one, io.Combo.Input):
+        return "" if value in one.options else f"one of {', '.join(map(str, one.options))}"
+    article = "an" if kind.startswith((*"AEIO", "SDVG")) else "a"
+    return "" if isinstance(value, KINDS.get(kind, object)) else f"{article} {kind}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as short printable text; for anything but a plain value, only its type."""
+    if isinstance(value, int) and abs(value) >= LARGEST_SHOWN:
+        return "a number of many digits"
+    if value is None:
+        return "nothing"
+    if not isinstance(value, str | int | float):
+        return f"a {type(value).__name__}"
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -13,59 +13,30 @@ from ..sdvg_core.checkpoints.state_dicts import Weights
 from ..sdvg_core.devices.execution import AUTO
 from ..sdvg_core.errors import BadInput
 from .host.checks import check_control
-from .host.control import load_control_file
-from .host.files import WEIGHT_DTYPES, load_checkpoint
-from .host.model import attach_control, file_notes
+from .host.files import WEIGHT_DTYPES, load_checkpoint, load_control_file
+from .host.model import CONTROL, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
 ALIKE, NO_FILE = "as the other blocks", "none"
 
 
-def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
+def _schema(node_id: str, role: str) -> io.Schema:
     return node_schema(
         node_id=node_id,
-        display_name=display_name,
         hidden=[io.Hidden.unique_id],
-        description=f"Loads the {role}. LoRA loaders and device nodes go between this node and the sampler, as usual.",
         search_aliases=["Self-Forcing", "Krea", "causal Wan"],
         inputs=[
-            io.Combo.Input(
-                "file",
-                options=folder_paths.get_filename_list("diffusion_models"),
-                tooltip="From models/diffusion_models. Training checkpoints (.pt) load as they are.",
-            ),
-            io.Combo.Input(
-                "weight_dtype",
-                options=[AUTO, *WEIGHT_DTYPES],
-                default=AUTO,
-                advanced=True,
-                tooltip="fp8 halves the memory of the weights at some cost in quality. 'auto' takes it for a target that "
-                "is planned to run faster so on this card, at 832x480.",
-            ),
+            io.Combo.Input("file", options=folder_paths.get_filename_list("diffusion_models")),
+            io.Combo.Input("weight_dtype", options=[AUTO, *WEIGHT_DTYPES], default=AUTO, advanced=True),
             io.DynamicCombo.Input(
                 "preset",
-                tooltip="How the checkpoint is meant to be run; the file does not say. 'auto' goes by the name of a known "
-                "file, otherwise by the model's size.",
                 options=[io.DynamicCombo.Option(name, []) for name in (AUTO, *PRESETS) if name != "custom"]
                 + [io.DynamicCombo.Option("custom", _custom_inputs())],
             ),
             # Last and optional, so that workflows saved without it keep working.
-            io.Combo.Input(
-                "weights",
-                options=list(get_args(Weights)),
-                default=AUTO,
-                optional=True,
-                advanced=True,
-                tooltip="A training checkpoint may hold averaged weights (ema) and raw ones. 'auto' takes those the "
-                "preset states, otherwise ema first.",
-            ),
-            io.Model.Input(
-                "control",
-                optional=True,
-                tooltip=f"A Wan 2.1 VACE model of the {role}'s size. Its control blocks obey what WanVaceToVideo puts into "
-                "the sampler's positive; without that it is not loaded.",
-            ),
+            io.Combo.Input("weights", options=list(get_args(Weights)), default=AUTO, optional=True, advanced=True),
+            io.Model.Input("control", optional=True),
             io.Combo.Input(
                 "control_file",
                 options=[
@@ -75,67 +46,31 @@ def _schema(node_id: str, display_name: str, role: str) -> io.Schema:
                 default=NO_FILE,
                 optional=True,
                 advanced=True,
-                tooltip=f"In place of 'control': a file with a VACE module of the {role}'s size, alone or in a whole "
-                "checkpoint, of which only the module is loaded.",
             ),
         ],
-        outputs=[io.Model.Output(display_name=role, tooltip=f"The {role}, for the sampler's input of that name.")],
+        outputs=[io.Model.Output(display_name=role)],
     )
 
 
 def _custom_inputs() -> list[Any]:
-    def count(name: str, default: int, least: int, tooltip: str) -> Any:
-        return io.Int.Input(name, default=default, min=least, max=256, tooltip=f"{tooltip} In latent frames.")
+    def count(name: str, default: int, least: int = 1) -> Any:
+        return io.Int.Input(name, default=default, min=least, max=256)
 
-    def yes_or_no(name: str, default: bool, tooltip: str) -> Any:
-        return io.Boolean.Input(name, default=default, optional=True, tooltip=tooltip)
+    def yes_or_no(name: str, default: bool = False) -> Any:
+        return io.Boolean.Input(name, default=default, optional=True)
 
     return [
-        count("block_frames", 3, 1, "Size of a block; the drafter's must divide the target's."),
-        io.Combo.Input(
-            "policy",
-            options=["recompute", "incremental"],
-            tooltip="How a block sees the frames before it: 'recompute' runs the newest ones again for every "
-            "block, 'incremental' keeps a growing cache.",
-        ),
-        count("context_frames", 3, 1, "For 'recompute': how many frames are run again."),
-        count("window", 21, 1, "For 'incremental': how many frames are kept, including the current block."),
-        count("sink", 0, 0, "For 'incremental': how many of the first frames are never dropped."),
-        yes_or_no(
-            "recache", False, "For 'incremental': under a new prompt, run the whole window again, as LongLive does."
-        ),
-        io.Combo.Input(
-            "first_schedule",
-            options=[ALIKE, *SCHEDULES],
-            default=ALIKE,
-            optional=True,
-            tooltip="Denoising steps of the clip's first block.",
-        ),
-        yes_or_no(
-            "relative",
-            True,
-            "For 'incremental': count rotary positions from the first frame that is kept, so "
-            "that clips may be long.",
-        ),
-        yes_or_no(
-            "flush",
-            False,
-            "For 'incremental': under a new prompt, see of the frames before it only the sink and "
-            "the newest two, so that the prompt is obeyed.",
-        ),
-        yes_or_no(
-            "keep_first_frame",
-            False,
-            "For 'recompute': the clip's first frame stands for the oldest one, against drift.",
-        ),
-        io.Combo.Input(
-            "context_memory",
-            options=list(MEMORIES),
-            default=MEMORIES[0],
-            optional=True,
-            tooltip="For 'incremental': what stays of a long clip. 'window' keeps the sink and the newest frames, "
-            "'deep-sink' the first four sevenths of the window, 'memrope' also two means of what left it.",
-        ),
+        count("block_frames", 3),
+        io.Combo.Input("policy", options=["recompute", "incremental"]),
+        count("context_frames", 3),
+        count("window", 21),
+        count("sink", 0, least=0),
+        yes_or_no("recache"),
+        io.Combo.Input("first_schedule", options=[ALIKE, *SCHEDULES], default=ALIKE, optional=True),
+        yes_or_no("relative", True),
+        yes_or_no("flush"),
+        yes_or_no("keep_first_frame"),
+        io.Combo.Input("context_memory", options=list(MEMORIES), default=MEMORIES[0], optional=True),
     ]
 
 
@@ -156,7 +91,7 @@ class DrafterLoader(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return _schema("SDVGDrafterLoader", "SDVG Drafter Loader", cls.role)
+        return _schema("SDVGDrafterLoader", cls.role)
 
     @classmethod
     @known_inputs_only
@@ -174,8 +109,8 @@ class DrafterLoader(io.ComfyNode):
             control = load_control_file(module, model, cls.role)
         if control is not None:
             check_control(model, control, cls.role)
-            attach_control(model, control)
-        notify(cls.hidden and cls.hidden.unique_id, "\n".join(file_notes(model)))
+            model.set_attachments(CONTROL, control)
+        notify(cls.hidden and cls.hidden.unique_id, "\n".join(origin_of(model).notes))
         return io.NodeOutput(model)
 
 
@@ -187,4 +122,4 @@ class TargetLoader(DrafterLoader):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return _schema("SDVGTargetLoader", "SDVG Target Loader", cls.role)
+        return _schema("SDVGTargetLoader", cls.role)

@@ -37,41 +37,24 @@ class PocketModels(io.ComfyNode):
             node_id="SDVGPocketModels",
             hidden=[io.Hidden.unique_id],
             **LEAVES_OUTPUT,
-            display_name="SDVG Pocket Models",
-            description="A tiny drafter, target, VAE, judge and scorer, trained on a small world of moving shapes (64 x 64 pixels).",
             inputs=[
                 io.String.Input(
                     "prompt",
                     default=DEFAULT_PROMPT,
                     multiline=True,
                     extra_dict={"sdvg_examples": EXAMPLES},  # nodes/web/front.js offers them
-                    tooltip=(
-                        f'A prompt of the small world, such as "{DEFAULT_PROMPT}"; for any other text, the nearest one is '
-                        "shown. The conditioning carries it to the scorer."
-                    ),
                 ),
                 # Last and optional, so that workflows saved without it keep working.
-                io.Boolean.Input(
-                    "strict",
-                    default=False,
-                    optional=True,
-                    advanced=True,
-                    tooltip="Refuse a prompt outside the small world, with its grammar, instead of showing the nearest one.",
-                ),
+                io.Boolean.Input("strict", default=False, optional=True, advanced=True),
             ],
             outputs=[
-                io.Model.Output(display_name="drafter", tooltip="The tiny drafter, for the sampler."),
-                io.Model.Output(display_name="target", tooltip="The tiny target, for the sampler."),
-                io.Conditioning.Output(display_name="conditioning", tooltip="The encoded prompt, for 'positive'."),
-                io.Vae.Output(display_name="vae", tooltip="The tiny VAE; judge_vae decodes in a third of its time."),
-                RewardModel.Output(display_name="scorer", tooltip="The tiny scorer, for the Quality Router."),
-                io.String.Output(
-                    display_name="prompt", tooltip="The prompt that is shown, as text. The sampler has it already."
-                ),
-                io.Vae.Output(
-                    display_name="judge_vae",
-                    tooltip="A fast decoder, for 'vae', or for scores and preview for 'judge_vae'.",
-                ),
+                io.Model.Output(display_name="drafter"),
+                io.Model.Output(display_name="target"),
+                io.Conditioning.Output(display_name="conditioning"),
+                io.Vae.Output(display_name="vae"),
+                RewardModel.Output(display_name="scorer"),
+                io.String.Output(display_name="prompt"),
+                io.Vae.Output(display_name="judge_vae"),
             ],
         )
 

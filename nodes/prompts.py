@@ -21,27 +21,12 @@ class Prompt(io.ComfyNode):
         """Declare inputs and outputs."""
         return node_schema(
             node_id="SDVGPrompt",
-            display_name="SDVG Prompt",
-            description="Encodes the prompt. The conditioning carries its text, so one wire tells the models and the "
-            "scorer the same.",
             search_aliases=["text encode", "CLIP Text Encode", "positive"],
             inputs=[
-                io.Clip.Input("clip", tooltip="umt5-xxl from Load CLIP, with type wan."),
-                io.String.Input(
-                    "text",
-                    default="",
-                    multiline=True,
-                    dynamic_prompts=True,
-                    tooltip="What the video shows. A line '5: a storm' changes it from block 5 on, '7 strength 0.6:' how "
-                    "strongly a clip is restyled, '12 cut: a harbour' begins a new scene. The text encoder reads 512 tokens, "
-                    "the scorer the first 35.",
-                ),
+                io.Clip.Input("clip"),
+                io.String.Input("text", default="", multiline=True, dynamic_prompts=True),
             ],
-            outputs=[
-                io.Conditioning.Output(
-                    display_name="conditioning", tooltip="The encoded prompt with its text, for 'positive'."
-                )
-            ],
+            outputs=[io.Conditioning.Output(display_name="conditioning")],
         )
 
     @classmethod
@@ -68,35 +53,14 @@ class PromptSchedule(io.ComfyNode):
         """Declare inputs and outputs."""
         return node_schema(
             node_id="SDVGPromptSchedule",
-            display_name="SDVG Prompt Schedule",
-            description="Switches to another prompt at a block. The blocks before it stay unchanged, bit for bit.",
             search_aliases=["prompt travel", "prompt switch"],
             inputs=[
-                io.Int.Input(
-                    "from_block",
-                    default=4,
-                    min=2,
-                    max=4096,
-                    tooltip="The first block with this prompt. Blocks count from 1, and the blocks of a continued "
-                    "clip count too. Block 1 has the sampler's prompt.",
-                ),
-                io.Conditioning.Input("conditioning", tooltip="The prompt, from an SDVG Prompt of its own."),
-                io.String.Input(
-                    "text",
-                    default="",
-                    multiline=True,
-                    advanced=True,
-                    tooltip="Leave it empty after SDVG Prompt. For another text encoder: the same prompt as text, for the "
-                    "scorer, which reads its first 35 tokens.",
-                ),
-                Prompts.Input("schedule", optional=True, tooltip="The prompts before this one."),
+                io.Int.Input("from_block", default=4, min=2, max=4096),
+                io.Conditioning.Input("conditioning"),
+                io.String.Input("text", default="", multiline=True, advanced=True),
+                Prompts.Input("schedule", optional=True),
             ],
-            outputs=[
-                Prompts.Output(
-                    display_name="schedule",
-                    tooltip="All prompts so far, for the sampler or the next of these nodes.",
-                )
-            ],
+            outputs=[Prompts.Output(display_name="schedule")],
         )
 
     @classmethod

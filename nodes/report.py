@@ -22,33 +22,15 @@ class RouteReport(io.ComfyNode):
         """Declare inputs and outputs."""
         return node_schema(
             node_id="SDVGRouteReport",
-            display_name="SDVG Route Report",
-            description="A picture of the route and the whole record as JSON.",
             is_output_node=True,
             inputs=[
-                Report.Input("report", tooltip="From the Speculative AR Sampler."),
-                io.Boolean.Input(
-                    "prompt_in_report",
-                    default=False,
-                    optional=True,
-                    tooltip="Whether picture and JSON show the prompts. When off, you can pass both on: a hash "
-                    "replaces each prompt.",
-                ),
+                Report.Input("report"),
+                io.Boolean.Input("prompt_in_report", default=False, optional=True),
                 io.Combo.Input(
-                    "theme",
-                    options=[AUTO, LIGHT_THEME, DARK_THEME],
-                    default=AUTO,
-                    advanced=True,
-                    optional=True,
-                    tooltip="The colours of the picture. 'auto' is dark where the page is dark, and light without a page.",
+                    "theme", options=[AUTO, LIGHT_THEME, DARK_THEME], default=AUTO, advanced=True, optional=True
                 ),
             ],
-            outputs=[
-                io.Image.Output(display_name="picture", tooltip="The picture of the route, to save."),
-                io.String.Output(
-                    display_name="json", tooltip="The whole record as JSON text, to save or to read by program."
-                ),
-            ],
+            outputs=[io.Image.Output(display_name="picture"), io.String.Output(display_name="json")],
         )
 
     @classmethod
@@ -61,9 +43,5 @@ class RouteReport(io.ComfyNode):
         record = report.to_json()
         # `sdvg_report` is for headless use: it stays in the prompt's history. The preview must not get `cls`, or
         # ComfyUI would write the workflow into its file, with every prompt.
-        shown = {
-            **ui.PreviewImage(image).as_dict(),
-            "text": (summarise(report),),
-            "sdvg_report": (record,),
-        }
+        shown = {**ui.PreviewImage(image).as_dict(), "text": (summarise(report),), "sdvg_report": (record,)}
         return io.NodeOutput(image, record, ui=shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,15 @@ from ..sdvg_core.engine.router import GONE, POLICIES, ROUTER_PRESETS, RouterConf
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.learned import open_learned
 from ..sdvg_core.scorers.tokenizer import find_vocabulary, read_vocabulary
-from .folders import CATEGORY as REWARD_FOLDER
-from .folders import LEARNED as ROUTES
-from .folders import reward_files
 from .host.scorer import load_host_scorer, scorer_devices
-from .known import NOT_WIRED, check_option, known_inputs_only, node_schema
+from .known import NOT_WIRED, check_option, known_inputs_only, node_schema, shown
 from .sockets import RewardModel, Router, RouterValue, scorer_of
-from .values import shown
+
+logger = logging.getLogger(__name__)
 
 NONE, BUDGET, LEARNED = "none", "budget", "learned"
+REWARD_FOLDER, ROUTES = "image_reward", "sdvg_routes"
+OTHER_PACKS, SUFFIXES = ("ImageReward",), {".pt", ".pth", ".safetensors"}
 FIRST = ("balanced", "fast", "careful", "first")
 """The names under which the policy `first` is offered, each with its own numbers to begin with. The first one is what
 a new node has."""
@@ -36,78 +37,19 @@ class QualityRouter(io.ComfyNode):
         """Declare inputs and outputs; a policy's own widgets appear only with it."""
         return node_schema(
             node_id="SDVGQualityRouter",
-            display_name="SDVG Quality Router",
-            description="Decides which drafts are accepted: ImageReward scores every frame, and the worst frame "
-            "decides.",
             search_aliases=["ImageReward", "gate", "tau"],
             inputs=[
-                io.Combo.Input(
-                    "reward_file",
-                    options=[*reward_files(), NONE],
-                    tooltip="ImageReward.pt or a safetensors copy, in models/image_reward, with vocab.txt next to "
-                    "it. 'none' if a scorer is wired in, or if the policy uses no scores.",
-                ),
+                io.Combo.Input("reward_file", options=[*reward_files(), NONE]),
                 _policy_input(),
-                io.Int.Input(
-                    "forced_blocks",
-                    default=1,
-                    min=0,
-                    max=4096,
-                    advanced=True,
-                    tooltip="The target generates the clip's first blocks, whatever the policy. Most of its quality "
-                    "comes from the first one. 0: the policy decides on that one too. Where there is target_blocks, "
-                    "set that; 'budget' chooses by itself.",
-                ),
-                io.Int.Input(
-                    "bail_out",
-                    default=0,
-                    min=0,
-                    max=64,
-                    advanced=True,
-                    tooltip="After this many rejections in a row, the target generates the rest without drafts. 0: "
-                    "never.",
-                ),
-                io.Int.Input(
-                    "handover",
-                    default=0,
-                    min=0,
-                    max=16,
-                    advanced=True,
-                    tooltip="Of a block that the target generates, the drafter makes this many denoising steps, and the "
-                    "target continues from there. Faster, and closer to the draft. The clip's first block stays "
-                    "the target's alone. 0: the target makes all steps. Where there is handover_steps, that counts; "
-                    "'budget' chooses by itself.",
-                ),
-                io.Combo.Input(
-                    "crop",
-                    options=["center", "squash", "tiles"],
-                    default="center",
-                    advanced=True,
-                    tooltip="What the scorer sees of a frame. 'center' is ImageReward's own crop; the others need "
-                    "another tau.",
-                ),
-                io.Combo.Input(
-                    "device",
-                    options=scorer_devices(),
-                    default="default",
-                    advanced=True,
-                    tooltip="Where the scorer runs; it takes about 1.8 GB in float32. A device this machine lacks "
-                    "counts as default.",
-                ),
-                io.Combo.Input(
-                    "dtype",
-                    options=["float32", "float16"],
-                    default="float32",
-                    advanced=True,
-                    tooltip="float16 halves the scorer's memory; scores move by about 0.005.",
-                ),
-                RewardModel.Input("scorer", optional=True, tooltip="A scorer to use instead of reward_file."),
+                io.Int.Input("forced_blocks", default=1, min=0, max=4096, advanced=True),
+                io.Int.Input("bail_out", default=0, min=0, max=64, advanced=True),
+                io.Int.Input("handover", default=0, min=0, max=16, advanced=True),
+                io.Combo.Input("crop", options=["center", "squash", "tiles"], default="center", advanced=True),
+                io.Combo.Input("device", options=scorer_devices(), default="default", advanced=True),
+                io.Combo.Input("dtype", options=["float32", "float16"], default="float32", advanced=True),
+                RewardModel.Input("scorer", optional=True),
             ],
-            outputs=[
-                Router.Output(
-                    display_name="router", tooltip="Who makes each block, and the scorer. For the sampler."
-                )
-            ],
+            outputs=[Router.Output(display_name="router")],
         )
 
     @classmethod
@@ -144,67 +86,19 @@ class QualityRouter(io.ComfyNode):
 
 
 def _policy_input() -> Any:
-    tau = io.Float.Input(
-        "tau",
-        default=-0.7,
-        min=-3.0,
-        max=3.0,
-        step=0.05,
-        display_mode=io.NumberDisplay.slider,
-        tooltip="A draft is accepted if its score reaches tau. Lower is faster, higher is closer to the target. "
-        "The paper's range is -0.7 (careful) to -2.5 (accepts everything). With 'relative', its score must reach "
-        "that of the last frame before the block, plus tau. Saved workflows and API prompts may go from -3 to 3.",
-    )
-    aggregation = io.Combo.Input(
-        "aggregation",
-        options=["min", "mean", "quantile"],
-        default="min",
-        advanced=True,
-        tooltip="How the frame scores of a block become one: the worst frame (as in the paper), the mean, or a "
-        "quantile.",
-    )
-    quantile = io.Float.Input(
-        "quantile",
-        default=0.1,
-        min=0.0,
-        max=1.0,
-        step=0.05,
-        advanced=True,
-        tooltip="Counts only if the score of a block is 'quantile'; 'min' and 'mean' ignore it. 0 is the worst frame, 1 "
-        "the best.",
-    )
+    tau = io.Float.Input("tau", default=-0.7, min=-3.0, max=3.0, step=0.05, display_mode=io.NumberDisplay.slider)
+    aggregation = io.Combo.Input("aggregation", options=["min", "mean", "quantile"], default="min", advanced=True)
+    quantile = io.Float.Input("quantile", default=0.1, min=0.0, max=1.0, step=0.05, advanced=True)
     budget = io.Float.Input(
-        "budget",
-        default=0.5,
-        min=0.01,
-        max=1.0,
-        step=0.01,
-        display_mode=io.NumberDisplay.slider,
-        tooltip="Share of what the target alone would cost, by the planner's prediction for an RTX A6000. The report "
-        "says what it bought.",
+        "budget", default=0.5, min=0.01, max=1.0, step=0.01, display_mode=io.NumberDisplay.slider
     )
-    rate = io.Float.Input(
-        "rate", default=0.7, min=0.0, max=1.0, step=0.05, tooltip="Chance that a draft is accepted."
-    )
-    seed = io.Int.Input("seed", default=0, min=0, max=2**31, tooltip="Seed of the coin flips, not of the video.")
-    script = io.String.Input(
-        "script",
-        default="raaaaaaaa",
-        tooltip="One letter per block: a and r score the draft, then keep or reject it; d keeps it unscored; t lets the target make it.",
-    )
-    learned_file = io.Combo.Input(
-        "learned_file",
-        options=[*folder_paths.get_filename_list(ROUTES), NONE],
-        tooltip="What 'study --learn' wrote, in models/sdvg_routes. Prompts that gain more from the target get more "
-        "first blocks, on the mean as many as 'target_blocks'. Only for the models it was learned with.",
-    )
+    rate = io.Float.Input("rate", default=0.7, min=0.0, max=1.0, step=0.05)
+    seed = io.Int.Input("seed", default=0, min=0, max=2**31)
+    script = io.String.Input("script", default="raaaaaaaa")
+    learned_file = io.Combo.Input("learned_file", options=[*folder_paths.get_filename_list(ROUTES), NONE])
     own = {widget.id: widget for widget in (tau, aggregation, quantile, rate, seed, script)}
     return io.DynamicCombo.Input(
         "policy",
-        tooltip="The policy: which model makes a block. 'reward' is the reward gate (paper). 'fast', 'balanced' and 'careful' let the "
-        "target make the first blocks and need no scorer: predicted 0.35, 0.41 and 0.51 of what the target alone would "
-        "cost at 832x480, the paper's 0.56. On the embedded miniature they came to 3.2, 2.6 and 1.6 dB below it. "
-        "'budget' chooses their numbers for a share of that cost.",
         options=[
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
             io.DynamicCombo.Option(BUDGET, [budget]),
@@ -221,20 +115,8 @@ def _policy_input() -> Any:
 def _first_inputs(name: str) -> list[Any]:
     preset = ROUTER_PRESETS.get(name, ROUTER_PRESETS["fast"])
     return [
-        io.Int.Input(
-            "target_blocks",
-            default=preset.forced_blocks,
-            min=1,
-            max=4096,
-            tooltip="The target generates this many of the clip's first blocks, the drafter all others. Nothing is scored.",
-        ),
-        io.Int.Input(
-            "handover_steps",
-            default=preset.handover,
-            min=0,
-            max=16,
-            tooltip="Of each of them but the very first, the drafter makes this many denoising steps.",
-        ),
+        io.Int.Input("target_blocks", default=preset.forced_blocks, min=1, max=4096),
+        io.Int.Input("handover_steps", default=preset.handover, min=0, max=16),
     ]
 
 
@@ -274,3 +156,34 @@ def find_reward_file(reward_file: Any) -> str:
 
 def _load(reward_file: str, **options: Any) -> Any:
     return load_host_scorer(find_reward_file(reward_file), **options)
+
+
+def register_reward_folder() -> None:
+    """Add `models/image_reward`, its relatives and that of learned routes to ComfyUI's; those from a yaml stay.
+
+    A folder that cannot be made or read is left out: ComfyUI drops a pack whose loading fails.
+    """
+    models = Path(folder_paths.models_dir)
+    paths = [*(str(models / name) for name in (REWARD_FOLDER, *OTHER_PACKS)), *_download_folder()]
+    known = folder_paths.folder_names_and_paths.get(REWARD_FOLDER, ([], set()))[0]
+    every = [*known, *(path for path in paths if path not in known)]
+    folder_paths.folder_names_and_paths[REWARD_FOLDER] = (every, SUFFIXES)
+    folder_paths.add_model_folder_path(ROUTES, str(models / ROUTES))
+    try:
+        (models / REWARD_FOLDER).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.warning("SDVG: the folder for reward models cannot be made: %s", error)
+
+
+def _download_folder() -> list[str]:
+    """Return where the image-reward package puts its download, if there is such a folder."""
+    try:
+        cache = Path.home() / ".cache" / "ImageReward"
+        return [str(cache)] if cache.is_dir() else []
+    except (RuntimeError, OSError):  # a user without a home, or with another user's
+        return []
+
+
+def reward_files() -> list[str]:
+    """Return the names of the reward files that exist."""
+    return folder_paths.get_filename_list(REWARD_FOLDER)

@@ -21,9 +21,8 @@ from .host.job import Job
 from .host.kept import check_kept, find_kept
 from .host.progress import output_of
 from .host.run import run_job
-from .known import LEAVES_OUTPUT, NOT_WIRED, known_inputs_only, node_schema, workflow_id
+from .known import LEAVES_OUTPUT, NOT_WIRED, check_values, known_inputs_only, node_schema, workflow_id
 from .sockets import PromptEntry, Prompts, Report, Router, Start, router_of
-from .values import check_values
 
 PRESET_SCHEDULE, BOTH = "preset", "as for both"
 STEP = 16  # of width and height in pixels
@@ -37,194 +36,53 @@ class SpeculativeSampler(io.ComfyNode):
         """Declare inputs and outputs."""
         return node_schema(
             node_id="SDVGSpeculativeSampler",
-            display_name="SDVG Speculative AR Sampler",
-            description="Generates a video block by block: the drafter drafts, the router accepts or rejects, the "
-            "target regenerates.",
             search_aliases=["speculative decoding", "autoregressive video", "Self-Forcing", "Krea Realtime"],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt],
             **LEAVES_OUTPUT,
             inputs=[
-                io.Model.Input(
-                    "drafter",
-                    optional=True,
-                    tooltip="The small model, from the Drafter Loader or any loader. Not needed if the target makes "
-                    "every block.",
-                ),
-                io.Model.Input(
-                    "target",
-                    optional=True,
-                    tooltip="The large model, with a loader of its own. Not needed if every draft is kept. The drafter's "
-                    "MODEL serves too, with another schedule.",
-                ),
-                io.Conditioning.Input(
-                    "positive",
-                    tooltip="The prompt, from SDVG Prompt, which also hands its text to the scorer.",
-                ),
-                io.Vae.Input(
-                    "vae",
-                    tooltip="The VAE of Wan 2.1, which makes the video's pixels. A TAEHV is faster and rougher, for "
-                    "everything.",
-                ),
-                Router.Input("router", tooltip="From the Quality Router."),
+                io.Model.Input("drafter", optional=True),
+                io.Model.Input("target", optional=True),
+                io.Conditioning.Input("positive"),
+                io.Vae.Input("vae"),
+                Router.Input("router"),
                 # Not optional, which would move it behind the others and shift the values of saved workflows.
-                io.String.Input(
-                    "prompt",
-                    default="",
-                    multiline=True,
-                    advanced=True,
-                    tooltip="Leave it empty after SDVG Prompt. For another text encoder: the same prompt as text, for the "
-                    "scorer, which reads its first 35 tokens.",
-                ),
+                io.String.Input("prompt", default="", multiline=True, advanced=True),
+                io.Int.Input("width", default=832, min=16, max=4096, step=STEP),
+                io.Int.Input("height", default=480, min=16, max=4096, step=STEP),
+                io.Int.Input("blocks", default=9, min=1, max=4096),
                 io.Int.Input(
-                    "width", default=832, min=16, max=4096, step=STEP, tooltip="In pixels, a multiple of 16."
-                ),
-                io.Int.Input(
-                    "height", default=480, min=16, max=4096, step=STEP, tooltip="In pixels, a multiple of 16."
-                ),
-                io.Int.Input(
-                    "blocks",
-                    default=9,
-                    min=1,
-                    max=4096,
-                    tooltip="Nine blocks of three latent frames are 105 frames, 6.6 s at 16 frames per second: the "
-                    "first block has 9, every other one 12. With 'continue_from', the length that is added.",
-                ),
-                io.Int.Input(
-                    "seed",
-                    default=42,
-                    min=0,
-                    max=2**64 - 1,
-                    control_after_generate=io.ControlAfterGenerate.fixed,
-                    tooltip="The same seed gives the same video; another tau changes it only from the first block "
-                    "that is decided differently.",
+                    "seed", default=42, min=0, max=2**64 - 1, control_after_generate=io.ControlAfterGenerate.fixed
                 ),
                 io.Combo.Input(
-                    "schedule",
-                    options=[PRESET_SCHEDULE, *SCHEDULES],
-                    default=PRESET_SCHEDULE,
-                    advanced=True,
-                    tooltip="Denoising steps of both models. 'preset' runs each as it was trained; leave it there unless you "
-                    "compare. 'reference5' adds the pass at timestep 0 that the authors' code runs; 'krea4' is "
-                    "Krea's own choice for speed, which also ends at 0; 'raw4' is unshifted: 1000, 750, 500, 250, as "
-                    "Scope runs such models.",
+                    "schedule", options=[PRESET_SCHEDULE, *SCHEDULES], default=PRESET_SCHEDULE, advanced=True
                 ),
+                io.Combo.Input("drafter_context", options=["committed", "own"], default="committed", advanced=True),
+                io.Boolean.Input("overlap", default=False, advanced=True, optional=True),
                 io.Combo.Input(
-                    "drafter_context",
-                    options=["committed", "own"],
-                    default="committed",
-                    advanced=True,
-                    tooltip="Which blocks the drafter continues from: the committed ones (as in the authors' code), or "
-                    "its own drafts (as the paper's text has it). Choose 'own' only to compare.",
+                    "kv_dtype", options=list(get_args(KvDtype)), default=AUTO, advanced=True, optional=True
                 ),
-                io.Boolean.Input(
-                    "overlap",
-                    default=False,
-                    advanced=True,
-                    optional=True,
-                    tooltip="Has no effect any more: blocks are made one after the other. The video is the same.",
-                ),
-                io.Combo.Input(
-                    "kv_dtype",
-                    options=list(get_args(KvDtype)),
-                    default=AUTO,
-                    advanced=True,
-                    optional=True,
-                    tooltip="How keys and values are stored. Leave 'auto' unless memory is short: 'float8_e4m3fn' takes half of bfloat16's memory and "
-                    "rounds: blocks of the embedded models differ by 3 to 4 % on average, and drafts near "
-                    "tau may be decided differently.",
-                ),
-                io.Latent.Input(
-                    "continue_from",
-                    optional=True,
-                    tooltip="A clip to make longer: a sampler's latent, of this width and height. The video then has "
-                    "its frames and the new ones.",
-                ),
-                io.Image.Input(
-                    "start_image", optional=True, tooltip="A picture to start from; it becomes the first frame."
-                ),
-                Start.Input(
-                    "start",
-                    optional=True,
-                    tooltip="From SDVG Start: a first picture, or a clip to extend or restyle. 'blocks' then counts the "
-                    "new ones.",
-                ),
-                Prompts.Input("prompt_schedule", optional=True, tooltip="Prompts for later blocks."),
-                io.String.Input(
-                    "directions",
-                    default="",
-                    optional=True,
-                    tooltip="One letter per block, or nothing: . the router decides, t the target makes it, d the draft is "
-                    "kept; a and r score the draft, then keep or reject it. The menu of a square on the strip writes it.",
-                ),
-                io.String.Input(
-                    "takes",
-                    default="",
-                    optional=True,
-                    tooltip="Other noise for single blocks, such as 6:2, 8:3 (block 6 take 2, block 8 take 3). Only those "
-                    "blocks and the ones after them change.",
-                ),
+                io.Latent.Input("continue_from", optional=True),
+                io.Image.Input("start_image", optional=True),
+                Start.Input("start", optional=True),
+                Prompts.Input("prompt_schedule", optional=True),
+                io.String.Input("directions", default="", optional=True),
+                io.String.Input("takes", default="", optional=True),
                 *(_schedule_input(role) for role in ("drafter", "target")),
-                io.Float.Input(
-                    "reuse_gb",
-                    default=4.0,
-                    min=0.0,
-                    max=256.0,
-                    step=0.5,
-                    advanced=True,
-                    optional=True,
-                    tooltip="Host memory for finished blocks and their pixels, so that the next run makes and decodes only "
-                    "what changed. The oldest runs go first. 0: keep nothing.",
-                ),
-                io.Vae.Input(
-                    "judge_vae",
-                    optional=True,
-                    tooltip="A fast decoder (taew2_1, lighttaew2_1, lightvaew2_1) for the scores and the preview. The video "
-                    "keeps the pixels of 'vae', decoded after the verdict. A tau belongs to a decoder.",
-                ),
+                io.Float.Input("reuse_gb", default=4.0, min=0.0, max=256.0, step=0.5, advanced=True, optional=True),
+                io.Vae.Input("judge_vae", optional=True),
                 io.Combo.Input(
-                    "tae_kind",
-                    options=list(get_args(StatedKind)),
-                    default=AUTO,
-                    advanced=True,
-                    optional=True,
-                    tooltip="Which latents a TAEHV takes: choose the name of its file, as the wire of a loader does not tell. "
-                    "'auto' is for other decoders, and for the judge of Pocket Models, whose wire does tell.",
+                    "tae_kind", options=list(get_args(StatedKind)), default=AUTO, advanced=True, optional=True
                 ),
-                io.String.Input(
-                    "kept_blocks",
-                    default="",
-                    advanced=True,
-                    optional=True,
-                    tooltip="Blocks at the beginning that stay as they are while the rest changes: how many, and the digest "
-                    "of their latents. 'Keep blocks' on the strip writes it; empty: none.",
-                ),
-                io.Int.Input(
-                    "until_block",
-                    default=0,
-                    min=0,
-                    max=4096,
-                    advanced=True,
-                    optional=True,
-                    tooltip="Make the video only up to this block, as it would be in the whole one. 0: all blocks.",
-                ),
+                io.String.Input("kept_blocks", default="", advanced=True, optional=True),
+                io.Int.Input("until_block", default=0, min=0, max=4096, advanced=True, optional=True),
                 io.Float.Input(
-                    "colour_hold",
-                    default=0.0,
-                    min=0.0,
-                    max=1.0,
-                    step=0.05,
-                    advanced=True,
-                    optional=True,
-                    tooltip="For long clips: pull each block's colours back towards those its scene began with. 0: not at "
-                    "all, 1: all the way.",
+                    "colour_hold", default=0.0, min=0.0, max=1.0, step=0.05, advanced=True, optional=True
                 ),
             ],
             outputs=[
-                io.Image.Output(
-                    display_name="frames", tooltip="The video's frames, for Create Video at 16 per second."
-                ),
-                io.Latent.Output(display_name="latent", tooltip="The same clip as latents, for 'continue_from'."),
-                Report.Output(display_name="report", tooltip="What was decided and why, for the Route Report."),
+                io.Image.Output(display_name="frames"),
+                io.Latent.Output(display_name="latent"),
+                Report.Output(display_name="report"),
             ],
         )
 
@@ -323,10 +181,5 @@ def _schedule(name: str) -> str | None:
 
 def _schedule_input(role: str) -> io.Combo.Input:
     return io.Combo.Input(
-        f"{role}_schedule",
-        options=[BOTH, PRESET_SCHEDULE, *SCHEDULES],
-        default=BOTH,
-        advanced=True,
-        optional=True,
-        tooltip=f"Denoising steps of the {role} alone. '{BOTH}': as 'schedule' says.",
+        f"{role}_schedule", options=[BOTH, PRESET_SCHEDULE, *SCHEDULES], default=BOTH, advanced=True, optional=True
     )

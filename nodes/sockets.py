@@ -9,7 +9,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from ..sdvg_core.engine.outside import Checked
+from ..sdvg_core.engine.outside import OutsidePart
 from ..sdvg_core.engine.router import RouterConfig
 from ..sdvg_core.errors import BadInput
 from ..sdvg_core.pipeline.learned import Learned
@@ -65,7 +65,7 @@ def router_of(value: Any) -> RouterValue:
 
 def scorer_of(value: Any) -> Any:
     """Return what came over a wire as a scorer; one of another pack's is checked as it is used."""
-    return value if value is None or isinstance(value, HostScorer) else Checked("scorer", value)
+    return value if value is None or isinstance(value, HostScorer) else OutsidePart("scorer", value)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,25 +22,20 @@ class StartNode(io.ComfyNode):
         """Declare inputs and outputs."""
         return node_schema(
             node_id="SDVGStart",
-            display_name="SDVG Start",
-            description="What the video starts from: a first picture, a clip to extend, or a clip to restyle. Needs no "
-            "other model.",
             search_aliases=["video to video", "vid2vid", "image to video", "extend video", "restyle"],
             inputs=[
                 io.DynamicCombo.Input(
                     "use_as",
-                    tooltip="'first frame': the video begins with the picture. 'extend': the video shows the clip and "
-                    "goes on from it. 'restyle': the clip is made anew as the prompt says, block by block.",
                     options=[
                         io.DynamicCombo.Option(PICTURE, []),
                         io.DynamicCombo.Option("extend", []),
                         io.DynamicCombo.Option(RESTYLE, _strength_inputs()),
                     ],
                 ),
-                io.Video.Input("video", optional=True, tooltip="From Load Video. Taken at its own rate."),
-                io.Image.Input("images", optional=True, tooltip=f"Pictures, taken as {RATE} a second."),
+                io.Video.Input("video", optional=True),
+                io.Image.Input("images", optional=True),
             ],
-            outputs=[Start.Output(display_name="start", tooltip="For the sampler's 'start'.")],
+            outputs=[Start.Output(display_name="start")],
         )
 
     @classmethod
@@ -77,21 +72,6 @@ class StartNode(io.ComfyNode):
 
 def _strength_inputs() -> list[io.Input]:
     return [
-        io.Combo.Input(
-            "strength",
-            options=[*WORDS, BY_NUMBER],
-            default=USUAL,
-            tooltip="How much is made anew. 'light' leaves out three denoising steps, 'medium' two, 'strong' one; the "
-            "clip stands in for them.",
-        ),
-        io.Float.Input(
-            "amount",
-            default=0.6,
-            min=0.05,
-            max=1.0,
-            step=0.05,
-            advanced=True,
-            tooltip="For 'by number', as Krea counts it: 1 keeps nothing of the clip, 0.3 hardly changes it. All steps "
-            "are made.",
-        ),
+        io.Combo.Input("strength", options=[*WORDS, BY_NUMBER], default=USUAL),
+        io.Float.Input("amount", default=0.6, min=0.05, max=1.0, step=0.05, advanced=True),
     ]

@@ -79,7 +79,7 @@ def study(words: Sequence[str] | None) -> int:
         if judging:
             return ()
         taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
-        headers = check_models(job.files, job.load).headers()
+        headers = check_models(job.files, job.load)
         drafter, target = (headers.shape(role).timesteps for role in ("drafter", "target"))
         steps = len(target) if drafter == target else 1  # of two schedules nothing can be handed over
         patterns = CALIBRATION if options.calibrate else options.configurations
@@ -243,7 +243,7 @@ def read_classes(lines: Iterable[str]) -> dict[str, str | None]:
 
 def costs_of(job: StudyOptions) -> PlanRequest:
     """Return what passes cost like: the given models, or the published pair in place of the embedded ones."""
-    headers = check_models(job.files, job.load).headers()
+    headers = check_models(job.files, job.load)
     if job.pocket:
         return PlanRequest(judge=headers.judge.planned_as if headers.judge else None)
     if len(headers.models) < 2:

@@ -16,7 +16,7 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
-FORMS = {"VideoRequest", "ResolvedRequest", "RunPlan", "Batch", "Planned", "Video", "Job", "Run", "PlanRequest"}
+FORMS = {"VideoRequest", "ResolvedRequest", "RunPlan", "Batch", "BatchPlan", "Video", "Job", "Run", "PlanRequest"}
 LAST = "denoise_pass"
 
 

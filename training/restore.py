@@ -19,7 +19,7 @@ from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.checkpoints.weights import open_weights
 from sdvg_core.decoders.wan_vae import open_wan_vae
 from sdvg_core.pocket.trained_set import pocket_judge, trained_set
-from sdvg_core.text.umt5_weights import SPIECE, TABLE, TABLE_COPY, with_hf_names
+from sdvg_core.text.umt5 import SPIECE, TABLE, TABLE_COPY, with_hf_names
 
 from .common import WORK, save_checkpoint
 from .train_transformer import MODELS

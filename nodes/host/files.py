@@ -1,4 +1,7 @@
-"""Load a checkpoint file as a MODEL: with ComfyUI's own loader if it takes the file; otherwise we unwrap it first."""
+"""Load a checkpoint file as a MODEL: with ComfyUI's own loader if it takes the file; otherwise we unwrap it first.
+
+And a control module from a file: ComfyUI itself loads only whole VACE checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import comfy.model_management as mm
+import comfy.ops
 import comfy.sd
 import torch
+from comfy.ldm.wan.model import VaceWanAttentionBlock
+from comfy.model_patcher import ModelPatcher
 
-from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, open_wan
-from ...sdvg_core.causal_wan.config import WanConfig
+from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
+from ...sdvg_core.causal_wan.config import WanConfig, control_shapes
+from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
-from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights
+from ...sdvg_core.checkpoints.state_dicts import UNSTATED, Choice, Weights, note_on
 from ...sdvg_core.checkpoints.weights import SAFETENSORS
 from ...sdvg_core.devices.execution import AUTO
+from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
-from .model import attach_preset, attach_state_dict, config_of
+from .model import attach_origin, compute_dtype, config_of, origin_of
+from .residency import patcher_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"
@@ -54,7 +63,7 @@ def load_checkpoint(
     model = load_model(path, weight_dtype, choice)
     notes = notes_by_name(file, config_of(model.model.diffusion_model), stated=preset is not None)
     notes += (chosen,) if chosen else ()
-    return attach_preset(model, known, file, notes)
+    return attach_origin(model, preset=known, file=file, notes=(*origin_of(model).notes, *notes))
 
 
 def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_options: Any) -> Any:
@@ -76,7 +85,9 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
         )
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
-    return attach_state_dict(model, found.weights, choice)
+    file = found.weights
+    taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
+    return attach_origin(model, state_dict=file.state_dict or None, notes=(taken,) if taken else ())
 
 
 def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
@@ -128,3 +139,43 @@ def plan_card(total: int, target: WanConfig, preset: Preset | None) -> Plan:
     # A drafter's blocks must divide the target's.
     fitting = drafter if preset.block_frames % drafter.block_frames == 0 else preset
     return plan(total / CARD_GB, PlanRequest(target=target, target_preset=preset, drafter_preset=fitting))
+
+
+OPERATIONS = comfy.ops.disable_weight_init
+
+
+class ControlModel(torch.nn.Module):
+    """The control blocks alone, where a VACE MODEL has them; without memory until they are filled."""
+
+    manual_cast_dtype = None
+
+    def __init__(self, config: WanConfig, blocks: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        settings = {"operations": OPERATIONS, "device": "meta", "dtype": dtype}
+        sizes = (config.dim, config.ffn_dim, config.num_heads, (-1, -1), True, True, config.eps)
+        tree = torch.nn.Module()
+        tree.dim, tree.ffn_dim, self._dtype = config.dim, config.ffn_dim, dtype
+        tree.vace_blocks = torch.nn.ModuleList(
+            VaceWanAttentionBlock("t2v_cross_attn", *sizes, block_id=number, operation_settings=settings)
+            for number in range(blocks)
+        )
+        patch = {"kernel_size": config.patch_size, "stride": config.patch_size}
+        tree.vace_patch_embedding = OPERATIONS.Conv3d(CHANNELS, config.dim, **patch, device="meta")
+        self.diffusion_model = tree
+
+    def get_dtype(self) -> torch.dtype:
+        """Return the dtype that it computes in."""
+        return self._dtype
+
+
+def load_control_file(path: str, model: ModelPatcher, role: str) -> ModelPatcher:
+    """Load the control module of a file for a MODEL, in its dtype. Raises `BadInput` if it is for another size."""
+    config, dtype = config_of(model.model.diffusion_model), compute_dtype(model)
+    found = open_control(path, config, role)
+    control, cpu = ControlModel(config, found.blocks, dtype), torch.device("cpu")
+    shapes = control_shapes(config, found.blocks)
+    # ComfyUI keeps the embedding in float32, also beside blocks of another dtype.
+    embedding = [name for name in shapes if name.startswith(EMBEDDING)]
+    for names, stored in ((embedding, torch.float32), ([name for name in shapes if name not in embedding], dtype)):
+        fill(control.diffusion_model, found.weights, names, found.quantisation, cpu, stored)
+    return patcher_of(control, load_device=model.load_device, offload_device=model.offload_device)

@@ -22,7 +22,7 @@ from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.device import arithmetic_on
 from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.engine.keys import Identities
-from ...sdvg_core.engine.outside import Checked, identity_of
+from ...sdvg_core.engine.outside import OutsidePart, identity_of
 from ...sdvg_core.engine.reuse import Reuse
 from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Store
 from .model import compute_dtype
@@ -40,7 +40,7 @@ _STORE, _PIXELS = Store(0), PixelStore()
 def identify(
     models: Mapping[str, tuple[ModelPatcher, Preset]],
     decoders: Mapping[str, VAE],
-    scorer: HostScorer | Checked | None,
+    scorer: HostScorer | OutsidePart | None,
     execution: Execution,
     tae_kind: StatedKind,
     controls: Mapping[str, ModelPatcher],
@@ -100,8 +100,8 @@ def _of_decoder(vae: VAE, tae_kind: StatedKind) -> str:
     )
 
 
-def _of_scorer(scorer: HostScorer | Checked) -> str:
-    if isinstance(scorer, Checked):
+def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
+    if isinstance(scorer, OutsidePart):
         return identity_of(scorer.inner)
     settings = json.dumps(scorer.describe(), sort_keys=True, default=str)
     patches = str(scorer.patcher.patches_uuid)

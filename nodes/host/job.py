@@ -15,7 +15,7 @@ from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
 from ..sockets import PICTURE, PromptEntry, RouterValue, StartValue
-from .model import control_of
+from .model import CONTROL
 
 if TYPE_CHECKING:
     from .kept import KeptBlocks
@@ -72,7 +72,7 @@ class Job:
     @property
     def controls(self) -> dict[str, Any]:
         """The VACE MODELs beside the models, by role, if the run has a control."""
-        wired = {role: control_of(patcher) for role, patcher in self.models.items()} if self.controlled else {}
+        wired = {role: one.get_attachment(CONTROL) for role, one in self.models.items()} if self.controlled else {}
         return {role: control for role, control in wired.items() if control is not None}
 
     @property

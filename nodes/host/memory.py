@@ -1,24 +1,107 @@
-"""The memory of a run: say what it needs before loading, request it all at once, and give it back."""
+"""The memory of a run: say what it needs before loading, request it all at once, and give it back.
+
+It is worked out with the numbers of `sdvg_core.plan`: ComfyUI counts weights, but not keys and values, the VAE's state
+or activations. Left alone, it would fill the device with weights first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import comfy.model_management as mm
 import torch
+from comfy.model_patcher import ModelPatcher
+from comfy.sd import VAE
 
 from ...sdvg_core.causal_wan.presets import Preset
+from ...sdvg_core.devices.device import dtype_name
+from ...sdvg_core.devices.execution import Execution
 from ...sdvg_core.errors import BadInput
+from ...sdvg_core.plan.decoders import PUBLISHED_BASE
+from ...sdvg_core.plan.layout import Sizes, owner, step_parts, workers
 from ...sdvg_core.plan.request import PlanRequest
 from ...sdvg_core.plan.sizes import GB
 from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, savings
+from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .job import Job
-from .needs import Needs, needs_of, plan_request
+from .model import compute_dtype, config_of
 from .residency import Room, Weights, in_use, load_together, read_room, weights_of
 from .scorer import HostScorer
+from .vae import header_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Bytes needed on one device besides weights, in the step that needs most there; names as in `sdvg_core.plan`."""
+
+    step: str
+    parts: Mapping[str, int]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.parts.values())
+
+
+def plan_request(
+    models: Mapping[str, tuple[ModelPatcher, Preset]],
+    decoders: Mapping[str, VAE],
+    scorer: ImageRewardScorer | None,
+    execution: Execution,
+    **size: Any,
+) -> PlanRequest:
+    """Return the request to the core's planner.
+
+    `models`: drafter, target or both. `decoders`: vae, and perhaps judge. `size`: width, height, blocks, and perhaps prompts and control.
+    Raises `BadInput` for bad values.
+    """
+    # The core knows one dtype for both models; if they differ, take the wider.
+    dtype = max((compute_dtype(patcher) for patcher, _ in models.values()), key=lambda d: d.itemsize)
+    # The core plans for a pair. Nothing is counted on a device for a role without a MODEL.
+    first = next(iter(models.values()))
+    drafter, target = (models.get(role, first) for role in ("drafter", "target"))
+    headers = {role: header_of(vae) for role, vae in decoders.items()}
+    request = PlanRequest(
+        drafter=config_of(drafter[0].model.diffusion_model),
+        target=config_of(target[0].model.diffusion_model),
+        drafter_preset=drafter[1],
+        target_preset=target[1],
+        dtype=dtype_name(dtype),
+        vae=headers["vae"].planned_as,
+        judge=headers["judge"].planned_as if "judge" in headers else None,
+        vae_base=headers["vae"].decoder_base or PUBLISHED_BASE,
+        vae_dtype=dtype_name(decoders["vae"].vae_dtype),
+        execution=execution,
+        **size,
+    )
+    return replace(request, reward=scorer.config, reward_dtype=dtype_name(scorer.dtype)) if scorer else request
+
+
+def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: bool) -> dict[torch.device, Needs]:
+    """Return what each device must hold besides weights.
+
+    `devices`: the device of each model, by role, perhaps without a scorer. `fp8`: whether the target's
+    weights are cast up on use.
+    """
+    sizes = Sizes.of(request, fp8=fp8)
+    steps = step_parts(request, sizes)
+    found: dict[torch.device, Needs] = {}
+    at = workers(request)
+    for step, worker in at.items():
+        if worker not in devices:
+            continue
+        for device in dict.fromkeys(devices.values()):
+            parts = {
+                part: size
+                for part, size in steps[step].items()
+                if part not in sizes.weights and devices.get(owner(part, worker)) == device
+            }
+            needs = Needs(step=step, parts=parts)
+            found[device] = max(found.get(device, needs), needs, key=lambda n: n.total)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,7 +164,8 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
         execution=job.execution,
     )
     # One MODEL in both roles is loaded once.
-    again = {"drafter"} if _is_one(job) else set()
+    one_model = len(job.models) == 2 and job.drafter.model is job.target.model
+    again = {"drafter"} if one_model else set()
     again |= {"drafter control"} if len({id(one) for one in controls.values()}) < len(controls) else set()
     loaded = {role: patcher for role, patcher in patchers.items() if role not in again}
     return Memory(
@@ -94,10 +178,6 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
             fp8=job.main.model_dtype().itemsize == 1,
         ),
     )
-
-
-def _is_one(job: Job) -> bool:
-    return len(job.models) == 2 and job.drafter.model is job.target.model
 
 
 @contextmanager

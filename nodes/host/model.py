@@ -7,7 +7,7 @@ Latents stay in the model's normalised space; only a node's LATENT sockets use t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from ...sdvg_core.causal_wan.attention import TorchOps
 from ...sdvg_core.causal_wan.build import Wan
 from ...sdvg_core.causal_wan.config import WanConfig
 from ...sdvg_core.causal_wan.presets import Preset, guess_preset
-from ...sdvg_core.checkpoints.state_dicts import Choice, note_on
-from ...sdvg_core.checkpoints.weights import WeightFile
 from ...sdvg_core.pipeline.identity import fingerprint
 
 
@@ -92,63 +90,41 @@ def config_of(tree: Any) -> WanConfig:
     return WanConfig(**{**sizes, "patch_size": tuple(tree.patch_size)})
 
 
-# --- what a checkpoint was, attached to its MODEL: it survives every clone that LoRA and device nodes make
+# --- where a MODEL came from, attached to it: it survives every clone that LoRA and device nodes make
 
-KEY, FILE_KEY, PATH_KEY, CONTROL_KEY = "sdvg_preset", "sdvg_file", "sdvg_path", "sdvg_control"
-STATE_DICT_KEY, NOTE_KEY, NOTES_KEY = "sdvg_state_dict", "sdvg_state_dict_note", "sdvg_file_notes"
+ORIGIN, CONTROL = "sdvg_origin", "sdvg_control"
+"""Attachments: its origin, and the VACE MODEL whose control blocks run beside it."""
 
 
-def attach_preset(
-    patcher: Any, preset: Preset | None, file: Path | None = None, notes: tuple[str, ...] = ()
-) -> Any:
-    """Attach the preset (None: guess it later), the file's name and notes on it to the MODEL, and return it."""
-    of_file = {FILE_KEY: file.name, PATH_KEY: file} if file else {}
-    return _attach(patcher, {KEY: preset, **of_file, NOTES_KEY: notes or None})
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Origin:
+    """Where a MODEL came from, as our loaders know it; of one of another loader, nothing is known.
+
+    `preset`: None to guess it when the MODEL is used. `state_dict`: the one that was taken from its file, if that has
+    several. `notes`: on that choice, and on the file's name.
+    """
+
+    preset: Preset | None = None
+    file: Path | None = None
+    state_dict: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def origin_of(patcher: Any) -> Origin:
+    """Return where a MODEL came from."""
+    return patcher.get_attachment(ORIGIN) or Origin()
+
+
+def attach_origin(patcher: Any, **known: Any) -> Any:
+    """Attach what is known of a MODEL's origin, beside what is attached already, and return the MODEL."""
+    patcher.set_attachments(ORIGIN, replace(origin_of(patcher), **known))
+    return patcher
 
 
 def digest_of(patcher: Any) -> str | None:
     """Return the fingerprint of a MODEL's file; None if another loader loaded it, or if it was changed since."""
-    path = patcher.get_attachment(PATH_KEY)
+    path = origin_of(patcher).file
     return None if path is None or patcher.patches or not path.exists() else fingerprint(path)
-
-
-def attach_control(patcher: Any, control: Any) -> Any:
-    """Attach the VACE MODEL whose control blocks run beside the MODEL."""
-    return _attach(patcher, {CONTROL_KEY: control})
-
-
-def control_of(patcher: Any) -> Any:
-    """Return the VACE MODEL that is attached to a MODEL; None if none is."""
-    return patcher.get_attachment(CONTROL_KEY)
-
-
-def attach_state_dict(patcher: Any, file: WeightFile, choice: Choice) -> Any:
-    """Attach the name of the state dict that was taken from a training checkpoint, and a note on that choice."""
-    note = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
-    return _attach(patcher, {STATE_DICT_KEY: file.state_dict or None, NOTE_KEY: note})
-
-
-def _attach(patcher: Any, values: dict[str, Any]) -> Any:
-    for key, value in values.items():
-        if value is not None:
-            patcher.set_attachments(key, value)
-    return patcher
-
-
-def state_dict_of(patcher: Any) -> str | None:
-    """Return the name of the state dict that a MODEL was taken from; None if its file has none, or is not known."""
-    return patcher.get_attachment(STATE_DICT_KEY)
-
-
-def file_notes(patcher: Any) -> tuple[str, ...]:
-    """Return notes on a MODEL's file: on the state dict that was chosen, and on its name."""
-    taken = patcher.get_attachment(NOTE_KEY)
-    return (*([taken] if taken else []), *(patcher.get_attachment(NOTES_KEY) or ()))
-
-
-def file_of(patcher: Any) -> str | None:
-    """Return the name of a MODEL's file, without folders; None if another loader loaded it."""
-    return patcher.get_attachment(FILE_KEY)
 
 
 def preset_of(patcher: Any) -> Preset:
@@ -156,7 +132,4 @@ def preset_of(patcher: Any) -> Preset:
 
     Raises `BadInput` if neither is possible.
     """
-    attached = patcher.get_attachment(KEY)
-    if attached is not None:
-        return attached
-    return guess_preset(config_of(patcher.model.diffusion_model))
+    return origin_of(patcher).preset or guess_preset(config_of(patcher.model.diffusion_model))

@@ -15,24 +15,18 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.build import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.devices.device import device_clock, versions_on
+from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
-from ...sdvg_core.engine.run import Run, make_run
-from ...sdvg_core.pipeline.headers import Headers
+from ...sdvg_core.engine.run import Run
+from ...sdvg_core.pipeline.headers import Headers, WanHeader
 from ...sdvg_core.pipeline.latents import STILL, still_in
 from ...sdvg_core.pipeline.learned import route_prompts
 from ...sdvg_core.pipeline.request import ResolvedRequest, VideoRequest, resolve_request, strength_of
 from ...sdvg_core.plan.sizes import GB, image_bytes
 from ...sdvg_core.plan.text import image_note
-from ...sdvg_core.report.assemble import (
-    ModelSettings,
-    PartSettings,
-    assemble_report,
-    notes_on,
-    swapped_note,
-)
+from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
 from ..sockets import RESTYLE
@@ -52,7 +46,7 @@ from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
-from .model import comfy_wan, compute_dtype, config_of, digest_of, file_notes, file_of, preset_of, state_dict_of
+from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of, preset_of
 from .progress import NodeProgress
 from .residency import is_out_of_memory
 from .vae import ComfyCodec, check_decoders, codec_of, header_of, is_tae, kind_of_wire
@@ -151,15 +145,21 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def resolve(job: Job) -> ResolvedRequest:
     """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
-    trees = {role: patcher.model.diffusion_model for role, patcher in job.models.items()}
+    controls = job.controls
     headers = Headers(
-        models={role: (config_of(tree), preset_in(job, role)) for role, tree in trees.items()},
+        models={
+            role: WanHeader(
+                config=config_of(patcher.model.diffusion_model),
+                preset=preset_in(job, role),
+                weights=(id(patcher.model), patcher.patches_uuid),
+                notes=origin_of(patcher).notes,
+                control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
+            )
+            for role, patcher in job.models.items()
+        },
         vae=header_of(job.vae, job.tae_kind),
         judge=None if job.judge_vae is None else header_of(job.judge_vae, job.tae_kind),
         scorer=job.router.scorer is not None,
-        one_model=len(trees) > len({(id(p.model), p.patches_uuid) for p in job.models.values()}),
-        notes={role: file_notes(patcher) for role, patcher in job.models.items()},
-        controlled={role: len(one.model.diffusion_model.vace_blocks) for role, one in job.controls.items()},
     )
     request = VideoRequest(
         blocks=job.blocks,
@@ -257,22 +257,8 @@ def _plan(
     )
     models = {role: (patcher, presets[role]) for role, patcher in job.models.items()}
     identities = identify(models, job.decoders, job.router.scorer, job.execution, job.tae_kind, job.controls)
-    return make_run(
-        engine,
-        resolved.plan,
-        conditions,
-        seed=job.seed,
-        width=resolved.width,
-        height=resolved.height,
-        drafter_context=job.drafter_context,
-        given=resolved.given(codecs["vae"]),
-        source=resolved.source(codecs["vae"]),
-        controls=resolved.obeyed(codecs["vae"]),
-        shown=resolved.shown,
-        reuse=begin_reuse(job.reuse_bytes, identities),
-        colour_hold=job.colour_hold,
-        clock=device_clock(*memory.devices),
-    )
+    reuse = begin_reuse(job.reuse_bytes, identities)
+    return resolved.run(engine, conditions, reuse, device_clock(*memory.devices))
 
 
 def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockRecord]]:
@@ -354,22 +340,19 @@ HOST = "comfyui"
 
 def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
     kind = kind_of_wire(vae, job.tae_kind) if is_tae(vae) else None
-    return {"file": None, "dtype": _name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
+    return {"file": None, "dtype": dtype_name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
 
 
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
+    origin = origin_of(patcher)
     return ModelSettings(
-        file=file_of(patcher),
-        state_dict=state_dict_of(patcher),
+        file=origin.file.name if origin.file else None,
+        state_dict=origin.state_dict,
         size=config_of(patcher.model.diffusion_model).size,
         preset=preset,
-        dtype=_name(compute_dtype(patcher)),
+        dtype=dtype_name(compute_dtype(patcher)),
         attention=HOST,
         quantisation=None,
         bytes=patcher.model_size(),
         loras_and_patches=len(patcher.patches),
     )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

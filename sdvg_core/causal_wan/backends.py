@@ -88,10 +88,6 @@ def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: in
     if head_dim > needs.widest or head_dim % needs.multiple:
         shape = f" and multiples of {needs.multiple}" if needs.multiple > 1 else ""
         return f"the attention {name} takes heads up to {needs.widest} wide{shape}, not {head_dim}; {use}"
-        return (
-            f"heads may have at most {needs.widest} channels{shape} for the attention {name}, but the model's "
-            f"have {head_dim}; {use}"
-        )
     if needs.module and importlib.util.find_spec(needs.module) is None:
         return f"the attention {name} needs {needs.package}; pip install {needs.package}, or {use}"
     return ""

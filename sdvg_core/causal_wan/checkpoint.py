@@ -27,13 +27,7 @@ from ..files.small_files import MEGABYTE, parse_json, read_small
 from .config import WanConfig, detect_config, stated_sizes, wan_shapes
 from .modules import WanTree
 from .names import KeyStyle, from_diffusers, is_rotary, key_styles
-from .refusals import (
-    check_channels,
-    check_layers,
-    check_no_additions,
-    refuse_foreign,
-    refuse_several,
-)
+from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign, refuse_several
 
 GIVE_PUBLISHED = "use the file as its authors published it"
 Tree = TypeVar("Tree", bound=nn.Module)
@@ -58,21 +52,15 @@ class WanCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LoadedWan:
-    """A transformer ready for use, and a description of its file.
+    """A transformer ready for use, and what was `found` in its file.
 
-    `layout`, `key_style`, `quantisation`: in words. `dtype`: of its parameters; fp8 weights are cast to it on use.
-    `source`: the file's name. `unused`: names of tensors that were not needed. `copied`: bytes of the layers in
-    main memory, which are copied over in every pass.
+    `dtype`: of its parameters; fp8 weights are cast to it on use. `copied`: bytes of the layers in main memory,
+    which are copied over in every pass.
     """
 
     tree: WanTree
-    config: WanConfig
+    found: WanCheckpoint
     dtype: torch.dtype
-    layout: str
-    key_style: str
-    quantisation: str
-    source: str
-    unused: tuple[str, ...]
     copied: int
 
 
@@ -103,17 +91,7 @@ def load_wan(
     shapes = wan_shapes(found.config)
     tree = fill(tree, found.weights, shapes, found.quantisation, device, dtype, loras, fp8=fp8, streamed=streamed)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
-    return LoadedWan(
-        tree=tree,
-        config=found.config,
-        dtype=dtype,
-        layout=found.weights.layout,
-        key_style=found.key_style,
-        quantisation=found.quantisation.label,
-        source=found.weights.path.name,
-        unused=found.unused,
-        copied=stream.bytes if stream else 0,
-    )
+    return LoadedWan(tree=tree, found=found, dtype=dtype, copied=stream.bytes if stream else 0)
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:
@@ -136,13 +114,14 @@ def inspect_weights(file: WeightFile) -> WanCheckpoint:
     expected = wan_shapes(config)
     quantisation = find_quantisation(weights, expected, style.wan_name)
     check_complete(weights, expected, "Wan 2.1 transformer", GIVE_PUBLISHED, extra=quantisation.side)
+    needed = {*expected, *quantisation.side}
     return WanCheckpoint(
         weights=weights,
         config=config,
         key_style=str(style),
         quantisation=quantisation,
         dtype=compute_dtype(weights, expected),
-        unused=_unused(file, style, {*expected, *quantisation.side}),
+        unused=tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name)),
     )
 
 
@@ -180,10 +159,6 @@ def compute_dtype(weights: WeightFile, expected: Mapping[str, tuple[int, ...]]) 
     if most in FP8:
         return torch.bfloat16
     return most if most in COMPUTE_DTYPES else torch.float32
-
-
-def _unused(file: WeightFile, style: KeyStyle, needed: set[str]) -> tuple[str, ...]:
-    return tuple(name for name in file if style.wan_name(name) not in needed and not is_rotary(name))
 
 
 def find_lora(text: str, found: WanCheckpoint) -> Lora | None:

@@ -39,18 +39,9 @@ class WanConfig:
     eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        for name in (
-            "dim",
-            "ffn_dim",
-            "num_layers",
-            "num_heads",
-            "in_dim",
-            "out_dim",
-            "text_dim",
-            "freq_dim",
-            "text_len",
-        ):
-            _check_count(name, getattr(self, name))
+        for field in fields(self):
+            if field.name not in ("patch_size", "eps"):
+                _check_count(field.name, getattr(self, field.name))
         if not isinstance(self.patch_size, tuple) or len(self.patch_size) != 3:
             raise BadInput(f"patch_size is {self.patch_size!r}; give three numbers in the config")
         for size in self.patch_size:

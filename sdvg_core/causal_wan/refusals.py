@@ -54,10 +54,7 @@ TELLTALES: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = (
     ),
     (
         "T5 text encoder",
-        (
-            ("token_embedding.weight", "blocks.0.attn.q.weight"),
-            ("encoder.block.0.layer.0.SelfAttention.q.weight",),
-        ),
+        (("token_embedding.weight", "blocks.0.attn.q.weight"), ("encoder.block.0.layer.0.SelfAttention.q.weight",)),
     ),
     (IMAGE_REWARD, (("blip.visual_encoder.cls_token", "mlp.layers.0.weight"),)),
 )

@@ -25,7 +25,7 @@ class KnownModel:
     `preset`: the name of the preset it is run with, which also states the state dict. `keys`: how its tensors are
     named. `repository`, `path`: where it lies on the Hugging Face Hub. `licence`: as stated there, read on `read`.
     `gigabytes`, `sha256`: of the first file, None if no public source was read; `digest_source`: which one it was.
-    `note`: how its authors run it where a preset cannot say it; `warning`: what anybody who runs it must know.
+    `warning`: what anybody who runs it must know.
     """
 
     name: str
@@ -41,7 +41,6 @@ class KnownModel:
     gigabytes: float | None = None
     sha256: str | None = None
     digest_source: str = ""
-    note: str = ""
     warning: str = ""
 
     @property
@@ -178,21 +177,6 @@ KNOWN_MODELS = (
         gigabytes=28.6,
     ),
 )
-
-OTHERS = {
-    "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
-    "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels at once: another sampler",
-    "Reward-Forcing 1.3B": "its sink is an average of the frames that left the window; ours keeps the first ones",
-    "MemFlow 1.3B": "needs a memory bank in addition to window and sink",
-    "StreamDiffusionV2 1.3B, 14B": "changes a given video; our blocks start from noise",
-    "AnyFlow-FAR 1.3B, 14B": "needs an adapter of its own; licence NSCLv1, non-commercial, by a secondary source",
-    "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two experts of 14B that take turns by noise level; a role has one",
-    "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go, not blocks",
-    "lightx2v Self-Forcing NVFP4": "NVFP4 weights are not read; its FP8 file and others of its kind may be",
-    "lightx2v Wan2.1-T2V-14B-CausVid": "block, window and steps were not read; the preset custom may run it",
-    "Self Gradient Forcing, Clean Forcing 1.3B": "files and steps were not read; the preset custom may run them",
-}
-"""Models that we know of and have no row for, each with the reason."""
 
 
 def row_of(file: Path) -> KnownModel | None:

@@ -116,10 +116,7 @@ CONTROL_FILES = tuple(
     KnownFile(
         role=f"{role}_control",
         folder=TRANSFORMERS,
-        names=(
-            f"Wan2_1-VACE_module_{size}_bf16.safetensors",
-            f"wan2.1_vace_{whole}_fp16.safetensors",
-        ),
+        names=(f"Wan2_1-VACE_module_{size}_bf16.safetensors", f"wan2.1_vace_{whole}_fp16.safetensors"),
         source=f"Kijai/WanVideo_comfy on the Hugging Face Hub, Wan2_1-VACE_module_{size}_bf16.safetensors",
         gigabytes=gigabytes,
         licence="Apache-2.0",

@@ -259,9 +259,16 @@ def _open_pickle(path: Path, choice: Choice) -> WeightFile:
     )
 
 
-def is_layer_number(text: str) -> bool:
-    """Whether a part of a name is a plausible layer number, up to 99."""
-    return text.isascii() and text.isdecimal() and len(text) < 3
+def layer_numbers(names: Iterable[str], listed: str) -> list[int]:
+    """Return the numbers of the layers in the module list `listed`, in order; over 99, none is plausible."""
+    prefix = listed + "."
+    found = {name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix)}
+    return sorted({int(part) for part in found if part.isascii() and part.isdecimal() and len(part) < 3})
+
+
+def count_layers(names: Iterable[str], listed: str) -> int:
+    """Return how many layers a module list has, up to the last one there: a gap shows as missing weights."""
+    return max(layer_numbers(names, listed), default=-1) + 1
 
 
 def shape_of(file: WeightFile, name: str, dims: int, what: str, advice: str) -> tuple[int, ...]:

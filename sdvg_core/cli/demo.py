@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import Stopping
     from ..report.run_report import RunReport
-    from ..text.prompts import PromptSchedule
 
 TARGET_ONLY = "target-only"
 """The folder, inside that of the video, of what the target alone makes."""
@@ -62,7 +61,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from ..devices.device import device_line, pick_device
-    from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
     from ..pipeline.comparison import COMPARISON
     from ..pipeline.videos import Stopping, make_videos
@@ -78,7 +76,6 @@ def _run(options: argparse.Namespace) -> int:
     if told:
         print(told, file=sys.stderr)
     request = replace(video_request(options), width=SIZE, height=SIZE)
-    check_writable(options.output)
     load = replace(pocket_options(), device=pick_device(options.device, embedded=True))
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
@@ -88,24 +85,19 @@ def _run(options: argparse.Namespace) -> int:
         files=replace(trained_set(), vae=pocket_judge()),  # it decodes in a third of the VAE's time
         load=load,
         request=request,
-        command=options.words,
-    )
-    prompts = (one_prompt(scene.text),)
-    ((folder, report),) = make_videos(
-        batch,
-        prompts,
-        options.output,
+        prompts=(one_prompt(scene.text),),
+        output=options.output,
         resume=options.resume,
         overwrite=options.overwrite,
         last=COMPARISON,
-        stopping=stopping,
-        say=say,
+        command=options.words,
     )
+    ((folder, report),) = make_videos(batch, stopping=stopping, say=say)
     (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     alone = None
     if not stopping.asked and report.tally.by_target < len(report.blocks):
         say("To compare, the target alone makes the same blocks from the same noise.")
-        alone = _compare(batch, prompts, folder, stopping, overwrite=options.overwrite)
+        alone = _compare(batch, folder, stopping)
     say(route_in_words(report))
     if alone and not any(block.reused for block in report.blocks):
         seconds, whole = report.seconds.total + (report.delivery_seconds or 0), alone.seconds.total
@@ -142,29 +134,17 @@ def outlook(request: VideoRequest, text: str) -> str:
     return f"Two tiny models will make {count(request.blocks, 'block')} of {text!r}. {who}"
 
 
-def _compare(
-    batch: Batch,
-    prompts: tuple[PromptSchedule, ...],
-    folder: Path,
-    stopping: Stopping,
-    *,
-    overwrite: bool,
-) -> RunReport | None:
+def _compare(batch: Batch, folder: Path, stopping: Stopping) -> RunReport | None:
     """Make the target-only video and the comparison. Return the report of the former; None if this was stopped."""
     from ..engine.router import RouterConfig
     from ..pipeline.comparison import COMPARISON, compare_videos
     from ..pipeline.videos import make_videos
 
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
-    batch = replace(batch, request=alone, reuse=None)
-    ((other, alone_report),) = make_videos(
-        batch,
-        prompts,
-        folder / TARGET_ONLY,
-        overwrite=overwrite,
-        last=f"../{COMPARISON}",  # without it, a finished video here is one that we go on with
-        stopping=stopping,
-    )
+    # Without the comparison, a finished video here is one that we go on with.
+    last = f"../{COMPARISON}"
+    batch = replace(batch, request=alone, output=folder / TARGET_ONLY, resume=False, last=last)
+    ((other, alone_report),) = make_videos(batch, stopping=stopping)
     if stopping.asked:
         return None
     compare_videos(folder, other, TITLES, batch.files.vae, batch.load)

@@ -78,10 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     begin.add_argument(
         "--restyle", type=file_path, metavar="CLIP", help="make a video or a folder of pictures anew, by the prompt"
     )
-    parser.add_argument(
-        "--strength",
-        help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)",
-    )
+    parser.add_argument("--strength", help=f"of --restyle: {', '.join(WORDS)}, or a number up to 1 (medium)")
     parser.add_argument(
         "--colour-hold",
         type=float,
@@ -146,7 +143,6 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool) -> int:
     from ..devices.device import device_line
-    from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
     from ..pipeline.many import make_many
     from ..pipeline.request import strength_of
@@ -160,12 +156,15 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     prompts, devices = read_prompts(options, again), worker_devices(options, load.device)
     strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
     request = replace(request, strength=strength)
-    check_writable(options.output)
     stopping = Stopping()
     batch = Batch(
         files=model_files(options, request),
         load=load,
         request=request,
+        prompts=prompts,
+        output=options.output,
+        resume=options.resume,
+        overwrite=options.overwrite,
         gate_prompt=options.gate_prompt,
         reuse=options.reuse,
         private=options.private,
@@ -177,22 +176,12 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
     if devices:
-        workers = {"devices": devices, "ray": options.ray, "most": options.workers}
-        names = {"resume": options.resume, "overwrite": options.overwrite}
-        folder, rows = make_many(batch, prompts, options.output, **workers, **names, stopping=stopping)
+        folder, rows = make_many(batch, devices, ray=options.ray, most=options.workers, stopping=stopping)
         print_rows(rows, folder, json_lines=options.json)
         told = [row for row in rows if row.state in (FINISHED, FAILED)]
         stopped = exit_code(stopping, whole=len(told) == len(rows))
         return stopped or (FAILURES if any(row.state == FAILED for row in rows) else 0)
-    reports = make_videos(
-        batch,
-        prompts,
-        options.output,
-        resume=options.resume,
-        overwrite=options.overwrite,
-        stopping=stopping,
-        say=say,
-    )
+    reports = make_videos(batch, stopping=stopping, say=say)
     for folder, report in reports:
         predicted = embedded and not request.restyle  # steps that are left out are not predicted
         pair = f"\n{with_the_real_pair(report)}" if predicted else ""

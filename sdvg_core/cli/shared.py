@@ -342,11 +342,6 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--text-dtype", choices=names, default="bfloat16")
     group.add_argument("--reward-dtype", choices=names, default="float32")
-    add_kernel_options(group)
-
-
-def add_kernel_options(group: argparse._ArgumentGroup) -> None:
-    """Declare the options for attention, the K/V cache and compilation."""
     group.add_argument(
         "--attention",
         choices=get_args(Attention),

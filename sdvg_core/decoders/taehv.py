@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -139,7 +140,7 @@ def load_taehv(
     """
     file, sizes = open_taehv(path)
     known = known_kind(file, sizes, kind)
-    return _codec(file, sizes, known, device, dtype, channels_last, compiler)
+    return _codec(file, sizes, known, device, dtype, channels_last=channels_last, compiler=compiler)
 
 
 def load_taehv_network(path: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Taehv, TaeKind]:
@@ -159,13 +160,12 @@ def taehv_from_weights(
     name: str = "the TAEHV in memory",
     device: str | torch.device | None = None,
     dtype: torch.dtype | None = None,
-    channels_last: bool = False,
-    compiler: Backend | None = None,
+    **options: Any,
 ) -> TaehvCodec:
     """Return a codec over the weights of a TAEHV in memory, such as the `state_dict` of another program's module.
 
     `kind`: which latents it wants; tensors cannot tell. `device`, `dtype`: None for those of the weights, which are
-    then shared and not copied, unless `channels_last` is set. `name`: for errors.
+    then shared and not copied, unless `channels_last` is set. `name`: for errors. `options`: see `TaehvCodec`.
     Raises `BadInput` if they are of another model, or incomplete.
     """
     info = {key: TensorInfo(tuple(tensor.shape), tensor.dtype) for key, tensor in weights.items()}
@@ -173,7 +173,7 @@ def taehv_from_weights(
     file, sizes = checked_taehv(file)
     _check_channels(file, sizes, kind)
     first = file["decoder.1.weight"]
-    return _codec(file, sizes, kind, device or first.device, dtype or first.dtype, channels_last, compiler)
+    return _codec(file, sizes, kind, device or first.device, dtype or first.dtype, **options)
 
 
 def known_kind(file: WeightFile, sizes: TaehvSizes, stated: StatedKind) -> TaeKind:
@@ -195,13 +195,10 @@ def _codec(
     kind: TaeKind,
     device: str | torch.device,
     dtype: torch.dtype,
-    channels_last: bool,
-    compiler: Backend | None,
+    **options: Any,
 ) -> TaehvCodec:
-    net, channels, name = _network(file, sizes, device, dtype), sizes.latent_channels, file.path.name
-    return TaehvCodec(
-        net, latent_channels=channels, kind=kind, channels_last=channels_last, compiler=compiler, name=name
-    )
+    net = _network(file, sizes, device, dtype)
+    return TaehvCodec(net, latent_channels=sizes.latent_channels, kind=kind, name=file.path.name, **options)
 
 
 def _network(file: WeightFile, sizes: TaehvSizes, device: str | torch.device, dtype: torch.dtype) -> Taehv:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..checkpoints.weights import WeightFile, is_layer_number, shape_of
+from ..checkpoints.weights import WeightFile, count_layers, shape_of
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
 
@@ -98,7 +98,7 @@ def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
     layers = {name.rpartition(".")[0] for name in file}
     levels: list[list[int]] = [[]]
     temporal: list[bool] = []
-    for n in range(count_entries(file, "encoder.down_blocks")):
+    for n in range(count_layers(file, "encoder.down_blocks")):
         block = f"encoder.down_blocks.{n}"
         if f"{block}.resample.1" in layers:
             temporal.append(f"{block}.time_conv" in layers)
@@ -194,15 +194,15 @@ def original_to_diffusers(names: Iterable[str]) -> Callable[[str], str]:
     """Return the renaming from original to diffusers names for the VAE whose weights have these `names`."""
     names = list(names)
     stage = _first_resampler(names) + 1
-    units = _units(count_entries(names, "encoder.downsamples"), count_entries(names, "decoder.upsamples"), stage)
+    units = _units(count_layers(names, "encoder.downsamples"), count_layers(names, "decoder.upsamples"), stage)
     return lambda name: _rename(name, units, _RESIDUAL)
 
 
 def wan_vae_to_original(weights: Mapping[str, T]) -> dict[str, T]:
     """Return weights with diffusers' names (`AutoencoderKLWan.state_dict()`) under the original release's names."""
-    stage = count_entries(weights, "decoder.up_blocks.0.resnets") + 1
-    stages = count_entries(weights, "decoder.up_blocks")
-    units = _units(count_entries(weights, "encoder.down_blocks"), stages * stage - 1, stage)
+    stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
+    stages = count_layers(weights, "decoder.up_blocks")
+    units = _units(count_layers(weights, "encoder.down_blocks"), stages * stage - 1, stage)
     back, residual = _inverse(units), _inverse(_RESIDUAL)
     return {_rename(name, back, residual): tensor for name, tensor in weights.items()}
 
@@ -230,13 +230,6 @@ def _rename(name: str, units: Mapping[str, str], residual: Mapping[str, str]) ->
             layer, leaf = ".".join(parts[cut:-1]), parts[-1]
             return ".".join(part for part in (unit, residual.get(layer, layer), leaf) if part)
     return name
-
-
-def count_entries(names: Iterable[str], listed: str) -> int:
-    """Return how many entries the module list `listed` has."""
-    prefix = listed + "."
-    entries = {name[len(prefix) :].partition(".")[0] for name in names if name.startswith(prefix)}
-    return max((int(entry) + 1 for entry in entries if is_layer_number(entry)), default=0)
 
 
 def _first_resampler(names: Iterable[str]) -> int:

@@ -45,7 +45,7 @@ def checked_parts(parts: Mapping[str, Any], vae: Any) -> dict[str, Any]:
             here, there = getattr(part, name, None), getattr(vae, name)
             if role != "scorer" and here is not None and here != there:
                 raise BadInput(f"the {role} {_name(part)} has {name} {here!r:.20}; the VAE's is {there}")
-    return {role: Checked(role, part) for role, part in parts.items()}
+    return {role: OutsidePart(role, part) for role, part in parts.items()}
 
 
 def identity_of(part: Any) -> str:
@@ -59,7 +59,7 @@ def note_on(role: str, part: Any) -> str:
     return f"The {role} is {_name(part)}, from outside{kept}."
 
 
-class Checked:
+class OutsidePart:
     """A part from outside in its role. What it returns is checked; `BadInput` says what is wrong with it."""
 
     def __init__(self, role: str, inner: Any) -> None:

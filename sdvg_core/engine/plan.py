@@ -228,11 +228,7 @@ def available_in(engine: Engine) -> ModelSet:
 
 
 def check_compatible(
-    drafter: ModelShape,
-    target: ModelShape,
-    latent_channels: int,
-    router: RouterConfig,
-    spans: tuple[Span, ...],
+    drafter: ModelShape, target: ModelShape, latent_channels: int, router: RouterConfig, spans: tuple[Span, ...]
 ) -> None:
     """Raise `BadInput` unless two models, a VAE's `latent_channels`, the router and the blocks fit together.
 
@@ -279,16 +275,11 @@ def check_size(width: int, height: int, step: int) -> None:
             raise BadInput(f"{name} {size} is no multiple of {step}; use {' or '.join(map(str, near))}")
 
 
-def check_given_shape(shape: Sequence[int], channels: int, rows: int, columns: int) -> None:
-    """Raise `BadInput` unless latents of this shape are one clip with these channels, rows and columns."""
-    wanted = (channels, rows, columns)
+def check_given(latents: Tensor, channels: int, rows: int, columns: int) -> None:
+    """Raise `BadInput` unless `latents` are one clip of this size with finite numbers."""
+    shape, wanted = latents.shape, (channels, rows, columns)
     if len(shape) != 5 or shape[0] != 1 or shape[2] < 1 or (shape[1], *shape[3:]) != wanted:
         found = f"{' x '.join(map(str, shape))}, not 1 x {channels} x frames x {rows} x {columns}"
         raise BadInput(f"the clip to continue is {found}; use the size it was made in")
-
-
-def check_given(latents: Tensor, channels: int, rows: int, columns: int) -> None:
-    """Raise `BadInput` unless `latents` are one clip of this size with finite numbers."""
-    check_given_shape(latents.shape, channels, rows, columns)
     if not bool(latents.isfinite().all()):
         raise BadInput("the clip to continue holds NaN or infinity; make it again")

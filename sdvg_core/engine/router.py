@@ -60,12 +60,7 @@ class Reason(Enum):
 
 
 REJECTED_BY_SCORE = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE, Reason.ROUTER_REMADE)
-BY_DIRECTION = (
-    Reason.DIRECTED_DRAFT,
-    Reason.DIRECTED_TARGET,
-    Reason.DIRECTED_KEPT,
-    Reason.DIRECTED_REMADE,
-)
+BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_KEPT, Reason.DIRECTED_REMADE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +193,10 @@ class RouterConfig:
             check_part("router", self.part)
         for names, kind, words in KINDS:
             for name in names:
-                _of_kind(name, getattr(self, name), kind, words)
+                value = getattr(self, name)
+                wrong = not isinstance(value, kind) or isinstance(value, bool)
+                if wrong or (isinstance(value, int) and abs(value) > LARGEST):
+                    raise BadInput(f"{name} is {value!r:.80}; give {words}")
         check_policy(self.policy)
         _one_of("aggregation", self.aggregation, get_args(Aggregation))
         _check_script(self.script)
@@ -252,12 +250,6 @@ KINDS: tuple[tuple[tuple[str, ...], type | tuple[type, ...], str], ...] = (
     (("seed", *COUNTS), int, "a whole number"),
     (("policy", "aggregation", "script", "directions"), str, "text"),
 )
-
-
-def _of_kind(name: str, value: object, kind: type | tuple[type, ...], words: str) -> None:
-    wrong = not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
-    if wrong or (isinstance(value, int) and abs(value) > LARGEST):
-        raise BadInput(f"{name} is {value!r:.80}; give {words}")
 
 
 def check_policy(name: str) -> None:
@@ -341,12 +333,7 @@ def compares(config: RouterConfig, index: int) -> bool:
     return config.part is None and POLICIES[config.policy].compares and config.direction(index) == ROUTER_DECIDES
 
 
-def decide(
-    config: RouterConfig,
-    index: int,
-    scores: Tensor,
-    reference: float | None = None,
-) -> Decision:
+def decide(config: RouterConfig, index: int, scores: Tensor, reference: float | None = None) -> Decision:
     """Decide whether a drafted block is kept.
 
     `scores`: `(pixel_frames,)` float32, scorer units, higher is better. `reference`: the score of the last

@@ -115,13 +115,8 @@ def plan_spans(
     the same noise, as one made in a single run.
     """
     check_blocks(blocks)
-    first, takes = blocks_before(start - still, block_frames), takes or {}
+    first, takes = (start - still) // block_frames, takes or {}
     return tuple(Span(first + i, start + i * block_frames, block_frames, takes.get(i, 1)) for i in range(blocks))
-
-
-def blocks_before(frames: int, block_frames: int) -> int:
-    """Return how many blocks an existing clip has, and so the number of the next one."""
-    return frames // block_frames
 
 
 def check_blocks(blocks: int) -> None:
@@ -138,7 +133,7 @@ def spans_of_clip(frames: int, block_frames: int, still: int = 0) -> tuple[Span,
     odd = still + (frames - still) % block_frames
     lead = (Span(0, 0, odd),) if odd else ()
     starts = range(odd, frames, block_frames)
-    return lead + tuple(Span(blocks_before(start - still, block_frames), start, block_frames) for start in starts)
+    return lead + tuple(Span((start - still) // block_frames, start, block_frames) for start in starts)
 
 
 def check_finite(values: Tensor, span: Span, what: str) -> None:

@@ -1,8 +1,9 @@
-"""Read a video, or a folder of pictures, as pixel frames: at the models' rate, cropped to the video's size."""
+"""Read a picture, a video or a folder of pictures as pixel frames, cropped to the size of the video to make."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,46 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from ..errors import BadInput, first_line
-from .images import check_picture_size, read_image
 from .small_files import check_regular
+
+# Pillow knows dozens more formats. One of them runs an interpreter, and others are barely maintained.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
+MOST_PIXELS, LONGEST_SIDE = 40_000_000, 100
+
+
+def read_image(path: Path, width: int, height: int) -> Tensor:
+    """Read a picture, cropped in the middle and resized to fill `width` x `height`: `1 1 3 h w` in [0, 1].
+
+    Raises `BadInput` if the file is missing, not a picture, or absurdly large.
+    """
+    try:
+        check_regular(path)
+        with warnings.catch_warnings():
+            # Pillow only warns about a picture that unpacks to gigabytes; we refuse it.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path, formats=FORMATS) as picture:
+                check_picture_size(*picture.size, path)
+                ImageOps.exif_transpose(picture, in_place=True)
+                upright = picture.convert("RGB") if picture.mode != "RGB" else picture
+                fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged picture can fail in any way
+        raise BadInput(
+            f"{path.name} cannot be read as a picture ({first_line(error)}); use a PNG or JPEG"
+        ) from error
+    pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
+    return pixels.permute(2, 0, 1)[None, None].contiguous()
+
+
+def check_picture_size(width: int, height: int, path: Path) -> None:
+    """Raise `BadInput` for a picture that is absurdly large or narrow."""
+    if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
+        raise BadInput(
+            f"{path.name} has {width} x {height} pixels; give at most {MOST_PIXELS // 1_000_000} million, "
+            f"no side over {LONGEST_SIDE} times the other"
+        )
+
 
 RATE = 16
 """Pixel frames a second that the models were trained at."""
@@ -73,7 +112,8 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
             upright = picture.rotate(frame.rotation, expand=True)
             fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
             shown += [torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()] * times
-        size = f"{upright.width}x{upright.height}" + (" without its alpha" if _has_alpha(frame) else "")
+        alpha = any(part.is_alpha for part in frame.format.components)
+        size = f"{upright.width}x{upright.height}" + (" without its alpha" if alpha else "")
     note = f"{path.name}: {size}, taken as {len(shown)} frames at {RATE} a second in {width}x{height}."
     return Footage(torch.stack(shown), note)
 
@@ -94,10 +134,6 @@ def _pictures(path: Path) -> list[Path]:
 def _check_length(frames: int, path: Path) -> None:
     if not 0 < frames <= MOST_FRAMES:
         raise BadInput(f"{path.name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
-
-
-def _has_alpha(frame: av.VideoFrame) -> bool:
-    return any(part.is_alpha for part in frame.format.components)
 
 
 @contextmanager

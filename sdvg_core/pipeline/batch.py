@@ -37,7 +37,7 @@ from ..files.outputs import (
 from ..report.run_report import read_report
 from ..text.prompts import PromptSchedule, check_prompt
 from .blocks import check_reusable
-from .headers import FileHeaders, check_models
+from .headers import Headers, check_models
 from .identity import Identity, differences, digest_of, fingerprint, identify, identify_parts
 from .latents import load_latents
 from .learned import open_learned, route_prompts
@@ -78,8 +78,12 @@ class Video:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What all videos of a call share. It holds values only, so it can be sent to other processes.
+    """The videos of one call: a prompt each, and what they share. It holds values only, so processes can send it.
 
+    `output`: the folder to write into, if nothing there would be replaced, or if this very request left it
+    unfinished; otherwise the next free one of `output-2`, `output-3` ... With `resume`, that one alone, its
+    finished videos taken as they are; with `overwrite` too, whatever is in it. `last`: the file that the caller
+    adds, by its path from the folder, without which nothing is finished.
     `reuse`: the folder of an earlier call, whose blocks are used again where they are provably the same. `private`:
     whether report and table have hashes in place of prompts. `seeds`: each makes a video of each prompt; without
     any, the request's does. `learned`: the file of a learned route. `numbered`: whether each video gets a numbered
@@ -89,6 +93,11 @@ class Batch:
     files: ModelFiles
     load: LoadOptions
     request: VideoRequest
+    prompts: tuple[PromptSchedule, ...]
+    output: Path
+    resume: bool = False
+    overwrite: bool = False
+    last: str | None = None
     gate_prompt: str | None = None
     reuse: Path | None = None
     private: bool = False
@@ -99,7 +108,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Planned:
+class BatchPlan:
     """Videos that can be made, as far as the models' headers tell. `batch`: with only the files that are needed.
 
     `folder`: what they, or their numbered folders, go into. `needed`: the models that any of them may ask for.
@@ -109,7 +118,7 @@ class Planned:
 
     folder: Path
     batch: Batch
-    headers: FileHeaders
+    headers: Headers
     resolved: ResolvedRequest
     needed: ModelSet
     videos: tuple[Video, ...]
@@ -128,30 +137,17 @@ class Planned:
 
 
 @contextmanager
-def plan_videos(
-    batch: Batch,
-    prompts: tuple[PromptSchedule, ...],
-    output: Path,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    last: str | None = None,
-) -> Iterator[Planned]:
+def plan_videos(batch: Batch) -> Iterator[BatchPlan]:
     """Check everything that needs no weights, and hold the folder that the videos go into until they are made.
 
-    The folder is `output` if nothing there would be replaced, or if this very request left it unfinished; otherwise
-    the next free one of `output-2`, `output-3` ... `resume`: `output` alone, with its finished videos taken as they
-    are. `overwrite`: `output` alone, whatever is in it. `last`: the file that the caller adds, by its path from the
-    folder, without which nothing is finished. What a user should know is said on standard error.
-    Raises `BadInput` for any unusable input.
+    What a user should know is said on standard error. Raises `BadInput` for any unusable input.
     """
-    request = batch.request
+    request, prompts, output = batch.request, batch.prompts, batch.output
     if batch.gate_prompt is not None:
         check_prompt(batch.gate_prompt)
     check_writable(output)
     headers = check_models(batch.files, batch.load)
-    scorer = batch.files.reward is not None
-    resolved = resolve_files(request, headers, scorer=scorer)
+    resolved = resolve_files(request, headers)
     learned, gains, embeddings, of_learned = None, list[float](), dict[str, Tensor](), tuple[str, ...]()
     if batch.learned:
         learned = open_learned(batch.learned)
@@ -165,8 +161,8 @@ def plan_videos(
     stated = [prompt.first for prompt in prompts]
     routed = [(request, "")] * len(stated)
     if learned or any(stated):
-        routed = route_prompts(request, stated, headers.headers(scorer=scorer), resolved, learned, gains)
-    routes = {one: resolved if one == request else resolve_files(one, headers, scorer=scorer) for one, _ in routed}
+        routed = route_prompts(request, stated, headers, resolved, learned, gains)
+    routes = {one: resolved if one == request else resolve_files(one, headers) for one, _ in routed}
     needed_by = {one: found.models_needed for one, found in routes.items()}
     needed = ModelSet(**{role: any(getattr(one, role) for one in needed_by.values()) for role in MISSING})
     request = max(needed_by, key=lambda one: sum(asdict(needed_by[one]).values()))
@@ -183,7 +179,7 @@ def plan_videos(
     for note in (*of_models, *of_learned, *(note for _, note in routed if learned)):
         sys.stderr.write(f"sdvg: {note}\n")
     identities = [identify(files, batch.load, one, prompt, batch.gate_prompt) for prompt, one, _, files in wanted]
-    steps = len(headers.headers().shape("target").timesteps)
+    steps = len(headers.shape("target").timesteps)
 
     def look(folder: Path) -> tuple[Video, ...]:
         places = [folder / f"{number:04d}" for number in range(1, of + 1)] if numbered else [folder]
@@ -192,12 +188,12 @@ def plan_videos(
             video(number=n, request=one, folder=place, prompt=prompt, identity=identity, notes=notes)
             for n, (place, (prompt, one, notes, _), identity) in enumerate(there, 1)
         )
-        if overwrite:
+        if batch.overwrite:
             return tuple(replace(video, unfinished=_left_of(video)) for video in videos)
-        return _look_for(videos, folder, request.blocks, last, finished=resume)
+        return _look_for(videos, folder, request.blocks, batch.last, finished=batch.resume)
 
-    with _folder_for(output, look, only=resume or overwrite) as (folder, videos, notes):
-        of_all = partial(Planned, headers=headers, resolved=resolved, needed=needed, embeddings=embeddings)
+    with _folder_for(output, look, only=batch.resume or batch.overwrite) as (folder, videos, notes):
+        of_all = partial(BatchPlan, headers=headers, resolved=resolved, needed=needed, embeddings=embeddings)
         planned = of_all(folder=folder, batch=batch, videos=videos)
         if batch.reuse:
             _check_reuse(planned, batch.reuse)
@@ -263,7 +259,7 @@ def _taken(folder: Path, *more: str) -> str | None:
     return next((name for name in (VIDEO, *FILES, OLD_BLOCKS, *more) if os.path.lexists(folder / name)), None)
 
 
-def _check_reuse(planned: Planned, reuse: Path) -> None:
+def _check_reuse(planned: BatchPlan, reuse: Path) -> None:
     identities = identify_parts(planned.batch.files, planned.batch.load, planned.headers.models)
     # Of many videos, an earlier call that was stopped has not begun the last ones.
     folders = [folder_in(reuse, video, numbered=planned.batch.numbered) for video in planned.to_make]

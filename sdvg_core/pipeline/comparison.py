@@ -7,13 +7,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..decoders.vae_files import load_vae
-from ..devices.device import parse_dtype
 from ..files.outputs import LATENTS, REPORT, staged_outputs
 from ..files.video import Mp4Writer
 from ..report.picture import Side, side_by_side
 from ..report.run_report import read_report
 from .latents import load_latents
+from .loading import load_decoder
 from .options import LoadOptions
 
 COMPARISON = "comparison.mp4"
@@ -36,7 +35,5 @@ def compare_videos(left: Path, right: Path, titles: tuple[str, str], vae: Path, 
 
 def _decode(folder: Path, vae: Path, load: LoadOptions) -> Tensor:
     """Return the pixel frames of a video, `f c h w`."""
-    settled, dtype = load.settled(), parse_dtype(load.vae_dtype)
-    codec = load_vae(vae, device=load.side, dtype=dtype, layers=settled.execution.vae_layers)
-    frames, _ = codec.decode(load_latents(folder / LATENTS).latents)
+    frames, _ = load_decoder(vae, load).decode(load_latents(folder / LATENTS).latents)
     return frames[0]

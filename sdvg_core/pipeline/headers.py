@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -16,7 +16,7 @@ from ..causal_wan.control_files import GIVE_VACE, ControlCheckpoint, inspect_con
 from ..causal_wan.presets import Preset, notes_by_name
 from ..checkpoints.lora import Lora
 from ..checkpoints.model_files import ModelFiles
-from ..checkpoints.state_dicts import Choice, note_on
+from ..checkpoints.state_dicts import UNSTATED, Choice, note_on
 from ..checkpoints.weights import open_weights
 from ..decoders.vae_files import VaeHeader, open_vae
 from ..devices.device import check_device, parse_dtype
@@ -29,108 +29,63 @@ from .options import LoadOptions, ModelOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Headers:
-    """What is known of a run's models before a weight is read, on the command line or in a host.
+class WanHeader:
+    """What is known of a transformer before a weight is read, and how it will be run.
 
-    `models`: sizes and preset by role, of those there are, the target first. `judge`: None if the VAE decodes
-    drafts too. `one_model`: whether drafter and target are the same weights. `notes`: by role, what a user should
-    know of the file. `controlled`: by role, how many blocks its control module has.
+    `weights`: what no other weights have. `notes`: what a user should know of its file. `control_blocks`: of its
+    control module, 0 in a run without a control. Of a file: what was `found` in it by the `choice` of its state
+    dicts, its LoRAs, its control module. A host, which loads by itself, leaves these out.
     """
 
-    models: Mapping[str, tuple[WanConfig, Preset]]
-    vae: VaeHeader
-    judge: VaeHeader | None = None
-    scorer: bool = True
-    one_model: bool = False
-    notes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    controlled: Mapping[str, int] = field(default_factory=dict)
-
-    def restrict_to(self, needed: ModelSet) -> Headers:
-        """Return them without the models that a run does not ask for."""
-        models = {role: model for role, model in self.models.items() if getattr(needed, role)}
-        judge, scorer = (self.judge, self.scorer) if needed.scorer else (None, False)
-        return replace(
-            self, models=models, judge=judge, scorer=scorer, one_model=self.one_model and len(models) > 1
-        )
-
-    def shape(self, role: str) -> WanShape:
-        """Return what the engine needs to know of a model; one that is not there is like the other."""
-        return WanShape.of(role, *self.models.get(role, next(iter(self.models.values()))))
+    config: WanConfig
+    preset: Preset
+    weights: object
+    notes: tuple[str, ...] = ()
+    control_blocks: int = 0
+    found: WanCheckpoint | None = None
+    choice: Choice = UNSTATED
+    loras: tuple[Lora, ...] = ()
+    control: ControlCheckpoint | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FileHeaders:
-    """Models that can be loaded, as the headers of their files tell; no weight has been read.
+class Headers:
+    """What is known of a run's models before a weight is read, on the command line or in a host.
 
-    `models`: by role, the target first. `judge`: None if the VAE decodes drafts too.
+    `models`: by role, of those there are, the target first. `judge`: None if the VAE decodes drafts too.
     """
 
     models: Mapping[str, WanHeader]
     vae: VaeHeader
     judge: VaeHeader | None = None
+    scorer: bool = True
 
     @property
     def one_model(self) -> bool:
-        """Whether drafter and target are one model, perhaps with two schedules. It is then loaded once.
+        """Whether drafter and target are the same weights, perhaps with two schedules. They are then loaded once.
 
         The two state dicts of one file are two models.
         """
-        files = [model.found.weights for model in self.models.values()]
-        return len({(file.path.resolve(), file.state_dict) for file in files}) < len(files)
+        return len({model.weights for model in self.models.values()}) < len(self.models)
 
-    def headers(self, *, scorer: bool = True) -> Headers:
-        """Return what a request is resolved with."""
-        return Headers(
-            models={role: (model.found.config, model.preset) for role, model in self.models.items()},
-            vae=self.vae,
-            judge=self.judge,
-            scorer=scorer,
-            one_model=self.one_model,
-            notes={role: model.notes for role, model in self.models.items()},
-            controlled={role: model.control.blocks for role, model in self.models.items() if model.control},
-        )
+    @property
+    def controlled(self) -> dict[str, int]:
+        """By role, how many blocks its control module has."""
+        return {role: model.control_blocks for role, model in self.models.items() if model.control_blocks}
 
-    def restrict_to(self, needed: ModelSet) -> FileHeaders:
-        """Return them without the models that a run will not ask for."""
+    def restrict_to(self, needed: ModelSet) -> Headers:
+        """Return them without the models that a run does not ask for."""
         models = {role: model for role, model in self.models.items() if getattr(needed, role)}
-        return replace(self, models=models, judge=self.judge if needed.scorer else None)
+        judge, scorer = (self.judge, self.scorer) if needed.scorer else (None, False)
+        return replace(self, models=models, judge=judge, scorer=scorer)
+
+    def shape(self, role: str) -> WanShape:
+        """Return what the engine needs to know of a model; one that is not there is like the other."""
+        model = self.models.get(role, next(iter(self.models.values())))
+        return WanShape.of(role, model.config, model.preset)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WanHeader:
-    """A transformer's file, as its header tells, and how it will be run. `options`: as they were asked for.
-
-    `control`: its control module, if the run has a control.
-    """
-
-    found: WanCheckpoint
-    preset: Preset
-    options: ModelOptions
-    loras: tuple[Lora, ...] = ()
-    control: ControlCheckpoint | None = None
-
-    @property
-    def identity(self) -> str:
-        """What its results depend on besides its files: the state dict that was taken, and the preset."""
-        return repr((self.found.weights.state_dict, self.preset.identity))
-
-    @property
-    def choice(self) -> Choice:
-        """Which of its state dicts was asked for."""
-        return self.options.choice(self.found.weights.path)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a user should know of the state dict that was taken, and of the file by its name."""
-        file = self.found.weights
-        taken = note_on(file.path.name, file.state_dict, file.state_dicts, self.choice)
-        stated, beside = self.options.preset != AUTO, ", ".join(self.found.unused[:3])
-        unused = f"{file.path.name} has tensors beside the transformer, which are not used: {beside}"
-        told = (*([taken] if taken else []), *([unused] if beside else []))
-        return (*told, *notes_by_name(file.path, self.found.config, stated=stated))
-
-
-def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
+def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     """Check from the files' headers that the models can be loaded and fit together. Raises `BadInput` if not."""
     device = check_device(options.device)
     parse_dtype(options.vae_dtype)
@@ -146,13 +101,26 @@ def check_models(files: ModelFiles, options: LoadOptions) -> FileHeaders:
     models = _with_controls(_with_loras(models, options.loras), files.controls)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
     _check_encoder(vae, files.vae, models.values())
-    return FileHeaders(models=models, vae=vae, judge=_check_judge(files, vae, options) if files.judge_vae else None)
+    judge = _check_judge(files, vae, options) if files.judge_vae else None
+    return Headers(models=models, vae=vae, judge=judge, scorer=files.reward is not None)
 
 
 def _check_wan(path: Path, model: ModelOptions, options: LoadOptions, device: torch.device) -> WanHeader:
-    found = open_wan(path, model.choice(path))
+    choice = model.choice(path)
+    found = open_wan(path, choice)
     attention_for(found, options, device)
-    return WanHeader(found=found, preset=model.resolve(found, options.schedule), options=model)
+    file, beside = found.weights, ", ".join(found.unused[:3])
+    taken = note_on(file.path.name, file.state_dict, file.state_dicts, choice)
+    unused = f"{file.path.name} has tensors beside the transformer, which are not used: {beside}"
+    by_name = notes_by_name(file.path, found.config, stated=model.preset != AUTO)
+    return WanHeader(
+        config=found.config,
+        preset=model.resolve(found, options.schedule),
+        weights=(file.path.resolve(), file.state_dict),
+        notes=(*([taken] if taken else []), *([unused] if beside else []), *by_name),
+        found=found,
+        choice=choice,
+    )
 
 
 def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> dict[str, WanHeader]:
@@ -160,10 +128,10 @@ def _with_controls(models: Mapping[str, WanHeader], files: Iterable[Path]) -> di
     changed, unfit = dict(models), []
     for path in files:
         _, width, _ = inspect_control(open_weights(path))
-        fitting = [role for role, model in models.items() if model.found.config.dim == width]
+        fitting = [role for role, model in models.items() if model.config.dim == width]
         for role in fitting:
-            control = open_control(path, models[role].found.config, role)
-            changed[role] = replace(changed[role], control=control)
+            control = open_control(path, models[role].config, role)
+            changed[role] = replace(changed[role], control=control, control_blocks=control.blocks)
         unfit += [] if fitting else [f"{path.name} is for a width of {width}, which no model has"]
     if unfit and not any(model.control for model in changed.values()):
         raise BadInput(f"{unfit[0]}; {GIVE_VACE}")
@@ -174,7 +142,9 @@ def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict
     """Give each LoRA to the models that it fits."""
     changed = dict(models)
     for text in loras:
-        fitting = {role: lora for role, model in models.items() if (lora := find_lora(text, model.found))}
+        fitting = {
+            role: lora for role, model in models.items() if model.found and (lora := find_lora(text, model.found))
+        }
         if not fitting:
             raise BadInput(f"the LoRA {text} fits neither drafter nor target; give one of their sizes")
         for role, lora in fitting.items():

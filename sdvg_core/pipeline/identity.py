@@ -115,12 +115,15 @@ def identify_parts(files: ModelFiles, load: LoadOptions, models: Mapping[str, Wa
         path: Path | None = getattr(files, role)
         if path is None or role not in models:
             return ""
-        changed: list[Any] = [(fingerprint(lora.file.path), lora.strength) for lora in models[role].loras]
-        if control := models[role].control:
+        header = models[role]
+        assert header.found is not None, "a host names its models itself"
+        identity = repr((header.found.weights.state_dict, header.preset.identity))
+        changed: list[Any] = [(fingerprint(lora.file.path), lora.strength) for lora in header.loras]
+        if control := header.control:
             changed.append((fingerprint(control.weights.path), "control"))
         kernels = (execution.attention, execution.kv_dtype, execution.compile)
         rounded = (load.weight_dtype,) if role == "target" and load.weight_dtype != "default" else ()
-        return repr((fingerprint(path), models[role].identity, load.dtype, kernels, here, *changed, *rounded))
+        return repr((fingerprint(path), identity, load.dtype, kernels, here, *changed, *rounded))
 
     def decoder(path: Path | None) -> str:
         if path is None:

@@ -36,7 +36,7 @@ from ..plan.text import gigabytes, memory_notes, savings
 from ..report.assemble import ModelSettings, PartSettings
 from ..scorers.image_reward import ImageRewardScorer, load_image_reward
 from ..text.umt5 import load_umt5
-from .headers import FileHeaders, WanHeader, attention_for
+from .headers import Headers, WanHeader, attention_for
 from .identity import identify_parts
 from .options import LoadOptions
 from .request import ResolvedRequest, cost_request
@@ -49,7 +49,7 @@ SHARE_TO_PLAN = 0.94
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loaded:
+class LoadedParts:
     """The parts of a run in memory.
 
     `build`: makes the engine for one video; takes the callback before every forward pass, and `needed`, the models
@@ -123,23 +123,24 @@ def room_on(device: torch.device, vram: float | Literal["auto", "all"]) -> float
     return SHARE_TO_PLAN * torch.cuda.mem_get_info(device)[0] / GB
 
 
-def plan_memory(checked: FileHeaders, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
+def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedRequest) -> Plan | None:
     """Return the plan of a video's memory; None if there is to be none. Raises `BadInput` if it does not fit."""
     options, device = options.settled(), check_device(options.device)
     vram = room_on(device, options.vram)
-    if vram is None or checked.one_model:
+    if vram is None or headers.one_model:
         return None
-    dtypes = [options.dtype or dtype_name(model.found.dtype) for model in checked.models.values()]
-    target, spans = checked.models.get("target"), resolved.plan.spans
+    files = {role: model.found for role, model in headers.models.items() if model.found}
+    dtypes = [options.dtype or dtype_name(file.dtype) for file in files.values()]
+    target, spans = files.get("target"), resolved.plan.spans
     request = replace(
-        cost_request(checked.headers(), resolved.width, resolved.height, len(spans)),
+        cost_request(headers, resolved.width, resolved.height, len(spans)),
         router=resolved.plan.router,
         given_blocks=spans[0].index,
         dtype=max(dtypes, key=lambda name: parse_dtype(name).itemsize),
         execution=options.execution,
         side=options.side != device,
         where="on the command line",
-        fp8=options.weight_dtype != "default" or bool(target and target.found.quantisation.label != "none"),
+        fp8=options.weight_dtype != "default" or bool(target and target.quantisation.label != "none"),
         vae_dtype=options.vae_dtype,
         reward_dtype=options.reward_dtype,
     )
@@ -154,45 +155,40 @@ def plan_memory(checked: FileHeaders, options: LoadOptions, resolved: ResolvedRe
 
 
 def load_models(
-    files: ModelFiles, options: LoadOptions, checked: FileHeaders, resolved: ResolvedRequest | None = None
-) -> Loaded:
+    files: ModelFiles, options: LoadOptions, headers: Headers, resolved: ResolvedRequest | None = None
+) -> LoadedParts:
     """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one.
 
     `resolved`: the video to plan the memory for; without one everything stays on its device.
     """
     options = options.settled()
     device, side, execution = check_device(options.device), options.side, options.execution
-    planned = plan_memory(checked, options, resolved) if resolved else None
+    planned = plan_memory(headers, options, resolved) if resolved else None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    codec = _load_vae(files.vae, options)
-    judge = _load_vae(files.judge_vae, options) if files.judge_vae else None
+    codec = load_decoder(files.vae, options)
+    judge = load_decoder(files.judge_vae, options) if files.judge_vae else None
     scorer = _load_scorer(files, options) if files.reward else None
     models: dict[str, _LoadedWan] = {}
-    for role, header in sorted(checked.models.items()):
-        shared = next(iter(models.values()), None) if checked.one_model else None
+    for role, header in sorted(headers.models.items()):
+        shared = next(iter(models.values()), None) if headers.one_model else None
         streamed = planned.streamed.get(role, 0) if planned else 0
-        rounds = role == "target" or checked.one_model
+        rounds = role == "target" or headers.one_model
         models[role] = _load_wan(header, options, device, shared, streamed, rounds=rounds)
     drafter, target = models.get("drafter"), models.get("target")
-    by_files = identify_parts(files, options, checked.models)
+    by_files = identify_parts(files, options, headers.models)
     kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models.values())))
-    return Loaded(
+    return LoadedParts(
         build=partial(
-            _build,
-            drafter.wan if drafter else None,
-            target.wan if target else None,
-            codec,
-            scorer,
-            judge,
+            _build, drafter.wan if drafter else None, target.wan if target else None, codec, scorer, judge
         ),
         scorer=scorer,
         parts=PartSettings(
             drafter=drafter.settings if drafter else None,
             target=target.settings if target else None,
-            vae=_vae_settings(files.vae, checked.vae, options),
-            judge=_vae_settings(files.judge_vae, checked.judge, options)
-            if files.judge_vae and checked.judge
+            vae=_vae_settings(files.vae, headers.vae, options),
+            judge=_vae_settings(files.judge_vae, headers.judge, options)
+            if files.judge_vae and headers.judge
             else None,
             text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
             device=options.device,
@@ -234,8 +230,9 @@ def _build(
     )
 
 
-def _load_vae(path: Path, options: LoadOptions) -> WanCodec | TaehvCodec:
-    execution = options.execution
+def load_decoder(path: Path, options: LoadOptions) -> WanCodec | TaehvCodec:
+    """Load a VAE or a TAEHV onto its device."""
+    execution = options.settled().execution
     return load_vae(
         path,
         tae_kind=options.tae_kind,
@@ -293,7 +290,7 @@ class _LoadedWan:
 
 
 def _load_wan(
-    checked: WanHeader,
+    header: WanHeader,
     options: LoadOptions,
     device: torch.device,
     shared: _LoadedWan | None,
@@ -305,10 +302,11 @@ def _load_wan(
 
     `rounds`: whether the dtype for weights is for it.
     """
-    found, preset = checked.found, checked.preset
+    found, preset = header.found, header.preset
+    assert found is not None, "a host loads by itself"
     if shared:
         settings = replace(shared.settings, preset=preset)
-        module = _load_control(checked, device, shared.wan.ops.dtype)
+        module = _load_control(header, device, shared.wan.ops.dtype)
         return replace(shared, wan=replace(shared.wan, preset=preset, control=module), settings=settings, copied=0)
     path: Path = found.weights.path
     dtype = parse_dtype(options.dtype) if options.dtype else None
@@ -317,8 +315,8 @@ def _load_wan(
         path,
         device=device,
         dtype=dtype,
-        choice=checked.choice,
-        loras=checked.loras,
+        choice=header.choice,
+        loras=header.loras,
         fp8=fp8,
         # Evenly spread, so that each is copied during as much work as there is.
         streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
@@ -335,7 +333,7 @@ def _load_wan(
             device=device,
             kv_fp8=kv_fp8,
             stages=stages,
-            control=_load_control(checked, device, wan.dtype),
+            control=_load_control(header, device, wan.dtype),
         ),
         kernel=kernel,
         settings=ModelSettings(
@@ -347,17 +345,17 @@ def _load_wan(
             attention=kernel.name,
             quantisation=ROUNDED if fp8 else found.quantisation.label,
             bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
-            loras_and_patches=sum(len(lora.changes) for lora in checked.loras),
-            loras=tuple(map(str, checked.loras)),
+            loras_and_patches=sum(len(lora.changes) for lora in header.loras),
+            loras=tuple(map(str, header.loras)),
         ),
         copied=wan.copied,
     )
 
 
-def _load_control(checked: WanHeader, device: torch.device, dtype: torch.dtype) -> ControlTree | None:
+def _load_control(header: WanHeader, device: torch.device, dtype: torch.dtype) -> ControlTree | None:
     """Load the control module of a transformer, if the run has a control."""
-    if checked.control is None:
+    if header.control is None:
         return None
-    module = load_control(checked.control, device=device, dtype=dtype)
-    check_finite_weights(module, checked.control.weights.path.name)
+    module = load_control(header.control, device=device, dtype=dtype)
+    check_finite_weights(module, header.control.weights.path.name)
     return module

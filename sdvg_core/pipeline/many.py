@@ -19,7 +19,6 @@ from ..engine.plan import ModelSet
 from ..errors import BadInput
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport
-from ..text.prompts import PromptSchedule
 from .batch import Batch, Video, needed_files, plan_videos
 from .headers import check_models
 from .request import resolve_files
@@ -31,18 +30,9 @@ Task = tuple[Video, bytes]
 
 
 def make_many(
-    batch: Batch,
-    prompts: tuple[PromptSchedule, ...],
-    output: Path,
-    devices: Sequence[str],
-    *,
-    ray: str | None = None,
-    most: int | None = None,
-    resume: bool = False,
-    overwrite: bool = False,
-    stopping: Stopping,
+    batch: Batch, devices: Sequence[str], *, ray: str | None = None, most: int | None = None, stopping: Stopping
 ) -> tuple[Path, tuple[Row, ...]]:
-    """Make a video for each of `prompts` in numbered folders; return their table's folder, and its rows.
+    """Make the videos of a batch in numbered folders; return their table's folder, and its rows.
 
     `devices`, `ray`, `most`: of the workers, see `spread`. The others go on if a video is refused. There is a line
     on standard error for every video. `stopping`: hears whether to begin no other video and to end those under way
@@ -51,7 +41,7 @@ def make_many(
     for device in devices:
         check_models(batch.files, replace(batch.load, device=device))
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
-    with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite) as planned, stopping.heard():
+    with plan_videos(batch) as planned, stopping.heard():
         table, videos = table_of(planned), planned.to_make
         texts = planned.embed() if videos else {}
         tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
@@ -82,7 +72,7 @@ class VideoWorker:
         torch.set_num_threads(threads)
         batch = replace(batch, load=replace(batch.load, device=device))
         checked = check_models(batch.files, batch.load)
-        resolved = resolve_files(batch.request, checked, scorer=batch.files.reward is not None)
+        resolved = resolve_files(batch.request, checked)
         batch = replace(batch, files=needed_files(batch.files, needed))
         self._maker = VideoMaker(batch, checked.restrict_to(needed), resolved)
 
@@ -90,6 +80,6 @@ class VideoWorker:
         """Make a video."""
         video, embeddings = task
         try:
-            return self._maker.make(video, load(embeddings), lambda *_: closing(RouteBar(1, io.StringIO())), stop)
+            return self._maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise BadInput(f"out of memory ({str(error)[:80]}); choose a smaller size") from None

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from ..causal_wan.generator import go_on
 from ..devices.device import device_clock, versions_on
-from ..engine.protocols import Engine
 from ..engine.records import BlockRecord
 from ..engine.reuse import Reuse
-from ..engine.run import Run, make_run
+from ..engine.run import Run
 from ..engine.store import Store
 from ..files.outputs import BLOCKS, FILES, LATENTS, PICTURE, REPORT, VIDEO, Staging
 from ..files.video import Mp4Writer
@@ -22,13 +21,12 @@ from ..text.prompts import Conditions
 from .blocks import BlockFiles
 from .identity import MOST_TOLD
 from .latents import STILL, save_latents
-from .loading import Loaded
-from .request import ResolvedRequest, VideoRequest
+from .loading import LoadedParts
+from .request import ResolvedRequest
 
 
 def render(
-    loaded: Loaded,
-    request: VideoRequest,
+    loaded: LoadedParts,
     resolved: ResolvedRequest,
     conditions: Conditions,
     staging: Staging,
@@ -54,7 +52,8 @@ def render(
     blocks.recall(store, *reuse)
     store.begin_run()
     engine = loaded.build(needed=resolved.models_needed, before_pass=on_pass)
-    run = plan_video(loaded, engine, request, resolved, conditions, store)
+    reusing, clock = Reuse(store=store, identities=loaded.identify()), device_clock(loaded.device, loaded.side)
+    run, request = resolved.run(engine, conditions, reusing, clock), resolved.request
     # Blocks from before this very run was interrupted keep the seconds they took.
     records: list[BlockRecord] = []
     resumed = 0
@@ -86,7 +85,7 @@ def render(
     history = shown.timeline.history
     save_latents(files[LATENTS], history.latents(0, history.frames), noted)
     report = replace(
-        _report(loaded, run, request, resolved, conditions, records, resumed, blocks.damaged, again=bool(reuse)),
+        _report(loaded, run, resolved, conditions, records, resumed, blocks.damaged, again=bool(reuse)),
         delivery_seconds=delivery_seconds,
     )
     hidden = report.without_prompts()
@@ -96,37 +95,9 @@ def render(
     return report
 
 
-def plan_video(
-    loaded: Loaded,
-    engine: Engine,
-    request: VideoRequest,
-    resolved: ResolvedRequest,
-    conditions: Conditions,
-    store: Store | None = None,
-) -> Run:
-    """Return the run of a request. `store`: where blocks are taken from and put; None to do neither."""
-    return make_run(
-        engine,
-        resolved.plan,
-        conditions,
-        seed=request.seed,
-        width=resolved.width,
-        height=resolved.height,
-        drafter_context=request.drafter_context,
-        given=resolved.given(engine.codec),
-        source=resolved.source(engine.codec),
-        controls=resolved.obeyed(engine.codec),
-        shown=resolved.shown,
-        colour_hold=request.colour_hold,
-        reuse=None if store is None else Reuse(store=store, identities=loaded.identify()),
-        clock=device_clock(loaded.device, loaded.side),
-    )
-
-
 def _report(
-    loaded: Loaded,
+    loaded: LoadedParts,
     run: Run,
-    request: VideoRequest,
     resolved: ResolvedRequest,
     conditions: Conditions,
     records: Sequence[BlockRecord],
@@ -135,7 +106,7 @@ def _report(
     *,
     again: bool,
 ) -> RunReport:
-    texts = [condition.gate_text for _, condition in conditions.entries]
+    request, texts = resolved.request, [condition.gate_text for _, condition in conditions.entries]
     notes = resolved.notes + notes_on(loaded.parts.execution, loaded.scorer, texts, loaded.notes)
     if again and not run.reused:
         notes += ("Nothing of the earlier video could be used again: it followed from something else.",)

@@ -24,13 +24,14 @@ from ..engine.plan import (
     plan_blocks,
     read_takes,
 )
-from ..engine.protocols import VideoCodec
+from ..engine.protocols import Engine, VideoCodec
 from ..engine.restyle import USUAL, Strength, read_strengths
+from ..engine.reuse import Reuse
 from ..engine.router import ROUTER_PRESETS, RouterConfig
-from ..engine.types import DrafterContext, blocks_before, check_blocks
+from ..engine.run import Run, make_run
+from ..engine.types import Condition, DrafterContext, check_blocks
 from ..errors import BadInput
-from ..files.footage import Footage, read_footage
-from ..files.images import read_image
+from ..files.footage import Footage, read_footage, read_image
 from ..files.video import check_rate, check_video_size
 from ..plan.budget import check_budget, spend
 from ..plan.decoders import PUBLISHED_BASE
@@ -38,7 +39,7 @@ from ..plan.request import PlanRequest
 from ..report.assemble import FAST_NOTE, JUDGE_NOTE, swapped_note
 from ..report.summary import count
 from .control import ControlFootage, held
-from .headers import FileHeaders, Headers
+from .headers import Headers
 from .latents import load_latents, still_in
 
 WIDTH, HEIGHT = 832, 480
@@ -108,13 +109,14 @@ class VideoRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ResolvedRequest:
-    """A video that its models can make: its size in pixels, its blocks, and what the first new one follows.
+    """A video that its models can make: what it should be, its size in pixels, its blocks, and what it follows.
 
     `clip`: latents `b c t h w` of the clip to continue; `image`: the first frame, `1 1 c h w` in [0, 1]; `footage`:
     the clip to continue or restyle, as pixels. `control`: what the blocks obey, as pixels; `controls`: the same as
     latents. `notes`: what a reader of the report must know of models and budget.
     """
 
+    request: VideoRequest
     width: int
     height: int
     plan: RunPlan
@@ -158,6 +160,31 @@ class ResolvedRequest:
         """The pixels of the clip that is continued, `1 f c h w` in [0, 1], where it is a video."""
         return None if not self.footage or self.plan.strengths else self.footage.fill(self.footage.frames)
 
+    def run(
+        self,
+        engine: Engine,
+        conditions: Callable[[int], Condition],
+        reuse: Reuse | None,
+        clock: Callable[[], float],
+    ) -> Run:
+        """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
+        return make_run(
+            engine,
+            self.plan,
+            conditions,
+            seed=self.request.seed,
+            width=self.width,
+            height=self.height,
+            drafter_context=self.request.drafter_context,
+            given=self.given(engine.codec),
+            source=self.source(engine.codec),
+            controls=self.obeyed(engine.codec),
+            shown=self.shown,
+            reuse=reuse,
+            colour_hold=self.request.colour_hold,
+            clock=clock,
+        )
+
 
 def resolve_request(
     request: VideoRequest,
@@ -183,7 +210,7 @@ def resolve_request(
         raise BadInput(NO_MODEL)
     if sum((clip is not None, read_image is not None, read_footage is not None)) > 1:
         raise BadInput(TWO_STARTS)
-    vae, patch = headers.vae, next(iter(headers.models.values()))[0].patch_size[1]
+    vae, patch = headers.vae, next(iter(headers.models.values())).config.patch_size[1]
     stride = vae.spatial_stride
     usual = (WIDTH, HEIGHT) if clip is None else (clip.shape[4] * stride, clip.shape[3] * stride)
     width = usual[0] if request.width is None else request.width
@@ -211,7 +238,7 @@ def resolve_request(
     plan = plan_blocks(
         router,
         blocks=request.blocks,
-        block_frames={role: preset.block_frames for role, (_, preset) in headers.models.items()},
+        block_frames={role: model.preset.block_frames for role, model in headers.models.items()},
         scorer=headers.scorer,
         given_frames=given_frames,
         still=still,
@@ -239,6 +266,7 @@ def resolve_request(
     controls = tuple(replace(one, start=lead // vae.temporal_stride) for one in controls)
     _check_length(controls, plan, vae.temporal_stride, frames)
     return ResolvedRequest(
+        request=request,
         width=width,
         height=height,
         plan=plan,
@@ -311,24 +339,29 @@ def _check_pair(headers: Headers) -> None:
     """Raise `BadInput` if two models cannot work on one video."""
     if len(headers.models) < 2:
         return
-    (small, short), (large, long) = (headers.models[role] for role in ("drafter", "target"))
+    drafter, target = (headers.models[role] for role in ("drafter", "target"))
     for name, words in {"in_dim": "latent channels", "text_dim": "text channels", "patch_size": "patches"}.items():
-        ours, theirs = getattr(small, name), getattr(large, name)
+        ours, theirs = getattr(drafter.config, name), getattr(target.config, name)
         if ours != theirs:
             found = f"the drafter has {ours} {words} and the target {theirs}"
             raise BadInput(f"{found}; load two models that share one VAE and text encoder")
-    if headers.one_model and short.identity == long.identity:
+    if headers.one_model and drafter.preset.identity == target.preset.identity:
         raise BadInput(
             "drafter and target are one model with one schedule; give the drafter's fewer steps, or load two"
         )
 
 
 def _of_models(headers: Headers) -> tuple[str, ...]:
-    of_files = dict.fromkeys(note for role in sorted(headers.models) for note in headers.notes.get(role, ()))
+    of_files = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast, judge = (FAST_NOTE,) if headers.vae.is_tae else (), (JUDGE_NOTE,) if headers.judge else ()
     if len(headers.models) < 2:
         return (*of_files, *fast, *judge)
-    return (*of_files, *fast, *judge, *swapped_note(headers.models["drafter"][0], headers.models["target"][0]))
+    return (
+        *of_files,
+        *fast,
+        *judge,
+        *swapped_note(headers.models["drafter"].config, headers.models["target"].config),
+    )
 
 
 def _within_budget(
@@ -340,22 +373,22 @@ def _within_budget(
     if len(headers.models) < 2:
         raise BadInput("a budget is spent on two models, but one of them is missing; give a drafter and a target")
     cost = cost_request(headers, width, height, request.blocks)
-    cost = replace(cost, given_blocks=blocks_before(given_frames, cost.block_frames))
+    cost = replace(cost, given_blocks=given_frames // cost.block_frames)
     bought = spend(request.budget, request.router, cost)
     return bought.router, (bought.note,)
 
 
 def cost_request(headers: Headers, width: int, height: int, blocks: int) -> PlanRequest:
     """Return what to predict the costs of blocks by two models with."""
-    (drafter, drafter_preset), (target, target_preset) = (headers.models[role] for role in ("drafter", "target"))
+    drafter, target = (headers.models[role] for role in ("drafter", "target"))
     return PlanRequest(
         width=width,
         height=height,
         blocks=blocks,
-        drafter=drafter,
-        target=target,
-        drafter_preset=drafter_preset,
-        target_preset=target_preset,
+        drafter=drafter.config,
+        target=target.config,
+        drafter_preset=drafter.preset,
+        target_preset=target.preset,
         vae=headers.vae.planned_as,
         judge=headers.judge.planned_as if headers.judge else None,
         vae_base=headers.vae.decoder_base or PUBLISHED_BASE,
@@ -363,8 +396,8 @@ def cost_request(headers: Headers, width: int, height: int, blocks: int) -> Plan
     )
 
 
-def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = True) -> ResolvedRequest:
-    """Resolve a request whose start is in files. `scorer`: whether there is a reward model."""
+def resolve_files(request: VideoRequest, headers: Headers) -> ResolvedRequest:
+    """Resolve a request whose start is in files."""
     given, video = request.continue_from, request.restyle
     if given and given.suffix != LATENTS_SUFFIX:
         given, video = None, given
@@ -376,7 +409,7 @@ def resolve_files(request: VideoRequest, files: FileHeaders, *, scorer: bool = T
     control = partial(ControlFootage.read, request.control, *of_control) if request.control else None
     resolved = resolve_request(
         request,
-        files.headers(scorer=scorer),
+        headers,
         clip=clip,
         still=still,
         read_image=image,

@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
+from ..devices.device import device_clock
 from ..engine.outside import checked_parts, note_on
 from ..engine.plan import ModelSet
 from ..engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
@@ -27,7 +28,6 @@ from ..text.prompts import PromptSchedule, one_prompt
 from .headers import check_models
 from .loading import load_encoder, load_models
 from .options import LoadOptions
-from .rendering import plan_video
 from .request import ResolvedRequest, VideoRequest, resolve_files
 
 MOST_PROMPTS = 16
@@ -132,12 +132,14 @@ class Streamer:
         of_files = self._headers.models
         shape = next(iter(of_files.values()))
         roles = [role for role in ("target", "drafter") if role in own or role in of_files]
-        self._headers = replace(self._headers, models={role: of_files.get(role, shape) for role in roles})
+        known = files.reward is not None or scorer is not None
+        models = {role: of_files.get(role, shape) for role in roles}
+        self._headers = replace(self._headers, models=models, scorer=known)
         self._router, self._parts = own.pop("router", None), checked_parts(own, self._headers.vae)
         self._encoder = load_encoder(files, options) if keep_text_encoder else None
         from_files = self._headers.restrict_to(ModelSet(drafter=drafter is None, target=target is None))
         files = replace(files, reward=None) if scorer else files
-        self._loaded = load_models(files, options, replace(from_files, judge=self._headers.judge))
+        self._loaded = load_models(files, options, from_files)
         self._own_notes = tuple(note_on(role, part) for role, part in given.items() if part is not None)
         self._files, self._options = files, options
         self._embeddings: OrderedDict[str, Tensor] = OrderedDict()
@@ -147,7 +149,7 @@ class Streamer:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a user should know of these models."""
-        of_files = chain.from_iterable(self._headers.headers().notes.values())
+        of_files = chain.from_iterable(model.notes for model in self._headers.models.values())
         return (*dict.fromkeys(of_files), *self._loaded.notes, *self._own_notes)
 
     def stream(self, request: VideoRequest, prompt: str | PromptSchedule, gate_prompt: str | None = None) -> Stream:
@@ -159,8 +161,7 @@ class Streamer:
         schedule = one_prompt(prompt) if isinstance(prompt, str) else prompt
         if self._router is not None:
             request = replace(request, router=replace(request.router, part=self._router))
-        scorer = self._files.reward is not None or "scorer" in self._parts
-        resolved = resolve_files(request, self._headers, scorer=scorer)
+        resolved = resolve_files(request, self._headers)
         with self._lock:
             newest = self._newest()
             if newest is not None and not newest.ended:
@@ -169,14 +170,13 @@ class Streamer:
                     "it, or load a second Streamer"
                 )
             asked_to_end = threading.Event()
-            stream = Stream(self._blocks(request, resolved, schedule, gate_prompt, asked_to_end), asked_to_end)
+            stream = Stream(self._blocks(resolved, schedule, gate_prompt, asked_to_end), asked_to_end)
             # A weak reference, so that a stream which nobody holds any more is not waited for.
             self._newest = weakref.ref(stream)
         return stream
 
     def _blocks(
         self,
-        request: VideoRequest,
         resolved: ResolvedRequest,
         schedule: PromptSchedule,
         gate_prompt: str | None,
@@ -189,11 +189,12 @@ class Streamer:
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Anew for every video, and freed with it: it holds the keys and values.
         engine = self._loaded.build(needed=resolved.models_needed, parts=self._parts, before_pass=before_pass)
-        run = plan_video(self._loaded, engine, request, resolved, conditions)
+        clock, of = device_clock(self._loaded.device, self._loaded.side), resolved.request.blocks
+        run = resolved.run(engine, conditions, None, clock)
         with closing(run.blocks()) as blocks:
             for number, emitted in enumerate(blocks, 1):
                 frames = emitted.frames[0].movedim(1, -1)
-                yield StreamedBlock(number=number, of=request.blocks, frames=frames, record=emitted.record)
+                yield StreamedBlock(number=number, of=of, frames=frames, record=emitted.record)
 
     def _embed(self, text: str) -> Tensor:
         if text not in self._embeddings:

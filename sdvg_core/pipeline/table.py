@@ -16,7 +16,7 @@ from pathlib import Path
 from ..files.outputs import CSV, LINES, REPORT, staged_outputs
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
-from .batch import Planned
+from .batch import BatchPlan
 
 WAITING, FINISHED, STOPPED, FAILED = "waiting", "finished", "stopped", "failed"
 
@@ -94,7 +94,7 @@ class VideoTable:
             staging.path(LINES).write_text(lines, encoding="utf-8")
 
 
-def table_of(planned: Planned) -> VideoTable:
+def table_of(planned: BatchPlan) -> VideoTable:
     """Write the table of planned videos into their output folder, and return it."""
     request = planned.batch.request
     shown: Callable[[str], str] = hide_prompt if planned.batch.private else str

@@ -8,22 +8,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 from torch import Tensor
 
 from ..checkpoints.model_files import ModelFiles
-from ..engine.records import BlockRecord
 from ..errors import BadInput
 from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blocks
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
-from ..text.prompts import PromptSchedule, one_prompt
-from .batch import Batch, Planned, Video, folder_in, plan_videos
-from .headers import FileHeaders
+from ..text.prompts import one_prompt
+from .batch import Batch, BatchPlan, Video, folder_in, plan_videos
+from .headers import Headers
 from .identity import digest_of
 from .loading import load_models, plan_memory
 from .options import LoadOptions
@@ -61,25 +58,6 @@ class Stopping:
             signal.signal(signal.SIGINT, usual)
 
 
-class Watch(Protocol):
-    """Sees how a video comes about."""
-
-    def step(self, kind: str) -> None:
-        """A forward pass starts."""
-        ...
-
-    def block(self, record: BlockRecord) -> None:
-        """A block is done."""
-        ...
-
-    def delivering(self, blocks_left: int) -> None:
-        """The video is being decoded."""
-        ...
-
-
-Watching = Callable[[Video], AbstractContextManager[Watch]]
-
-
 def make_video(
     files: ModelFiles, prompt: str, output: Path | str, request: VideoRequest, load: LoadOptions
 ) -> RunReport:
@@ -87,33 +65,28 @@ def make_video(
 
     A video that is there is replaced. Raises `BadInput` for any unusable input, before a weight is read.
     """
-    batch = Batch(files=files, load=load, request=request)
-    ((_, report),) = make_videos(batch, (one_prompt(prompt),), Path(output), overwrite=True)
+    prompts, folder = (one_prompt(prompt),), Path(output)
+    batch = Batch(files=files, load=load, request=request, prompts=prompts, output=folder, overwrite=True)
+    ((_, report),) = make_videos(batch)
     return report
 
 
 def make_videos(
-    batch: Batch,
-    prompts: tuple[PromptSchedule, ...],
-    output: Path,
-    *,
-    resume: bool = False,
-    overwrite: bool = False,
-    last: str | None = None,
-    stopping: Stopping | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    batch: Batch, *, stopping: Stopping | None = None, say: Callable[[str], None] = lambda line: None
 ) -> list[tuple[Path, RunReport]]:
-    """Load the models once and make a video for each entry of `prompts`; return each folder and report.
+    """Load the models once and make the videos of a batch; return each folder and report.
 
-    Only models are loaded that a block may ask for. `output`, `resume`, `overwrite`, `last`: as for `plan_videos`.
-    `stopping`: hears whether to end after the block in the making, and not to begin another video. `say`: hears
-    what is being loaded, which may take minutes. Next to numbered folders there is a table.
+    Only models are loaded that a block may ask for. `stopping`: hears whether to end after the block in the making,
+    and not to begin another video. `say`: hears what is being loaded, which may take minutes. Next to numbered
+    folders there is a table.
     """
-    with plan_videos(batch, prompts, output, resume=resume, overwrite=overwrite, last=last) as planned:
+    with plan_videos(batch) as planned:
         return _make(planned, stopping, say)
 
 
-def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None]) -> list[tuple[Path, RunReport]]:
+def _make(
+    planned: BatchPlan, stopping: Stopping | None, say: Callable[[str], None]
+) -> list[tuple[Path, RunReport]]:
     batch = planned.batch
     table = table_of(planned) if batch.numbered else None
     made = {}
@@ -129,8 +102,8 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
             if stopping and stopping.asked:
                 break
             with stopping.heard() if stopping else nullcontext():
-                watch = partial(_shown, blocks=batch.request.blocks)
-                report = maker.make(video, embeddings, watch, lambda: stopping is not None and stopping.asked)
+                bar = _shown(video, batch.request.blocks)
+                report = maker.make(video, embeddings, bar, lambda: stopping is not None and stopping.asked)
             made[video.folder] = report
             if table:
                 table.made(video.number, report)
@@ -141,22 +114,29 @@ def _make(planned: Planned, stopping: Stopping | None, say: Callable[[str], None
 class VideoMaker:
     """Loaded models, and what they are to make."""
 
-    def __init__(self, batch: Batch, headers: FileHeaders, resolved: ResolvedRequest) -> None:
+    def __init__(self, batch: Batch, headers: Headers, resolved: ResolvedRequest) -> None:
         """Load the models. `resolved`: what the request of `batch` comes to."""
         self._batch, self._headers, self._resolved = batch, headers, resolved
         self._loaded = load_models(batch.files, batch.load, headers, resolved)
 
     def _resolve(self, video: Video) -> ResolvedRequest:
         """Return what a video of the batch comes to. Nothing is read again for one with the route of the batch."""
-        found, scorer = self._resolved, self._batch.files.reward is not None
+        found = self._resolved
         if video.request.router != self._batch.request.router:
-            found = resolve_files(video.request, self._headers, scorer=scorer)
-        return replace(found, notes=(*found.notes, *filter(None, video.notes)))
+            found = resolve_files(video.request, self._headers)
+        return replace(found, request=video.request, notes=(*found.notes, *filter(None, video.notes)))
 
     def make(
-        self, video: Video, embeddings: Mapping[str, Tensor], watching: Watching, stop: Callable[[], bool]
+        self,
+        video: Video,
+        embeddings: Mapping[str, Tensor],
+        showing: AbstractContextManager[RouteBar],
+        stop: Callable[[], bool],
     ) -> RunReport:
-        """Make one video. `embeddings`: of its prompts. `stop`: asked after every block whether to end there."""
+        """Make one video. `embeddings`: of its prompts. `showing`: opens the bar on which it is shown.
+
+        `stop`: asked after every block whether to end there.
+        """
         batch = self._batch
         # A run that was killed as it moved its files has its blocks in place, and no report.
         half = (video.folder / BLOCKS).is_dir() and not (video.folder / REPORT).exists()
@@ -167,18 +147,17 @@ class VideoMaker:
         with (
             hold(video.folder) if batch.numbered else nullcontext(),
             staged_outputs(video.folder, asked) as staging,
-            watching(video) as watch,
+            showing as bar,
         ):
             return render(
                 self._loaded,
-                video.request,
                 self._resolve(video),
                 video.prompt.conditions(embeddings, batch.gate_prompt),
                 staging,
                 digest_of(video.identity),
-                watch.block,
-                on_pass=watch.step,
-                on_delivery=watch.delivering,
+                bar.block,
+                on_pass=bar.step,
+                on_delivery=bar.delivering,
                 reuse=reuse,
                 stop=stop,
                 private=batch.private,

@@ -13,6 +13,7 @@ from ..engine.records import BlockRecord
 from ..engine.router import RouterConfig, decide_early
 from ..errors import BadInput
 from .layout import MemoryLayout, Sizes, layouts, most, split_parts, step_parts, streamed_layers, streaming
+from .rates import PCIE_GB_PER_SECOND
 from .request import PlanRequest
 from .sizes import GB
 from .work import context_passes, step_seconds
@@ -117,7 +118,7 @@ class Plan:
             "seconds": asdict(self.seconds) if self.seconds else None,
             "router": request.router.settings,
             "rejected": request.rejected,
-            "pcie_gb_per_second": request.pcie,
+            "pcie_gb_per_second": PCIE_GB_PER_SECOND,
             "rates": request.rates.name,
             "rates_source": request.rates.source,
         }
@@ -206,7 +207,7 @@ def _worse(candidate: Plan) -> tuple[float, bool, int]:
 
 def _timed(candidate: Plan) -> Plan:
     request = candidate.request
-    copying = {role: size / (request.pcie * GB) for role, size in candidate.copied.items()}
+    copying = {role: size / (PCIE_GB_PER_SECOND * GB) for role, size in candidate.copied.items()}
     step = step_seconds(request, fp8=candidate.layout.fp8, copying=copying)
     return replace(candidate, seconds=_seconds(request, step, copying.get("target", 0.0)))
 

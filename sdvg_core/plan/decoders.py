@@ -23,10 +23,7 @@ _TAE_PARAMETERS = 11_315_539
 _WAN_STATE_PER_BASE, _WAN_STATE_MORE, _TAE_STATE = 24.625, 0.5, 84
 # Alive at once while a block is decoded, besides the old state and the new, by VAE layers: values of the VAE's
 # dtype, and bytes independent of the dtype, per pixel of a frame, at a base width of 96.
-DECODE: Mapping[VaeLayers, tuple[int, int]] = {
-    "diffusers": (2330, 783),
-    "planes": (2137, 0),
-}
+DECODE: Mapping[VaeLayers, tuple[int, int]] = {"diffusers": (2330, 783), "planes": (2137, 0)}
 _TAE_DECODE = 960
 # The same while a frame is encoded.
 ENCODE_VALUES: Mapping[VaeLayers, int] = {"diffusers": 974, "planes": 867}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,13 +15,12 @@ from ..devices.execution import AUTO, Execution, VaeLayers, settled_layers
 from ..engine.framewise import check_sub_blocks
 from ..engine.plan import ModelSet, check_size, models_needed
 from ..engine.router import RouterConfig
-from ..engine.types import MOST_BLOCKS, Span
+from ..engine.types import Span, check_blocks
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
 from .decoders import PUBLISHED_BASE
 from .rates import A6000, Rates
 from .rates import PAPER_REJECTED as PAPER_REJECTED
-from .rates import PCIE_GB_PER_SECOND as PCIE_GB_PER_SECOND
 
 VAE_STRIDE, PATCH = 8, 2
 Where = Literal["in ComfyUI", "on the command line"]
@@ -37,12 +35,10 @@ class PlanRequest:
     loading; its memory is counted, but no time is counted as saved. `side`: whether VAE and scorer have a device of
     their own. `where`: who runs it. `fp8`: whether the target's linear weights are fp8; None for what is faster.
     `vae`: what makes the video's pixels; `judge`: what decodes drafts that are scored, None for the same.
-    `vae_base`: the narrowest width of a Wan VAE. `steps`: denoising steps per block of both models; None goes by
-    their presets. `router`: who makes which block, and `rejected` the
-    share it rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run
-    continues. `prompts`: how many there are. `control`: by role, the blocks of its control module, if the run has
-    a control. `pcie`: GB per second from main memory to the
-    device. Raises `BadInput` for impossible values.
+    `vae_base`: the narrowest width of a Wan VAE. `router`: who makes which block, and `rejected` the share it
+    rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run continues.
+    `prompts`: how many there are. `control`: by role, the blocks of its control module, if the run has a control.
+    Raises `BadInput` for impossible values.
     """
 
     width: int = 832
@@ -52,7 +48,6 @@ class PlanRequest:
     target: WanConfig = WAN_14B
     drafter_preset: Preset = field(default_factory=lambda: get_preset("self-forcing-1.3b"))
     target_preset: Preset = field(default_factory=lambda: get_preset("krea-14b"))
-    steps: int | None = None
     dtype: str = "bfloat16"
     execution: Execution = field(default_factory=Execution)
     side: bool = False
@@ -69,16 +64,11 @@ class PlanRequest:
     given_blocks: int = 0
     prompts: int = 1
     control: Mapping[str, int] = field(default_factory=dict)
-    pcie: float = PCIE_GB_PER_SECOND
     rates: Rates = A6000
 
     def __post_init__(self) -> None:
         check_size(self.width, self.height, VAE_STRIDE * PATCH)
-        for name, value in (("blocks", self.blocks), ("steps", 1 if self.steps is None else self.steps)):
-            if value < 1:
-                raise BadInput(f"{name} must be at least 1, but is {value}; ask for 1 or more")
-        if self.blocks > MOST_BLOCKS:
-            raise BadInput(f"a plan has at most {MOST_BLOCKS} blocks, but got {self.blocks}; ask for fewer")
+        check_blocks(self.blocks)
         least = min(map(self.steps_of, self.models))
         if self.router.handover >= least:
             raise BadInput(
@@ -87,8 +77,6 @@ class PlanRequest:
             )
         if not 0 <= self.rejected <= 1:
             raise BadInput(f"rejected must be from 0 to 1, but is {self.rejected}; give a share of the blocks")
-        if not (self.pcie > 0 and math.isfinite(self.pcie)):
-            raise BadInput(f"pcie must be above 0, but is {self.pcie}; give GB per second, such as 20")
         for name in ("dtype", "vae_dtype", "reward_dtype"):
             if getattr(self, name) not in DTYPES:
                 raise BadInput(
@@ -122,8 +110,6 @@ class PlanRequest:
 
     def steps_of(self, role: str, *, first: bool = False) -> int:
         """Return the denoising steps of drafter or target per block of its own. `first`: for the clip's first."""
-        if self.steps is not None:
-            return self.steps
         preset = self.models[role][1]
         return len(preset.first_steps if first else preset.steps)
 

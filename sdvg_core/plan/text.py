@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .choose import Plan, least_bytes
 from .layout import SIDE, most
+from .rates import PCIE_GB_PER_SECOND
 from .request import PlanRequest
 from .sizes import GB, image_bytes
 
@@ -144,7 +145,9 @@ def layout(plan: Plan) -> str:
 def _seconds_lines(plan: Plan) -> list[str]:
     seconds, request = plan.seconds, plan.request
     assert seconds is not None
-    copying = f", {seconds.copying:.1f} s of it copying at {request.pcie:g} GB/s at most" if seconds.copying else ""
+    copying = (
+        f", {seconds.copying:.1f} s of it copying at {PCIE_GB_PER_SECOND:g} GB/s at most" if seconds.copying else ""
+    )
     if request.router.needs_scorer:
         kinds = f"accepted {seconds.accepted:.1f}, rejected {seconds.rejected:.1f}{copying}"
         route = f"{100 * request.rejected:.0f} % rejected"

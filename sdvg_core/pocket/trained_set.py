@@ -74,11 +74,8 @@ def manifest() -> dict[str, Any]:
 def _released(role: str, name: str) -> Path:
     """Return the path of an embedded file. Raises `BadInput` unless it is the one of the manifest."""
     path = FOLDER / name
-    if not path.is_file() or _sha256(path) != manifest()["files"][role]["sha256"]:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    if digest is None or digest != manifest()["files"][role]["sha256"]:
         state = "damaged" if path.is_file() else "missing"
         raise BadInput(f"{path.name}, the embedded {role}, is {state}; install the package again")
     return path
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -215,9 +215,4 @@ def notes_on(
     """Return what a reader of the report must know, in sentences: on the scores, and on what is not exact."""
     of_scorer = scorer.describe()["notes"] if scorer else ()
     of_prompts = [scorer.prompt_notes(text) for text in dict.fromkeys(gate_texts)] if scorer else []
-    return (
-        *of_scorer,
-        *kernel_notes,
-        *((FP8_NOTE,) if execution.kv_fp8 else ()),
-        *chain.from_iterable(of_prompts),
-    )
+    return (*of_scorer, *kernel_notes, *((FP8_NOTE,) if execution.kv_fp8 else ()), *chain.from_iterable(of_prompts))

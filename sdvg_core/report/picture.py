@@ -303,10 +303,7 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     middle, faint = KEY_WIDTH / 2, _look.get(LIGHT).faint
     keys: list[tuple[str, Mark]] = [
         ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, faint)),
-        (
-            "worst frame",
-            lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, faint, FRAME // 2),
-        ),
+        ("worst frame", lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, faint, FRAME // 2)),
     ]
     if not all(math.isfinite(score) for record in scored for score in record.decision.frame_scores):
         keys.append(("a score that is not finite", lambda pen, x, y: _cross(pen, x + middle, y)))

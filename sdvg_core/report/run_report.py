@@ -169,7 +169,7 @@ class RunReport:
     @property
     def worst_block(self) -> BlockRecord | None:
         """The block with the lowest finite frame score; None if there is no such score."""
-        return min(filter(_has_finite, self.blocks), key=worst_score, default=None)
+        return min((b for b in self.blocks if math.isfinite(worst_score(b))), key=worst_score, default=None)
 
     def without_prompts(self) -> RunReport:
         """Return the report in a form to pass on: with a hash in place of every prompt."""
@@ -271,25 +271,11 @@ def report_from_dict(data: Any) -> RunReport:
 def read_report(path: Path) -> RunReport:
     """Read a report.json. Raises `BadInput` if it is missing, not JSON, or not a report."""
     try:
-        text = read_small(path, LARGEST_FILE)
+        data = parse_json(read_small(path, LARGEST_FILE), parse_constant=_refuse_constant)
     except (OSError, ValueError) as error:
-        raise _unreadable(f"the run report {path}", error) from error
-    return parse_report(text, f"the run report {path}")
-
-
-def parse_report(text: str | bytes, name: str = WHERE) -> RunReport:
-    """Return the report of a report.json's text. Raises `BadInput`, which calls it `name`, if it is not one."""
-    if len(text) > LARGEST_FILE:
-        raise _unreadable(name, ValueError())
-    try:
-        data = parse_json(text, parse_constant=_refuse_constant)
-    except ValueError as error:
-        raise _unreadable(name, error) from error
+        found = f"the run report {path} cannot be read ({type(error).__name__})"
+        raise BadInput(f"{found}; give the report.json of a run") from error
     return report_from_dict(data)
-
-
-def _unreadable(name: str, error: Exception) -> BadInput:
-    return BadInput(f"{name} cannot be read ({type(error).__name__}); give the report.json of a run")
 
 
 def _refuse_constant(name: str) -> float:
@@ -299,10 +285,6 @@ def _refuse_constant(name: str) -> float:
 def worst_score(record: BlockRecord) -> float:
     """Return the lowest finite frame score of a block; infinity if it has none."""
     return min(filter(math.isfinite, record.decision.frame_scores), default=math.inf)
-
-
-def _has_finite(record: BlockRecord) -> bool:
-    return math.isfinite(worst_score(record))
 
 
 def share(part: int, whole: int) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..checkpoints.weights import WeightFile, check_complete, is_layer_number, shape_of
+from ..checkpoints.weights import WeightFile, check_complete, count_layers, layer_numbers, shape_of
 from ..devices.device import dtype_name
 from ..errors import BadInput
 from ..files.small_files import parse_json
@@ -35,16 +35,18 @@ def read_config(file: WeightFile) -> ImageRewardConfig:
         image_size=math.isqrt(max(tokens - 1, 0)) * patch,
         patch_size=patch,
         vision_width=vision_width,
-        vision_layers=_count(file, f"{VISION}blocks."),
+        vision_layers=count_layers(file, f"{VISION}blocks"),
         vision_mlp=_shape(file, f"{VISION}blocks.0.mlp.fc1.weight", 2)[0],
         vision_heads=heads.get("vision_heads", vision_width // HEAD_SIZE),
         vocabulary=vocabulary,
         positions=_shape(file, f"{TEXT}embeddings.position_embeddings.weight", 2)[0],
         text_width=text_width,
-        text_layers=_count(file, f"{TEXT}encoder.layer."),
+        text_layers=count_layers(file, f"{TEXT}encoder.layer"),
         text_mlp=_shape(file, f"{TEXT}encoder.layer.0.intermediate.dense.weight", 2)[0],
         text_heads=heads.get("text_heads", text_width // HEAD_SIZE),
-        head=tuple((n, _shape(file, f"{HEAD}{n}.weight", 2)[0]) for n in _numbers(file, HEAD)),
+        head=tuple(
+            (n, _shape(file, f"{HEAD}{n}.weight", 2)[0]) for n in layer_numbers(file, HEAD.removesuffix("."))
+        ),
     )
     _require_every_layer(file, config)
     _check_every_weight(file, config)
@@ -84,16 +86,6 @@ def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:
 
 def _shape(file: WeightFile, name: str, dims: int) -> Shape:
     return shape_of(file, name, dims, WHAT, ADVICE)
-
-
-def _numbers(file: WeightFile, prefix: str) -> list[int]:
-    found = (name.removeprefix(prefix).partition(".")[0] for name in file if name.startswith(prefix))
-    return sorted({int(number) for number in found if is_layer_number(number)})
-
-
-def _count(file: WeightFile, prefix: str) -> int:
-    """Count up to the last one there, so that a gap shows as missing weights."""
-    return max(_numbers(file, prefix), default=-1) + 1
 
 
 def _heads_in_metadata(file: WeightFile) -> Mapping[str, int]:

@@ -82,8 +82,8 @@ def test_a_scaled_layer_is_its_stored_weight_times_its_own_scale(tmp_path, state
     """Catches a scale that is dropped, taken from another layer, or rounded to the compute dtype first."""
     state = {f"model.{n}": t for n, t in state.items()}
     loaded = load_wan(save(tmp_path / "fp8.safetensors", state, metadata), dtype=dtype)
-    assert loaded.quantisation == label
-    assert loaded.unused == ()
+    assert loaded.found.quantisation.label == label
+    assert loaded.found.unused == ()
     assert_layers_compute(loaded.tree, lambda x: scale_of(x), dtype=dtype)
 
 
@@ -95,7 +95,7 @@ def test_a_scale_for_every_row_is_applied_row_by_row(tmp_path):
 
 def test_plain_fp8_is_cast_up_on_use(tmp_path):
     loaded = load_wan(save(tmp_path / "fp8.safetensors", fp8_state()))
-    assert loaded.quantisation == "fp8 plain"
+    assert loaded.found.quantisation.label == "fp8 plain"
     assert_layers_compute(loaded.tree, lambda x: 1.0)
 
 

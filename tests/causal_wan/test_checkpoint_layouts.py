@@ -37,10 +37,14 @@ def test_every_usual_prefix_loads_bit_for_bit(tmp_path, prefix):
     state = random_state()
     loaded = load_wan(save(tmp_path / "wan.safetensors", prefixed(state, prefix)))
     assert_same_tensors(loaded.tree.state_dict(), state)
-    assert loaded.config == TINY
-    assert loaded.key_style == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
-    assert (loaded.layout, loaded.quantisation, loaded.unused) == ("safetensors", "none", ())
-    assert loaded.source == "wan.safetensors"
+    assert loaded.found.config == TINY
+    assert loaded.found.key_style == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
+    assert (loaded.found.weights.layout, loaded.found.quantisation.label, loaded.found.unused) == (
+        "safetensors",
+        "none",
+        (),
+    )
+    assert loaded.found.weights.path.name == "wan.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +61,7 @@ def test_training_wrappers_anywhere_in_a_name_are_removed(tmp_path, rename):
     state = random_state()
     loaded = load_wan(save(tmp_path / "wan.safetensors", {rename(n): t for n, t in state.items()}))
     assert_same_tensors(loaded.tree.state_dict(), state)
-    assert "training wrappers removed" in loaded.key_style
+    assert "training wrappers removed" in loaded.found.key_style
 
 
 def test_a_loaded_tree_is_frozen_reports_what_it_left_and_draws_nothing(tmp_path):
@@ -68,7 +72,7 @@ def test_a_loaded_tree_is_frozen_reports_what_it_left_and_draws_nothing(tmp_path
     path, before = tmp_path / "wan.sft", torch.get_rng_state()
     loaded = load_wan(save(path, {**prefixed(state, "model."), **extra}, NARROW_METADATA))
     assert torch.equal(torch.get_rng_state(), before)
-    assert (loaded.config, loaded.unused) == (NARROW, ("vae.weight",))
+    assert (loaded.found.config, loaded.found.unused) == (NARROW, ("vae.weight",))
     assert not loaded.tree.training
     assert {(p.dtype, p.requires_grad) for p in loaded.tree.parameters()} == {(torch.bfloat16, False)}
 

@@ -18,7 +18,7 @@ from comfy.model_patcher import ModelPatcher
 from host_tiny import generator_of, load_model, load_vae, random_weights
 from random_set import write_random_set
 from sdvg_pack.nodes.host.job import Job
-from sdvg_pack.nodes.host.model import attach_preset
+from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.nodes.host.run import run_job
 from sdvg_pack.nodes.host.scorer import HostScorer, load_host_scorer
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
@@ -62,8 +62,8 @@ def load_parts(folder: Path, *, seed: int = 0) -> Parts:
     target = load_model(folder / "target", random_weights(2 * seed + 2))
     reward = write_random_set(folder / "set", seed).reward
     return Parts(
-        drafter=attach_preset(drafter, get_preset("self-forcing-1.3b")),
-        target=attach_preset(target, get_preset("krea-14b")),
+        drafter=attach_origin(drafter, preset=get_preset("self-forcing-1.3b")),
+        target=attach_origin(target, preset=get_preset("krea-14b")),
         vae=load_vae(seed),
         scorer=load_host_scorer(reward, crop="center", device="default", dtype="float32"),
     )

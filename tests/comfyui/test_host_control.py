@@ -18,10 +18,10 @@ from host_tiny import CONFIG, SIZE, STATED, generator_of, load_model, random_wei
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host.checks import check_control
 from sdvg_pack.nodes.host.conditioning import read_controls
-from sdvg_pack.nodes.host.control import load_control_file
+from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import memory_of
-from sdvg_pack.nodes.host.model import attach_control, attach_preset, comfy_wan, compute_dtype, control_of
+from sdvg_pack.nodes.host.model import CONTROL, attach_origin, comfy_wan, compute_dtype
 from sdvg_pack.nodes.host.run import preset_in
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
@@ -122,7 +122,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Parts:
     folder = tmp_path_factory.mktemp("parts")
     found = load_parts(folder)
     for seed, role in enumerate(("drafter", "target")):
-        attach_control(getattr(found, role), load_vace(folder, seed, CONFIG, 1))
+        getattr(found, role).set_attachments(CONTROL, load_vace(folder, seed, CONFIG, 1))
     return found
 
 
@@ -174,7 +174,7 @@ def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts: Parts
     mask[:, :16] = 0
     chained = positive(parts, 1 - CLIP, before=positive(parts, strength=0.5), control_masks=mask)
     extras = chained[0][1]
-    vace = parts.target.get_attachment("sdvg_control").model
+    vace = parts.target.get_attachment(CONTROL).model
     noise = torch.zeros(1, 16, 18, 4, 4)
     wanted = vace.extra_conds(noise=noise, cross_attn=chained[0][0], device="cpu", **extras)["vace_context"].cond
     clips = read_controls(chained, parts.target.model.process_latent_in, 4, 4)
@@ -207,10 +207,10 @@ def test_a_file_of_the_module_alone_makes_what_the_whole_vace_model_makes(parts:
         model = getattr(alone, role)
         control = load_control_file(str(tmp_path / "vace.safetensors"), model, role)
         check_control(model, control, role)
-        attach_control(model, control)
+        model.set_attachments(CONTROL, control)
         assert control.model_size() == sum(w.nbytes for w in control_weights(config=CONFIG, blocks=1).values())
     assert same_video(video_of(job_of(alone, positive(parts))), wanted)
-    control_of(alone.target).load(torch.device("cpu"), lowvram_model_memory=1)
+    alone.target.get_attachment(CONTROL).load(torch.device("cpu"), lowvram_model_memory=1)
     assert same_video(video_of(job_of(alone, positive(parts))), wanted)
 
 
@@ -228,11 +228,11 @@ def test_what_cannot_be_obeyed_is_refused_before_a_model_is_loaded(parts: Parts,
     assert "the control is 64x32 and the video 32x32" in refused(job_of(parts, positive(parts, width=64)))
     later = (PromptEntry(0, positive(parts), "a"), PromptEntry(2, positive(parts), "b"))
     assert "from block 3 on carries VACE frames" in refused(job_of(parts, None, prompts=later))
-    bare = replace(parts, target=attach_preset(load_model(tmp_path), get_preset("krea-14b")))
+    bare = replace(parts, target=attach_origin(load_model(tmp_path), preset=get_preset("krea-14b")))
     assert "the target has no control module" in refused(job_of(bare, positive(parts)))
-    attach_control(bare.target, load_model(tmp_path))
+    bare.target.set_attachments(CONTROL, load_model(tmp_path))
     assert "has no VACE blocks" in refused(job_of(bare, positive(parts)))
-    attach_control(bare.target, load_vace(tmp_path, 3, replace(CONFIG, dim=128), 1))
+    bare.target.set_attachments(CONTROL, load_vace(tmp_path, 3, replace(CONFIG, dim=128), 1))
     assert "control is for a width of 128, and the target has 64" in refused(job_of(bare, positive(parts)))
 
 

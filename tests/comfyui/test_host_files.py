@@ -15,7 +15,7 @@ from random_set import write_random_set
 from sdvg_pack.nodes.host import files
 from sdvg_pack.nodes.host.files import CARD_GB, choose_weight_dtype, load_checkpoint, load_model, plan_card
 from sdvg_pack.nodes.host.identity import identify
-from sdvg_pack.nodes.host.model import file_notes, preset_of, state_dict_of
+from sdvg_pack.nodes.host.model import origin_of, preset_of
 from sdvg_pack.nodes.loaders import DrafterLoader, TargetLoader
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
@@ -50,28 +50,28 @@ def test_the_weights_asked_for_are_loaded_also_for_another_device(tmp_path: Path
     model = load_checkpoint(str(files.drafter), "default", None, weights)
     again, arguments = model.cached_patcher_init[:2]
     for one in (model, model.clone(), again(*arguments)):
-        assert state_dict_of(one) == taken
+        assert origin_of(one).state_dict == taken
         spread = float(one.model.diffusion_model.state_dict()["blocks.0.self_attn.q.weight"].float().std())
         assert (spread == 0) is (taken == "generator")
-        assert bool(file_notes(one)) is (weights == "auto")
+        assert bool(origin_of(one).notes) is (weights == "auto")
 
 
 def test_a_preset_states_the_weights_unless_the_loader_does(tmp_path: Path) -> None:
     path, raw = str(write_random_set(tmp_path).drafter), get_preset("causal-forcing")
-    assert state_dict_of(load_checkpoint(path, "default", raw)) == "generator"
-    assert state_dict_of(load_checkpoint(path, "default", raw, "ema")) == "generator_ema"
-    assert file_notes(load_checkpoint(path, "default", raw)) == ()
+    assert origin_of(load_checkpoint(path, "default", raw)).state_dict == "generator"
+    assert origin_of(load_checkpoint(path, "default", raw, "ema")).state_dict == "generator_ema"
+    assert origin_of(load_checkpoint(path, "default", raw)).notes == ()
 
 
 def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path: Path) -> None:
     (tmp_path / "chunkwise").mkdir()
     path = write_random_set(tmp_path).drafter.rename(tmp_path / "chunkwise" / "causal_forcing.pt")
     known = load_checkpoint(str(path), "default", None)
-    assert (preset_of(known).name, state_dict_of(known)) == ("causal-forcing", "generator")
-    (note,) = file_notes(known.clone())
+    assert (preset_of(known).name, origin_of(known).state_dict) == ("causal-forcing", "generator")
+    (note,) = origin_of(known.clone()).notes
     assert "runs with the preset causal-forcing; " in note
     stated = load_checkpoint(str(path), "default", get_preset("longlive-1.0"))
-    assert (preset_of(stated).name, file_notes(stated)) == ("longlive-1.0", ())
+    assert (preset_of(stated).name, origin_of(stated).notes) == ("longlive-1.0", ())
 
 
 def test_a_model_of_another_loader_is_known_by_its_size(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_i
     made, preset = write_random_set(tmp_path), get_preset("custom")
     path, asked = str(made.target), []
     whole = load_checkpoint(path, "auto", preset)
-    assert file_notes(whole) == ()
+    assert origin_of(whole).notes == ()
 
     def choose(found: Any, known: Any, role: str) -> tuple[str, str]:
         asked.append((found.config, known, role))
@@ -145,7 +145,7 @@ def test_a_model_is_loaded_in_the_dtype_that_was_chosen_and_reused_blocks_know_i
 
     monkeypatch.setattr(files, "choose_weight_dtype", choose)
     small = load_checkpoint(path, "auto", preset)
-    assert (small.model_dtype(), file_notes(small)) == (torch.float8_e4m3fn, ("chosen",))
+    assert (small.model_dtype(), origin_of(small).notes) == (torch.float8_e4m3fn, ("chosen",))
     assert asked[0][1:] == (preset, "target")
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(str(made.vae)))
     keys = [

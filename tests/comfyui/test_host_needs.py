@@ -14,9 +14,8 @@ from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
 from host_tiny import load_vae
-from sdvg_pack.nodes.host.memory import memory_of
+from sdvg_pack.nodes.host.memory import Needs, memory_of, needs_of, plan_request
 from sdvg_pack.nodes.host.model import ComfyOps, preset_of
-from sdvg_pack.nodes.host.needs import Needs, needs_of, plan_request
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig

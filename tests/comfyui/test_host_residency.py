@@ -13,7 +13,7 @@ import torch
 from aiohttp import web
 from protocol import BinaryEventTypes
 from sdvg_pack.nodes.host import memory, residency
-from sdvg_pack.nodes.host.needs import Needs
+from sdvg_pack.nodes.host.memory import Needs
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
 from sdvg_pack.nodes.host.residency import Room, Weights
 from sdvg_pack.nodes.routes import register_routes

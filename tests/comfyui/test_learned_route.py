@@ -11,7 +11,7 @@ import pytest
 import torch
 from host_run import TEXT, load_parts, make_job, same_video, video_of
 from safetensors.torch import save_file
-from sdvg_pack.nodes.host.model import PATH_KEY, digest_of
+from sdvg_pack.nodes.host.model import attach_origin, digest_of
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pipeline.learned import prompt_hash
@@ -96,7 +96,7 @@ def _named(job: Any, text: str) -> Any:
 def test_a_route_of_other_models_is_refused_where_their_files_are_known(folder: Path) -> None:
     parts = load_parts(folder)
     assert digest_of(parts.drafter) is None
-    parts.drafter.set_attachments(PATH_KEY, folder / "drafter" / "model.safetensors")
+    attach_origin(parts.drafter, file=folder / "drafter" / "model.safetensors")
     write_route(folder, {"drafter": "0" * 64})
     with pytest.raises(BadInput, match="learned with another drafter"):
         video_of(make_job(parts, script="d" * BLOCKS, router=chosen()))

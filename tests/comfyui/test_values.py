@@ -12,16 +12,15 @@ from typing import Any
 import folder_paths
 import pytest
 import torch
-from sdvg_pack.nodes import folders
+from sdvg_pack.nodes import router
 from sdvg_pack.nodes.host.conditioning import read_conditions
 from sdvg_pack.nodes.host.job import Job, crop_note
-from sdvg_pack.nodes.known import numbers, update, workflow_id
+from sdvg_pack.nodes.known import check_values, numbers, update, workflow_id
 from sdvg_pack.nodes.loaders import DrafterLoader
 from sdvg_pack.nodes.prompts import PromptSchedule
 from sdvg_pack.nodes.router import QualityRouter
 from sdvg_pack.nodes.sampler import SpeculativeSampler, plain
 from sdvg_pack.nodes.sockets import PromptEntry, RouterValue
-from sdvg_pack.nodes.values import check_values
 from sdvg_pack.sdvg_core.engine.router import RouterConfig
 from sdvg_pack.sdvg_core.errors import BadInput
 
@@ -115,7 +114,7 @@ def test_a_text_that_nobody_reads_may_be_empty() -> None:
 def known_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """As ComfyUI has them without us."""
     monkeypatch.setattr(folder_paths, "folder_names_and_paths", dict(folder_paths.folder_names_and_paths))
-    folder_paths.folder_names_and_paths.pop(folders.CATEGORY, None)
+    folder_paths.folder_names_and_paths.pop(router.REWARD_FOLDER, None)
 
 
 @pytest.mark.usefixtures("known_folders")
@@ -126,8 +125,8 @@ def test_a_models_folder_that_cannot_be_written_is_told_and_does_no_harm(
     (tmp_path / "models").touch()
     monkeypatch.setattr(folder_paths, "models_dir", str(tmp_path / "models"))
     with caplog.at_level(logging.WARNING):
-        folders.register_reward_folder()
-    assert folders.reward_files() == []
+        router.register_reward_folder()
+    assert router.reward_files() == []
     assert "image_reward" in caplog.text
 
 
@@ -146,8 +145,10 @@ def test_a_home_that_this_user_may_not_read_does_no_harm(tmp_path: Path, monkeyp
     monkeypatch.setattr(folder_paths, "models_dir", str(tmp_path / "models"))
     with monkeypatch.context() as patched:
         patched.setattr(os, "stat", guarded)
-        folders.register_reward_folder()
-    assert folder_paths.folder_names_and_paths[folders.CATEGORY][0][0] == str(tmp_path / "models" / "image_reward")
+        router.register_reward_folder()
+    assert folder_paths.folder_names_and_paths[router.REWARD_FOLDER][0][0] == str(
+        tmp_path / "models" / "image_reward"
+    )
 
 
 @pytest.mark.usefixtures("known_folders")
@@ -155,7 +156,7 @@ def test_a_user_without_a_home_does_no_harm(tmp_path: Path, monkeypatch: pytest.
     """A service may run without HOME, under a number that no user has."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setattr(folder_paths, "models_dir", str(tmp_path / "models"))
-    folders.register_reward_folder()
+    router.register_reward_folder()
     assert (tmp_path / "models" / "image_reward").is_dir()
 
 

@@ -29,7 +29,7 @@ from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, staged_outputs
 from sdvg_core.pipeline import blocks, rendering
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.loading import Loaded
+from sdvg_core.pipeline.loading import LoadedParts
 from sdvg_core.pipeline.rendering import render
 from sdvg_core.pipeline.request import ResolvedRequest, VideoRequest
 from sdvg_core.report.assemble import ModelSettings, PartSettings
@@ -49,7 +49,7 @@ class NotedScorer(BrightScorer):
 
 def make_loaded(
     policy: str = "recompute", before_pass: Callable[[str], None] | None = None, **options: Any
-) -> Loaded:
+) -> LoadedParts:
     """The doubles of tests/tiny.py as the loaders would hand them over; `before_pass` hears of every pass."""
     scorer: Any = NotedScorer()
     engine = replace(make_engine(policy, before_pass=before_pass, **options), scorer=scorer)
@@ -67,7 +67,7 @@ def make_loaded(
     )
     cpu = torch.device("cpu")
     identities = Identities(drafter="d", target="t", codec="c", scorer="s")
-    return Loaded(
+    return LoadedParts(
         build=lambda **_: engine,
         scorer=scorer,
         parts=parts,
@@ -79,7 +79,7 @@ def make_loaded(
 
 
 def make_video(
-    loaded: Loaded,
+    loaded: LoadedParts,
     folder: Path,
     request: VideoRequest = REQUEST,
     on_block: Callable[[BlockRecord], None] = lambda record: None,
@@ -88,14 +88,14 @@ def make_video(
 ) -> RunReport:
     """Make a video as the command line does, without its loading and talking."""
     with staged_outputs(folder, {"request": IDENTITY}) as staging:
-        return render(loaded, request, resolve(request), conditions, staging, "", on_block)
+        return render(loaded, resolve(request), conditions, staging, "", on_block)
 
 
 def resolve(request: VideoRequest) -> ResolvedRequest:
     sizes = {"drafter": 3, "target": 3}
     options = {"directions": request.directions, "takes": request.takes}
     plan = plan_blocks(request.router, blocks=request.blocks, block_frames=sizes, **options)
-    return ResolvedRequest(width=16, height=16, plan=plan)
+    return ResolvedRequest(request=request, width=16, height=16, plan=plan)
 
 
 def result(folder: Path, report: RunReport) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from sdvg_core.engine.router import RouterConfig, decide, decide_early
 from sdvg_core.engine.store import Store
 from sdvg_core.engine.types import Span, plan_spans
 from sdvg_core.errors import BadInput
-from sdvg_core.files.images import read_image
+from sdvg_core.files.footage import read_image
 from sdvg_core.pipeline.blocks import BlockFiles, read_block
 from sdvg_core.pipeline.inspection import inspect_file
 from sdvg_core.pipeline.latents import load_latents

@@ -191,7 +191,7 @@ def test_a_model_saved_by_diffusers_loads_with_every_tensor_in_its_place(tmp_pat
     twin = diffusers_twin(random_tree(3, config), config)
     twin.save_pretrained(tmp_path, max_shard_size="40KB")
     loaded = load_wan(tmp_path)
-    assert (loaded.config, loaded.key_style, loaded.unused) == (config, "diffusers names", ())
+    assert (loaded.found.config, loaded.found.key_style, loaded.found.unused) == (config, "diffusers names", ())
     again = diffusers_twin(loaded.tree, config).state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in twin.state_dict().items())
 

@@ -174,8 +174,11 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
 def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_rest(
     files, alone, tmp_path, monkeypatch
 ):
+    prompts, devices, out = tuple(map(one_prompt, PROMPTS)), ("cpu", "cpu"), tmp_path / "out"
     batch = Batch(
         files=files,
+        prompts=prompts,
+        output=out,
         load=LoadOptions(
             drafter=ModelOptions(preset="self-forcing-1.3b"),
             target=ModelOptions(preset="krea-14b"),
@@ -184,7 +187,6 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
         ),
         request=VideoRequest(blocks=3, width=32, height=32, router=RouterConfig(tau=-0.5)),
     )
-    prompts, devices, out = tuple(map(one_prompt, PROMPTS)), ("cpu", "cpu"), tmp_path / "out"
 
     class Wish(Stopping):
         """Comes with the first block that is on the disk, and stays."""
@@ -197,12 +199,12 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
         @asked.setter
         def asked(self, value: bool) -> None: ...
 
-    _, made = make_many(batch, prompts, out, devices, stopping=Wish())
+    _, made = make_many(batch, devices, stopping=Wish())
     assert {row.state for row in made} <= {"stopped", "finished", "waiting"}
     assert made[2].state == "waiting"
     assert "stopped" in {row.state for row in made}
     assert all(row.blocks == len(row.route) < 3 for row in made if row.state == "stopped")
-    _, rest = make_many(batch, prompts, out, devices, stopping=Stopping())
+    _, rest = make_many(batch, devices, stopping=Stopping())
     assert [row.state for row in rest] == ["finished"] * 3
     for number in (1, 2, 3):
         ours, theirs = (folder / f"{number:04d}" / "latents.safetensors" for folder in (out, alone))
@@ -216,7 +218,7 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files):
     """
     embedded = LoadOptions(drafter=ModelOptions(preset="self-forcing-1.3b"), target=ModelOptions(preset="krea-14b"))
     request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
-    batch = Batch(files=files, load=embedded, request=request)
+    batch = Batch(files=files, load=embedded, request=request, prompts=(), output=Path("out"))
     needed = ModelSet(drafter=False, scorer=False)
     worker = many.VideoWorker(batch, torch.get_num_threads(), needed, "cpu")
     parts = worker._maker._loaded.parts

@@ -17,7 +17,7 @@ from sdvg_core.errors import BadInput
 from sdvg_core.files.video import Mp4Writer
 from sdvg_core.pipeline import loading, stream
 from sdvg_core.pipeline.options import LoadOptions
-from sdvg_core.pipeline.request import VideoRequest
+from sdvg_core.pipeline.request import ResolvedRequest, VideoRequest
 from sdvg_core.pipeline.stream import Busy, Streamer
 from sdvg_core.pipeline.videos import make_video
 from sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
@@ -168,13 +168,13 @@ def test_a_video_the_models_cannot_make_is_refused_at_once_and_blocks_nobody(str
 def test_what_a_video_needed_is_freed_with_it(streamer, monkeypatch):
     """Catches keys and values that wait for the next video."""
     engines = []
-    whole = stream.plan_video
+    whole = ResolvedRequest.run
 
-    def noted(loaded, engine, *given):
+    def noted(resolved, engine, *given):
         engines.append(weakref.ref(engine.drafter))
-        return whole(loaded, engine, *given)
+        return whole(resolved, engine, *given)
 
-    monkeypatch.setattr(stream, "plan_video", noted)
+    monkeypatch.setattr(ResolvedRequest, "run", noted)
     begun = streamer.stream(REQUEST, PROMPT)
     block = next(begun)
     assert engines[0]() is not None

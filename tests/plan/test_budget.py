@@ -15,7 +15,7 @@ from sdvg_core.plan.rates import H100
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.work import step_seconds
 
-FULL = PlanRequest()
+FULL, KREA = PlanRequest(), get_preset("krea-14b")
 
 
 def seconds(router: RouterConfig, request: PlanRequest = FULL) -> float:
@@ -86,7 +86,7 @@ def test_a_machine_does_not_change_what_a_budget_buys():
     """A shared workflow asks for the same video everywhere, so the memory at hand must not matter."""
     slow = replace(FULL, rates=replace(H100, vae=H100.vae / 9))
     apart = replace(FULL, side=True)
-    for other in (replace(FULL, pcie=1.0), slow, apart):
+    for other in (slow, apart):
         assert spend(0.6, RouterConfig(), FULL) == spend(0.6, RouterConfig(), other)
 
 
@@ -95,8 +95,8 @@ def test_a_plan_refuses_a_handover_without_a_step_left_and_more_blocks_than_a_vi
     with pytest.raises(BadInput, match="handover must be below the 4 denoising steps, but is 4"):
         replace(FULL, router=RouterConfig(handover=4))
     with pytest.raises(BadInput, match="handover must be below the 2"):
-        replace(FULL, router=ROUTER_PRESETS["balanced"], steps=2)
-    with pytest.raises(BadInput, match="at most 100000 blocks"):
+        replace(FULL, router=ROUTER_PRESETS["balanced"], target_preset=KREA.replace(schedule="two-step"))
+    with pytest.raises(BadInput, match="give 1 to 100000"):
         replace(FULL, blocks=10**9)
     assert plan(80, replace(FULL, blocks=100_000)).seconds.video > 100_000
 
@@ -106,8 +106,8 @@ def test_a_plan_refuses_a_handover_without_a_step_left_and_more_blocks_than_a_vi
 
 def test_a_handover_moves_its_steps_from_the_target_to_the_drafter():
     handed = plan(80, replace(FULL, router=ROUTER_PRESETS["balanced"]))
-    step = step_seconds(FULL, fp8=False)
-    one_pass = step["target"] - step_seconds(replace(FULL, steps=3), fp8=False)["target"]
+    step, three = step_seconds(FULL, fp8=False), KREA.replace(schedule="1000,750,500")
+    one_pass = step["target"] - step_seconds(replace(FULL, target_preset=three), fp8=False)["target"]
     whole = step["target"] + step["decode"]
     begun = step_seconds(handed.request, fp8=False)["drafter begins"]
     assert handed.seconds.by_target == pytest.approx(whole - 2 * one_pass + begun)

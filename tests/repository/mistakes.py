@@ -349,9 +349,9 @@ MISTAKES = [
     ),
     Mistake(
         "a key forgets which state dict of a file was taken",
-        "pipeline/headers.py",
-        "return repr((self.found.weights.state_dict, self.preset.identity))",
-        "return self.preset.identity",
+        "pipeline/identity.py",
+        "identity = repr((header.found.weights.state_dict, header.preset.identity))",
+        "identity = header.preset.identity",
         "pipeline/test_which_weights.py::test_the_two_state_dicts_of_one_file_never_share_a_key",
     ),
     Mistake(

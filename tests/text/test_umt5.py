@@ -11,8 +11,7 @@ from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
 from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
-from sdvg_core.text.umt5 import load_umt5
-from sdvg_core.text.umt5_weights import umt5_to_comfy
+from sdvg_core.text.umt5 import load_umt5, umt5_to_comfy
 
 LINES = [
     "a small boat crosses the calm lake at dawn",

@@ -9,8 +9,7 @@ from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.errors import BadInput
 from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
-from sdvg_core.text.umt5 import load_umt5
-from sdvg_core.text.umt5_weights import read_sizes
+from sdvg_core.text.umt5 import load_umt5, read_sizes
 
 ROWS = 96
 BLOCK = "encoder.block.{}."
