@@ -46,7 +46,7 @@ def pocket(blocks: int = 3, **changes: Any) -> dict[str, Any]:
     prompt = json.loads((ROOT / "workflows" / "api" / "sdvg_pocket_demo.json").read_text(encoding="utf-8"))
     prompt = {key: prompt[key] for key in (POCKET, ROUTER, SAMPLER, REPORT)}
     assert prompt[SAMPLER]["class_type"] == "SDVGSpeculativeSampler"
-    prompt[SAMPLER]["inputs"]["blocks"] = blocks
+    prompt[SAMPLER]["inputs"] |= {"blocks": blocks, "vae": [POCKET, 3]}  # not the fast decoder, which cannot encode
     prompt[KEPT] = node("SaveLatent", samples=[SAMPLER, 1], filename_prefix="sdvg/latents")
     return change(prompt, **changes)
 
