@@ -96,7 +96,7 @@ def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, caps
         json.loads(line) for line in (tmp_path / "out" / "videos.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [(row["prompt"], row["seed"], row["state"]) for row in rows] == [
-        *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in (3, 4)),
+        *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in (3, 4))
     ]
     assert [report(tmp_path / "out" / row["folder"])["settings"]["seed"] for row in rows] == [3, 4, 3, 4]
     assert generate(base, tmp_path / "one", "--prompt", "a cube", "--seed", "4") == 0

@@ -241,11 +241,7 @@ REFUSED_BEFORE = [
     ),
 ]
 REFUSED_BY_US = [
-    (
-        "tau is NaN",
-        {"router__policy__tau": float("nan")},
-        "policy.tau is nan, not a number from -3.0 to 3.0",
-    ),
+    ("tau is NaN", {"router__policy__tau": float("nan")}, "policy.tau is nan, not a number from -3.0 to 3.0"),
     (
         "a clip of another size",
         {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},

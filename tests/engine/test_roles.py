@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import (
-    PROMPT,
-    EchoCodec,
-    generator_of,
-    latents_of,
-    make_engine,
-    random_tree,
-    run,
-    scripted,
-)
+from tiny import PROMPT, EchoCodec, generator_of, latents_of, make_engine, random_tree, run, scripted
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.build import Wan, build_engine
