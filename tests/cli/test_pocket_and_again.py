@@ -22,18 +22,10 @@ POCKET = ["generate", "--models", "pocket", "--blocks", "2"]
 def clip(tmp_path_factory) -> Path:
     """A video with one of each: take, direction, judge, gate."""
     out = tmp_path_factory.mktemp("clip") / "out"
-    more = [
-        "--gate",
-        "-0.5",
-        "--takes",
-        "2:2",
-        "--directions",
-        "..d",
-        "--judge-vae",
-        "pocket",
-        "--drafter-settings",
-    ]
-    asked = ["--prompt", "a big red ball", "--blocks", "3", *more, "context-frames=6", "--seed", "5"]
+    more = (
+        "--gate -0.5 --takes 2:2 --directions ..d --judge-vae pocket --drafter-settings context-frames=6 --seed 5"
+    )
+    asked = ["--prompt", "a big red ball", "--blocks", "3", "--seed", "5", *more.split()]
     assert main([*POCKET, *asked, "--output", str(out)]) == 0
     return out
 
