@@ -50,13 +50,11 @@ def main(arguments: Sequence[str]) -> int:
     commands = {"demo": demo, "run": anything, "test": test, "comfyui": comfyui, "originals": originals}
     commands |= {name: partial(beside, package) for name, package in PACKAGES.items()}
     if not arguments or arguments[0] not in commands:
-        helped = arguments[:1] in (["-h"], ["--help"])
-        if arguments and not helped:
-            name = arguments[0]
-            tell(f"dev.py has no command {name}; write python3 dev.py run {name}, or see --help")
-        else:
+        if arguments[:1] in ([], ["-h"], ["--help"]):
             print(__doc__)
-        return 0 if helped else 2
+            return 0 if arguments else 2
+        tell(f"dev.py has no command {arguments[0]}; write python3 dev.py run {arguments[0]}, or see --help")
+        return 2
     if not OLDEST <= sys.version_info[:2] <= NEWEST:
         print(f"expected Python 3.10 to 3.13, but this is {sys.version.split()[0]}; call dev.py with one of those")
         return 2
@@ -84,16 +82,16 @@ def test(options: Sequence[str]) -> int:
     everything = "--all" in options
     rest = [option for option in options if option != "--all"]
     marks = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
-    python = environment("test", install_extra)
-    steps = (
-        # Neighbours stay together, as they share what they need, until one process has nothing left to do.
-        ["-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *marks, *rest],
-    )
-    with ThreadPoolExecutor(1) as beside:
+    checkout = find_comfyui() if everything else None
+    with ThreadPoolExecutor(2) as beside:
+        nodes = checkout and beside.submit(comfyui_python, checkout)  # pip keeps one core busy
+        python = environment("test", install_extra)
         checks = beside.submit(check, python)
-        code = next(filter(None, (run(python, *step) for step in steps)), 0)
+        # Neighbours stay together, as they share what they need, until one process has nothing left to do.
+        processes = ["-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal"]
+        code = run(python, "-m", "pytest", *processes, *marks, *rest)
         if not code and everything:
-            code = comfyui([])
+            code = comfyui([], nodes and nodes.result())
         return code or checks.result()
 
 
@@ -113,28 +111,32 @@ def originals(options: Sequence[str]) -> int:
     return run(python, "-m", "pytest", "-rs", "-m", "originals", "tests/originals", *options)
 
 
-def comfyui(options: Sequence[str]) -> int:
-    """Run the tests of the nodes, in a process and an environment of their own."""
+def comfyui(options: Sequence[str], python: str | None = None) -> int:
+    """Run the tests of the nodes, in a process of their own; `python`: of their environment, if it is made."""
     checkout = find_comfyui()
     if checkout is None:
         files = len(list((ROOT / COMFYUI_TESTS).glob("test_*.py")))
         print(f"Skipped: {files} files of {COMFYUI_TESTS}, for want of a checkout of ComfyUI (see README.md there)")
         return 0
 
-    def install(folder: Path, python: Path) -> None:
-        script = ROOT / COMFYUI_TESTS / "make_environment.py"
-        subprocess.run([sys.executable, script, folder, checkout], check=True, stdout=subprocess.DEVNULL)
-
-    python = environment("comfyui", install, checkout / "requirements.txt")
+    python = python or comfyui_python(checkout)
     os.environ["COMFYUI_PATH"] = str(checkout)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or processes side by side wait for each other's threads
-    # Side by side, a file in one process: each has a ComfyUI and one server of its own.
+    # A file in one process, each with one ComfyUI and one server; one more than two cores need, as browsers wait.
     # Files as given: xdist would begin with those of many tests, and end with those of few that take long.
-    # Those with a browser wait more than they compute, so there is one process more than two cores need.
     processes = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-    first = [f"{COMFYUI_TESTS}/{name}" for name in LONGEST]
-    side_by_side = [*processes, *first, COMFYUI_TESTS]
+    side_by_side = [*processes, *(f"{COMFYUI_TESTS}/{name}" for name in LONGEST), COMFYUI_TESTS]
     return run(python, "-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive", *(options or side_by_side))
+
+
+def comfyui_python(checkout: Path) -> str:
+    """Return the Python of ComfyUI's environment."""
+    make = [sys.executable, ROOT / COMFYUI_TESTS / "make_environment.py"]
+    return environment(
+        "comfyui",
+        lambda folder, _: subprocess.run([*make, folder, checkout], check=True, stdout=subprocess.DEVNULL),
+        checkout / "requirements.txt",
+    )
 
 
 def find_comfyui() -> Path | None:
@@ -156,6 +158,9 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
         shutil.rmtree(folder, ignore_errors=True)
         install(folder, python)
         stamp.write_text(wanted, encoding="ascii")
+    # Compiled once and kept here, whatever this machine's settings say: else every process compiles torch anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(folder / "bytecode"))
     return str(python)
 
 
@@ -186,9 +191,7 @@ def pip_install(python: Path, *what: str) -> None:
             if line.startswith(SHOWN):
                 tell("  " + line.rstrip().partition(" (from ")[0][:118])
     if pip.returncode:
-        sys.exit(
-            f"pip could not install {what[-1]}; its message is above. Mend that and run the same command again"
-        )
+        sys.exit(f"pip could not install {what[-1]} (its message is above); mend that and run the command again")
 
 
 def tell(text: str) -> None:

@@ -44,7 +44,7 @@ def browse(program: Path, **options: Any) -> dict[str, Any]:
         capture_output=True,
         text=True,
         env={**os.environ, "NODE_PATH": browser.modules},
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr

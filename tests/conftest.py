@@ -1,6 +1,7 @@
 """One thread per process, and in those that tests start: the models are tiny, and processes share the cores."""
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 
 torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests send it, and a shell has what it starts in the background ignore it, with all that is started there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Helpers that check: a failure is to show the values there as it does in a test.
 pytest.register_assert_rewrite("reuse_folders")
 

@@ -16,14 +16,6 @@ def bench() -> Bench:
     return tiny_bench()
 
 
-def test_parts_and_blocks_add_up_to_the_video(bench):
-    sample = bench.measure(case("r=1", OURS, 4))
-    assert sample.video == sum(sample.block_seconds)
-    assert len(sample.arrivals) == 4
-    assert 0 < sample.parts.total < sample.video
-    assert sample.pixel_frames == 9 + 3 * 12
-
-
 def test_target_only_decodes_every_block_and_drafts_none(bench, monkeypatch):
     """The baseline pays for its own decode, in every execution."""
     honest, decoded = WanCodec.decode, []

@@ -4,9 +4,7 @@ import pytest
 import torch
 from bench_parts import SHORT
 
-from benchmarks import bench
 from benchmarks.__main__ import main
-from sdvg_core.devices import execution as compiling
 
 
 def test_without_cuda_the_full_scale_says_what_still_works(capsys, monkeypatch):
@@ -34,27 +32,3 @@ def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert part in lines[0]
-
-
-@pytest.mark.parametrize(
-    "more, part",
-    [(["--executions", "compiled"], "compiling failed"), (["--attention", "flash"], "use --attention auto")],
-)
-def test_a_fast_path_that_cannot_be_had_is_refused_before_a_model_is_made(capsys, monkeypatch, more, part):
-    def failing(work):
-        raise RuntimeError("no compiler")
-
-    monkeypatch.setattr(compiling, "compiled", failing)
-    monkeypatch.setattr(bench, "random_models", None)
-    assert main([*SHORT, *more]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert part in line
-
-
-def test_running_out_of_memory_on_the_way_is_a_sentence_too(capsys, monkeypatch):
-    def run_out(*_):
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(bench, "rounds", run_out)
-    assert main(SHORT) == 2
-    assert "ran out of memory" in capsys.readouterr().err.splitlines()[-1]

@@ -1,13 +1,10 @@
 """The routes that are timed, by name."""
 
-from itertools import pairwise
-
 import pytest
 from bench_parts import NINE
 
-from benchmarks.variants import AS_PUBLISHED, OURS, evenly, parse_route, parse_variant
+from benchmarks.variants import AS_PUBLISHED, OURS, parse_route, parse_variant
 from sdvg_core.devices.execution import Execution
-from sdvg_core.errors import BadInput
 
 
 @pytest.mark.parametrize(
@@ -28,30 +25,6 @@ def test_routes_reject_as_many_blocks_as_their_name_says(name, script, limit):
     route = parse_route(name, NINE)
     assert route.script == script
     assert route.limit == limit
-
-
-@pytest.mark.parametrize("blocks", [2, 5, 9, 64])
-def test_rejected_blocks_are_different_and_evenly_spread(blocks):
-    for count in range(1, blocks):
-        chosen = evenly(count, blocks)
-        assert len(set(chosen)) == count
-        assert 1 <= chosen[0] <= chosen[-1] < blocks
-        gaps = [b - a for a, b in pairwise(chosen)]
-        assert not gaps or max(gaps) - min(gaps) <= 1
-
-
-@pytest.mark.parametrize(
-    "name, part",
-    [
-        ("r=9", "rejects more than 8 blocks"),
-        ("r=x", "choose among target-only"),
-        ("first=0", "choose among target-only"),
-        ("first=10", "more than the 9 blocks"),
-    ],
-)
-def test_a_route_that_does_not_exist_is_refused(name, part):
-    with pytest.raises(BadInput, match=part):
-        parse_route(name, NINE)
 
 
 def test_an_execution_is_ours_and_all_the_marks_in_its_name():

@@ -113,12 +113,6 @@ COMMANDS = {
     "demo": "demo --blocks 6",
     "demo, repair-step": "demo --blocks 6 --handover 2 --tau -0.5",
 }
-# These are killed when two blocks are on the disk, and go on.
-RESUMED = {
-    "resumed demo": "demo --blocks 9",
-    "resumed, own, sliding": f"{COMMANDS['own, sliding']} --script {'rarar' * 4} --blocks 20",
-}
-
 # --- runs of the nodes
 
 
@@ -302,28 +296,6 @@ def run_command(place: Place, name: str, command: str) -> dict[str, Digest]:
     return digests_in(name, output)
 
 
-def run_resumed(place: Place, name: str, command: str) -> dict[str, Digest]:
-    """Kill a command when two blocks are on the disk, and go on after them."""
-    output = place.folder / name
-    words = place.command(command, output)
-    with place.start(*words) as process:
-        while len(journal(output)) < 2 and process.poll() is None:
-            time.sleep(0.005)
-        process.kill()
-    left = journal(output)
-    if len(left) < 2:
-        raise RuntimeError(f"expected to kill {name!r} after its second block, but it ended before")
-    for later in left[2:]:
-        later.unlink()  # made before the signal came
-    place.run(*words, "--resume")
-    return digests_in(name, output)
-
-
-def journal(output: Path) -> list[Path]:
-    """Return the blocks that an unfinished run has put on the disk."""
-    return sorted(output.glob(".*/*/*.safetensors"))
-
-
 def digests_in(name: str, output: Path) -> dict[str, Digest]:
     """Return the digest of each video in a folder."""
     made = {}
@@ -452,7 +424,6 @@ def record(place: Place, only: str | None) -> dict[str, Digest]:
     with ThreadPoolExecutor(2) as pool:
         jobs = [pool.submit(run_nodes, place)] if only != "command-line" else []
         if only != "nodes":
-            jobs += [pool.submit(run_resumed, place, *case) for case in RESUMED.items()]
             jobs += [pool.submit(run_command, place, *case) for case in COMMANDS.items()]
         try:
             return {name: made for job in jobs for name, made in job.result().items()}

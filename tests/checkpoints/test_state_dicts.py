@@ -88,18 +88,8 @@ def test_other_words_are_refused_with_those_there_are(words):
 @pytest.mark.parametrize(
     "taken, there, choice, words",
     [
-        (
-            EMA,
-            (RAW, EMA, "critic"),
-            UNSTATED,
-            "a.pt holds two sets of weights, generator_ema and generator",
-        ),
-        (
-            EMA,
-            (EMA,),
-            Choice(likely="raw"),
-            "The preset is for raw weights, but a.pt holds no generator",
-        ),
+        (EMA, (RAW, EMA, "critic"), UNSTATED, "a.pt holds two sets of weights, generator_ema and generator"),
+        (EMA, (EMA,), Choice(likely="raw"), "The preset is for raw weights, but a.pt holds no generator"),
         (RAW, (RAW, EMA), Choice("raw", likely="ema"), None),
         (RAW, (RAW, EMA), Choice(likely="raw"), None),
         (EMA, (EMA, "critic"), UNSTATED, None),

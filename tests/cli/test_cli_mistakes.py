@@ -93,13 +93,7 @@ def test_a_prompt_may_begin_with_a_dash(capsys, tmp_path, prompt):
     assert "needs drafter, target" in refused(capsys, asked)
 
 
-@pytest.mark.parametrize(
-    "budget, said",
-    [
-        ("50", "for 50 % write 0.5"),
-        ("nan", "but is nan; 0.5 is usual"),
-    ],
-)
+@pytest.mark.parametrize("budget, said", [("50", "for 50 % write 0.5"), ("nan", "but is nan; 0.5 is usual")])
 def test_a_budget_that_is_no_share_is_refused_before_anything_else_is_said(capsys, budget, said):
     assert said in refused(capsys, ["generate", "--models", "pocket", "--prompt", "x", "--budget", budget])
 

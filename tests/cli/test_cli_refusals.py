@@ -111,16 +111,7 @@ def test_parts_of_another_kind_are_refused(base, files, tmp_path, capsys):
     weights.pop("mlp.layers.0.weight")
     torch.save(weights, tmp_path / "Broken.pt")
     (tmp_path / "vocab.txt").write_bytes((files.reward.parent / "vocab.txt").read_bytes())
-    more = [
-        "--reward",
-        str(tmp_path / "Broken.pt"),
-        "--gate",
-        "0",
-        "--prompt",
-        "x",
-        "--output",
-        str(tmp_path / "out"),
-    ]
+    more = ["--reward", str(tmp_path / "Broken.pt"), *more[2:]]
     assert "mlp.layers.0.weight" in refused(capsys, [*base, *SMALL, *more])
 
 

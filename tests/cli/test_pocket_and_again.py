@@ -22,18 +22,10 @@ POCKET = ["generate", "--models", "pocket", "--blocks", "2"]
 def clip(tmp_path_factory) -> Path:
     """A video with one of each: take, direction, judge, gate."""
     out = tmp_path_factory.mktemp("clip") / "out"
-    more = [
-        "--gate",
-        "-0.5",
-        "--takes",
-        "2:2",
-        "--directions",
-        "..d",
-        "--judge-vae",
-        "pocket",
-        "--drafter-settings",
-    ]
-    asked = ["--prompt", "a big red ball", "--blocks", "3", *more, "context-frames=6", "--seed", "5"]
+    more = (
+        "--gate -0.5 --takes 2:2 --directions ..d --judge-vae pocket --drafter-settings context-frames=6 --seed 5"
+    )
+    asked = ["--prompt", "a big red ball", "--blocks", "3", "--seed", "5", *more.split()]
     assert main([*POCKET, *asked, "--output", str(out)]) == 0
     return out
 
@@ -96,7 +88,7 @@ def test_several_seeds_make_several_videos_of_every_prompt(files, tmp_path, caps
         json.loads(line) for line in (tmp_path / "out" / "videos.jsonl").read_text(encoding="utf-8").splitlines()
     ]
     assert [(row["prompt"], row["seed"], row["state"]) for row in rows] == [
-        *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in (3, 4)),
+        *((prompt, seed, "finished") for prompt in ("a ball", "a cube") for seed in (3, 4))
     ]
     assert [report(tmp_path / "out" / row["folder"])["settings"]["seed"] for row in rows] == [3, 4, 3, 4]
     assert generate(base, tmp_path / "one", "--prompt", "a cube", "--seed", "4") == 0

@@ -110,17 +110,8 @@ def test_light_keeps_more_of_the_clip_than_strong(clip, tmp_path):
     found = []
     for strength in ("light", "medium", "strong", "0.4", "0.9"):
         out = tmp_path / strength
-        words = [
-            "--restyle",
-            str(clip / "video.mp4"),
-            "--strength",
-            strength,
-            "--blocks",
-            "1",
-            "--output",
-            str(out),
-        ]
-        assert main([*BASE, "a small green ring rises over grass", *words]) == 0
+        words = ["--restyle", str(clip / "video.mp4"), "--strength", strength, "--blocks", "1"]
+        assert main([*BASE, "a small green ring rises over grass", *words, "--output", str(out)]) == 0
         found.append((latents(out) - latents(clip)[:, :, :3]).square().mean().item())
     assert found[0] < found[1] < found[2]
     assert found[3] < found[4]

@@ -153,20 +153,7 @@ def text(random: Random, outside: str) -> str:
         (
             *ways,
             *ways,
-            "",
-            " ",
-            "\x00",
-            "a\x1b[31mred\x07",
-            "\ud800 half",
-            "\u202e\u200b\ufeff",
-            "x" * 30_000,
-            "{" * 500,
-            "policy",
-            "policy.tau",
-            "preset.",
-            "..",
-            "aar" * 2000,
-            "__class__",
-            "%s%n{0.__class__}",
+            *("", " ", "\x00", "a\x1b[31mred\x07", "\ud800 half", "\u202e\u200b\ufeff", "x" * 30_000, "{" * 500),
+            *("policy", "policy.tau", "preset.", "..", "aar" * 2000, "__class__", "%s%n{0.__class__}"),
         )
     )

@@ -115,7 +115,7 @@ class Server:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=300) as answer:
             return bytes(answer.read())
 
     def queue(
@@ -125,7 +125,7 @@ class Server:
         body = {"prompt": prompt, "client_id": client, "extra_data": extra_data or {}}
         return str(self.ask("/prompt", body)["prompt_id"])
 
-    def wait(self, prompt_id: str, seconds: float = 120) -> Finished:
+    def wait(self, prompt_id: str, seconds: float = 600) -> Finished:
         """Return a prompt's entry once it is done, however it ended."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

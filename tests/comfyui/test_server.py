@@ -60,13 +60,13 @@ def test_the_route_stays_in_the_history_and_comes_with_a_cached_run(server: Serv
 
 
 def test_the_same_prompt_after_an_interrupt_makes_the_same_latents(server: Server) -> None:
-    prompt = pocket(blocks=6, sampler__seed=6)
+    prompt = pocket(blocks=12, sampler__seed=6)  # enough to be stopped within, however busy the machine is
     undisturbed = latents_of(server, server.queue(prompt))
     server.forget()
-    stopped, blocks = asyncio.run(asyncio.wait_for(stop_after_first_block(server, prompt), 120))
+    stopped, blocks = asyncio.run(asyncio.wait_for(stop_after_first_block(server, prompt), 600))
     assert stopped.message("execution_interrupted") is not None
     assert stopped.message("execution_success") is None
-    assert blocks < 6
+    assert blocks < 12
     again = server.queue(prompt)
     assert torch.equal(latents_of(server, again), undisturbed)
     assert SAMPLER not in cached(server, again)
@@ -204,7 +204,7 @@ def one_that_is_gone(takes_one: bool) -> Iterator[str]:
 
 def run_python(code: str, folder: Path) -> str:
     command = [sys.executable, "-c", code]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=120).stdout
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=900).stdout
 
 
 def test_the_pack_asks_for_nothing_that_comfyui_does_not_install() -> None:
@@ -242,11 +242,7 @@ REFUSED_BEFORE = [
     ),
 ]
 REFUSED_BY_US = [
-    (
-        "tau is NaN",
-        {"router__policy__tau": float("nan")},
-        "policy.tau is nan, not a number from -3.0 to 3.0",
-    ),
+    ("tau is NaN", {"router__policy__tau": float("nan")}, "policy.tau is nan, not a number from -3.0 to 3.0"),
     (
         "a clip of another size",
         {"extra": empty_clip(32, 32), "sampler__continue_from": [EXTRA, 0]},
@@ -332,13 +328,6 @@ def test_an_option_that_a_dynamic_combo_lacks_is_refused_in_a_sentence(
 ) -> None:
     error = assert_refused(server, pocket(**changes), f"there is no {what} 'best'; choose ")
     assert ", or update SDVG, which is" in error
-
-
-def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(server: Server) -> None:
-    with pytest.raises(Refused) as refused:
-        server.queue(pocket(router__policy="percentile", router__policy__draft_share=0.5))
-    [[error]] = refused.value.errors.values()
-    assert "the policy percentile was taken out; choose a budget, which spends a share" in error
 
 
 def test_a_refusal_names_the_newer_version_that_saved_the_workflow(server: Server) -> None:

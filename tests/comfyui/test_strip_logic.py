@@ -47,7 +47,7 @@ def call(modules: Path, source: str, given: Any) -> Any:
     program += f"console.log(JSON.stringify({json.dumps(given)}.map((one) => of(one))));\n"
     (modules / "program.js").write_text(program, encoding="utf-8")
     command = ["node", "program.js"]
-    done = subprocess.run(command, cwd=modules, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=modules, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

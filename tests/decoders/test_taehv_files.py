@@ -179,10 +179,7 @@ SPOILED = {
         **w,
         "decoder.22.bias": torch.zeros(3, dtype=torch.int8),
     },
-    "decoder.22.bias in .* holds NaN or infinity": lambda w: {
-        **w,
-        "decoder.22.bias": torch.full((3,), torch.nan),
-    },
+    "decoder.22.bias in .* holds NaN or infinity": lambda w: {**w, "decoder.22.bias": torch.full((3,), torch.nan)},
 }
 
 

@@ -10,13 +10,7 @@ from cli_runs import generate, options, report
 from random_set import write_random_set
 
 from sdvg_core.devices import device
-from sdvg_core.devices.device import (
-    cpu_quota,
-    device_clock,
-    parse_dtype,
-    pick_device,
-    settled_threads,
-)
+from sdvg_core.devices.device import cpu_quota, device_clock, parse_dtype, pick_device, settled_threads
 from sdvg_core.errors import BadInput
 
 FIRST, SECOND, CPU = torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cpu")

@@ -138,12 +138,9 @@ def test_a_video_of_real_size_meets_no_tensor_of_another_device(name, route, bes
     assert make(made, REQUEST, execution, route) == (1, 33, 3, 480, 832)
 
 
+@heavy
 @pytest.mark.parametrize(
-    "name, policy",
-    [
-        ("compiled", "incremental"),
-        pytest.param("ours", "recompute", marks=exhaustive),
-    ],
+    "name, policy", [("compiled", "incremental"), pytest.param("ours", "recompute", marks=exhaustive)]
 )
 def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
     preset = REQUEST.target_preset.replace(policy=policy, window=6)
@@ -154,7 +151,8 @@ def test_so_it_is_with_weights_and_keys_and_values_in_fp8(name, policy, shapes):
     assert make(made, request, parse_variant(name, request.execution), "r=1") == (1, 33, 3, 480, 832)
 
 
-@pytest.mark.parametrize("policy", ["recompute", pytest.param("incremental", marks=heavy)])
+@heavy
+@pytest.mark.parametrize("policy", ["recompute", "incremental"])
 def test_a_device_without_float64_is_given_none(policy, shapes, monkeypatch):
     """Catches: angles, time embeddings or a denoising step in float64 on a Mac's GPU, which refuses it."""
     monkeypatch.setattr(execution, "WITHOUT_FLOAT64", (GPU.type,))

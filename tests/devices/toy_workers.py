@@ -11,7 +11,7 @@ from sdvg_core.errors import BadInput
 
 
 class Toy:
-    """Does a task of words: `say X`, `refuse`, `die`, `die once FILE`, `wait FILE`, `early`."""
+    """Does a task of words: `say X`, `refuse`, `die`, `die once FILE`, `wait FILE`, `early [FILE]`."""
 
     def __init__(self, device: str) -> None:
         if device == "full":
@@ -31,6 +31,8 @@ class Toy:
         if word == "wait":
             Path(rest).write_text(str(os.getpid()), encoding="utf-8")
             patient(lambda: False)
+        if word == "early" and rest:
+            Path(rest).touch()
         if word == "early":
             patient(stop)
         return self.name, os.getpid()
@@ -38,7 +40,7 @@ class Toy:
 
 def patient(done: Callable[[], bool]) -> None:
     """Wait for something, and fail if it does not come."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 600
     while not done():
         assert time.monotonic() < until, "it did not come"
         time.sleep(0.01)

@@ -6,17 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import (
-    CONFIG,
-    CONTEXTS,
-    POLICIES,
-    PROMPT,
-    SIZE,
-    generator_of,
-    make_engine,
-    make_framewise,
-    scripted,
-)
+from tiny import CONFIG, CONTEXTS, POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, scripted
 
 from sdvg_core.causal_wan import forward
 from sdvg_core.causal_wan.modules import ControlTree

@@ -93,12 +93,6 @@ def test_an_incremental_target_catches_up_once_and_in_order():
     assert [w.context_passes for w in works(emitted, "draft") if w] == [1] * 8
 
 
-def test_repair_saves_the_target_the_steps_it_takes_over():
-    emitted = run(make_engine(schedule="four-step"), scripted("rarraaara", handover=3))
-    remade = [w.denoising_passes for w in works(emitted, "target") if w]
-    assert remade == [4, 1, 1, 1], "block 0 has no draft to take over"
-
-
 def test_an_anchor_is_encoded_once_for_drafter_and_target_together():
     engine = make_engine()
     run(engine, scripted("r" * 9))

@@ -126,11 +126,6 @@ def test_rejections_are_in_a_row_across_a_direction(letter: str) -> None:
     assert reasons(made)[4:] == [Reason.BAILED_OUT] * 2
 
 
-def test_blocks_that_a_direction_rejects_are_no_rejections_that_count() -> None:
-    made = directed(".rrrr.", RouterConfig(tau=1e9, bail_out=2))
-    assert reasons(made)[-1] is Reason.FELL_SHORT
-
-
 def test_all_dots_are_no_directions_at_all() -> None:
     router = RouterConfig(policy="relative", tau=-0.5)
     assert direct(router, "......", 6, 0) == direct(router, "", 6, 0) == router
@@ -167,18 +162,6 @@ def test_take_1_is_the_noise_there_always_was() -> None:
     assert torch.equal(
         latents_of(directed(takes="2:1, 5:1")), latents_of(run(make_engine(), RouterConfig(tau=0.3), blocks=6))
     )
-
-
-def test_every_take_slot_and_block_has_noise_of_its_own() -> None:
-    """Catches: a take that is the noise of another block, slot or seed."""
-    drawn = {
-        noise.draw(Span(index, 3 * index, 3, take), slot).numpy().tobytes()
-        for noise in (make_noise(4), make_noise(42))
-        for index in range(4)
-        for slot in range(4)
-        for take in range(1, 6)
-    }
-    assert len(drawn) == 2 * 4 * 4 * 5
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

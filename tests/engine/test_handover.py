@@ -11,17 +11,7 @@ from itertools import pairwise
 import pytest
 import torch
 from thinned import every_pair
-from tiny import (
-    CONTEXTS,
-    POLICIES,
-    BrightScorer,
-    condition,
-    frames_of,
-    latents_of,
-    make_engine,
-    run,
-    scripted,
-)
+from tiny import CONTEXTS, POLICIES, BrightScorer, condition, frames_of, latents_of, make_engine, run, scripted
 
 from sdvg_core.engine.plan import ModelSet, check_available
 from sdvg_core.engine.router import Reason, RouterConfig

@@ -7,15 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import (
-    CONFIG,
-    SIZE,
-    EchoCodec,
-    condition,
-    generator_of,
-    make_generator,
-    make_noise,
-)
+from tiny import CONFIG, SIZE, EchoCodec, condition, generator_of, make_generator, make_noise
 
 from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.engine.history import History

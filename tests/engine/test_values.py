@@ -47,11 +47,6 @@ def test_a_seed_keeps_its_noise_from_version_to_version():
     assert again[:3].tolist() == pytest.approx([1.123739242553711, 0.11198224127292633, 0.6073417663574219])
 
 
-def test_keys_of_other_numbers_with_the_same_digits_are_others():
-    """Catches: numbers joined without anything between them: block 1, slot 23 would be block 12, slot 3."""
-    assert len({key(1, 23), key(12, 3), key(1, 2, 3), key(123)}) == 4
-
-
 def test_noise_depends_on_seed_block_and_slot_and_on_nothing_else():
     """Catches: noise consumed in order from one generator."""
     source, span = make_noise(), Span(2, 6, 3)

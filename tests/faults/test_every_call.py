@@ -91,16 +91,7 @@ def test_a_fault_at_every_fifth_call_of_a_nine_block_run_does_no_harm(tmp_path):
     """The four kinds of fault in turn; the exhaustive test raises every kind at every call."""
     world = World("recompute", tmp_path)
     kinds = {stage.split(",")[0] for stage in world.stages}
-    assert kinds >= {
-        "model",
-        "decode",
-        "encode",
-        "score",
-        "write video",
-        "write block",
-        "move",
-        "progress",
-    }
+    assert kinds >= {"model", "decode", "encode", "score", "write video", "write block", "move", "progress"}
     for number in range(1, len(world.stages) + 1, 5):
         world.check(number, ERRORS[number % 4]())
     for number in range(2, len(world.stages) + 1, 16):

@@ -53,10 +53,7 @@ def test_a_frame_is_the_newest_at_its_moment(times, shown, tmp_path):
     """By time stamps. Catches: frames taken by their index, whatever the rate; the last one lost."""
     path = film(tmp_path / "clip.mkv", times)
     assert numbers(read_footage(path, 32, 32))[: len(shown)] == shown
-    assert read_footage(path, 32, 32).frames in (
-        len(shown),
-        len(shown) + 1,
-    )
+    assert read_footage(path, 32, 32).frames in (len(shown), len(shown) + 1)
     # How long the last frame is shown, a file does not say.
     assert count_frames(path) == read_footage(path, 32, 32).frames
 

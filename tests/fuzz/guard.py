@@ -74,7 +74,7 @@ class Watch:
         if place.startswith((self.folder + os.sep, "/dev/urandom", "/proc/")):
             return not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
         # Modules are imported when they are first needed.
-        module = place.startswith((sys.prefix, sys.base_prefix)) or (
+        module = place.startswith((sys.prefix, sys.base_prefix, sys.pycache_prefix or sys.prefix)) or (
             place.startswith(str(ROOT)) and place.endswith((".py", ".pyc"))
         )
         return module and not flags & (os.O_WRONLY | os.O_RDWR)
@@ -84,11 +84,12 @@ class Watch:
         if not self.installed:
             sys.addaudithook(self.audit)
             self.installed = True
+        kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # of a module that is imported now
         self.folder, self.seen, self.on = str(folder), [], True
         try:
             yield
         finally:
-            self.on = False
+            self.on, sys.dont_write_bytecode = False, kept
 
 
 WATCH = Watch()

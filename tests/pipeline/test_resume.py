@@ -325,7 +325,7 @@ def test_ctrl_c_in_a_terminal_is_heard_by_a_whole_process(base, earlier, tmp_pat
         for line in process.stderr:
             if line.startswith("block 2/"):
                 process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(600) == 130
     assert 2 <= len(report(tmp_path / "out")["blocks"]) < 400
     assert names(tmp_path / "out") == OUTPUTS
 

@@ -123,7 +123,7 @@ class Watched:
         self.passes += 1
         if self.passes == self._at:
             self.reached.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(600)
         return self._whole(*given)
 
 
@@ -133,15 +133,15 @@ def test_closing_from_another_thread_ends_the_block_before_its_next_pass(streame
     watched = Watched(monkeypatch, at=1)
     with ThreadPoolExecutor(2) as pool:
         block = pool.submit(next, begun, None)
-        assert watched.reached.wait(30)
+        assert watched.reached.wait(600)
         with pytest.raises(Busy):
             streamer.stream(REQUEST, PROMPT)
         closed = pool.submit(begun.close)
-        assert begun._asked_to_end.wait(30)
+        assert begun._asked_to_end.wait(600)
         assert not closed.done(), "the pass under way is not done"
         watched.go_on.set()
-        assert block.result(30) is None
-        closed.result(30)
+        assert block.result(600) is None
+        closed.result(600)
     assert watched.passes == 1
     assert len(list(streamer.stream(REQUEST, PROMPT))) == 3
 

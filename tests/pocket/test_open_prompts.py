@@ -9,15 +9,7 @@ import torch
 from research.metrics import BEST
 from research.world import draw_scene, render
 from sdvg_core.pocket.world import Scene, Thing, clash
-from training.open_prompts import (
-    KINDS_OF_OPEN,
-    choice,
-    completions,
-    draw_open_scene,
-    judge,
-    opened,
-    still_quality,
-)
+from training.open_prompts import KINDS_OF_OPEN, choice, completions, draw_open_scene, judge, opened, still_quality
 
 FRAMES = torch.arange(105)
 SEAMS = tuple(range(9, 105, 12))

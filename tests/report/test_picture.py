@@ -10,16 +10,7 @@ from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.router import Decision, Reason, RouterConfig
-from sdvg_core.report.picture import (
-    BIG,
-    DARK,
-    SCALE,
-    SMALL,
-    Look,
-    drawable,
-    route_picture,
-    tint,
-)
+from sdvg_core.report.picture import BIG, DARK, SCALE, SMALL, Look, drawable, route_picture, tint
 from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Outcome, outcome_of
 
 OUTCOME_OF_COLOUR = {ImageColor.getrgb(colour): outcome for outcome, colour in COLOURS.items()}
@@ -50,14 +41,7 @@ def test_scores_that_are_not_finite_or_beyond_all_measure_can_be_drawn(frames):
 
 @pytest.mark.parametrize(
     "prompt",
-    [
-        "",
-        "x" * 5000,
-        r"$\frac{$",
-        "two\nlines\tand\0more",
-        "狐が雪の中を走る 🦊",
-        "\ud800",
-    ],
+    ["", "x" * 5000, r"$\frac{$", "two\nlines\tand\0more", "狐が雪の中を走る 🦊", "\ud800"],
     ids=["empty", "long", "formula", "control", "other letters", "half a letter"],
 )
 def test_any_prompt_can_be_shown(prompt):

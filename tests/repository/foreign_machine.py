@@ -144,6 +144,7 @@ def stay(models: Path, tmp_path: Path, *before: str, **environment: str) -> Stay
             "PATH": os.environ["PATH"],
             "PYTHONPATH": os.pathsep.join((str(watch), str(PACKAGE.parent))),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPYCACHEPREFIX": os.environ.get("PYTHONPYCACHEPREFIX", ""),
             "SDVG_NOTES": str(watch / "notes"),
             "SDVG_SOCKET_CALL": SOCKET_CALL,
             "HOME": str(home),

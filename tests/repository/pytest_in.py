@@ -25,7 +25,6 @@ def pytest_in(folder: Path, tests: list[str], log: Path, first_cases: bool = Fal
     os.chdir(folder)
     # Else what the copy lacks would be found in the repository, or the wrong code tested.
     sys.path[:] = [str(folder), *(place for place in sys.path if not is_repository(Path(place or ".")))]
-    sys.dont_write_bytecode = True
     with log.open("w", encoding="utf-8") as printed:
         os.dup2(printed.fileno(), 1)
         os.dup2(printed.fileno(), 2)

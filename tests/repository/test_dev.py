@@ -84,7 +84,7 @@ def test_lint_and_types_run_beside_the_tests_and_either_failure_comes_back(
     dev, monkeypatch, capsys, tests, lint, code
 ):
     """Catches: a failure of lint that is lost because the tests pass."""
-    space, checked = dev["main"].__globals__, []
+    space, checked, nodes = dev["main"].__globals__, [], []
 
     def lint_of(command: list[str], **options: Any) -> Any:
         checked.append(command[2])
@@ -93,6 +93,9 @@ def test_lint_and_types_run_beside_the_tests_and_either_failure_comes_back(
     monkeypatch.setitem(space, "environment", lambda name, install, *recipe: "python")
     monkeypatch.setitem(space, "run", lambda python, *words: tests if "pytest" in words else 0)
     monkeypatch.setattr(dev["subprocess"], "run", lint_of)
-    assert dev["main"](["test"]) == code
+    monkeypatch.setitem(space, "find_comfyui", lambda: ROOT)
+    monkeypatch.setitem(space, "comfyui", lambda options, python: nodes.append(python) or 0)
+    assert dev["main"](["test", "--all"]) == code
+    assert nodes == ([] if tests else ["python"]), "after the core's, in an environment made meanwhile"
     assert checked == (["ruff"] if lint else ["ruff", "ruff", "mypy"])
     assert ("a.py: unused" in capsys.readouterr().err) is bool(lint)

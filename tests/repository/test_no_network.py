@@ -10,7 +10,7 @@ import pytest
 from foreign_machine import SOCKET_CALL, WATCH, stay
 from random_set import write_random_set
 
-# Asks the C library, which Python does not hear of, for a socket, and has a child ask for one; connects to nobody.
+# Asks the C library, which Python does not hear of, for a socket, and has a child ask for one.
 INTERNET, FILE = 2, 1
 ASKS = """
 import ctypes, subprocess, sys
@@ -19,11 +19,8 @@ family = int(sys.argv[1])
 asked = [library.socket(family, 1, 0)]
 child = "import ctypes, sys; sys.exit(ctypes.CDLL(None).socket(int(sys.argv[1]), 1, 0) == -1)"
 asked.append(-subprocess.run([sys.executable, "-c", child, str(family)]).returncode)
-address = (b"\\x02\\0" if family == 2 else b"\\x01\\0") + bytes(14)
-library.connect(asked[0], address, 16)
 sys.exit(sum(number == -1 for number in asked))
 """
-SEEN = "connect,sendto,sendmsg,sendmmsg"
 
 
 @pytest.fixture(scope="module")
@@ -33,28 +30,13 @@ def models(tmp_path_factory) -> Path:
     return folder
 
 
-def asks(family: int, folder: Path, *before: str, watched: bool = True) -> int:
+def asks(family: int, folder: Path, *, watched: bool = True) -> int:
     """Return how many of two sockets, one of them a child's, were refused to code that does not ask Python."""
     (folder / "sitecustomize.py").write_text(WATCH, encoding="utf-8")
     environment = {**os.environ, "SDVG_NOTES": str(folder / "notes"), "SDVG_SOCKET_CALL": SOCKET_CALL}
     if watched:
         environment["PYTHONPATH"] = str(folder)
-    return subprocess.run(
-        [*before, sys.executable, "-c", ASKS, str(family)], env=environment, check=False
-    ).returncode
-
-
-def traced(folder: Path) -> list[str]:
-    """Return a command line that writes down what is sent, and to whom; skip where nobody may look on."""
-    strace = shutil.which("strace")
-    command = [strace or "", "-f", "-qq", "-e", f"trace={SEEN}", "-o", str(folder / "calls")]
-    if strace is None or subprocess.run([*command, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("needs strace, and to be allowed to use it")
-    return command
-
-
-def internet_calls(folder: Path) -> list[str]:
-    return [line for line in (folder / "calls").read_text(encoding="utf-8").splitlines() if "AF_INET" in line]
+    return subprocess.run([sys.executable, "-c", ASKS, str(family)], env=environment, check=False).returncode
 
 
 @pytest.mark.skipif(not SOCKET_CALL, reason="needs Linux on x86-64 or Arm, which can refuse sockets to a process")
@@ -66,22 +48,6 @@ def test_the_watch_leaves_native_code_and_children_no_internet_socket(tmp_path):
     assert refused == 2
     assert asks(FILE, tmp_path) == 0
     assert asks(INTERNET, tmp_path, watched=False) == 0
-
-
-def test_a_trace_shows_what_native_code_asks_for(tmp_path):
-    asks(FILE, tmp_path, *traced(tmp_path), watched=False)
-    assert internet_calls(tmp_path) == []
-    asks(INTERNET, tmp_path, *traced(tmp_path), watched=False)
-    assert internet_calls(tmp_path) != []
-
-
-@pytest.mark.exhaustive
-def test_no_process_of_ours_connects_or_sends_to_the_internet(models, tmp_path):
-    """The watch would hide what it refuses: a connection needs a socket first. So here it only takes notes."""
-    found = stay(models, tmp_path, *traced(tmp_path), SDVG_SOCKET_CALL="")
-    assert found.done.returncode == 0, found.done.stderr
-    assert ["refused", "every internet socket"] not in found.notes
-    assert internet_calls(tmp_path) == []
 
 
 @pytest.mark.exhaustive

@@ -39,7 +39,7 @@ def lines_of(folder: Path) -> int:
 def test_a_study_killed_half_way_ends_with_the_rows_of_an_unbroken_one(unbroken, tmp_path):
     """SIGKILL leaves no chance to tidy up. Catches rows that are kept in memory, and rows that are made again."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen([sys.executable, study_tiny.__file__, str(tmp_path), "0.1"], env=environment)
+    process = subprocess.Popen([sys.executable, study_tiny.__file__, str(tmp_path), "0.3"], env=environment)
     while lines_of(tmp_path) < ROWS // 2:
         assert process.poll() is None, "it ended before it could be killed"
         time.sleep(0.01)

@@ -16,7 +16,7 @@ main(async (page, options) => {
   for (const [number, name] of options.files.entries()) {
     await page.evaluate(() => window.app.graph.clear()); // else the sampler that is waited for is the last one's
     await page.evaluate(drop, { name: path.basename(name), text: fs.readFileSync(name, "utf8") });
-    await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SDVGSpeculativeSampler"), null, { timeout: 30000 });
+    await page.waitForFunction(() => window.app.graph.nodes.some((node) => node.type === "SDVGSpeculativeSampler"));
     await quiet(page, 1000);
     dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
@@ -26,8 +26,8 @@ main(async (page, options) => {
 
 async function shownRun(page) {
   await run(page);
-  await page.waitForSelector("video", { timeout: 30000 });
-  await page.waitForFunction(() => document.querySelector("video").duration > 0, null, { timeout: 30000 });
+  await page.waitForSelector("video");
+  await page.waitForFunction(() => document.querySelector("video").duration > 0);
   await quiet(page, 1000); // the nodes grow
   return { ...(await page.evaluate(shown)), astray: await page.evaluate(astray) };
 }

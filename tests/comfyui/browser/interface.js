@@ -34,7 +34,7 @@ async function comeBack(page, workflow) {
   await run(page);
   await pictured(page);
   const known = () => [...document.querySelectorAll(".sdvg-squares button")].every((square) => square.dataset.fate);
-  await page.waitForFunction(known, null, { timeout: 20000 }).catch(() => {}); // the picture may be there before
+  await page.waitForFunction(known).catch(() => {}); // the picture may be there before
   return { reloaded, opened, copied: await page.evaluate(look) };
 }
 
@@ -46,7 +46,7 @@ async function pictured(page) {
     const shown = report?.imgs?.length || document.querySelector(`[data-node-id="${report?.id}"] img`);
     return Boolean(shown && (!record || record.value));
   };
-  await page.waitForFunction(loaded, null, { timeout: 20000 }).catch(() => {});
+  await page.waitForFunction(loaded).catch(() => {});
   await quiet(page, 1000);
 }
 
@@ -121,7 +121,7 @@ async function tryLengths() {
   for (const blocks of [1, 21, 9]) {
     widget.value = blocks;
     widget.callback?.(blocks);
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    for (let i = 0; i < 600 && element && !element.innerText.includes(widget.label); i += 1) await new Promise((resolve) => setTimeout(resolve, 100));
     lengths.push([widget.label, element ? element.innerText.includes(widget.label) : null]);
   }
   return lengths;
@@ -150,7 +150,7 @@ async function pester() {
     const newer = JSON.parse(JSON.stringify({ ...saved, id: elsewhere.workflow }));
     newer.nodes.find((node) => String(node.id) === String(sampler.id)).properties.ver = "9.10.0";
     await app.loadGraphData(newer);
-    await wait(800);
+    for (let i = 0; i < 600 && !told().length; i += 1) await wait(100);
     const versions = app.graph.serialize().nodes.map((node) => [node.type, node.properties.cnr_id, node.properties.ver]);
     return { strayed, reopened, elsewhere: fates(), quiet, told: told(), versions };
 }

@@ -7,6 +7,7 @@ const { chromium } = require("playwright-core");
 const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
   "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const SAMPLER = "SDVGSpeculativeSampler";
+const LIMIT = 180000; // ms for anything that is waited for: a busy machine is slow, and only a broken page needs them all
 
 /** Open ComfyUI, call `use(page, options)`, and return what it returned with what went wrong meanwhile. */
 async function inPage(options, use) {
@@ -15,6 +16,7 @@ async function inPage(options, use) {
   });
   const seen = { errors: [], hosts: [], deprecated: [] };
   try {
+    context.setDefaultTimeout(LIMIT);
     const page = context.pages()[0] ?? (await context.newPage());
     await watch(context, page, seen, options);
     const evaluate = page.evaluate.bind(page);
@@ -96,11 +98,11 @@ async function open(page, options) {
 
 /**
  * Wait some milliseconds, and then on until the page asks nothing of the server and looks the same in three looks,
- * each two drawn frames after the last: on a busy machine the same as on an idle one. At most 15 seconds.
+ * each two drawn frames after the last: on a busy machine the same as on an idle one.
  */
 async function quiet(page, least = 300) {
   await page.waitForTimeout(least);
-  const until = Date.now() + 15000;
+  const until = Date.now() + LIMIT / 2;
   for (let same = 0, last; same < 3 && Date.now() < until; ) {
     const now = await page.evaluate(drawn);
     same = now === last && !page.asked.size ? same + 1 : 0;
@@ -121,7 +123,7 @@ async function drawn() {
 
 async function ready(page) {
   const known = (type) => window.app?.extensionManager && window.LiteGraph?.registered_node_types[type];
-  await page.waitForFunction(known, SAMPLER, { timeout: 120000 });
+  await page.waitForFunction(known, SAMPLER);
 }
 
 /** Load the page anew; ComfyUI opens the workflow again that was open. */
@@ -173,7 +175,7 @@ async function run(page) {
     const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     return Boolean(window.app.nodeOutputs[report.id]);
   };
-  await page.waitForFunction(finished, null, { timeout: 120000 });
+  await page.waitForFunction(finished);
 }
 
 /** Run `use` with the options of the command line, and print what it returns. */

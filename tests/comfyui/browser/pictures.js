@@ -15,7 +15,7 @@ main(async (page, options) => {
   await page.evaluate(widen);
   await page.evaluate(showFrom, { scale: SCALE, corner: [74, 140] });
   await run(page);
-  await page.waitForFunction(() => document.querySelector("video")?.readyState >= 2, null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector("video")?.readyState >= 2);
   await quiet(page, 3000); // the report's picture loads
   const notice = page.getByText("Job completed").first();
   await notice.waitFor({ timeout: 10000 }).catch(() => {});

@@ -121,7 +121,7 @@ async function reopen(page, tau, vue) {
     saved.nodes[0].widgets_values[2] = value;
     await app.loadGraphData(saved);
   }, tau);
-  if (vue) await page.waitForSelector("[data-node-id] [role=slider]", { timeout: 20000 });
+  if (vue) await page.waitForSelector("[data-node-id] [role=slider]");
   await quiet(page, 800);
   return page.evaluate(async () => {
     const [node] = window.app.graph.nodes;

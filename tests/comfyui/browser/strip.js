@@ -4,7 +4,7 @@
 const { build, main, quiet, reload, run } = require("./page.js");
 
 const SAMPLER = "SDVGSpeculativeSampler";
-const LONG = 40; // blocks of the run that is left and stopped
+const LONG = 200; // blocks of the run that is left and stopped: it goes on meanwhile, however busy the machine is
 
 main(async (page, options) => {
   const pictures = countPictures(page);
@@ -156,8 +156,8 @@ function clear(type) {
 /** Until the run is over and the film plays. */
 async function settled(page) {
   const over = () => !document.querySelector(".sdvg-stop").checkVisibility() && "shown" in document.querySelector(".sdvg-film").dataset;
-  await page.waitForFunction(over, null, { timeout: 60000 });
-  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent, null, { timeout: 20000 }); // the forecast
+  await page.waitForFunction(over);
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent); // the forecast
   await quiet(page, 500);
 }
 
@@ -172,7 +172,7 @@ async function frames(page, times = 12, blocks = Infinity) {
 }
 
 async function watchFilm(page) {
-  const over = () => page.waitForFunction(() => document.querySelector(".sdvg-play").dataset.playing === "false", null, { timeout: 60000 });
+  const over = () => page.waitForFunction(() => document.querySelector(".sdvg-play").dataset.playing === "false");
   await over(); // it stops by itself
   await quiet(page, 300);
   const idle = await page.evaluate(countTurns);
@@ -201,7 +201,7 @@ async function watchFilm(page) {
   await page.keyboard.press("ArrowRight");
   const largeNext = await page.evaluate(() => document.querySelector("dialog.sdvg-large canvas").dataset.shown);
   await page.keyboard.press("Escape");
-  await page.waitForFunction(() => !document.querySelector("dialog.sdvg-large"), null, { timeout: 5000 });
+  await page.waitForFunction(() => !document.querySelector("dialog.sdvg-large"));
   const closed = (await look(page)).focus;
   const thumbs = await page.evaluate(() => [...document.querySelectorAll(".sdvg-squares canvas")].map((one) => one.dataset.shown));
   const pixels = await page.evaluate(() => {
@@ -244,8 +244,8 @@ async function compareTakes(page) {
   const cells = () => page.evaluate(() => [...document.querySelectorAll(".sdvg-take")].map((cell) => [
     cell.dataset.take, cell.getAttribute("aria-checked"), cell.querySelector("canvas").dataset.shown ?? null, cell.getAttribute("aria-label"),
   ]));
-  const all = () => page.waitForFunction(() => document.querySelectorAll(".sdvg-take:not(:disabled) canvas:not(.blank)").length === 4, null, { timeout: 60000 });
-  const idle = () => page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  const all = () => page.waitForFunction(() => document.querySelectorAll(".sdvg-take:not(:disabled) canvas:not(.blank)").length === 4);
+  const idle = () => page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
   // The prompts of other tests may hold NaN, which is no JSON.
   const videos = () => page.evaluate(async () => JSON.parse((await (await fetch("/api/history")).text()).replaceAll("NaN", "null")));
   const kinds = async () => Object.values(await videos()).filter(({ outputs }) => JSON.stringify(outputs).includes(".mp4")).length;
@@ -385,9 +385,9 @@ async function leaveAndStop(page) {
   await page.evaluate(() => window.app.loadGraphData(JSON.parse(JSON.stringify(window.app.graph.serialize()))));
   await quiet(page, 3000); // ComfyUI keeps a draft of it
   const many = (number) => document.querySelectorAll(".sdvg-squares .made").length >= number;
-  const made = (number) => page.waitForFunction(many, number, { timeout: 60000 });
+  const made = (number) => page.waitForFunction(many, number);
   page.evaluate(() => void window.app.queuePrompt(0, 1));
-  await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility());
   await made(2);
   const queued = await known(page);
   await reload(page);
@@ -397,11 +397,14 @@ async function leaveAndStop(page) {
   await made(counted + 2);
   const server = (await known(page)).at(-1);
   const going = await look(page);
-  await page.locator(".sdvg-stop").click();
-  const stopping = await look(page);
-  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  const stopping = await page.evaluate(() => { // in one turn of the page, else the run may be over
+    const stop = document.querySelector(".sdvg-stop");
+    stop.click();
+    return { text: stop.textContent, shown: stop.checkVisibility(), enabled: !stop.disabled };
+  });
+  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
   const [{ done, run: run_ }] = (await known(page)).slice(-1);
-  await page.waitForFunction(() => document.querySelector("video")?.duration > 0, null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector("video")?.duration > 0);
   const seconds = await page.evaluate(() => document.querySelector("video").duration);
   const stopped = await look(page);
   const refused = await refuse(page);

@@ -17,7 +17,7 @@ main(async (page, options) => {
     await set(page, type, name, wrong);
     if (type === POCKET) await set(page, POCKET, "prompt", "two whales sing over the sea");
     await page.evaluate(() => window.app.queuePrompt(0, 1).catch(() => {}));
-    await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent, null, { timeout: 30000 }).catch(() => {});
+    await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent).catch(() => {});
     refused.push(await error(page));
     if (options.pictures && name === "width") await pictures(page, options.pictures);
     await page.keyboard.press("Escape");
@@ -32,7 +32,7 @@ main(async (page, options) => {
   await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
   await quiet(page, 3000); // ComfyUI keeps a draft of it
   await reload(page);
-  await page.waitForFunction(isToldAgain, POCKET, { timeout: 30000 }).catch(() => {}); // then it is not there
+  await page.waitForFunction(isToldAgain, POCKET).catch(() => {}); // then it is not there
   return { example, refused, cleared, shown, reloaded: await shownPrompt(page) };
 });
 

@@ -10,7 +10,7 @@ main(async (page, options) => {
   await quiet(page, 1000);
   const saved = await page.evaluate(() => JSON.parse(JSON.stringify(window.app.graph.serialize())));
   await run(page);
-  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent, null, { timeout: 20000 });
+  await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
   const made = await look(page);
   const own = await openTab(page);
   const changed = [];
@@ -110,13 +110,13 @@ async function forget(page) {
 async function leaveRunning(page, saved, { seed }) {
   const long = withSeed(saved, seed + 5);
   await open(page, long);
-  await edit(page, SAMPLER, "blocks", 30);
-  await edit(page, ROUTER, "policy.script", "r".repeat(30));
+  await edit(page, SAMPLER, "blocks", 200); // it goes on meanwhile, however busy the machine is
+  await edit(page, ROUTER, "policy.script", "r".repeat(200));
   await page.evaluate(() => { window.app.graph.nodes.find((node) => node.type === "SDVGSpeculativeSampler").widgets.find((one) => one.name === "seed").linkedWidgets[0].value = "randomize"; });
   const own = await openTab(page);
   await page.evaluate(() => void window.app.queuePrompt(0, 1));
-  await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 }); // not the film before
-  await page.waitForFunction(() => document.querySelectorAll(".sdvg-squares .made").length >= 2, null, { timeout: 60000 });
+  await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility()); // not the film before
+  await page.waitForFunction(() => document.querySelectorAll(".sdvg-squares .made").length >= 2);
   const going = await look(page);
   const copy = await open(page, withSeed(saved, seed + 6));
   await quiet(page, 2000);
@@ -125,7 +125,7 @@ async function leaveRunning(page, saved, { seed }) {
   await quiet(page, 1500);
   const back = await look(page);
   await page.locator(".sdvg-stop").click();
-  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility(), null, { timeout: 60000 });
+  await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
   await quiet(page, 1000);
   return { going, copy, later, back, done: await look(page) };
 }

@@ -10,6 +10,7 @@ async function main(options) {
   const browser = await chromium.launch({ executablePath: options.chromium, args: FLAGS });
   try {
     const page = await browser.newPage({ viewport: { width: 400, height: 800 } });
+    page.setDefaultTimeout(180000); // a busy machine is slow
     const seen = { asked: [], errors: [] };
     page.on("request", (request) => seen.asked.push(request.url().slice(0, 200)));
     page.on("pageerror", (error) => seen.errors.push(error.message));
@@ -36,7 +37,7 @@ async function videos(page) {
     const now = [...card.querySelectorAll(".route button")].findIndex((square) => square.classList.contains("now"));
     return { time: video.currentTime, paused: video.paused, now, line: card.querySelector(".line").textContent };
   });
-  const when = (test) => page.waitForFunction(test, null, { timeout: 20000 });
+  const when = (test) => page.waitForFunction(test);
   await when(() => [...document.querySelectorAll("video")].every((video) => video.readyState >= 2));
   const found = { still: await shown(), orders: [await names()] };
   await page.hover("a.film");

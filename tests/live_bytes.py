@@ -1,0 +1,45 @@
+"""Bytes that are alive at once, counted while tensors are made: of memory, of a stand-in for a card, or of none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+class Peak(TorchDispatchMode):
+    """The most bytes alive at once among the tensors made while it is on; `device`: on that one alone."""
+
+    def __init__(self, there_before: Iterable[Any] = (), device: torch.device | None = None) -> None:
+        super().__init__()
+        self._before = {t.untyped_storage()._cdata for t in there_before if torch.is_tensor(t)}
+        self._device = device
+        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._at_most = 0  # what is alive, with what is gone since it was last looked at
+        self.bytes = 0
+
+    def count(self, tensor: Any) -> None:
+        if not torch.is_tensor(tensor) or (self._device and tensor.device != self._device):
+            return
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._before:
+            _, counted = self._alive.get(storage._cdata, (None, 0))
+            self._at_most += storage.nbytes() - counted
+            self._alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+
+    def now(self) -> int:
+        self._alive = {key: held for key, held in self._alive.items() if not held[0].expired()}
+        self._at_most = sum(size for _, size in self._alive.values())
+        return self._at_most
+
+    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = op(*args, **(kwargs or {}))
+        for tensor in tree_leaves(out):
+            self.count(tensor)
+        if self._at_most > self.bytes:
+            self.bytes = max(self.bytes, self.now())
+        return out
