@@ -58,7 +58,7 @@ class SpeculativeSampler(io.ComfyNode):
                 ),
                 io.Conditioning.Input(
                     "positive",
-                    tooltip="The prompt, from SDVG Prompt, which also hands its text to the scorer.",
+                    tooltip="The prompt, from SDVG Prompt, which also hands its text to the scorer. No negative one, no CFG: see the help.",
                 ),
                 io.Vae.Input(
                     "vae",
