@@ -16,7 +16,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..devices.execution import AUTO
 from ..engine.restyle import WORDS
 from ..engine.router import DEFAULT_PRESET, router_preset
 from ..errors import BadInput
@@ -201,7 +200,6 @@ def make(
     models: Path | str = POCKET,
     preset: str = DEFAULT_PRESET,
     out: Path | str = "out",
-    device: str = AUTO,
     **request: Any,
 ) -> tuple[Path, RunReport]:
     """Make a video as `generate` does, with its files, dtypes and prompts; return its folder and its report.
@@ -218,7 +216,7 @@ def make(
 
     embedded = Path(models) == POCKET
     options = make_parser().parse_args(["generate", *(EMBEDDED if embedded else ())])
-    options.prompt, options.models, options.device, options.words = prompt, Path(models), device, ()
+    options.prompt, options.models, options.words = prompt, Path(models), ()
     size = {"width": options.width, "height": options.height}
     wanted = VideoRequest(**{**size, **request}, router=router_preset(preset))
     options.seeds, prompts = [wanted.seed], read_prompts(options, None)
@@ -237,18 +235,10 @@ def _batch(
 
     strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
     request = replace(request, strength=strength)
-    return Batch(
-        files=model_files(options, request),
-        load=load,
-        request=request,
-        gate_prompt=options.gate_prompt,
-        reuse=options.reuse,
-        private=options.private,
-        seeds=tuple(dict.fromkeys(options.seeds)),
-        learned=options.learned,
-        numbered=bool(options.prompt_file),
-        command=options.words,
-    )
+    own = {name: getattr(options, name) for name in ("gate_prompt", "reuse", "private", "learned")}
+    seeds, numbered = tuple(dict.fromkeys(options.seeds)), bool(options.prompt_file)
+    files, command = model_files(options, request), options.words
+    return Batch(files=files, load=load, request=request, seeds=seeds, numbered=numbered, command=command, **own)
 
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:
