@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .checkpoints.model_files import ModelFiles
+    from .cli.generate import make
     from .devices.execution import Execution
     from .engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
     from .engine.router import RouterConfig, router_preset
@@ -41,6 +42,7 @@ _HOMES = {
     "Streamer": "pipeline.stream",
     "VideoCodec": "engine.protocols",
     "VideoRequest": "pipeline.request",
+    "make": "cli.generate",
     "make_video": "pipeline.videos",
     "pocket_judge": "pocket.trained_set",
     "pocket_options": "pocket.trained_set",
@@ -66,6 +68,7 @@ __all__ = [
     "Streamer",
     "VideoCodec",
     "VideoRequest",
+    "make",
     "make_video",
     "pocket_judge",
     "pocket_options",

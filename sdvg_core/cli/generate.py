@@ -14,14 +14,18 @@ from dataclasses import asdict, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..engine.restyle import WORDS
+from ..engine.router import DEFAULT_PRESET, router_preset
 from ..errors import BadInput
 from ..pocket import POCKET
 from .shared import add_device_options, add_model_options, add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
+    from ..pipeline.batch import Batch
+    from ..pipeline.options import LoadOptions
+    from ..pipeline.request import VideoRequest
     from ..pipeline.table import Row
     from ..pipeline.videos import Stopping
     from ..report.run_report import RunReport
@@ -143,36 +147,17 @@ def run(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool) -> int:
     from ..devices.device import device_line
-    from ..pipeline.batch import Batch
     from ..pipeline.many import make_many
-    from ..pipeline.request import strength_of
     from ..pipeline.table import FAILED, FINISHED
     from ..pipeline.videos import Stopping, make_videos
     from ..report.summary import summarise
     from .again import compared
-    from .options import load_options, model_files, video_request, worker_devices
+    from .options import load_options, video_request, worker_devices
 
     request, load = video_request(options), load_options(options, embedded=embedded)
     prompts, devices = read_prompts(options, again), worker_devices(options, load.device)
-    strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
-    request = replace(request, strength=strength)
-    stopping = Stopping()
-    batch = Batch(
-        files=model_files(options, request),
-        load=load,
-        request=request,
-        prompts=prompts,
-        output=options.output,
-        resume=options.resume,
-        overwrite=options.overwrite,
-        gate_prompt=options.gate_prompt,
-        reuse=options.reuse,
-        private=options.private,
-        seeds=tuple(dict.fromkeys(options.seeds)),
-        learned=options.learned,
-        numbered=bool(options.prompt_file),
-        command=options.words,
-    )
+    batch, stopping = _batch(options, load, request, prompts), Stopping()
+    request = batch.request
     say: Callable[[str], None] = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
     say(device_line(load.device, load.dtype))
     if devices:
@@ -192,6 +177,60 @@ def _run(options: argparse.Namespace, again: RunReport | None, *, embedded: bool
         len(report.blocks) == request.blocks for _, report in reports
     )
     return exit_code(stopping, whole=whole)
+
+
+def make(
+    prompt: str,
+    *,
+    models: Path | str = POCKET,
+    preset: str = DEFAULT_PRESET,
+    out: Path | str = "out",
+    **request: Any,
+) -> tuple[Path, RunReport]:
+    """Make a video as `generate` does, with its files, dtypes and prompts; return its folder and its report.
+
+    `models`: a folder of them, or `pocket`. `preset`: fast, balanced, careful, or paper, the gate. `request`: other
+    fields of `VideoRequest`, such as `blocks=4, seed=7`. Where `out` has a video, the next free name is taken.
+    Raises `BadInput` for any unusable input, before a weight is read.
+    """
+    from ..devices.device import settled_threads
+    from ..pipeline.request import VideoRequest
+    from ..pipeline.videos import make_videos
+    from . import make_parser
+    from .options import load_options
+
+    embedded = Path(models) == POCKET
+    options = make_parser().parse_args(["generate", *(EMBEDDED if embedded else ())])
+    options.prompt, options.models, options.output, options.words = prompt, Path(models), Path(out), ()
+    size = {"width": options.width, "height": options.height}
+    wanted = VideoRequest(**{**size, **request}, router=router_preset(preset))
+    options.seeds, prompts = [wanted.seed], read_prompts(options, None)
+    with settled_threads(embedded=embedded):
+        batch = _batch(options, load_options(options, embedded=embedded), wanted, prompts)
+        ((folder, report),) = make_videos(batch)
+    return folder, report
+
+
+def _batch(
+    options: argparse.Namespace, load: LoadOptions, request: VideoRequest, prompts: tuple[PromptSchedule, ...]
+) -> Batch:
+    from ..pipeline.batch import Batch
+    from ..pipeline.request import strength_of
+    from .options import model_files
+
+    strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
+    request = replace(request, strength=strength)
+    same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private", "learned")
+    return Batch(
+        files=model_files(options, request),
+        load=load,
+        request=request,
+        prompts=prompts,
+        seeds=tuple(dict.fromkeys(options.seeds)),
+        numbered=bool(options.prompt_file),
+        command=options.words,
+        **{name: getattr(options, name) for name in same},
+    )
 
 
 def print_rows(rows: Sequence[Row], folder: Path, *, json_lines: bool) -> None:

@@ -1,10 +1,11 @@
 """The default test suite under the oldest and newest libraries that are supported, one environment a row.
 
     python3 tests/campaigns/portability.py FOLDER             run every row, and write docs/portability.md
-    python3 tests/campaigns/portability.py FOLDER ROW ...     run some; the others keep their last result in FOLDER
+    python3 tests/campaigns/portability.py FOLDER ROW ...     run some; the others keep their last result
 
-Rows are named below; each is a run of its own. Environments are made in FOLDER and used again. pip's own choice of
-torch on Linux is a CUDA build of several GB: put wheels of the CPU builds into a folder, named in PIP_FIND_LINKS.
+Rows are named below; each is a run of its own, logged in release/portability.json. Environments are made in
+FOLDER and used again. pip's own choice of torch on Linux is a CUDA build of several GB: put wheels of the CPU
+builds into a folder, named in PIP_FIND_LINKS.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "docs" / "portability.md"
+TABLE, LOG = ROOT / "docs" / "portability.md", ROOT / "release" / "portability.json"
 TOOLS = ("pytest", "jsonschema", "ftfy", "sentencepiece", "tqdm", "Pillow", "tokenizers")
 INTRODUCTION = """\
 # Portability
@@ -30,7 +31,8 @@ INTRODUCTION = """\
 The default test suite (`pytest`, on the CPU) with other versions of its dependencies, written by
 `python3 tests/campaigns/portability.py FOLDER`. The first two rows use the oldest versions that
 `pyproject.toml` allows, `newest` the newest of that day. The rows for other Pythons use the torch of
-development and the newest version of everything else. A CUDA build of torch was also run, on the CPU.
+development and the newest version of everything else. A torch without `+cpu` is the CUDA build, run on
+the CPU. When the row `oldest` was run, torch 2.5 was still allowed; 2.6 is the oldest now.
 """
 SHOWN = ("torch", "transformers", "diffusers", "numpy", "safetensors", "av")
 COUNTS = ("passed", "failed", "skipped", "minutes")
@@ -47,6 +49,7 @@ ROWS = {
     "developed-on": ("3.11", "2.13.0", PINNED),
     "newest": ("3.11", "2.15.0", NEWEST),
     "python-3.10": ("3.10", "2.13.0", NEWEST),
+    "python-3.12": ("3.12", "2.13.0", NEWEST),
     "python-3.13": ("3.13", "2.13.0", NEWEST),
 }
 
@@ -61,11 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"there is no row {', '.join(sorted(unknown))}")
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    results = json.loads(LOG.read_bytes())
     for name in options.rows or ROWS:
-        (folder / f"{name}.json").write_text(json.dumps(run_row(name, folder), indent=2) + "\n", encoding="utf-8")
-    kept = {name: folder / f"{name}.json" for name in ROWS}
-    results = {name: json.loads(path.read_bytes()) if path.is_file() else {} for name, path in kept.items()}
-    TABLE.write_text(table(results), encoding="utf-8")
+        results[name] = run_row(name, folder)
+        LOG.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        TABLE.write_text(table({row: results.get(row, {}) for row in ROWS}), encoding="utf-8")
     return int(any(result.get("failed") for result in results.values()))
 
 

@@ -11,6 +11,7 @@ import pytest
 from cli_runs import OUTPUTS, generate, latents, names, options, refused, report
 from torch import equal
 
+from sdvg_core import BadInput, make
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.again import words_again
 from sdvg_core.report.run_report import read_report
@@ -34,7 +35,7 @@ def clip(tmp_path_factory) -> Path:
 
 
 def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
-    """With what the demo gives them; and a line says what the real pair would take."""
+    """With what the demo gives them, and what the real pair would take; from Python `make` does the same."""
     assert main([*POCKET, "--prompt", "a whale sings", "--output", str(tmp_path / "out")]) == 0
     said = capsys.readouterr()
     assert "shown is the nearest one of the pocket world: a big" in said.err
@@ -44,6 +45,11 @@ def test_the_embedded_models_make_a_video_in_one_line(tmp_path, capsys):
     assert (settings["width"], settings["height"], settings["device"]) == (64, 64, "cpu")
     assert [settings[role]["preset"] for role in ("drafter", "target")] == ["self-forcing-1.3b", "krea-14b"]
     assert [settings[role]["dtype"] for role in ("drafter", "text_encoder")] == ["float32", "float32"]
+    folder, made = make("a whale sings", out=tmp_path / "out", blocks=2)
+    assert (folder, made.settings) == (tmp_path / "out-2", settings)
+    assert equal(latents(folder), latents(tmp_path / "out"))
+    with pytest.raises(BadInput, match="found in nowhere"):
+        make("a whale sings", models="nowhere")
 
 
 def test_doctor_finds_them(capsys):

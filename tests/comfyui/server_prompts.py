@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import hostile
 import torch
+from comfy_extras.frame_interpolation_models.ifnet import IFNet
 from PIL import Image
 from running_server import ROOT, Server, running_server, write_models
 from safetensors.torch import save_file
@@ -37,6 +39,26 @@ def tiny_server(folder: Path) -> Iterator[Server]:
     (folder / "input").mkdir()
     Image.linear_gradient("L").convert("RGB").save(folder / "input" / "example.png")
     write_mp4(folder / "input" / "clip.mp4", torch.rand(21, 3, 64, 64), fps=16)
+    with wave.open(str(folder / "input" / "sound.wav"), "wb") as sound:
+        sound.setparams((1, 2, 8000, 0, "NONE", ""))
+        sound.writeframes(bytes(2 * 8000))
+    # Of ComfyUI's own kinds: a RIFE, and an upscaler by four in each direction.
+    rife = IFNet(head_ch=4, channels=[16] * 5).state_dict()
+    scaler = {
+        "body.0": (4, 3, 3, 3),
+        "body.1": (4,),
+        "body.2": (4, 4, 3, 3),
+        "body.3": (4,),
+        "body.4": (48, 4, 3, 3),
+    }
+    weights = {f"{name}.weight": torch.zeros(shape) for name, shape in scaler.items()}
+    weights |= {f"{name}.bias": torch.zeros(shape[0]) for name, shape in scaler.items() if len(shape) > 1}
+    for place, made in (("frame_interpolation", rife), ("upscale_models", weights)):
+        (folder / "models" / place).mkdir()
+        save_file(
+            {name: torch.zeros(one.shape) for name, one in made.items()},
+            folder / "models" / place / "tiny.safetensors",
+        )
     with running_server(folder) as running:
         yield running
 

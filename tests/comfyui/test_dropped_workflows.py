@@ -89,6 +89,7 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
         "sdvg_10_extend_video": 21 + 2 * 12,
         "sdvg_14_first_and_last_frame": 1 + 2 * 12,
         "sdvg_15_long_video": 9 + 12 + 2 * (2 * 12),  # each later part without the frames that it was given
+        "sdvg_16_finish_a_clip": 21 + 20,  # one between each two
     }
     assert sum(count_frames(server.view(video)) for video in videos) == frames.get(path.stem, 9 + 12)
 

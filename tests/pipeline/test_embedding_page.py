@@ -1,4 +1,4 @@
-"""docs/embedding.md: its ten lines run, and its server streams blocks to a browser."""
+"""docs/embedding.md: its one call and its ten lines run; the example server streams blocks to a browser."""
 
 import importlib.util
 import json
@@ -14,14 +14,15 @@ from browser import find_browser
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
-TEN_LINES, SERVER = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+ONE_CALL, TEN_LINES = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+SERVER = (ROOT / "docs" / "examples" / "ray_serve.py").read_text(encoding="utf-8")
 
 # Starts the server on a free port, and asks it what a visitor and an impatient one ask.
 VISIT = """
 import json, subprocess, sys, time, urllib.error, urllib.parse, urllib.request
 import ray
 from ray import serve
-import server
+import ray_serve
 
 def ask(path, **query):
     try:
@@ -33,7 +34,7 @@ def ask(path, **query):
 port, node = int(sys.argv[1]), json.loads(sys.argv[2])
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 serve.start(http_options={"host": "127.0.0.1", "port": port})
-serve.run(server.app)
+serve.run(ray_serve.app)
 prompt = "a big blue ball drifts right from the left over sand"
 found = {"page": ask("").read().decode()}
 found["lines"] = [json.loads(line) for line in ask("blocks", prompt=prompt, seed=7)]
@@ -60,6 +61,14 @@ print("FOUND" + json.dumps(found))
 """
 
 
+def test_the_one_call_makes_a_video(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = {}
+    exec(compile(ONE_CALL, "embedding", "exec"), made)  # noqa: S102
+    assert (made["folder"], len(made["report"].blocks)) == (Path("out"), 3)
+    assert (tmp_path / "out" / "video.mp4").is_file()
+
+
 def test_the_ten_lines_give_blocks(capsys):
     assert len([line for line in TEN_LINES.splitlines() if line]) <= 10
     exec(compile(TEN_LINES, "embedding", "exec"), {})  # noqa: S102
@@ -84,7 +93,7 @@ def test_the_server_streams_blocks_to_a_page_refuses_in_sentences_and_stops_for_
     # A video so long that the next one would wait in vain, were it not stopped.
     assert "blocks=4, seed=seed" in SERVER
     text = SERVER.replace("blocks=4, seed=seed", "blocks=500 if seed == 8 else 4, seed=seed")
-    (tmp_path / "server.py").write_text(text, encoding="utf-8")
+    (tmp_path / "ray_serve.py").write_text(text, encoding="utf-8")
     browser = find_browser()
     node = ["node", str(Path(__file__).with_name("watch_blocks.js"))] if browser else []
     done = subprocess.run(

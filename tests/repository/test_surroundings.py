@@ -102,6 +102,42 @@ def test_no_file_of_the_core_can_connect():
     assert networked == set()
 
 
+# What Python has on POSIX alone: modules, and names of os and signal.
+POSIX = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+POSIX |= {
+    "chown",
+    "fork",
+    "forkpty",
+    "geteuid",
+    "getgid",
+    "getuid",
+    "getloadavg",
+    "killpg",
+    "lchown",
+    "mkfifo",
+    "nice",
+}
+POSIX |= {"sched_getaffinity", "setsid", "statvfs", "sysconf", "uname", "SIGALRM", "SIGHUP", "SIGKILL", "SIGUSR1"}
+
+
+@pytest.mark.parametrize("folder", ["sdvg_core", "nodes"])
+def test_nothing_is_asked_of_the_system_that_windows_lacks(folder):
+    """Of os and signal by their names, and no process is forked."""
+    found = set()
+    for path in (Path(sdvg_core.__file__).parents[1] / folder).rglob("*.py"):
+        for one in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(one, ast.Attribute)
+                and isinstance(one.value, ast.Name)
+                and one.value.id in ("os", "signal")
+            ):
+                found |= {one.attr} & POSIX
+            if isinstance(one, ast.Constant) and one.value in ("fork", "forkserver"):
+                found.add(one.value)
+        found |= {part for name in imported(path) for part in name.split(".")} & POSIX
+    assert found == set()
+
+
 def test_a_connection_and_a_file_in_the_home_folder_are_seen(tmp_path):
     """Without it, a watch that sees nothing would prove nothing."""
     (tmp_path / "sitecustomize.py").write_text(WATCH, encoding="utf-8")

@@ -42,6 +42,7 @@ TITLES = {
     "sdvg_13_inpaint": "Inpaint",
     "sdvg_14_first_and_last_frame": "First and last frame",
     "sdvg_15_long_video": "Long video",
+    "sdvg_16_finish_a_clip": "Finish a clip",
 }
 # Blocks that the target makes; those of a continued clip count on, and the gate knows only its first.
 TARGET_BLOCKS = {
@@ -52,11 +53,12 @@ TARGET_BLOCKS = {
     "10_extend_video": (1,),
     "15_long_video": (1,),
 }
-BLOCKS = {"7_continue_and_image": 8}
+BLOCKS = {"7_continue_and_image": 8, "16_finish_a_clip": 0}
 UNKNOWN = "#7b8494"
 WORKFLOWS = [path for path in sorted((HERE.parents[2] / "workflows").glob("*.json")) if "pocket" not in path.stem]
 FRAME = 60  # of the clip, in the middle of block 6
 FOLDER_OF_LOADER = {"CLIPLoader": "text_encoders", "VAELoader": "vae", "SDVGQualityRouter": "image_reward"}
+FOLDER_OF_LOADER |= {"UpscaleModelLoader": "upscale_models", "FrameInterpolationModelLoader": "frame_interpolation"}
 
 
 def main(folder: Path, only: str | None) -> int:
@@ -106,7 +108,8 @@ def take_workflows(base: Path, folder: Path) -> None:
                 (place / model["name"]).touch()
     (base / "input").mkdir()
     shutil.copy(CHECKOUT / "input" / "example.png", base / "input")
-    (base / "input" / "clip.mp4").touch()
+    for name in ("clip.mp4", "sound.wav"):
+        (base / "input" / name).touch()
     with running_server(base) as server:
         files = [str(path) for path in WORKFLOWS]
         browse(server, base, "workflow_pictures.js", vue=True, files=files, pictures=str(base))
@@ -148,6 +151,7 @@ def show_graph(picture: Path, place: Path) -> None:
     caption = "planned: blue the large model, " + (
         "grey the gate decides" if drafted == UNKNOWN else "green the small one"
     )
+    caption = caption if route else "larger, smoother, with sound: ComfyUI's own nodes"
     with Image.open(picture) as graph:
         write(thumbnail(graph, TITLES[place.stem], route, caption), place)
 

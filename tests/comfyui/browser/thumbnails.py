@@ -49,7 +49,7 @@ def _paste(square: Image.Image, picture: Image.Image) -> None:
 
 def _draw_route(draw: ImageDraw.ImageDraw, route: Sequence[str]) -> None:
     gap = 8
-    width = (SIDE - 2 * MARGIN - gap * (len(route) - 1)) / len(route)
+    width = (SIDE - 2 * MARGIN - gap * (len(route) - 1)) / max(len(route), 1)
     top = SIDE - FOOT + 16
     for i, colour in enumerate(route):
         left = MARGIN + i * (width + gap)

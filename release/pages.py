@@ -1,0 +1,94 @@
+"""Write docs/dependencies.md: from pyproject.toml, the imports of the code, and the bills of materials beside this.
+
+    python3 release/bill.py, then python3 release/pages.py
+
+docs/portability.md is written by tests/campaigns/portability.py, which runs what it reports.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+PAGE = ROOT / "docs" / "dependencies.md"
+WHAT_FOR = {
+    "torch": "tensors",
+    "transformers": "the classes of UMT5 and BLIP",
+    "safetensors": "reading weights, writing latents",
+    "einops": "readable changes of layout",
+    "numpy": "pictures to and from tensors",
+    "Pillow": "the picture of the route, start images, previews",
+    "av": "the mp4, and clips that are read; 14.1 tells how a phone was held",
+    "jinja2": "the page of a folder of videos; comes with torch",
+    "filelock": "keeps two runs apart; comes with torch",
+    "tqdm": "the progress bar in the terminal",
+    "tokenizers": "text into tokens, for UMT5 and BERT",
+    "sentencepiece": "the tokenizer inside ComfyUI's text encoder files",
+    "diffusers": "the layers of the Wan VAE",
+    "ftfy": "cleans prompts as Wan 2.1's own code does",
+    "matplotlib": "the plots of a study",
+    "scipy": "its correlations",
+    "ray": "videos and studies over many machines",
+    "jsonschema": "checks reports against their schema",
+    "mypy": "types",
+    "pytest": "the tests",
+    "pytest-xdist": "the tests, on several cores",
+    "ruff": "lint and format",
+    "types-tqdm": "types of tqdm",
+}
+IMPORTED_AS = {"Pillow": "PIL"}
+NOT_INSTALLED = {"ray": "Apache-2.0"}
+"""Licences, as their releases state them, of what the development environment does not have."""
+MOST_PLACES = 5
+
+
+def page() -> str:
+    """Return the page."""
+    text = (HERE / "dependencies.md").read_text(encoding="utf-8")
+    for extra in ("", "standalone", "research", "ray", "dev"):
+        text = text.replace(f"[table {extra}]" if extra else "[table]", table(extra))
+    for name in ("sbom", "sbom-comfyui"):
+        licences = Counter(_licences(name).values())
+        most = ", ".join(f"{count} {licence}" for licence, count in licences.most_common(3))
+        text = text.replace(f"[{name} packages]", str(licences.total())).replace(f"[{name} licences]", most)
+    return text
+
+
+def table(extra: str) -> str:
+    """Return a table of the packages that the core or an extra declares."""
+    known = {**_licences("sbom"), **NOT_INSTALLED}
+    lines = ["| package | licence | what for | where |", "|---|---|---|---|"]
+    for name in declared(extra):
+        where = sorted({*_where(IMPORTED_AS.get(name, name))})
+        places = ", ".join(f"`{place}`" for place in where) if len(where) <= MOST_PLACES else "everywhere"
+        lines.append(f"| {name} | {known[name.lower()]} | {WHAT_FOR[name]} | {places} |")
+    return "\n".join(lines)
+
+
+def declared(extra: str = "") -> list[str]:
+    """Return the packages that pyproject.toml names, without ourselves."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [listed] = re.findall(rf"^{extra or 'dependencies'} = \[(.*?)\]$", text, re.MULTILINE | re.DOTALL)
+    return [name for name in re.findall(r'"([\w-]+)', listed) if name != "sdvg"]
+
+
+def _licences(name: str) -> dict[str, str]:
+    bill = json.loads((HERE / f"{name}.cdx.json").read_text(encoding="utf-8"))
+    return {one["name"]: one["licenses"][0]["expression"] for one in bill["components"]}
+
+
+def _where(module: str) -> Iterator[str]:
+    """Yield the rooms that import a module."""
+    for folder in ("sdvg_core", "nodes", "research", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if re.search(rf"^\s*(?:from|import) {module}\b", path.read_text(encoding="utf-8"), re.MULTILINE):
+                yield path.relative_to(ROOT).parent.as_posix()
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
