@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from comfy_api.latest import io
+from fractions import Fraction
+from typing import Any
+
+from comfy_api.latest import InputImpl, io
 
 from ..sdvg_core.engine.restyle import USUAL, WORDS
 from ..sdvg_core.errors import BadInput
-from ..sdvg_core.files.footage import RATE
+from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from .known import NOT_WIRED, known_inputs_only, node_schema
 from .sockets import PICTURE, RESTYLE, Start, StartValue
 
@@ -51,15 +54,9 @@ class StartNode(io.ComfyNode):
         """Return the clip at 16 frames a second, in its own size."""
         if (video is None) == (images is None):
             raise BadInput(ONE_INPUT.format("is neither" if video is None else "are both"))
-        rate, taken = RATE, f"{RATE} a second"
+        how, strength, taken = str(use_as["use_as"]), use_as.get("strength", ""), f"{RATE} a second"
         if video is not None:
-            parts = video.get_components()
-            images, rate = parts.images, parts.frame_rate
-            taken = f"{float(rate):.4g} a second"
-            moments = range(max(1, round(len(images) / rate * RATE)))
-            images = images[[min(int(moment * rate / RATE), len(images) - 1) for moment in moments]]
-        strength = use_as.get("strength", "")
-        how = str(use_as["use_as"])
+            images, taken = (video.get_components().images, "") if how == PICTURE else _frames_of(video)
         return io.NodeOutput(
             StartValue(
                 images=images[:1] if how == PICTURE else images,
@@ -68,6 +65,17 @@ class StartNode(io.ComfyNode):
                 taken=taken,
             )
         )
+
+
+def _frames_of(video: Any) -> tuple[Any, str]:
+    """Return the frames of a VIDEO as 16 a second, and by what they were taken: its time stamps, if it has them."""
+    parts = video.get_components()
+    images, rate = parts.images, Fraction(parts.frame_rate)
+    times, taken = [number / rate for number in range(len(images))], f"{float(rate):.4g} a second"
+    if isinstance(video, InputImpl.VideoFromFile):
+        stamps = time_stamps(video.get_stream_source(), *video.get_active_trim_window())
+        times, taken = (stamps, f"its time stamps, {taken}") if len(stamps) == len(images) else (times, taken)
+    return images[newest_at(times, 1 / rate, "the video")], taken
 
 
 def _strength_inputs() -> list[io.Input]:

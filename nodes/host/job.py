@@ -116,14 +116,11 @@ def footage_of(start: StartValue, width: int, height: int) -> Footage:
     images = start.images
     rows, columns = images.shape[1:3]
     part = cropped(images, width, height)[:, :, :, :3].movedim(-1, 1).expand(-1, 3, -1, -1)
-    pixels = (
-        comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
-        if part.shape[2:] != (height, width)
-        else part
-    )
+    if part.shape[2:] != (height, width):
+        part = comfy.utils.common_upscale(part, width, height, "lanczos", "disabled")
     alpha = " without its alpha" if images.shape[-1] > 3 else ""
     note = f"The clip: {len(images)} frames at 16 a second, taken from {start.taken}, {columns}x{rows}{alpha} in {width}x{height}."
-    return Footage(pixels, note)
+    return Footage(part, note)
 
 
 def cropped(images: Tensor, width: int, height: int) -> Tensor:
@@ -139,11 +136,9 @@ def crop_note(job: Job) -> tuple[str, ...]:
     """Say what is cut off the start image, if anything is, and which one of several it is."""
     if job.start_image is None:
         return ()
-    count = len(job.start_image)
-    batch = (
-        (f"The start image is a batch of {count}; the video starts from its first picture.",) if count > 1 else ()
-    )
-    rows, columns = job.start_image.shape[1:3]
+    count, rows, columns = job.start_image.shape[:3]
+    of_batch = f"The start image is a batch of {count}; the video starts from its first picture."
+    batch = (of_batch,) if count > 1 else ()
     left = cropped(job.start_image, job.width, job.height).shape
     if left[1:3] == (rows, columns):
         return batch

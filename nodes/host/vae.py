@@ -75,7 +75,8 @@ def header_of(vae: VAE, tae_kind: StatedKind = AUTO) -> VaeHeader:
         temporal_stride=ComfyCodec.temporal_stride,
         spatial_stride=ComfyCodec.spatial_stride,
         decoder_base=None if is_tae(vae) else vae.first_stage_model.decoder.dim,
-        encodes=not isinstance(vae.first_stage_model, Taehv) or vae.first_stage_model.encoder is not None,
+        # `check_decoders` saw ours; of ComfyUI's TAEHV, nothing tells whether its file had an encoder.
+        encodes=isinstance(vae.first_stage_model, Taehv) or not is_tae(vae),
         tae_kind=kind_of_wire(vae, tae_kind) if is_tae(vae) else None,
     )
 
@@ -161,8 +162,8 @@ class ComfyCodec:
         check_frames(frames, self.temporal_stride, self.spatial_stride)
         model, device = self._vae.first_stage_model, self._vae.device
         with _current(device):
-            video = rearrange(frames.to(device, torch.float32), "b f c h w -> b c f h w")
-            latents = model.encode(self._vae.process_input(video).to(self._vae.vae_dtype))
+            video = rearrange(frames.to(torch.float32), "b f c h w -> b c f h w")
+            latents = model.encode(self._vae.process_input(video).to(device, self._vae.vae_dtype))
             return self._format.process_in(latents.to(torch.float32))
 
 

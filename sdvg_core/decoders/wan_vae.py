@@ -100,12 +100,11 @@ class WanCodec:
         The latents are the posterior's mean, normalised. Raises `BadInput` if the clip's size does not fit.
         """
         check_frames(frames, self.temporal_stride, self.spatial_stride)
-        video = rearrange(frames.to(self.device, torch.float32), "b f c h w -> b c f h w")
-        video = (video * 2 - 1).to(self.dtype)
-        cache = _empty_cache(self._vae.encoder)
-        later = range(1, video.shape[2], self.temporal_stride)
-        pieces = [video[:, :, :1], *(video[:, :, first : first + self.temporal_stride] for first in later)]
-        moments = [self._encode_frames(self._vae, piece, cache) for piece in pieces]
+        cache, moments = _empty_cache(self._vae.encoder), []
+        # Piece by piece also onto the device: a long clip would take more room there than decoding does.
+        for piece in frames.tensor_split([*range(1, frames.shape[1], self.temporal_stride)], dim=1):
+            video = rearrange(piece.to(self.device, torch.float32), "b f c h w -> b c f h w")
+            moments.append(self._encode_frames(self._vae, (video * 2 - 1).to(self.dtype), cache))
         mean: Tensor = self._vae.quant_conv(torch.cat(moments, dim=2)).chunk(2, dim=1)[0]
         return (mean.float() - self._mean) / self._std
 

@@ -218,7 +218,6 @@ def make_run(
     for one in controls:
         one.check(plan.spans[-1].stop, rows, columns)
     check_restyle(engine.drafter, engine.target, plan)
-    restyled = None if source is None else InputClip(source, plan.spans[0].start, plan.strengths)
     run = Run(
         engine=engine,
         router=plan.router,
@@ -228,7 +227,7 @@ def make_run(
             channels=codec.latent_channels,
             height=rows,
             width=columns,
-            source=restyled,
+            source=None if source is None else InputClip(source, plan.spans[0].start, plan.strengths),
             controls=tuple(controls),
         ),
         condition_of=condition_of,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -83,13 +85,9 @@ class Footage:
         """How many pixel frames there are."""
         return len(self.pixels)
 
-    def fill(self, frames: int, *, front: bool = False, first: int = 0) -> Tensor:
-        """Return `frames` of them, `1 f 3 h w` in [0, 1]: later ones left out, or the last one repeated.
-
-        `front`: the same at the clip's beginning. `first`: how many to leave out before these.
-        """
-        places = first + torch.arange(frames) + (self.frames - frames if front else 0)
-        taken = self.pixels[places.clamp(0, self.frames - 1)]
+    def fill(self, frames: int, *, first: int = 0) -> Tensor:
+        """Return `frames` of them from number `first` on, `1 f 3 h w` in [0, 1]; those at the ends are repeated."""
+        taken = self.pixels[(first + torch.arange(frames)).clamp(0, self.frames - 1)]
         return (taken.float() / 255 if taken.dtype == torch.uint8 else taken.float())[None]
 
 
@@ -98,9 +96,8 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
     Raises `BadInput` if there is no clip, or if it is longer than `MOST_FRAMES` at 16 a second.
     """
-    if path.is_dir() or path.suffix.lower() in SUFFIXES:
-        pictures = _pictures(path)
-        _check_length(len(pictures), path)
+    if (pictures := _pictures(path)) is not None:
+        _check_length(len(pictures), path.name)
         pixels = [(read_image(one, width, height)[0, 0] * 255).round().byte() for one in pictures]
         note = f"{path.name}: {len(pictures)} pictures, taken as {RATE} a second, cropped to {width}x{height}."
         return Footage(torch.stack(pixels), note)
@@ -120,20 +117,39 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
 
 def count_frames(path: Path) -> int:
     """Return how many frames `read_footage` would. Raises `BadInput` as that does."""
-    if path.is_dir() or path.suffix.lower() in SUFFIXES:
-        return len(_pictures(path))
+    if (pictures := _pictures(path)) is not None:
+        return len(pictures)
     with _reading(path):
         return sum(times for _, times in _held(path))
 
 
-def _pictures(path: Path) -> list[Path]:
-    every = path.iterdir() if path.is_dir() else (path,)
-    return sorted(one for one in every if one.suffix.lower() in SUFFIXES)
+def time_stamps(source: Any, start: float, seconds: float) -> list[Fraction]:
+    """Return when the frames in a part of a video are shown, as its packets say. 0 `seconds`: to its end."""
+    with av.open(source) as file:
+        stream = file.streams.video[0]
+        moments = sorted(packet.pts for packet in file.demux(stream) if packet.pts is not None)
+        first, end = (int(at / stream.time_base) for at in (start, start + seconds))
+        return [at * stream.time_base for at in moments if first <= at and (at < end or not seconds)]
 
 
-def _check_length(frames: int, path: Path) -> None:
+def newest_at(times: Sequence[Fraction], step: Fraction, name: str) -> list[int]:
+    """Return which of some frames is the newest at 0, 1/16, 2/16 ... s, as `read_footage` takes them.
+
+    `times`: when each is shown, counted from the first one's; `step`: how long the last is.
+    """
+    until = _last_moment(times[-1] - times[0], step) if times else 0
+    _check_length(until, name)
+    return [bisect_right(times, times[0] + Fraction(moment, RATE) + ROUNDING) - 1 for moment in range(until)]
+
+
+def _pictures(path: Path) -> list[Path] | None:
+    found = sorted(one for one in (path.iterdir() if path.is_dir() else [path]) if one.suffix.lower() in SUFFIXES)
+    return found if found or path.is_dir() else None
+
+
+def _check_length(frames: int, name: str) -> None:
     if not 0 < frames <= MOST_FRAMES:
-        raise BadInput(f"{path.name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
+        raise BadInput(f"{name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
 
 
 @contextmanager
@@ -158,15 +174,19 @@ def _held(path: Path) -> Iterator[tuple[av.VideoFrame, int]]:
             start = frame.pts * frame.time_base if held is None else start
             at = frame.pts * frame.time_base - start
             until = _moments(at)
-            _check_length(max(until, 1), path)
+            _check_length(max(until, 1), path.name)
             if held is not None and until > done:
                 yield held, until - done
                 done = until
             held = frame
-        until = max(_moments(at + step), math.floor((at + ROUNDING) * RATE) + 1)
-        _check_length(until if held else 0, path)
+        until = _last_moment(at, step)
+        _check_length(until if held else 0, path.name)
         if held is not None and until > done:
             yield held, until - done
+
+
+def _last_moment(at: Fraction, step: Fraction) -> int:
+    return max(_moments(at + step), math.floor((at + ROUNDING) * RATE) + 1)
 
 
 def _moments(seconds: Fraction) -> int:

@@ -56,10 +56,8 @@ class ControlFootage:
     def clip(self, codec: VideoCodec, latent_frames: int) -> ControlClip:
         """Return what the models take of it, for so many latent frames from the beginning of the history."""
         frames = 1 + codec.temporal_stride * (latent_frames - 1)
-        shown = self.footage.fill(frames - self.lead)
-        pixels = torch.cat((shown[:, :1].expand(-1, self.lead, -1, -1, -1), shown), dim=1) - GREY
-        mask = self._made(frames - self.lead)
-        mask = torch.cat((mask[:, :1].expand(-1, self.lead, -1, -1, -1), mask), dim=1)
+        # Before the video's first frame, that frame.
+        pixels, mask = self.footage.fill(frames, first=-self.lead) - GREY, self._made(frames, -self.lead)
         # Each stream is encoded as a clip of its own: their encoder's memories are two.
         streams = [codec.encode(GREY + pixels * part).cpu().float() for part in (1 - mask, mask)]
         stride, rows, columns = codec.spatial_stride, *mask.shape[3:]

@@ -24,6 +24,9 @@ from .latents import STILL, save_latents
 from .loading import LoadedParts
 from .request import ResolvedRequest
 
+BEGINNINGS = ("continue_from", "start_image", "restyle")
+OF_CONTROL = ("control", "control_mask", "control_strength", "control_edge")
+
 
 def render(
     loaded: LoadedParts,
@@ -114,13 +117,8 @@ def _report(
         notes += (f"Blocks 1 to {resumed} of this run were made before it was interrupted; it was then resumed.",)
     if damaged:
         notes += (f"Not as they were written, and so not used again: {', '.join(damaged[:MOST_TOLD])}.",)
-    named = {
-        "control": request.control,
-        "control_mask": request.control_mask,
-        "control_strength": request.control_strength,
-        "control_edge": request.control_edge,
-    }
-    control = {name: value.name if isinstance(value, Path) else value for name, value in named.items()}
+    named = {name: getattr(request, name) for name in (*BEGINNINGS, *OF_CONTROL)}
+    named = {name: value.name if isinstance(value, Path) else value for name, value in named.items()}
     return assemble_report(
         run,
         records,
@@ -128,10 +126,8 @@ def _report(
         fps=request.fps,
         versions=versions_on(loaded.parts.device),
         notes=notes,
-        continue_from=request.continue_from.name if request.continue_from else None,
-        start_image=request.start_image.name if request.start_image else None,
-        restyle=request.restyle.name if request.restyle else None,
+        **{name: named[name] for name in BEGINNINGS},
         strength=request.strength,
         colour_hold=request.colour_hold,
-        control=control,
+        control={name: named[name] for name in OF_CONTROL},
     )

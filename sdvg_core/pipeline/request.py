@@ -140,15 +140,15 @@ class ResolvedRequest:
         if self.clip is not None and self.clip.shape[2] < self.plan.still:
             return codec.encode(codec.decode(self.clip)[0].expand(-1, frames, -1, -1, -1))
         if self.footage and not self.plan.strengths:
-            first = self.plan.spans[0].start
-            return codec.encode(self.footage.fill(1 + codec.temporal_stride * (first - 1), front=True))
+            frames = _frames(self.plan.spans[0].start, codec.temporal_stride)
+            return codec.encode(self.footage.fill(frames, first=self.footage.frames - frames))
         return self.clip
 
     def source(self, codec: VideoCodec) -> Tensor | None:
         """Return the latents that the blocks restyle, `b c t h w`, or None."""
         if not self.footage or not self.plan.strengths:
             return None
-        return codec.encode(self.footage.fill(1 + codec.temporal_stride * (self.plan.spans[-1].stop - 1)))
+        return codec.encode(self.footage.fill(_frames(self.plan.spans[-1].stop, codec.temporal_stride)))
 
     def obeyed(self, codec: VideoCodec) -> tuple[ControlClip, ...]:
         """Return the controls of its blocks, as the models take them."""

@@ -16,7 +16,7 @@ from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.causal_wan.schedule import get_schedule, predict_clean, renoise
 from sdvg_pack.sdvg_core.engine.history import History
 from sdvg_pack.sdvg_core.engine.noise import KeyedNoise
-from sdvg_pack.sdvg_core.engine.protocols import BlockCall, BlockGenerator
+from sdvg_pack.sdvg_core.engine.protocols import BlockCall, BlockGenerator, NoiseSource
 from sdvg_pack.sdvg_core.engine.types import Block, Condition, plan_spans
 from torch import Tensor
 
@@ -54,12 +54,12 @@ def over(patcher: ModelPatcher, **options: Any) -> BlockGenerator:
     )
 
 
-def clip(generator: BlockGenerator, embedding: Tensor | None = None) -> Tensor:
+def clip(generator: BlockGenerator, embedding: Tensor | None = None, noise: NoiseSource = NOISE) -> Tensor:
     """The latents that a generator makes, block after block."""
     condition = Condition(text() if embedding is None else embedding, "a", "a")
     history = History()
     for span in SPANS:
-        made = generator.generate(BlockCall(history, span, NOISE, condition))
+        made = generator.generate(BlockCall(history, span, noise, condition))
         history = history.commit(Block(span, made.latents, condition))
     return history.latents(0, history.frames)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import comfy.sample
 import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
@@ -13,7 +14,9 @@ from host_clip import (
     BLOCKS,
     FRAMES,
     LORA_LAYERS,
+    NOISE,
     SCHEDULE,
+    SPANS,
     clip,
     lora_weights,
     native_clip,
@@ -32,8 +35,11 @@ from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
+from sdvg_pack.sdvg_core.engine.restyle import Restyle
+from sdvg_pack.sdvg_core.engine.types import Span
 from torch import Tensor
 
+SEED = 11
 pytestmark = pytest.mark.comfyui
 
 
@@ -92,6 +98,48 @@ def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(
     patcher.load(torch.device("cpu"), lowvram_model_memory=1)
     assert patcher.model.model_lowvram
     assert torch.equal(whole, clip(over(patcher)))
+
+
+class HostNoise:
+    """The noise of ComfyUI's sampler for causal models, and a clip that `skip` of our steps are left out for."""
+
+    def __init__(self, source: Tensor, skip: int) -> None:
+        self.source, self.skip = source, skip
+
+    def draw(self, span: Span, slot: int) -> Tensor:
+        if slot == self.skip:  # what the video begins with; later steps are seeded by block and step
+            return NOISE.draw(span, slot)
+        torch.manual_seed(SEED + 1000 * span.index + slot - self.skip - 1)
+        return torch.randn(NOISE.draw(span, slot).shape)
+
+    def restyle(self, span: Span) -> Restyle:
+        return Restyle(self.source[:, :, span.start : span.stop], self.skip)
+
+    def control(self, span: Span) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize("skip", [1, 2, 3])
+def test_a_restyled_clip_is_what_comfyuis_sampler_makes_of_the_noised_latent(skip: int, tmp_path: Path) -> None:
+    """Catches: another mix of clip and noise, another first step, latents that are not normalised."""
+    from comfy_extras.nodes_ar_video import SamplerARVideo
+
+    source = torch.randn(NOISE.draw(SPANS[0], 0).shape).repeat(1, 1, BLOCKS, 1, 1)
+    ours = clip(over(onto_device(load_model(tmp_path))), noise=HostNoise(source, skip))
+    causal = load_model(tmp_path, causal=True)
+    theirs = comfy.sample.sample_custom(
+        causal,
+        torch.cat([NOISE.draw(span, skip) for span in SPANS], dim=2),
+        1.0,
+        SamplerARVideo.execute(FRAMES).args[0],
+        torch.tensor([*(step.sigma for step in SCHEDULE[skip:]), 0.0]),
+        [[text(), {}]],
+        [[text(), {}]],
+        causal.model.process_latent_out(source),
+        disable_pbar=True,
+        seed=SEED,
+    )
+    torch.testing.assert_close(causal.model.process_latent_in(theirs), ours, rtol=0, atol=1e-5)
 
 
 def standalone(tree: torch.nn.Module, **options: Any) -> CausalWanGenerator:

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+import av
 import pytest
+import torch
+from comfy_api.latest import InputImpl, Types
 from PIL import Image
 from running_server import Server
+from sdvg_pack.nodes.start import StartNode
 from server_prompts import REPORT, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui
@@ -16,13 +22,12 @@ pytestmark = pytest.mark.comfyui
 SECOND = "second"
 
 
-def twice(use: dict[str, Any], *, source: str = "images", blocks: int = 2, fps: float = 16.0) -> dict[str, Any]:
+def twice(use: dict[str, Any]) -> dict[str, Any]:
     """Return a prompt whose second sampler starts from the frames of the first one."""
     prompt = pocket(2, router__policy="always-target")
-    prompt["video"] = node("CreateVideo", images=[SAMPLER, 0], fps=fps)
-    wire = {"images": [SAMPLER, 0], "video": ["video", 0]}[source]
-    prompt["start"] = node("SDVGStart", **{source: wire}, **use)
-    inputs = {**prompt[SAMPLER]["inputs"], "start": ["start", 0], "blocks": blocks}
+    prompt["video"] = node("CreateVideo", images=[SAMPLER, 0], fps=16.0)
+    prompt["start"] = node("SDVGStart", images=[SAMPLER, 0], **use)
+    inputs = {**prompt[SAMPLER]["inputs"], "start": ["start", 0], "blocks": 2}
     prompt[SECOND] = node("SDVGSpeculativeSampler", **inputs)
     prompt[REPORT]["inputs"]["report"] = [SECOND, 2]
     for name, sampler in (("given", SAMPLER), ("made", SECOND)):
@@ -53,11 +58,45 @@ def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server: Server
     assert any("21 frames at 16 a second" in note for note in record["notes"])
 
 
-def test_a_video_is_taken_at_its_own_rate(server: Server) -> None:
-    """Of 8 a second, every frame is shown twice. Catches: frames taken by their index, as 16 a second."""
-    given, new, _ = made(server, twice({"use_as": "extend"}, source="video", fps=8.0))
-    assert len(new) == 42 + 24
-    assert new[:6] == [given[n] for n in (0, 0, 1, 1, 2, 2)]
+GREYS = torch.linspace(0.1, 0.9, 6)
+UNEVEN = [0, 125, 250, 1000, 1062, 1125]
+
+
+def video_of(way: str, path: Path) -> Any:
+    """Six frames as a VIDEO: pictures, 8 a second, or a file that shows each from some moment on."""
+    pictures = GREYS[:, None, None, None].expand(-1, 32, 32, 3)
+    if way == "pictures":
+        parts = Types.VideoComponents(images=pictures, audio=None, frame_rate=Fraction(8))
+        return InputImpl.VideoFromComponents(parts)
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("ffv1", rate=1000)
+        stream.width, stream.height, stream.pix_fmt = 32, 32, "bgr0"
+        for picture, at in zip(pictures, UNEVEN, strict=True):
+            frame = av.VideoFrame.from_ndarray((picture * 255).byte().numpy(), format="rgb24")
+            frame.pts, frame.time_base = at, Fraction(1, 1000)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    whole = InputImpl.VideoFromFile(str(path))
+    return whole.as_trimmed(0.25, 0.85, strict_duration=False) if way == "part of a file" else whole
+
+
+@pytest.mark.parametrize(
+    ("way", "shown", "taken"),
+    [
+        ("pictures", [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5], "8 a second"),
+        ("file", [0, 0, 1, 1, *[2] * 12, 3, 4, 5], "its time stamps, "),
+        ("part of a file", [*[2] * 12, 3, 4], "its time stamps, "),
+    ],
+)
+def test_a_video_is_taken_by_its_time_stamps_or_its_rate(
+    way: str, shown: list[int], taken: str, tmp_path: Path
+) -> None:
+    """Catches: frames taken by their index, or a variable rate by its average."""
+    start = StartNode.execute(use_as={"use_as": "extend"}, video=video_of(way, tmp_path / "clip.mkv")).args[0]
+    near = (start.images[:, 0, 0, :1] - GREYS).abs().argmin(dim=1).tolist()
+    assert near[: len(shown)] == shown
+    assert len(near) - len(shown) in (0, 1), "how long the last frame is shown, a file does not say"
+    assert start.taken.startswith(taken)
 
 
 def test_restyled_with_the_whole_strength_it_is_text_to_video(server: Server) -> None:

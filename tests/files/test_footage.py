@@ -146,7 +146,7 @@ def test_a_clip_fills_so_many_frames(frames, shown):
     clip = Footage(torch.arange(3, dtype=torch.uint8).view(3, 1, 1, 1).expand(3, 3, 2, 2), "")
     assert (clip.fill(frames)[0, :, 0, 0, 0] * 255).round().int().tolist() == shown
     front = [0] * (frames - 3) + list(range(3)) if frames >= 3 else [1, 2]
-    assert (clip.fill(frames, front=True)[0, :, 0, 0, 0] * 255).round().int().tolist() == front
+    assert (clip.fill(frames, first=3 - frames)[0, :, 0, 0, 0] * 255).round().int().tolist() == front
 
 
 @pytest.mark.parametrize("what", ["playlist", "list", "text", "empty", "folder", "missing", "long"])
