@@ -43,7 +43,7 @@ function addRecord(node) {
   widget.computeLayoutSize = undefined;
   widget.computeSize = () => [0, FOLDED + MARGIN + (element.open ? RECORD : 0)];
   const theme = node.widgets?.find(({ name }) => name === "theme");
-  const palette = () => (document.body.classList.contains("dark-theme") ? "dark" : "light");
+  const palette = () => (document.querySelector("html.dark-theme, body.dark-theme") ? "dark" : "light");
   if (theme) theme.serializeValue = () => (theme.value === "auto" ? palette() : theme.value);
   element.addEventListener("toggle", () => node.setDirtyCanvas?.(true, true));
   node.setSize?.(SIZE);

@@ -35,7 +35,8 @@ from ..decoders.vae_files import LIGHT_BASE
 from ..decoders.wan_vae import open_wan_vae
 from ..devices.execution import AUTO
 from ..errors import BadInput, printable
-from ..files.outputs import LATENTS, REPORT
+from ..files.footage import count_frames
+from ..files.outputs import REPORT
 from ..report.run_report import read_report
 from ..report.summary import count, summarise
 from ..scorers.blip import used_shapes
@@ -157,8 +158,9 @@ def _written(path: Path) -> Inspection | None:
         notes = (*map(printable, summarise(report).splitlines()), f"generate --from {path} makes this video again.")
         return Inspection(kind="report of a video", would_load=True, notes=notes, **said)
     if path.suffix == ".mp4" and path.is_file():
-        beside = f"a video is not read; to continue one, give --continue-from its {LATENTS}"
-        return Inspection(kind="video", would_load=False, reason=beside, **said)
+        notes = (f"generate --continue-from {path} extends it, and --restyle {path} makes it anew by a prompt.",)
+        size = f"{count(count_frames(path), 'pixel frame')} at 16 a second"
+        return Inspection(kind="video", size=size, would_load=True, notes=notes, **said)
     if path.suffix != ".safetensors" or METADATA not in (file := open_weights(path)).metadata:
         return None
     if KEY not in file:

@@ -103,9 +103,9 @@ def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
 def _route_picture(report: RunReport) -> Image.Image:
     blocks, header = report.blocks, _header(report)
     roomy, scored = len(blocks) <= ROOM_FOR_TEXT, [one for one in blocks if one.decision.scored]
-    draws = [(STRIP, _draw_strip), *([(SCORES, draw_scores)] if scored else []), (TIMES, _draw_seconds)]
-    keys = [_strip_keys(blocks), *([_score_keys(scored)] if scored else []), _second_keys(blocks)]
-    rows = [_key_rows(one) for one in keys]
+    panels = [(STRIP, _draw_strip, _strip_keys(blocks)), (TIMES, _draw_seconds, _second_keys(blocks))]
+    panels[1:1] = [(SCORES, draw_scores, _score_keys(scored))] if scored else []
+    draws, rows = zip(*(((size, draw), _key_rows(keys)) for size, draw, keys in panels if keys), strict=True)
     top = HEADER + LINE * len(header)
     height = top + sum(
         size + BETWEEN + KEY_HEIGHT * len(lines) for (size, _), lines in zip(draws, rows, strict=True)
