@@ -19,7 +19,7 @@ from sdvg_core.causal_wan.context import AnchorEncoder, ContextPolicy, Recompute
 from sdvg_core.causal_wan.forward import PLAIN, Stages
 from sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_core.causal_wan.incremental import Incremental
-from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.schedule import get_schedule
 from sdvg_core.engine.framewise import FramewiseAdapter
 from sdvg_core.engine.history import History
@@ -50,7 +50,16 @@ def generator_of(seed: int) -> torch.Generator:
 
 def random_tree(seed: int, config: WanConfig = CONFIG) -> WanTree:
     """A tree whose every weight matters: what it makes depends on context, prompt, position and timestep."""
-    tree, g = WanTree(config), generator_of(seed)
+    return _randomised(WanTree(config), seed)
+
+
+def random_module(seed: int, config: WanConfig = CONFIG, blocks: int = 1) -> ControlTree:
+    """A control module whose every weight matters."""
+    return _randomised(ControlTree(config, blocks), seed)
+
+
+def _randomised(tree: Any, seed: int) -> Any:
+    g = generator_of(seed)
     with torch.no_grad():
         for name, p in tree.named_parameters():
             fan_in = max(p[0].numel(), 1) if p.ndim > 1 else 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
 
@@ -11,9 +10,9 @@ import torch
 from cli_runs import latents, refused, report
 from PIL import Image
 from safetensors.torch import save_file
+from tiny import random_module
 
 from sdvg_core.causal_wan.checkpoint import open_wan
-from sdvg_core.causal_wan.config import control_shapes
 from sdvg_core.cli import main
 from sdvg_core.cli.generate import EMBEDDED
 from sdvg_core.files.footage import read_footage
@@ -32,13 +31,8 @@ def modules(tmp_path_factory) -> dict[str, Path]:
     folder, found = tmp_path_factory.mktemp("modules"), {}
     for role in ("drafter", "target"):
         config = open_wan(getattr(trained_set(), role)).config
-        g, state = torch.Generator().manual_seed(len(role)), {}
-        for name, shape in control_shapes(config, 1).items():
-            scale = 0.1 if len(shape) == 1 or "modulation" in name else 1 / math.sqrt(math.prod(shape[1:]))
-            one = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-            state[name] = torch.randn(shape, generator=g) * scale + one
         found[role] = folder / f"{role}.safetensors"
-        save_file(state, found[role])
+        save_file(random_module(len(role), config).state_dict(), found[role])
     return found
 
 

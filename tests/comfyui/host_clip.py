@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import comfy.model_management
@@ -93,14 +94,16 @@ def native_clip(patcher: ModelPatcher, embedding: Tensor | None = None) -> Tenso
     return torch.cat(done, dim=2)
 
 
-def lora_weights() -> dict[str, Tensor]:
-    g, weights, lora = generator_of(5), random_weights(), {}
-    for layer in LORA_LAYERS:
+def lora_weights(
+    layers: Sequence[str] = LORA_LAYERS, weights: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    g, weights, lora = generator_of(5), weights or random_weights(), {}
+    for layer in layers:
         rows, columns = weights[f"{layer}.weight"].shape
         lora[f"diffusion_model.{layer}.lora_A.weight"] = torch.randn(4, columns, generator=g) * 0.1
         lora[f"diffusion_model.{layer}.lora_B.weight"] = torch.randn(rows, 4, generator=g) * 0.1
     return lora
 
 
-def with_lora(patcher: ModelPatcher) -> ModelPatcher:
-    return comfy.sd.load_lora_for_models(patcher, None, lora_weights(), 1.0, 0)[0]
+def with_lora(patcher: ModelPatcher, *of: Any) -> ModelPatcher:
+    return comfy.sd.load_lora_for_models(patcher, None, lora_weights(*of), 1.0, 0)[0]

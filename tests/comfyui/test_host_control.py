@@ -12,7 +12,7 @@ import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
 from comfy_extras.nodes_wan import WanVaceToVideo
-from host_clip import NOISE, SCHEDULE, SPANS, onto_device, text
+from host_clip import NOISE, SCHEDULE, SPANS, onto_device, text, with_lora
 from host_run import Parts, load_parts, make_job, same_video, state_of, video_of
 from host_tiny import CONFIG, SIZE, STATED, generator_of, load_model, random_weights
 from safetensors.torch import save_file
@@ -36,12 +36,15 @@ from sdvg_pack.sdvg_core.engine.protocols import BlockCall
 from sdvg_pack.sdvg_core.engine.types import Condition
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.plan.text import NAMES
+from test_host_model import fp8
 from torch import Tensor
 
 pytestmark = pytest.mark.comfyui
 
-LAYERS, HINTS = 4, 2  # hints after layers 0 and 2
-SIZES = replace(CONFIG, num_layers=LAYERS)
+HINTS = 2
+SIZES = replace(CONFIG, num_layers=4)
+"""With hints after every second layer, as at 1.3B; and of ten layers after every fifth, as at 14B."""
+LAYERS = {"1.3B": SIZES, "14B": replace(CONFIG, num_layers=10)}
 DEPTH, SCRIBBLE = (torch.randn(1, CHANNELS, 3, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
 STRENGTHS = {"none": (0.0,), "half": (0.5,), "whole": (1.0,), "two": (0.7, 0.4)}
 
@@ -56,12 +59,18 @@ def control_weights(seed: int = 9, config: WanConfig = SIZES, blocks: int = HINT
     return weights
 
 
-def load_vace(folder: Path, seed: int, config: WanConfig = SIZES, blocks: int = HINTS) -> ModelPatcher:
+def load_vace(
+    folder: Path, seed: int, config: WanConfig = SIZES, blocks: int = HINTS, stored: Any = dict
+) -> ModelPatcher:
     """A whole VACE checkpoint, as ComfyUI loads it; `seed`: of the transformer, which a control does not use."""
     path = folder / f"vace{seed}.safetensors"
-    weights = {**random_weights(seed, config), **control_weights(config=config, blocks=blocks)}
+    weights = stored({**random_weights(seed, config), **control_weights(config=config, blocks=blocks)})
     save_file(weights, path, metadata={"config": json.dumps({"transformer": STATED})})
     return comfy.sd.load_diffusion_model(str(path))
+
+
+def clips_of(strengths: tuple[float, ...]) -> tuple[ControlClip, ...]:
+    return tuple(ControlClip(clip, s) for clip, s in zip((DEPTH, SCRIBBLE), strengths, strict=False))
 
 
 def controlled(tree: Any, ops: Any, module: Any, clips: tuple[ControlClip, ...]) -> Tensor:
@@ -91,23 +100,45 @@ def native(patcher: ModelPatcher, clips: tuple[ControlClip, ...]) -> Tensor:
     return x - step.sigma * velocity
 
 
+@pytest.mark.parametrize("size", LAYERS)
 @pytest.mark.parametrize("strengths", STRENGTHS.values(), ids=STRENGTHS)
 def test_the_branch_over_comfyuis_modules_makes_what_comfyuis_vace_model_makes(
-    strengths: tuple[float, ...], tmp_path: Path
+    strengths: tuple[float, ...], size: str, tmp_path: Path
 ) -> None:
-    clips = tuple(ControlClip(clip, s) for clip, s in zip((DEPTH, SCRIBBLE), strengths, strict=False))
-    wan = comfy_wan(onto_device(load_model(tmp_path, random_weights(0, SIZES))), get_preset("custom"))
-    module = onto_device(load_vace(tmp_path, 5)).model.diffusion_model
-    ours, theirs = controlled(wan.tree, wan.ops, module, clips), native(load_vace(tmp_path, 0), clips)
+    """Catches: hints after other layers, in another order, or of another strength."""
+    clips, sizes = clips_of(strengths), LAYERS[size]
+    wan = comfy_wan(onto_device(load_model(tmp_path, random_weights(0, sizes))), get_preset("custom"))
+    module = onto_device(load_vace(tmp_path, 5, sizes)).model.diffusion_model
+    ours, theirs = controlled(wan.tree, wan.ops, module, clips), native(load_vace(tmp_path, 0, sizes), clips)
     assert torch.allclose(ours, theirs, atol=2e-5), (ours - theirs).abs().max()
     plain = controlled(wan.tree, wan.ops, None, ())
     assert ((ours - plain).norm() > 0.05 * plain.norm()) == any(strengths)
-    save_file(control_weights(), tmp_path / "module.safetensors")
+    save_file(control_weights(config=sizes), tmp_path / "module.safetensors")
     for file in ("module.safetensors", "vace5.safetensors"):
-        found = open_control(tmp_path / file, SIZES, "target")
+        found = open_control(tmp_path / file, sizes, "target")
         own = load_control(found, device=torch.device("cpu"), dtype=torch.float32)
         by_own = controlled(wan.tree, TorchOps(torch.float32), own, clips)
         assert torch.allclose(by_own, theirs, atol=1e-4), (by_own - theirs).abs().max()
+
+
+def lora_on_control(patcher: ModelPatcher) -> ModelPatcher:
+    return with_lora(patcher, ("vace_blocks.0.self_attn.q", "vace_blocks.1.after_proj"), control_weights())
+
+
+@pytest.mark.parametrize(("stored", "change"), [(fp8, lambda p: p), (dict, lora_on_control)], ids=["fp8", "lora"])
+def test_what_the_host_does_to_a_control_model_shows_as_in_comfyuis_vace_model(
+    stored: Any, change: Any, tmp_path: Path
+) -> None:
+    """Catches: weights that are read past the host's casts and patches."""
+    clips = clips_of(STRENGTHS["two"])
+    wan = comfy_wan(onto_device(load_model(tmp_path, stored(random_weights(0, SIZES)))), get_preset("custom"))
+    changed, plain = (
+        controlled(wan.tree, wan.ops, onto_device(control).model.diffusion_model, clips)
+        for control in (change(load_vace(tmp_path, 5, stored=stored)), load_vace(tmp_path, 5))
+    )
+    theirs = native(change(load_vace(tmp_path, 0, stored=stored)), clips)
+    assert torch.allclose(changed, theirs, atol=2e-5), (changed - theirs).abs().max()
+    assert not torch.allclose(changed, plain, atol=1e-2)
 
 
 # --- runs of the sampler, with what WanVaceToVideo writes

@@ -6,10 +6,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import CONFIG, CONTEXTS, POLICIES, PROMPT, SIZE, generator_of, make_engine, make_framewise, scripted
+from tiny import (
+    CONFIG,
+    CONTEXTS,
+    POLICIES,
+    PROMPT,
+    SIZE,
+    generator_of,
+    make_engine,
+    make_framewise,
+    random_module,
+    scripted,
+)
 
 from sdvg_core.causal_wan import forward
-from sdvg_core.causal_wan.modules import ControlTree
 from sdvg_core.engine.control import CHANNELS, ControlClip
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.reuse import Reuse
@@ -22,18 +32,6 @@ BLOCKS = 6
 DEPTH, SCRIBBLE = (torch.randn(1, CHANNELS, 3 * BLOCKS, *SIZE, generator=generator_of(seed)) for seed in (77, 78))
 TARGET_ONLY = RouterConfig(policy="always-target")
 DRAFTER_ONLY = RouterConfig(policy="always-draft", forced_blocks=0)
-
-
-def random_module(seed, config=CONFIG, blocks=1):
-    """A control module whose every weight matters."""
-    module, g = ControlTree(config, blocks), generator_of(seed)
-    with torch.no_grad():
-        for name, p in module.named_parameters():
-            fan_in = max(p[0].numel(), 1) if p.ndim > 1 else 1
-            scale = 0.3 if p.ndim == 1 or "modulation" in name else 1.4 / fan_in**0.5
-            norm = 1.0 if "norm" in name and "weight" in name else 0.0
-            p.copy_(torch.randn(p.shape, generator=g) * scale + norm)
-    return module.requires_grad_(False).eval()
 
 
 def engine_of(policy="recompute", *, blocks=1, framewise=False, **options):

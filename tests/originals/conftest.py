@@ -16,6 +16,7 @@ CHECKOUTS = {
     "test_longlive.py": "LONGLIVE_PATH",
     "test_infinity_rope.py": "INFINITY_ROPE_PATH",
     "test_memrope.py": "MEMROPE_PATH",
+    "test_scope.py": "SCOPE_PATH",
 }
 MEASURED: pytest.StashKey[list[tuple[str, float]]] = pytest.StashKey()
 

@@ -21,20 +21,20 @@ from standins import (
 )
 from torch import Tensor
 
-ABSENT = ("wan.modules.tokenizers", "wan.modules.t5", "wan.modules.causal_model_infinity", "utils.memory")
+ABSENT = ("wan.modules.tokenizers", "wan.modules.t5", "utils.memory")
 
 
 def run(checkout: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     without_cuda()
     use_checkout(checkout, packages=("wan", "wan.modules", "pipeline"), absent=ABSENT)
     make = pipelines(request)
-    return {
-        name: latents(make(), request["noise"].transpose(1, 2), **case) for name, case in request["cases"].items()
-    }
+    noise = request["noise"].transpose(1, 2)
+    return {name: latents(make, noise, **case) for name, case in request["cases"].items()}
 
 
-def latents(pipeline: Any, noise: Tensor, *, switch: int) -> Tensor:
+def latents(make: Any, noise: Tensor, *, switch: int, infinite: bool = False) -> Tensor:
     """Return a video's latents. `switch`: the latent frame from which on it has the second prompt; -1 for none."""
+    pipeline = make(infinite)
     prompts, frames = ([["first"], ["second"]], [switch]) if switch >= 0 else ([["first"]], [])
     asked = {"text_prompts_list": prompts, "switch_frame_indices": frames}
     with drawing("randn_like", noise, len(pipeline.denoising_step_list)):
@@ -43,25 +43,30 @@ def latents(pipeline: Any, noise: Tensor, *, switch: int) -> Tensor:
 
 
 def pipelines(request: Mapping[str, Any]) -> Any:
-    """Return what makes its pipeline over a miniature, as released: window 12, sink 3, global sink."""
+    """Return what makes its pipeline over a miniature, as released: window 12, sink 3, global sink.
+
+    What it returns is asked for the variant with relative positions, or without.
+    """
     from wan.modules import attention
 
     use_eager_attention(attention)
     import pipeline.causal_inference as inference
     import pipeline.interactive_causal_inference as interactive
     import utils.wan_wrapper as wrapper
-    from wan.modules import causal_model as causal
+    from wan.modules import causal_model, causal_model_infinity
 
-    sizes, tokens = request["sizes"], request["frame_tokens"]
-    model, pipe = causal.CausalWanModel, inference.CausalInferencePipeline
-    model.from_pretrained = classmethod(lambda cls, _, **options: cls(**sizes, **options))
-    replace_numbers(causal.CausalWanSelfAttention, "__init__", {FULL_FRAME: tokens})
+    sizes, tokens, pipe = request["sizes"], request["frame_tokens"], inference.CausalInferencePipeline
+    for causal in (causal_model, causal_model_infinity):
+        causal.CausalWanModel.from_pretrained = classmethod(lambda cls, _, **options: cls(**sizes, **options))
+        replace_numbers(causal.CausalWanSelfAttention, "__init__", {FULL_FRAME: tokens})
     replace_numbers(pipe, "__init__", {FULL_FRAME: tokens, 30: sizes["num_layers"]})
     replace_numbers(pipe, "_initialize_kv_cache", {12: sizes["num_heads"]})
     replace_numbers(pipe, "_initialize_crossattn_cache", {12: sizes["num_heads"]})
 
-    def make() -> Any:
-        options = SimpleNamespace(local_attn_size=12, timestep_shift=5.0, sink_size=3)
+    def make(infinite: bool) -> Any:
+        options = SimpleNamespace(
+            local_attn_size=12, timestep_shift=5.0, sink_size=3, use_infinite_attention=infinite
+        )
         generator = wrapper.WanDiffusionWrapper(**vars(options), is_causal=True)
         load(generator.model, request["weights"])
         settings = SimpleNamespace(

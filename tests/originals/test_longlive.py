@@ -20,18 +20,23 @@ SWITCHES = {"early": 2, "late": 6}
 
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
-    cases = {"one prompt": {"switch": -1}} | {name: {"switch": 3 * block} for name, block in SWITCHES.items()}
+    cases = {"one prompt": {"switch": -1}, "infinity": {"switch": -1, "infinite": True}}
+    cases |= {name: {"switch": 3 * block} for name, block in SWITCHES.items()}
     request = request_for(cases, weights=tree_of(1).state_dict())
     return ask("run_longlive.py", CHECKOUT, request, tmp_path_factory.mktemp("longlive"))
 
 
-def ours(policy=Incremental, sink=PRESET.sink, recache=False, **prompts) -> Tensor:
-    context = policy(window=PRESET.window, sink=sink, recache=recache)
+def ours(policy=Incremental, sink=PRESET.sink, recache=False, relative=False, **prompts) -> Tensor:
+    context = policy(window=PRESET.window, sink=sink, recache=recache, relative=relative)
     return video_of(generator_over(tree_of(1), context, PRESET.schedule), **prompts)
 
 
-def test_nine_blocks_have_the_latents_of_the_original(theirs, measured):
-    assert measured(difference(ours(), theirs["one prompt"])) < AGREES
+@pytest.mark.parametrize("case", ["one prompt", "infinity"])
+def test_nine_blocks_have_the_latents_of_the_original(theirs, case, measured):
+    """`infinity` is its variant with relative positions."""
+    relative = case == "infinity"
+    assert measured(difference(ours(relative=relative), theirs[case])) < AGREES
+    assert measured(difference(ours(relative=not relative), theirs[case])) > 0.1
 
 
 def test_no_sink_shows(theirs, measured):

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from sdvg_core.causal_wan.attention import TorchOps
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import ContextPolicy
 from sdvg_core.causal_wan.generator import CausalWanGenerator
-from sdvg_core.causal_wan.modules import WanTree
+from sdvg_core.causal_wan.modules import ControlTree, WanTree
 from sdvg_core.causal_wan.schedule import Schedule, get_schedule
+from sdvg_core.engine.control import ControlClip
 from sdvg_core.engine.history import History
 from sdvg_core.engine.noise import KeyedNoise
 from sdvg_core.engine.protocols import BlockCall
@@ -51,12 +53,12 @@ def tree_of(seed: int) -> WanTree:
     return random_tree(seed, CONFIG)
 
 
-def request_for(cases: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+def request_for(cases: Mapping[str, Any], config: WanConfig = CONFIG, **more: Any) -> dict[str, Any]:
     """Return what an original needs to make the same videos: sizes, prompts, noise, cases."""
     slots = [torch.cat([NOISE.draw(span, slot) for span in SPANS], dim=2)[0] for slot in range(SLOTS)]
     names = ("dim", "ffn_dim", "num_layers", "num_heads", "in_dim", "out_dim", "text_dim", "freq_dim", "text_len")
     return {
-        "sizes": {name: getattr(CONFIG, name) for name in names},
+        "sizes": {name: getattr(config, name) for name in names},
         "frame_tokens": FRAME_TOKENS,
         "prompts": {known.text: known.embedding for known in (FIRST, SECOND)},
         "noise": torch.stack(slots),  # slots c t h w
@@ -79,18 +81,27 @@ def ask(script: str, variable: str, request: Mapping[str, Any], folder: Path) ->
 
 
 def generator_over(
-    tree: WanTree, context: ContextPolicy, schedule: str | Schedule = "four-step", name: str = "model"
+    tree: WanTree,
+    context: ContextPolicy,
+    schedule: str | Schedule = "four-step",
+    name: str = "model",
+    control: ControlTree | None = None,
 ) -> CausalWanGenerator:
     steps = get_schedule(schedule) if isinstance(schedule, str) else schedule
-    return CausalWanGenerator(tree, name=name, ops=TorchOps(torch.float32), context=context, schedule=steps)
+    parts = {"ops": TorchOps(torch.float32), "context": context, "control": control}
+    return CausalWanGenerator(tree, name=name, schedule=steps, **parts)
 
 
-def video_of(generator: CausalWanGenerator, prompts: Mapping[int, Condition] | None = None) -> Tensor:
+def video_of(
+    generator: CausalWanGenerator,
+    prompts: Mapping[int, Condition] | None = None,
+    controls: tuple[ControlClip, ...] = (),
+) -> Tensor:
     """Return the latents of nine blocks, each made after those before it. `prompts`: from which block on."""
-    history, wanted = History(), FIRST
+    history, wanted, noise = History(), FIRST, replace(NOISE, controls=controls)
     for span in SPANS:
         wanted = (prompts or {}).get(span.index, wanted)
-        made = generator.generate(BlockCall(history, span, NOISE, wanted))
+        made = generator.generate(BlockCall(history, span, noise, wanted))
         history = history.commit(Block(span, made.latents, wanted))
     return history.latents(0, history.frames)
 
