@@ -203,7 +203,7 @@ def _policy_input() -> Any:
         "policy",
         tooltip="The policy: which model makes a block. 'reward' is the reward gate (paper). 'fast', 'balanced' and 'careful' let the "
         "target make the first blocks and need no scorer: predicted 0.35, 0.41 and 0.51 of what the target alone would "
-        "cost at 832x480, the paper's 0.56. On the embedded miniature they came to 3.2, 2.6 and 1.6 dB below it. "
+        "cost at 832x480, the paper's 0.56. On the embedded miniature they came to 0.5, 0.5 and 0.2 dB below it. "
         "'budget' chooses their numbers for a share of that cost.",
         options=[
             *(io.DynamicCombo.Option(name, _first_inputs(name)) for name in FIRST),
