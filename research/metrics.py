@@ -110,7 +110,7 @@ class Metric(Protocol):
 
 
 class Oracle:
-    """The pocket world's ground truth: quality in dB, lag in frames, temporal and seam error in levels of 255."""
+    """The pocket world's ground truth: quality in dB, lag in frames, the errors in levels of 255."""
 
     def measure(self, frames: Tensor, prompt: str, seams: Sequence[int]) -> Mapping[str, float]:
         """Return means over the frames, and the quality of the worst block."""
@@ -119,6 +119,7 @@ class Oracle:
         return {
             "quality": float(verdict.quality.mean()),
             "worst_block_quality": float(min(blocks)),
+            "rmse": float(255 * (10 ** (-verdict.quality / 20)).mean()),
             "lag": float(verdict.lag.abs().float().mean()),
             "temporal_error": float(verdict.temporal_error.mean()),
             "seam_error": verdict.seam_error,

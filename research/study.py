@@ -65,36 +65,49 @@ Show = Callable[[argparse.Namespace, Notebook, Plan], None]
 
 def study(words: Sequence[str] | None) -> int:
     """Make what is missing, then summarise everything."""
-    options = make_parser("python -m research", __doc__).parse_args(words)
+    options = make_parser().parse_args(words)
     judging = options.calibrate and options.judge_vae
     if judging and len(options.tau or [0]) > 1:
         raise BadInput("a judge is calibrated at one tau, but there are several; give one --tau")
     if options.calibrate and not judging and options.draft_share is None:
         raise BadInput("--calibrate has no goal; add --draft-share 0.8")
 
-    learning, jobs = options.learn is not None, list[StudyOptions]()
-
-    def choose(job: StudyOptions) -> tuple[Configuration, ...]:
-        jobs.append(job)
-        if judging:
-            return ()
-        taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
-        headers = check_models(job.files, job.load)
-        drafter, target = (headers.shape(role).timesteps for role in ("drafter", "target"))
-        steps = len(target) if drafter == target else 1  # of two schedules nothing can be handed over
-        patterns = CALIBRATION if options.calibrate else options.configurations
-        patterns = (TARGET_ONLY, ANCHOR_ONLY, *patterns) if learning else patterns
-        return pick(protocol(job.blocks, taus, steps=steps), patterns)
-
+    learning = options.learn is not None
+    for name in ("prompts", "blocks", "workers"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise BadInput(f"--{name} is {value}; give 1 or more")
+    check_writable(options.output)
+    job = _job(options)
+    check_size(job.width, job.height, VAE_STRIDE * PATCH)
+    configurations, classes = () if judging else _configurations(options, job), _prompts(options, job)
+    plan = Plan(
+        prompts=tuple(classes),
+        seeds=tuple(dict.fromkeys(options.seeds)),
+        configurations=configurations,
+        blocks=job.blocks,
+        gains=not (options.no_gains or options.calibrate or learning),
+        judged=bool(judging),
+        weights=pass_weights(costs_of(job)),
+        classes={prompt: of for prompt, of in classes.items() if of},
+    )
     show: Show = _show_judge if judging else _show_calibration if options.calibrate else _show
-    show = partial(_show_learned, jobs) if learning else show
-    gains = not (options.calibrate or learning)
-    return make_and_show(options, choose, show, gains=gains, judged=bool(judging))
+    return _make(options, job, plan, partial(_show_learned, job) if learning else show)
 
 
-def make_parser(program: str, description: str | None) -> Parser:
+def _configurations(options: argparse.Namespace, job: StudyOptions) -> tuple[Configuration, ...]:
+    taus = tuple(dict.fromkeys(options.tau or (POCKET_TAUS if job.pocket else PAPER_TAUS)))
+    headers = check_models(job.files, job.load)
+    drafter, target = (headers.shape(role).timesteps for role in ("drafter", "target"))
+    steps = len(target) if drafter == target else 1  # of two schedules nothing can be handed over
+    patterns = CALIBRATION if options.calibrate else options.configurations
+    patterns = (TARGET_ONLY, ANCHOR_ONLY, *patterns) if options.learn is not None else patterns
+    return pick(protocol(job.blocks, taus, steps=steps), patterns)
+
+
+def make_parser() -> Parser:
     """Return the parser of the study's options."""
-    parser = Parser(prog=program, description=description)
+    parser = Parser(prog="python -m research", description=__doc__)
     option = parser.add_argument
     option("--output", type=file_path, default=Path("out/study"), help="folder to write into, or to continue in")
     option("--json", action="store_true", help="print the summary as JSON")
@@ -142,36 +155,8 @@ def make_parser(program: str, description: str | None) -> Parser:
     return parser
 
 
-def make_and_show(
-    options: argparse.Namespace,
-    choose: Callable[[StudyOptions], tuple[Configuration, ...]],
-    show: Show,
-    *,
-    gains: bool = False,
-    judged: bool = False,
-) -> int:
-    """Make what the folder lacks of the configurations, show the results, and return the exit code.
-
-    `choose`: returns the configurations. `show`: prints and writes. `gains`, `judged`: as in `PromptSeedJob`.
-    """
-    for name in ("prompts", "blocks", "workers"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise BadInput(f"--{name} is {value}; give 1 or more")
-    check_writable(options.output)
-    job = _job(options)
-    check_size(job.width, job.height, VAE_STRIDE * PATCH)
-    configurations, classes = choose(job), _prompts(options, job)
-    plan = Plan(
-        prompts=tuple(classes),
-        seeds=tuple(dict.fromkeys(options.seeds)),
-        configurations=configurations,
-        blocks=job.blocks,
-        gains=gains and not options.no_gains,
-        judged=judged,
-        weights=pass_weights(costs_of(job)),
-        classes={prompt: of for prompt, of in classes.items() if of},
-    )
+def _make(options: argparse.Namespace, job: StudyOptions, plan: Plan, show: Show) -> int:
+    """Make what the folder lacks of the plan, show the results, and return the exit code."""
     on_cpu = check_device(job.load.device).type == "cpu"
     workers = options.workers or ((os.cpu_count() or 1) if on_cpu else 1)
     say = partial(print, file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -291,11 +276,9 @@ def _show_calibration(options: argparse.Namespace, notebook: Notebook, plan: Pla
     _print_figures(calibrate(table, plan.configurations, options.draft_share), options, plan)
 
 
-def _show_learned(
-    jobs: Sequence[StudyOptions], options: argparse.Namespace, notebook: Notebook, plan: Plan
-) -> None:
-    """Learn which prompts gain most from the target, and write it. `jobs`: the study's one."""
-    rows, files = notebook.rows_of(plan), jobs[0].files
+def _show_learned(job: StudyOptions, options: argparse.Namespace, notebook: Notebook, plan: Plan) -> None:
+    """Learn which prompts gain most from the target, and write it."""
+    rows, files = notebook.rows_of(plan), job.files
     names = [
         name for name in {**QUALITIES, **rows[0]["metrics"]} if name in rows[0]["metrics"] and name not in SEAMS
     ]
@@ -303,7 +286,7 @@ def _show_learned(
         raise BadInput(f"the rows have no metric {options.learn!r:.40}; choose among {', '.join(names)}")
     table = make_table(rows, plan.prompts, plan.seeds)
     digests = {role: fingerprint(getattr(files, role)) for role in ("drafter", "target", "text_encoder")}
-    embeddings = encode_prompts(files, plan.prompts, jobs[0].load)
+    embeddings = encode_prompts(files, plan.prompts, job.load)
     route, figures = learn(table, embeddings, options.learn or names[0], plan.blocks, digests)
     with staged_outputs(options.output) as staging:
         write_learned(staging.path(LEARNED), route)

@@ -38,7 +38,8 @@ QUALITIES = {
 }
 """What videos are ranked by, with its name in words; the first one that was measured counts."""
 
-SEAMS = {"seam_error": "seam error (levels of 255)", "seam_change": "extra change at block borders (levels of 255)"}
+SEAMS = ("seam_error", "seam_change")
+"""In levels of 255."""
 SCORES, KINDS = ("worst_score", "mean_score"), ("pearson", "spearman")
 
 
@@ -47,10 +48,12 @@ def summarise_study(notebook: Notebook, plan: Plan) -> dict[str, Any]:
     rows = notebook.rows_of(plan)
     table = make_table(rows, plan.prompts, plan.seeds)
     names = list(rows[0]["metrics"])
-    quality, seams = (next(name for name in known if name in names) for known in (QUALITIES, SEAMS))
+    quality = next(name for name in QUALITIES if name in names)
     figures = {
-        **conditions_of(plan, quality),
-        "seams": {"metric": seams, "words": SEAMS[seams]},
+        "prompts": len(plan.prompts),
+        "seeds": plan.seeds,
+        "blocks": plan.blocks,
+        "quality": {"metric": quality, "words": QUALITIES[quality]},
         "configurations": [_configuration(table, c, plan, names, quality) for c in plan.configurations],
         "weights": dict(plan.weights),
         "classes": by_class(rows, plan, quality),
@@ -65,12 +68,6 @@ def table_of_rows(rows: Sequence[Record], plan: Plan, quality: str) -> list[list
     cost, names = cost_with(plan.weights), ("configuration", "prompt", "seed", "route", "target_calls")
     lines = [[*(row[n] for n in names), f"{cost(row):.3f}", f"{row['metrics'][quality]:.3f}"] for row in rows]
     return [[*names, "cost", quality], *lines]
-
-
-def conditions_of(plan: Plan, quality: str) -> dict[str, Any]:
-    """Return what a page says first. `quality`: the metric."""
-    words = {"metric": quality, "words": QUALITIES[quality]}
-    return {"prompts": len(plan.prompts), "seeds": plan.seeds, "blocks": plan.blocks, "quality": words}
 
 
 def _configuration(
@@ -156,71 +153,63 @@ def points(gains: Sequence[Mapping[str, Any]], score: str, prompt: str | None = 
 # --- for people
 
 MATCHED = {
-    "first m, at the same cost": ("first", "cost"),
-    "first m, at as many target calls": ("first", "target_calls"),
-    "random, at the same cost": ("random", "cost"),
-    "random, at as many target calls": ("random", "target_calls"),
+    "minus first m, same cost": ("first", "cost"),
+    "minus random, same cost": ("random", "cost"),
+    "minus random, as many target calls": ("random", "target_calls"),
 }
 
 
 def page_text(summary: Numbers) -> str:
     """Return the whole page."""
-    sections = (opening, _main_table, _matched_table, _classes, _gate)
+    sections = (_opening, _table, _classes, _gate)
     return "\n\n".join(filter(None, (section(summary) for section in sections))) + "\n"
 
 
-def opening(summary: Numbers, what: str = "") -> str:
-    """Return title and conditions. `what`: was made, if not the configurations of the protocol."""
+def _opening(summary: Numbers) -> str:
     seeds, few = ", ".join(map(str, summary["seeds"])), too_few(summary["prompts"])
     intervals = "In brackets: 95 % bootstrap intervals over prompts, paired by prompt and seed."
-    what = what or f"{len(summary['configurations'])} configurations"
+    compared = sum(bool(c["at_same"]) for c in summary["configurations"])
+    chance = (
+        f"*Open*: the interval spans zero. By chance alone about {compared * 0.025:.1f} of {compared} would seem "
+        "better in each column."
+        if summary["prompts"] >= ENOUGH
+        else f"Which is better takes at least {ENOUGH} prompts."
+    )
     return (
-        f"# Study: {what}, {summary['prompts']} prompts, seeds {seeds}, {summary['blocks']} blocks\n\n"
+        f"# Study: {len(summary['configurations'])} configurations, {summary['prompts']} prompts, seeds {seeds}, "
+        f"{summary['blocks']} blocks\n\n"
         f"Quality: {summary['quality']['words']}; higher is better. {few + '.' if few else intervals} "
         "*Gap* is how much of the way from draft-only to target-only a configuration goes. *Cost* counts every "
         "pass, decode and score as the published pair would pay for it, in blocks that the target makes alone. "
-        "*Drafts* is the share of all blocks that are the drafter's."
+        "The last columns compare with the first m blocks by the target, and with random routing of all blocks "
+        f"but its first. {chance}"
     )
 
 
-def _main_table(summary: Numbers) -> str:
+def _table(summary: Numbers) -> str:
     header = (
-        "configuration", "quality", "minus target-only", "minus draft-only", "gap",
-        "cost", "target calls", "drafts", summary["seams"]["words"],
+        "configuration", "quality", "minus target-only", "gap", "cost", "target calls",
+        *MATCHED,
     )  # fmt: skip
     rows = [
         [
             c["name"],
             with_interval(c["metrics"][summary["quality"]["metric"]]),
-            *(with_interval(c["against"].get(end), sign="+") for end in ("target-only", "draft-only")),
+            with_interval(c["against"].get(TARGET_ONLY), sign="+"),
             figure(c["share_of_gap"], ".0%"),
             figure(c["cost"], ".2f"),
             figure(c["target_calls"], ".2f"),
-            figure(c["draft_share"], ".0%"),
-            with_interval(c["metrics"][summary["seams"]["metric"]]),
+            *(_matched_cell(c["at_same"], *of) for of in MATCHED.values()),
         ]
         for c in summary["configurations"]
     ]
     return markdown(header, rows)
 
 
-def _matched_table(summary: Numbers) -> str:
-    rows = [
-        [c["name"], *(_matched_cell(c["at_same"].get(curve, {}).get(cost)) for curve, cost in MATCHED.values())]
-        for c in summary["configurations"]
-        if c["at_same"]
-    ]
-    chance = (
-        f"Random is random routing that leaves the target the first block. *Open*: the interval spans zero. "
-        f"By chance alone about {len(rows) * 0.025:.1f} of {len(rows)} would seem better in each column."
-    )
-    if summary["prompts"] < ENOUGH:
-        chance = f"Which is better takes at least {ENOUGH} prompts."
-    table = markdown(("quality minus that of", *MATCHED), rows)
-    return f"## Where do target calls pay?\n\n{table}\n\n{chance}"
-
-
-def _matched_cell(value: Numbers | None) -> str:
+def _matched_cell(at_same: Numbers, curve: str, cost: str) -> str:
+    if curve not in at_same:
+        return "-"
+    value = at_same[curve][cost]
     if value is None:
         return "beyond the curve"
     if value["low"] is None:

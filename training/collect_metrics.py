@@ -1,10 +1,9 @@
 """Gather what was measured of the set into `metrics.json`, which the export puts into the manifest.
 
-    python -m training.collect_metrics --study out/margins
+    python -m training.collect_metrics --pair out/measured.jsonl
 
-The study is of the same weights: `python -m research --prompts 200 --seeds 0 1 2 --configurations
-target-only draft-only 'reward-min@*' --output out/margins`. Reconstruction is measured here, the reward by
-training.evaluate_reward, and the judge by training.measure_judge.
+What routes are worth is measured by training.measure_pair, the reward by training.evaluate_reward,
+and the judge by training.measure_judge; reconstruction here.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -24,6 +22,7 @@ from sdvg_core.pocket.trained_set import trained_set
 
 from .common import WORK
 from .make_latents import FRAMES
+from .measure_pair import tables
 
 
 def reconstruction(prompts: int) -> dict[str, float]:
@@ -38,35 +37,17 @@ def reconstruction(prompts: int) -> dict[str, float]:
     return {"prompts": prompts, "mean": round(values.mean().item(), 2), "worst": round(values.min().item(), 2)}
 
 
-def margins(folder: Path) -> dict[str, Any]:
-    """Return the mean quality of every configuration of a study and its difference from the two ends, and how a
-    draft's worst frame goes with what the target would have gained.
-    """
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    rows = {
-        one["name"]: {
-            "quality": one["metrics"]["quality"],
-            "target_calls": one["target_calls"],
-            "draft_share": one["draft_share"],
-            "against": one["against"],
-        }
-        for one in summary["configurations"]
-    }
-    known = {name: summary[name] for name in ("prompts", "seeds", "gate")}
-    return {**known, "configurations": rows}
-
-
 def main() -> None:
     """Write the measurements."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--study", type=Path, required=True, help="folder of the study of the shipped weights")
+    options.add_argument("--pair", type=Path, required=True, help="what training.measure_pair wrote of the weights")
     options.add_argument("--prompts", type=int, default=40, help="held-out prompts for the reconstruction")
     args = options.parse_args()
     torch.set_num_threads(1)
     found = {
         "reconstruction_db": reconstruction(args.prompts),
         "reward": json.loads((WORK / "reward.json").read_text(encoding="utf-8")),
-        "margins": margins(args.study),
+        "pair": tables([json.loads(line) for line in args.pair.read_text(encoding="utf-8").splitlines()]),
         "judge": json.loads((WORK / "judge.json").read_text(encoding="utf-8")),
     }
     (WORK / "metrics.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

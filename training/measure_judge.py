@@ -18,7 +18,7 @@ import torch
 
 from research.calibrate import compare_judge
 from research.metrics import judge
-from research.statistics import as_told
+from research.statistics import as_json
 from research.videos import JUDGED
 from research.world import held_out_prompts, render
 from sdvg_core.decoders.taehv import load_taehv
@@ -51,7 +51,7 @@ def verdicts(folder: Path, tau: float) -> dict[str, Any]:
     """Return how the judge's scores of drafts compare with the VAE's."""
     records = [json.loads(line) for line in (folder / JUDGED).read_text(encoding="utf-8").splitlines()]
     prompts = tuple(dict.fromkeys(record["prompt"] for record in records))
-    told: dict[str, Any] = as_told(compare_judge(records, prompts, tau), len(prompts))
+    told: dict[str, Any] = as_json(compare_judge(records, prompts, tau), len(prompts))
     return told
 
 

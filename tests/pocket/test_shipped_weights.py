@@ -1,6 +1,6 @@
 """The shipped weights: whole, small, in the published layouts, and as good as promised, on a small sample.
 
-The margins over 200 prompts and 3 seeds are in the README; here are six prompts, with room to spare.
+The margins over 200 prompts are in docs/study.md; here are six prompts, with room to spare.
 """
 
 from dataclasses import replace

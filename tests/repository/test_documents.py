@@ -27,15 +27,11 @@ PLACES = (
 )
 PAGES = sorted({path for place in PLACES for path in ROOT.glob(place) if ".venv" not in str(path)})
 HELP = ROOT / "nodes" / "web" / "docs"
-OURS, DEV, ROUTES = "python -m sdvg_core", "python3 dev.py", "python -m research.every_route"
-BLOCK = re.compile(rf"^(?: {{4,}}|\t)?(?:\$ )?((?:{re.escape(OURS)}|{re.escape(DEV)}|{re.escape(ROUTES)})\b.*)$")
-INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)}|{re.escape(ROUTES)})\b[^`]*)`")
+OURS, DEV = "python -m sdvg_core", "python3 dev.py"
+BLOCK = re.compile(rf"^(?: {{4,}}|\t)?(?:\$ )?((?:{re.escape(OURS)}|{re.escape(DEV)})\b.*)$")
+INLINE = re.compile(rf"`((?:{re.escape(OURS)}|{re.escape(DEV)})\b[^`]*)`")
 # What lies beside the package, by the third word.
-PARSERS = {
-    "study": lambda: study.make_parser("study", None),
-    "research.every_route": lambda: study.make_parser("every_route", None),
-    "bench": bench.make_parser,
-}
+PARSERS = {"study": study.make_parser, "bench": bench.make_parser}
 # Stands for whatever a reader wants, so no parser can take it.
 ANYTHING = ("COMMAND", "...", "…", " | ")
 CHEAP = ("doctor", "plan")

@@ -64,6 +64,6 @@ def test_the_command_compares_a_judge_on_the_embedded_set(tmp_path, capsys):
 
 def test_with_the_embedded_judge_a_study_pays_for_its_decodes_and_for_the_videos_own():
     """Catches: the judge's decodes at the price of the full VAE's, and the delivery of the video for nothing."""
-    options = study.make_parser("study", None).parse_args(["--output", "unused", "--judge-vae", "pocket"])
+    options = study.make_parser().parse_args(["--output", "unused", "--judge-vae", "pocket"])
     paid = pass_weights(study.costs_of(study._job(options)))
     assert paid["deliveries"] == pytest.approx(paid["decodes"] * 5.5 / 0.25)

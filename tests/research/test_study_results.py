@@ -45,10 +45,10 @@ def test_the_summary_holds_what_the_rows_hold(summary):
     assert anchor["share_of_gap"]["value"] == pytest.approx(1 / 9, abs=0.05)
 
 
-def words_of(summary, column: str = "random, at as many target calls") -> dict[str, str]:
+def words_of(summary, column: str = "minus random, as many target calls") -> dict[str, str]:
     """The last word of the page's table on every configuration: better, worse or open."""
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in page_text(summary).splitlines()]
-    start = next(i for i, cells in enumerate(lines) if cells[0] == "quality minus that of")
+    start = next(i for i, cells in enumerate(lines) if cells[0] == "configuration")
     place = lines[start].index(column)
     table = itertools.takewhile(lambda cells: len(cells) > place, lines[start + 2 :])
     return {cells[0]: cells[place].split()[-1] for cells in table}

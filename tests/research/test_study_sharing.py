@@ -1,15 +1,16 @@
 """Configurations that share blocks give the very rows they would have given alone."""
 
 from collections import Counter
+from itertools import product
 
 import pytest
 import torch
 from study_tiny import EVERYTHING, job, made, tiny_models
 
-from research.every_route import every_route
 from research.memo import Memo
-from research.protocol import protocol
+from research.protocol import Configuration, protocol
 from research.videos import GAINS, rows_of
+from sdvg_core.engine.router import RouterConfig
 
 
 @pytest.mark.heavy
@@ -27,7 +28,8 @@ def test_rows_with_and_without_sharing_are_the_same(policy):
 
 def test_what_routes_share_is_made_once(monkeypatch):
     """Catches: a memo that never hits; the rows would be the same, and take twice as long."""
-    models, calls = tiny_models(), []
+    models, calls, scripts = tiny_models(), [], ["t" + "".join(rest) for rest in product("td", repeat=4)]
+    every_route = [Configuration(one, "", RouterConfig(policy="scripted", script=one)) for one in scripts]
     honest = models.engine.target.generate
 
     def counted(call):
@@ -35,7 +37,7 @@ def test_what_routes_share_is_made_once(monkeypatch):
         return honest(call)
 
     monkeypatch.setattr(models.engine.target, "generate", counted)
-    made(models, job(every_route(5)))
+    made(models, job(every_route))
     assert Counter(calls) == {0: 1, 1: 1, 2: 2, 3: 4, 4: 8}
 
 
