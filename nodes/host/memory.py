@@ -130,19 +130,16 @@ class Memory:
         return tuple(line for lines_of_device in lines for line in lines_of_device)
 
     def found(self) -> tuple[str, ...]:
-        """Return, once a run is made on a GPU, what of its models was copied, and its peak next to the plan."""
+        """Return, once a run is made on a GPU, what of its models lay there, and its peak next to the plan."""
         device = self.devices[0]
         if device.type != "cuda":
             return ()
         of_models = zip(self.weights, self.patchers, strict=True)
-        there = {model.name: int(patcher.loaded_size()) for model, patcher in of_models if model.device == device}
-        copied = {
-            model.name: model.bytes - there[model.name]
-            for model in self.weights
-            if model.bytes > there.get(model.name, model.bytes)
+        held = {
+            one.name: (int(patcher.loaded_size()), one.bytes) for one, patcher in of_models if one.device == device
         }
-        planned = sum(there.values()) + self.needs[device].total
-        return memory_notes(planned, copied, int(torch.cuda.max_memory_allocated(device)))
+        planned = sum(there for there, _ in held.values()) + self.needs[device].total
+        return memory_notes(held, planned, int(torch.cuda.max_memory_allocated(device)))
 
 
 def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:

@@ -128,6 +128,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         with resident(memory):
             made = make()
         progress.done(made[2])
+        for line in memory.found():
+            progress.show(line)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -27,7 +27,7 @@ SCALES = ("scale_weight", "weight_scale")
 SIDE = (*SCALES, "scale_input", "input_scale", "comfy_quant")
 QUANTISATION_KEY = "_quantization_metadata"
 LONGEST_MARK = 4096
-BETTER_FILE = "use the bf16, fp16 or fp8 version of the file"
+BETTER_FILE = "use a bf16, fp16 or fp8 file, or in ComfyUI Load Diffusion Model"
 
 
 class Fp8Linear(nn.Module):

@@ -56,7 +56,7 @@ class LoadedParts:
     that the video may ask for. `device`: of the transformers; `side`: of text encoder, VAE and scorer. `by_files`:
     what the parts' results depend on, as far as the files tell; `identify`: the same with a hash of every weight,
     taken at the first call. `of_kernels`: what a reader of the report must know of their kernels. `plan`: of the
-    memory, if there was one; `copied`: bytes of each transformer that are copied over in every pass.
+    memory, if there was one; `held`: the bytes of each transformer on the device, and all of its bytes.
     """
 
     build: Callable[..., Engine]
@@ -68,13 +68,13 @@ class LoadedParts:
     identify: Callable[[], Identities]
     of_kernels: tuple[str, ...] = ()
     plan: Plan | None = None
-    copied: Mapping[str, int] = field(default_factory=dict)
+    held: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of a report must know of kernels and memory; its peak so far."""
         peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
-        return self.of_kernels + memory_notes(self.plan.peak if self.plan else None, self.copied, peak)
+        return self.of_kernels + memory_notes(self.held, self.plan.peak if self.plan else None, peak)
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
@@ -201,7 +201,10 @@ def load_models(
         identify=cache(partial(_identify, by_files, drafter, target, scorer)),
         of_kernels=kernel_notes,
         plan=planned,
-        copied={role: model.copied for role, model in models.items() if model.copied},
+        held={
+            role: (one.settings.bytes - one.copied, one.settings.bytes)
+            for role, one in list(models.items())[headers.one_model :]
+        },
     )
 
 

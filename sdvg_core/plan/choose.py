@@ -61,7 +61,7 @@ class Plan:
     parts: Mapping[str, Mapping[str, int]]
     beside: Mapping[str, Mapping[str, int]]
     streamed: Mapping[str, int]
-    seconds: BlockSeconds | None
+    seconds: BlockSeconds | None = None
     would_fit: tuple[int, int] | None = None
 
     @property
@@ -187,14 +187,7 @@ def _candidates(vram: float, request: PlanRequest) -> list[Plan]:
         streamed = streamed_layers(parts, request, of, layout, vram)
         parts = streaming(parts, of, streamed)
         plan = Plan(
-            vram=vram,
-            request=request,
-            layout=layout,
-            sizes=of,
-            parts=parts,
-            beside=beside,
-            streamed=streamed,
-            seconds=None,
+            vram=vram, request=request, layout=layout, sizes=of, parts=parts, beside=beside, streamed=streamed
         )
         found.append(plan)
     return found

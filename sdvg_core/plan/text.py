@@ -88,13 +88,17 @@ def _misfit_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def memory_notes(planned: int | None, copied: Mapping[str, int], peak: int | None) -> tuple[str, ...]:
-    """Return what to say of a run's memory: the planned peak, the bytes copied by role, the peak if measured."""
-    parts = [f"of the {role} {gigabytes(size)} were copied over in every pass" for role, size in copied.items()]
+def memory_notes(held: Mapping[str, tuple[int, int]], planned: int | None, peak: int | None) -> tuple[str, ...]:
+    """Return what to say of a run's memory. `held`: the bytes of each model on the device, and all of its bytes."""
+    parts = [
+        f"{role} {gigabytes(there)} on the device"
+        + (f" and {gigabytes(size - there)} copied over in every pass" if there < size else "")
+        for role, (there, size) in held.items()
+    ]
     parts += [f"planned peak {gigabytes(planned)}"] if planned else []
     parts += [f"measured peak {gigabytes(peak)}"] if peak is not None else []
     parts += [f"{100 * (peak / planned - 1):+.1f} %"] if planned and peak else []
-    return (f"Memory: {', '.join(parts)}.",) if parts else ()
+    return (f"Memory: {', '.join(parts)}.",) if planned or peak is not None else ()
 
 
 class Lever(NamedTuple):

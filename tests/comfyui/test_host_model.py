@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
+import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import comfy.sample
+import comfy.sd
 import pytest
 import torch
 from comfy.model_patcher import ModelPatcher
@@ -25,18 +32,22 @@ from host_clip import (
     text,
     with_lora,
 )
-from host_tiny import CONFIG, load_model, random_weights
+from host_run import load_parts, make_job, video_of
+from host_tiny import CONFIG, STATED, load_model, random_weights
 from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.checks import check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
+from sdvg_pack.nodes.host.model import attach_preset
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
 from sdvg_pack.sdvg_core.causal_wan.incremental import Incremental
 from sdvg_pack.sdvg_core.causal_wan.modules import WanTree
+from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.restyle import Restyle
 from sdvg_pack.sdvg_core.engine.types import Span
+from thinned import in_turn
 from torch import Tensor
 
 SEED = 11
@@ -55,21 +66,23 @@ def same(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     return weights
 
 
-def scaled_fp8(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """fp8 with a scale for each weight, in the form that ComfyUI repackages models in."""
-    out = dict(weights)
-    for name, w in weights.items():
-        if w.ndim == 2 and name.startswith("blocks."):
-            scale = w.abs().max() / 448
-            out[name] = (w / scale).to(torch.float8_e4m3fn)
-            layer = name.removesuffix(".weight")
+def scaled(name: str, dtype: torch.dtype, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Quantised with a scale for each weight, in the form that ComfyUI repackages models in."""
+    out, most = dict(weights), 127 if dtype == torch.int8 else 448
+    for key, w in weights.items():
+        if w.ndim == 2 and key.startswith("blocks."):
+            scale = w.abs().max() / most
+            out[key] = (w / scale).round().to(dtype) if dtype == torch.int8 else (w / scale).to(dtype)
+            layer = key.removesuffix(".weight")
             out[f"{layer}.weight_scale"] = scale
-            stated = b'{"format": "float8_e4m3fn"}'
+            stated = f'{{"format": "{name}"}}'.encode()
             out[f"{layer}.comfy_quant"] = torch.tensor(list(stated), dtype=torch.uint8)
     return out
 
 
-STORED = {"float32": same, "fp8": fp8, "scaled fp8": scaled_fp8, "bf16": bf16}
+scaled_fp8 = partial(scaled, "float8_e4m3fn", torch.float8_e4m3fn)
+int8 = partial(scaled, "int8_tensorwise", torch.int8)
+STORED = {"float32": same, "fp8": fp8, "scaled fp8": scaled_fp8, "int8": int8, "bf16": bf16}
 
 
 @pytest.mark.parametrize("stored", STORED)
@@ -87,16 +100,17 @@ def test_a_lora_between_loader_and_sampler_works_as_in_comfyuis_forward(tmp_path
     assert not torch.equal(ours, clip(over(onto_device(load_model(tmp_path)))))
 
 
-@pytest.mark.parametrize("change", [lambda p: p, with_lora], ids=["plain", "lora"])
-@pytest.mark.parametrize("stored", ["float32", "fp8"])
-def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(
-    change: Callable[[ModelPatcher], ModelPatcher], stored: str, tmp_path: Path
-) -> None:
+@in_turn("stored, share", [*STORED, "float32 with a LoRA", "fp8 with a LoRA"], [0, 0.5, 0.9])
+def test_a_partly_loaded_model_makes_what_a_loaded_one_makes(stored: str, share: float, tmp_path: Path) -> None:
+    """But for a LoRA on scaled weights: ComfyUI rounds what it changes only where the weights are loaded."""
+    stored, _, lora = stored.partition(" with ")
+    change = with_lora if lora else lambda patcher: patcher
     weights = STORED[stored](random_weights())
     whole = clip(over(onto_device(change(load_model(tmp_path, weights)))))
     patcher = change(load_model(tmp_path, weights))
-    patcher.load(torch.device("cpu"), lowvram_model_memory=1)
+    patcher.load(torch.device("cpu"), lowvram_model_memory=1 + int(share * patcher.model_size()))
     assert patcher.model.model_lowvram
+    assert bool(patcher.loaded_size()) == bool(share)
     assert torch.equal(whole, clip(over(patcher)))
 
 
@@ -216,3 +230,56 @@ def test_a_lora_on_the_command_line_is_the_hosts_to_rounding(tmp_path: Path) -> 
     for name in lora.changes:
         torch.testing.assert_close(merged[name], theirs[name].float(), rtol=1e-5, atol=1e-6)
     assert len(lora.changes) == len(LORA_LAYERS)
+
+
+@cache
+def gguf_pack() -> Any:
+    """Load ComfyUI-GGUF, of a checkout that lies anywhere, as ComfyUI does."""
+    root = Path(os.environ["COMFYUI_GGUF"])
+    spec = spec_from_file_location("gguf_pack", root / "__init__.py", submodule_search_locations=[str(root)])
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules["gguf_pack"] = found = module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+@pytest.mark.exhaustive
+@pytest.mark.skipif("COMFYUI_GGUF" not in os.environ, reason="COMFYUI_GGUF names no checkout of ComfyUI-GGUF")
+@pytest.mark.parametrize("kind", ["Q8_0", "Q5_1", "Q4_0", "BF16"])
+def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_lora(
+    kind: str, tmp_path: Path
+) -> None:
+    gguf, path = pytest.importorskip("gguf"), tmp_path / "model.gguf"
+    writer, kinds = gguf.GGUFWriter(path, "wan"), gguf.GGMLQuantizationType
+    for name, weight in random_weights().items():
+        stored = kinds[kind if name.startswith("blocks.") and weight.ndim == 2 else "F32"]
+        writer.add_tensor(name, gguf.quants.quantize(weight.numpy(), stored), raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    theirs = gguf_pack().nodes
+
+    def load(**stated: bool) -> ModelPatcher:
+        """Load the file as Unet Loader (GGUF) does, and tell what a tiny model's shapes do not."""
+        model = comfy.sd.load_diffusion_model_state_dict(
+            theirs.gguf_sd_loader(str(path)),
+            model_options={"custom_operations": theirs.GGMLOps()},
+            metadata={"config": json.dumps({"transformer": {**STATED, **stated}})},
+        )
+        return theirs.GGUFModelPatcher.clone(model)
+
+    for change in (lambda patcher: patcher, with_lora):
+        patcher = change(load())
+        assert check_model(patcher, "target") == ()
+        ours = clip(over(onto_device(patcher)))
+        assert torch.equal(ours, native_clip(change(load(causal_ar=True))))
+        partly = change(load())
+        partly.load(torch.device("cpu"), lowvram_model_memory=partly.model_size() // 2)
+        assert partly.model.model_lowvram
+        assert torch.equal(ours, clip(over(partly)))
+    assert 0 < (ours - clip(over(onto_device(with_lora(load_model(tmp_path)))))).norm() / ours.norm() < 1
+    target = attach_preset(load(), get_preset("krea-14b"))
+    assert len(video_of(make_job(replace(load_parts(tmp_path), target=target), script="rar"))[0]) == 33
+    assert target.model_size() == pytest.approx(path.stat().st_size, rel=0.05), "what the plan counts"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,18 +18,23 @@ from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
 from host_tiny import load_vae
 from live_bytes import Peak
-from sdvg_pack.nodes.host.memory import Needs, memory_of, needs_of, plan_request
+from sdvg_pack.nodes.host.files import CARD_GB
+from sdvg_pack.nodes.host.memory import Needs, describe_plan, memory_of, needs_of, plan_request
 from sdvg_pack.nodes.host.model import ComfyOps, preset_of
+from sdvg_pack.nodes.host.residency import load_together, read_room, weights_of
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
+from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_pack.sdvg_core.plan import sizes
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.decoders import decode_state_bytes
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
+from sdvg_pack.sdvg_core.plan.text import NAMES
+from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
@@ -139,6 +147,69 @@ def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
     assert needs.parts["vae state"] == (2 if needs.step in ("decode", "score") else 1) * decode_state_bytes(
         "wan", 8, 48 * 32, parts.vae.vae_dtype.itemsize
     )
+
+
+# --- ComfyUI loads a run's models by them
+
+
+@pytest.fixture
+def put_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, list[ModelPatcher]], None]:
+    """Let `meta` be a card of so many GB, of which the weights of some MODELs alone take anything."""
+    management = comfy.model_management
+    monkeypatch.setattr(management, "current_loaded_models", [])
+    monkeypatch.setattr(management, "vram_state", management.VRAMState.NORMAL_VRAM)
+    monkeypatch.setattr(management, "MIN_WEIGHT_MEMORY_RATIO", 0.0)
+    monkeypatch.setattr(management, "NUM_STREAMS", 2)
+    monkeypatch.setattr(comfy.ops.disable_weight_init, "_zero_init_parameter", lambda *_: None)
+
+    def put(gigabytes: int, models: list[ModelPatcher]) -> None:
+        total = gigabytes * CARD_GB
+
+        def free(on: Any = None, torch_free_too: bool = False) -> Any:
+            left = total - sum(one.loaded_size() for one in models)
+            return (left, left) if torch_free_too else left
+
+        monkeypatch.setattr(management, "get_total_memory", lambda *_: total)
+        monkeypatch.setattr(management, "get_free_memory", free)
+
+    return put
+
+
+@pytest.mark.parametrize(
+    "gigabytes, kv_dtype, router", [(12, FP8, "paper"), (16, "auto", "balanced"), (24, "auto", "paper")]
+)
+def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(
+    gigabytes: int, kv_dtype: Any, router: str, put_in: Callable[[int, list[ModelPatcher]], None]
+) -> None:
+    """Also if another model lay there. Catches: the target last, or a request without what else is needed."""
+    modules = {
+        "target": Empty(WAN_14B, torch.float8_e4m3fn),
+        "drafter": Empty(WAN_1_3B),
+        "vae": EmptyVae(torch.float16).first_stage_model,
+        **({"scorer": blip._empty_model(SCORER.config)} if router == "paper" else {}),
+    }
+    patchers = {role: ModelPatcher(module, META, META) for role, module in modules.items()}
+    pair = [(patchers[role], preset_of(patchers[role])) for role in ("drafter", "target")]
+    asked = real_request(pair, execution=Execution(kv_dtype=kv_dtype))
+    request = replace(asked, fp8=True, router=ROUTER_PRESETS[router])
+    [needs] = needs_of(request, dict.fromkeys(patchers, META), fp8=True).values()
+    before = ModelPatcher(torch.nn.Linear(50_000, 50_000, dtype=torch.bfloat16, device=META), META, META)
+    put_in(gigabytes, [*patchers.values(), before])
+    comfy.model_management.load_models_gpu([before])
+    assert before.loaded_size() > 5 * GB
+    room = read_room(META)
+    models = [weights_of(role, one) for role, one in patchers.items()]
+    said = " ".join(describe_plan(models, needs, room, META))
+    stays = {role: float(re.search(rf"{NAMES[role]}, (\d+\.\d) GB stay", said)[1]) * GB for role in patchers}
+    for _ in range(2):  # the second run of a node finds them there
+        load_together(list(patchers.values()), {META: needs.total})
+        there = {role: one.loaded_size() for role, one in patchers.items()}
+        assert there == pytest.approx(stays, abs=0.05 * room.usable)
+        assert there.items() >= {one.name: one.bytes for one in models if one.name != "target"}.items()
+        copied = sum(one.bytes - there[one.name] for one in models)
+        assert copied <= sum(plan(gigabytes, request).copied.values())
+        buffers = sum(module.model_offload_buffer_memory for module in modules.values())
+        assert sum(there.values()) + buffers + needs.total <= room.total
 
 
 # --- and they are what ComfyUI's modules take

@@ -75,8 +75,6 @@ def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told
 # --- the plan in words
 
 
-PREVIEW = BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA
-CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 GB = 10**9
 NEEDS = Needs(step="target", parts={"target keys and values": 4 * GB, "vae state": 2 * GB, "working": 4 * GB})
 MODELS = [
@@ -106,7 +104,7 @@ def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(u
     assert plan_in(usable) == [f"cuda:0: 10.0 GB of {usable}.0 GB needed besides weights. {PARTS}", *PLANS[usable]]
 
 
-def test_after_a_run_the_note_says_what_was_copied_and_the_peak_beside_the_plan(
+def test_after_a_run_the_note_says_what_of_each_model_lay_there_and_the_peak_beside_the_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     loaded = {"target": 11 * GB, "drafter": 3 * GB, "scorer": 0}
@@ -116,8 +114,8 @@ def test_after_a_run_the_note_says_what_was_copied_and_the_peak_beside_the_plan(
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 25 * GB)
     held = {"request": PlanRequest(), "weights": tuple(MODELS), "needs": {GPU: NEEDS}}
     assert memory.Memory(patchers=patchers, **held).found() == (
-        "Memory: of the target 17.0 GB were copied over in every pass, planned peak 24.0 GB, measured peak 25.0 "
-        "GB, +4.2 %.",
+        "Memory: target 11.0 GB on the device and 17.0 GB copied over in every pass, drafter 3.0 GB on the device, "
+        "planned peak 24.0 GB, measured peak 25.0 GB, +4.2 %.",
     )
     assert memory.Memory(patchers=patchers[::-1], **held).found() == ()
 

@@ -52,8 +52,9 @@ def test_layouts_that_change_no_arithmetic_make_the_same_video(usual, tmp_path):
         assert torch.equal(streamed, latents)
         [note] = set(report.notes) - set(plain.notes)
         copied = layout.copied[role] / 1e6
-        assert note.startswith("Memory: ")
-        assert f"of the {role} {copied:.1f} MB were copied over in every pass" in note
+        there = report.settings[role]["bytes"] / 1e6 - copied
+        assert note.startswith("Memory: drafter ")
+        assert f"{role} {there:.1f} MB on the device and {copied:.1f} MB copied over in every pass" in note
         assert f"planned peak {layout.peak / 1e6:.1f} MB" in note
     requests = [
         identify(FILES, replace(pocket_options(), vram=vram), REQUEST, one_prompt(PROMPT)) for vram in ("all", 1.0)
