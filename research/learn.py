@@ -81,7 +81,7 @@ def learn(
         "agreement of two seeds": agreement,
         "gain over first m at the same mean": gain,
         "share of prompts that lose": lose,
-        "recommended": "yes" if gain.low > 0 else "no: the interval includes 0",
+        "recommended": "yes" if gain.low > 0 else "no: the interval is not above 0",
     }
 
 
