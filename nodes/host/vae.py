@@ -98,9 +98,6 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
     vae.throw_exception_if_invalid()
     model = vae.first_stage_model
     family = type(model).__module__
-    colours = (
-        {model.encoder.conv1.in_channels, model.decoder.head[-1].out_channels} if isinstance(model, WanVAE) else ()
-    )
     if isinstance(model, WanVAE) and vae.latent_channels == LATENT_CHANNELS and _shows_rgb(model):
         return
     if is_tae(vae) and vae.latent_channels == LATENT_CHANNELS:

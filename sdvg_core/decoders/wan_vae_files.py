@@ -66,7 +66,7 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
 def _refuse_other_vaes(file: WeightFile) -> None:
     inner = file.info.get("post_quant_conv.weight")
     if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
-        raise BadInput(f"{file.path.name} is Wan 2.2 5B's VAE, with {WAN22_CHANNELS} latent channels; {ADVICE}")
+        raise BadInput(f"{file.path.name} is of Wan 2.2 5B, with {WAN22_CHANNELS} latent channels; {ADVICE}")
     conv = file.info.get("encoder.conv_in.weight") or file.info.get("decoder.conv_in.weight")
     if conv is not None and len(conv.shape) != 5:
         raise BadInput(f"{file.path.name} is an image VAE; {ADVICE}")
