@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from .known import changed_bytes, changed_json, odd_number, odd_text, to_json
+from .values import changed_bytes, changed_json, odd_number, odd_text, to_json
 
 # name, dtype, shape
 Entry = tuple[str, str, tuple[int, ...]]

@@ -19,7 +19,7 @@ from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.scorers.config import ImageRewardConfig
 
 from .files import Entry, Files, changed_entries, changed_file, entries_of, safetensors
-from .known import changed_json, to_json
+from .values import changed_json, to_json
 
 WAN = WanConfig(dim=24, ffn_dim=8, num_layers=2, num_heads=2, text_dim=4, freq_dim=4)
 REWARD = ImageRewardConfig(

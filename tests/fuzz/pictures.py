@@ -11,7 +11,7 @@ from random import Random
 from PIL import Image
 
 from .files import Files
-from .known import changed_bytes
+from .values import changed_bytes
 
 READ = ("PNG", "JPEG", "WEBP", "BMP")
 OTHERS = ("GIF", "TIFF", "PPM", "TGA", "ICO", "PCX", "SGI", "EPS", "PDF", "JPEG2000")

@@ -12,7 +12,7 @@ from typing import Any
 
 from . import models, pictures, texts
 from .files import Entry, Files, assembled, entries_of, safetensors
-from .known import to_json
+from .values import to_json
 
 
 @dataclass(frozen=True, slots=True)

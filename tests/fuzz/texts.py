@@ -12,7 +12,7 @@ from typing import Any
 import tokenizers
 
 from .files import Entry, Files, changed_file, safetensors
-from .known import changed_bytes, changed_json, odd_text, odd_value, to_json
+from .values import changed_bytes, changed_json, odd_text, odd_value, to_json
 from .models import REWARD_WORDS, piece_model
 
 # A case of megabytes is one in a thousand; a number that nothing that chooses numbers is fond of.
