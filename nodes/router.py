@@ -130,9 +130,8 @@ def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -
     if name in (*FIRST, BUDGET, LEARNED):
         own["policy"] = "first"
     if file == NONE:
-        raise BadInput(
-            f"learned needs a file that study --learn wrote; put one into models/{ROUTES}, or take balanced"
-        )
+        cure = f"put one into models/{ROUTES}, or take balanced"
+        raise BadInput(f"learned needs a file that study --learn wrote; {cure}")
     learned = open_learned(Path(folder_paths.get_full_path_or_raise(ROUTES, file))) if file else None
     return RouterValue(RouterConfig(**own, **modifiers), scorer, budget, name, learned)
 
@@ -141,14 +140,11 @@ def find_reward_file(reward_file: Any) -> str:
     """Return where a reward file is. Raises `BadInput` if it or its vocabulary is missing or damaged."""
     known = {k.role: k for k in KNOWN_FILES}
     sources = f"models/{REWARD_FOLDER}: {known['reward'].source}, and {known['vocabulary'].source}"
+    cure = f"choose the policy anchor-only, or put two files into {sources}"
     if reward_file == NONE:
-        raise BadInput(
-            f"this policy needs a reward model; choose the policy anchor-only, or put two files into {sources}"
-        )
+        raise BadInput(f"this policy needs a reward model; {cure}")
     if reward_file not in reward_files():
-        raise BadInput(
-            f"there is no {shown(reward_file)}; choose the policy anchor-only, or put two files into {sources}"
-        )
+        raise BadInput(f"there is no {shown(reward_file)}; {cure}")
     path = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)
     read_vocabulary(find_vocabulary(Path(path)))
     return path

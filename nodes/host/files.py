@@ -17,7 +17,7 @@ import torch
 from comfy.ldm.wan.model import VaceWanAttentionBlock
 from comfy.model_patcher import ModelPatcher
 
-from ...sdvg_core.causal_wan.checkpoint import WanCheckpoint, fill, open_wan
+from ...sdvg_core.causal_wan.checkpoint import GIVE_PUBLISHED, WanCheckpoint, fill, open_wan
 from ...sdvg_core.causal_wan.config import WanConfig, control_shapes
 from ...sdvg_core.causal_wan.control_files import EMBEDDING, open_control
 from ...sdvg_core.causal_wan.presets import Preset, get_preset, notes_by_name, preset_by_name
@@ -80,9 +80,7 @@ def load_model(path: str, weight_dtype: str, choice: Choice = UNSTATED, **host_o
         _state_dict(found), options, **_unusual_sizes(found.config), **host_options
     )
     if model is None:
-        raise BadInput(
-            f"ComfyUI does not recognise {found.weights.path.name}; use the file as its authors published it"
-        )
+        raise BadInput(f"ComfyUI does not recognise {found.weights.path.name}; {GIVE_PUBLISHED}")
     # Without this, ComfyUI's device nodes do not move the MODEL.
     model.cached_patcher_init = (load_model, (path, weight_dtype, choice))
     file = found.weights
@@ -105,10 +103,8 @@ def _unusual_sizes(config: WanConfig) -> dict[str, Any]:
 
 def _state_dict(found: WanCheckpoint) -> dict[str, Any]:
     if found.quantisation.label != "none" and found.quantisation.side:
-        raise BadInput(
-            f"{found.weights.path.name} is scaled fp8 in {found.weights.layout}; convert it to safetensors, or take "
-            "the unquantised checkpoint"
-        )
+        what = f"{found.weights.path.name} is scaled fp8 in {found.weights.layout}"
+        raise BadInput(f"{what}; convert it to safetensors, or take the unquantised checkpoint")
     return {name: found.weights[name] for name in found.weights}
 
 

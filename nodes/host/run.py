@@ -300,7 +300,8 @@ def _report(
 ) -> RunReport:
     texts = [condition.gate_text for _, condition in conditions.entries]
     models = {role: _model_settings(patcher, presets[role]) for role, patcher in job.models.items()}
-    device = str(job.main.load_device)
+    device, restyled = str(job.main.load_device), job.start is not None and job.start.how == RESTYLE
+    latent = "LATENT" if job.continue_from is not None or job.kept else None
     return assemble_report(
         run,
         records,
@@ -317,10 +318,10 @@ def _report(
         fps=FPS,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
-        continue_from=_continued(job),
+        continue_from="IMAGE" if job.start and not restyled else latent,
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
         start_image=None if job.start_image is None else "IMAGE",
-        restyle="IMAGE" if job.start and job.start.how == RESTYLE else None,
+        restyle="IMAGE" if restyled else None,
         strength=strength_in(job),
         colour_hold=job.colour_hold,
         control={
@@ -328,12 +329,6 @@ def _report(
             "control_strengths": [one.strength for one in run.noise.controls],
         },
     )
-
-
-def _continued(job: Job) -> str | None:
-    if job.start and job.start.how != RESTYLE:
-        return "IMAGE"
-    return None if job.continue_from is None and job.kept is None else "LATENT"
 
 
 HOST = "comfyui"

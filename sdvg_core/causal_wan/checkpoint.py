@@ -143,10 +143,8 @@ def _metadata(file: WeightFile, style: KeyStyle) -> Mapping[str, str]:
         stated = parse_json(read_small(beside, MEGABYTE))
         sizes = {"num_heads": stated["num_attention_heads"], "eps": stated["eps"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadInput(
-            f"the {beside.name} next to {file.path.name} must state num_attention_heads and eps, "
-            "but they cannot be read; fetch the folder again"
-        ) from error
+        found = f"the {beside.name} next to {file.path.name} does not state num_attention_heads and eps"
+        raise BadInput(f"{found}; fetch the folder again") from error
     return {**file.metadata, "config": json.dumps({"transformer": sizes})}
 
 
@@ -168,10 +166,8 @@ def find_lora(text: str, found: WanCheckpoint) -> Lora | None:
     """
     lora = open_lora(text, wan_shapes(found.config), from_diffusers)
     if lora and any(found.weights.info[name].dtype in FP8 for name in lora.changes):
-        raise BadInput(
-            f"{lora.file.path.name} changes weights that {found.weights.path.name} holds in fp8; use the 16-bit "
-            "checkpoint"
-        )
+        name = found.weights.path.name
+        raise BadInput(f"{lora.file.path.name} changes weights that {name} holds in fp8; use the 16-bit checkpoint")
     return lora
 
 

@@ -146,9 +146,7 @@ class _Texts:
         embedding = condition.embedding.to(self._device)
         if embedding.shape[-1] != self._tree.text_dim:
             width = f"{embedding.shape[-1]} channels, not {self._tree.text_dim}"
-            raise BadInput(
-                f"the text embeddings for the {self._name} have {width}; use its text encoder (UMT5-XXL)"
-            )
+            raise BadInput(f"the {self._name}'s text embeddings have {width}; use its text encoder (UMT5-XXL)")
         text = project_text(self._tree, embedding, self._ops, self._more)
         self._known = ((condition, text), *self._known)[:REMEMBERED_PROMPTS]
         return text

@@ -65,14 +65,10 @@ class Preset:
             raise BadInput(f"there is no context memory {self.context_memory!r:.40}; choose {', '.join(MEMORIES)}")
         if self.window < self.kept_frames + self.block_frames:
             least = self.kept_frames + self.block_frames
-            raise BadInput(
-                f"a window of {self.window} has no room for the sink and one block; give {least} or more"
-            )
+            raise BadInput(f"a window of {self.window} has no room for sink and one block; give {least} or more")
         if (self.recache or self.flush) and self.policy != "incremental":
             what = "recache" if self.recache else "flush"
-            raise BadInput(
-                f"the policy recompute keeps no window to {what}; leave {what} out, or choose incremental"
-            )
+            raise BadInput(f"recompute keeps no window to {what}; leave {what} out, or choose incremental")
         if self.recache and self.flush:
             raise BadInput("a new prompt either recaches or flushes the window; choose one of them")
         if self.keep_first_frame and self.policy != "recompute":

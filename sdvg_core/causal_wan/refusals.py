@@ -65,7 +65,8 @@ def refuse_foreign(file: str, names: Collection[str]) -> BadInput:
     kind = other_kind(names)
     if kind == LORA:
         return _unmerged(file, names)
-    what = f"holds {_few(names)}" if kind == UNKNOWN else f"another part, {kind}"
+    few = ", ".join(sorted(names)[:3]) + (", ..." if len(names) > 3 else "")
+    what = f"holds {few}" if kind == UNKNOWN else f"another part, {kind}"
     return BadInput(f"{file} is no Wan 2.1 transformer, but {what}; {GIVE_T2V}")
 
 
@@ -111,11 +112,6 @@ def _unmerged(file: str, names: Collection[str]) -> BadInput:
     adapters = [name for name in names if is_lora(name)]
     some = f"{len(adapters)} tensors such as {adapters[0]}"
     return BadInput(f"{file} holds a LoRA ({some}), not a model; load its base model and apply the LoRA to it")
-
-
-def _few(names: Collection[str]) -> str:
-    first = sorted(names)[:3]
-    return ", ".join(first) + (", ..." if len(names) > len(first) else "")
 
 
 def other_kind(names: Iterable[str]) -> str:

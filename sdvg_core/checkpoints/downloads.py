@@ -30,9 +30,8 @@ def check_download(path: Path) -> None:
     if found:
         raise BadInput(f"{path.name} is no checkpoint, but {found}")
     if path.suffix == ".safetensors" and beginning.startswith(ARCHIVE):
-        raise BadInput(
-            f"{path.name} is a zip archive, as of PyTorch; rename it to {path.stem}.pt, or download it again"
-        )
+        found = f"{path.name} is a zip archive, as of PyTorch"
+        raise BadInput(f"{found}; rename it to {path.stem}.pt, or download it again")
 
 
 def what_came_instead(beginning: bytes) -> str | None:

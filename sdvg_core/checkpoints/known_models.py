@@ -181,7 +181,7 @@ KNOWN_MODELS = (
 
 def row_of(file: Path) -> KnownModel | None:
     """Return the row of a file, by its name and, where two models share that, its folder; None if it has none."""
-    return next((m for m in KNOWN_MODELS if any(_ends_with(file, name) for name in m.files)), None)
+    return next((m for m in KNOWN_MODELS if any(file.match(name) for name in m.files)), None)
 
 
 def known_model(file: Path) -> KnownModel | None:
@@ -197,11 +197,4 @@ def known_model(file: Path) -> KnownModel | None:
         return None
     presets = " or ".join(dict.fromkeys(m.preset for m in alike))
     folders = " or ".join(m.files[0] for m in alike)
-    raise BadInput(
-        f"{len(alike)} models are called {file.name}; state the preset ({presets}) or keep it as {folders}"
-    )
-
-
-def _ends_with(file: Path, name: str) -> bool:
-    parts = PurePosixPath(name).parts
-    return file.parts[-len(parts) :] == parts
+    raise BadInput(f"{len(alike)} models are {file.name}; state the preset ({presets}) or keep it as {folders}")

@@ -104,17 +104,12 @@ def open_weights(path: str | Path, choice: Choice = UNSTATED) -> WeightFile:
     check_download(path)
     if path.suffix in PICKLES:
         return _open_pickle(path, choice)
-    file = _open_plain(path)
+    index = path.name.endswith(".safetensors.index.json")
+    if not index and path.suffix not in SAFETENSORS:
+        raise BadInput(f"{path.name} is no weight file; give .safetensors, its index, or {', '.join(PICKLES)}")
+    file = _open_shards(path) if index else _open_safetensors(path)
     choose(path.name, (), choice)
     return file
-
-
-def _open_plain(path: Path) -> WeightFile:
-    if path.name.endswith(".safetensors.index.json"):
-        return _open_shards(path)
-    if path.suffix in SAFETENSORS:
-        return _open_safetensors(path)
-    raise BadInput(f"{path.name} is no weight file; give .safetensors, its index, or {', '.join(PICKLES)}")
 
 
 def _file_in_folder(folder: Path) -> Path:

@@ -196,11 +196,11 @@ def make(
     from ..devices.device import settled_threads
     from ..pipeline.request import VideoRequest
     from ..pipeline.videos import make_videos
-    from . import make_parser
     from .options import load_options
 
-    embedded = Path(models) == POCKET
-    options = make_parser().parse_args(["generate", *(EMBEDDED if embedded else ())])
+    embedded, parser = Path(models) == POCKET, argparse.ArgumentParser()
+    add_arguments(parser)
+    options = parser.parse_args(EMBEDDED if embedded else [])
     options.prompt, options.models, options.output, options.words = prompt, Path(models), Path(out), ()
     size = {"width": options.width, "height": options.height}
     wanted = VideoRequest(**{**size, **request}, router=router_preset(preset))

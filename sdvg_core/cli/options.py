@@ -63,9 +63,7 @@ def router_config(options: argparse.Namespace) -> RouterConfig:
         gated = (given and not learned) or any(getattr(options, name, None) is not None for name in OF_A_GATE)
         return replace(ROUTER_PRESETS[options.preset or ("paper" if gated else options.usual_preset)], **given)
     if options.preset or any(name in given for name in SPENT):
-        raise BadInput(
-            "--budget chooses who makes which block; leave preset, policy, forced blocks and handover out"
-        )
+        raise BadInput("--budget chooses who makes which block; leave preset, policy, blocks and handover out")
     return RouterConfig(**{**given, "policy": "first"})
 
 

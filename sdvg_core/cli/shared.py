@@ -29,10 +29,7 @@ def file_path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; give one, or leave the option out")
     if "\0" in text or longest > LONGEST_PART or len(text) > LONGEST_PATH:
-        raise argparse.ArgumentTypeError(
-            f"the names in a path may have at most {LONGEST_PART} bytes and no NUL, but one has {longest}; "
-            "give a shorter one"
-        )
+        raise argparse.ArgumentTypeError(f"a name has at most {LONGEST_PART} bytes and no NUL; give a shorter path")
     return Path(text)
 
 
@@ -99,9 +96,8 @@ class Size(argparse.Action):
         try:
             options.width, options.height = SIZES.get(value) or map(int, value.split("x"))
         except ValueError:
-            raise argparse.ArgumentError(
-                self, f"{value!r:.60} is no size; give {', '.join(SIZES)} or 640x352"
-            ) from None
+            sentence = f"{value!r:.60} is no size; give {', '.join(SIZES)} or 640x352"
+            raise argparse.ArgumentError(self, sentence) from None
 
 
 def folder_said(folder: Path) -> str:

@@ -66,9 +66,7 @@ def with_diffusers_names(file: WeightFile) -> WeightFile:
 def _refuse_other_vaes(file: WeightFile) -> None:
     inner = file.info.get("post_quant_conv.weight")
     if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
-        raise BadInput(
-            f"{file.path.name} is the VAE of Wan 2.2 5B, with {WAN22_CHANNELS} latent channels; {ADVICE}"
-        )
+        raise BadInput(f"{file.path.name} is of Wan 2.2 5B, with {WAN22_CHANNELS} latent channels; {ADVICE}")
     conv = file.info.get("encoder.conv_in.weight") or file.info.get("decoder.conv_in.weight")
     if conv is not None and len(conv.shape) != 5:
         raise BadInput(f"{file.path.name} is an image VAE; {ADVICE}")
@@ -253,9 +251,7 @@ def check_frames(frames: Tensor, temporal_stride: int, spatial_stride: int) -> N
     """Raise `BadInput` unless these are 1 + `temporal_stride` * k RGB frames `b f c h w` of a fitting size."""
     if frames.ndim != 5 or frames.shape[2] != 3 or frames.shape[1] % temporal_stride != 1:
         shape = tuple(frames.shape)
-        raise BadInput(
-            f"a clip of the shape {shape} is not b f c h w with 1 + {temporal_stride} * k RGB frames; cut it"
-        )
+        raise BadInput(f"a clip of {shape} is not b f c h w with 1 + {temporal_stride} * k RGB frames; cut it")
     if frames.shape[3] % spatial_stride or frames.shape[4] % spatial_stride:
         size = f"{frames.shape[3]} x {frames.shape[4]}"
         raise BadInput(f"frames of {size} are no multiples of {spatial_stride}; crop or resize them")

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from .. import __version__
-from ..errors import BadInput
+from ..errors import BadInput, first_line
 from .execution import AUTO, DTYPE_NAMES
 
 DEVICE_TYPES = ("cpu", "cuda")
@@ -63,10 +63,8 @@ def check_device(name: str) -> torch.device:
     try:
         return torch.empty(0, device=torch.device(name)).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise BadInput(
-            f"this machine has no device {name!r} ({str(error).splitlines()[0][:120]}); use cpu, or cuda with an "
-            "NVIDIA GPU and its build of torch"
-        ) from error
+        found = f"this machine has no device {name!r} ({first_line(error)[:120]})"
+        raise BadInput(f"{found}; use cpu, or cuda with an NVIDIA GPU and its build of torch") from error
 
 
 def current_device(device: torch.device) -> AbstractContextManager[object]:

@@ -119,9 +119,8 @@ def check_compile(mode: CompileMode, device: torch.device) -> None:
         compiled(_trial)(torch.ones(8, device=device))
     except Exception as error:  # a compiler that cannot be started fails in its own ways
         missing = "triton" if device.type == "cuda" else "a C++ compiler"
-        raise BadInput(
-            f"compiling failed ({first_line(error)}); install {missing}, or use --compile off"
-        ) from error
+        found = f"compiling failed ({first_line(error)})"
+        raise BadInput(f"{found}; install {missing}, or use --compile off") from error
 
 
 def _trial(x: torch.Tensor) -> torch.Tensor:

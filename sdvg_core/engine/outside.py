@@ -75,9 +75,8 @@ class OutsidePart:
         steps = self.first_timesteps if call.span.start == 0 and self.first_timesteps else self.timesteps
         wanted, there = call.stop or len(steps), getattr(made, "predictions", ())
         if len(there) != wanted:
-            raise BadInput(
-                f"{self._who} made {len(there)} estimates; return Generated with {wanted}, one per timestep"
-            )
+            found = f"{self._who} made {len(there)} estimates"
+            raise BadInput(f"{found}; return Generated with {wanted}, one per timestep")
         for clean in there:
             _check_shape(self._who, clean, tuple(call.noise.draw(call.span, 0).shape))
         return made

@@ -63,9 +63,7 @@ class Staging:
         there = self.folder / name
         ours = name == BLOCKS and there.is_dir() and all(BLOCK.fullmatch(path.name) for path in there.iterdir())
         if there.is_dir() and not ours:
-            raise BadInput(
-                f"cannot write {name} into {self.folder}, for there is a folder of that name; move it away"
-            )
+            raise BadInput(f"cannot write {there}, for there is a folder of that name; move it away")
         if name not in self._names:
             self._names.append(name)
         return self.work / name
@@ -187,10 +185,8 @@ def check_room(folder: Path, needed: int) -> None:
     there = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
     free = shutil.disk_usage(there).free
     if free < needed:
-        raise BadInput(
-            f"the run needs about {_size(needed)} in {folder}, but {_size(free)} are free; "
-            "free some space or name another folder"
-        )
+        found = f"the run needs about {_size(needed)} in {folder}, but {_size(free)} are free"
+        raise BadInput(f"{found}; free some space or name another folder")
 
 
 def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
@@ -227,9 +223,7 @@ def _check_current(folder: Path) -> None:
     try:
         Path.cwd()
     except FileNotFoundError as error:
-        raise BadInput(
-            f"{folder} lies in the current folder, but that was deleted; change into another one"
-        ) from error
+        raise BadInput(f"the current folder, for {folder}, was deleted; change into another one") from error
 
 
 def _in_the_way(path: Path) -> bool:

@@ -134,9 +134,8 @@ def write_mp4(path: Path, frames: Tensor | Iterable[Tensor], fps: float) -> None
 def check_rgb(frames: Tensor) -> None:
     """Raise `BadInput` unless frames are `f 3 h w` or `1 f 3 h w`."""
     if frames.ndim not in (4, 5) or frames.shape[-3] != 3 or (frames.ndim == 5 and frames.shape[0] != 1):
-        raise BadInput(
-            f"frames of the shape {tuple(frames.shape)} are no RGB video; give (frames, 3, height, width)"
-        )
+        shape = tuple(frames.shape)
+        raise BadInput(f"frames of the shape {shape} are no RGB video; give (frames, 3, height, width)")
 
 
 def to_yuv420(image: Tensor, reformatter: Any) -> Any:

@@ -100,7 +100,9 @@ def check_models(files: ModelFiles, options: LoadOptions) -> Headers:
     }
     models = _with_controls(_with_loras(models, options.loras), files.controls)
     vae = open_vae(files.vae, tae_kind=options.tae_kind)
-    _check_encoder(vae, files.vae, models.values())
+    if not vae.encodes and any(model.preset.policy == "recompute" for model in models.values()):
+        name = files.vae.name
+        raise BadInput(f"{name} cannot encode the context; give the Wan 2.1 VAE, and this as --judge-vae")
     judge = _check_judge(files, vae, options) if files.judge_vae else None
     return Headers(models=models, vae=vae, judge=judge, scorer=files.reward is not None)
 
@@ -152,21 +154,14 @@ def _with_loras(models: Mapping[str, WanHeader], loras: tuple[str, ...]) -> dict
     return changed
 
 
-def _check_encoder(vae: VaeHeader, path: Path, models: Iterable[WanHeader]) -> None:
-    encoding = [model for model in models if model.preset.policy == "recompute"]
-    if encoding and not vae.encodes:
-        raise BadInput(f"{path.name} cannot encode the context; give the Wan 2.1 VAE, and this as --judge-vae")
-
-
 def _check_judge(files: ModelFiles, vae: VaeHeader, options: LoadOptions) -> VaeHeader:
     assert files.judge_vae is not None
     if files.judge_vae.resolve() == files.vae.resolve():
         raise BadInput(f"VAE and judge are both {files.vae.name}; leave --judge-vae out, or give a faster one")
     judge = open_vae(files.judge_vae, tae_kind=options.tae_kind)
     if vae.is_tae and not judge.is_tae:
-        raise BadInput(
-            f"--vae {files.vae.name} is a TAEHV, faster than --judge-vae {files.judge_vae.name}; swap them"
-        )
+        given = f"--vae {files.vae.name} is a TAEHV, faster than --judge-vae {files.judge_vae.name}"
+        raise BadInput(f"{given}; swap them")
     names = {
         "latent_channels": "latent channels",
         "temporal_stride": "pixel frames per latent frame",

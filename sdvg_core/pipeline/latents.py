@@ -78,7 +78,6 @@ def read_metadata(file: WeightFile) -> Mapping[str, Any]:
     except ValueError:
         values = None
     if not isinstance(values, dict):
-        raise BadInput(
-            f"the metadata {METADATA} of {file.path.name} is no JSON object; use the file as it was written"
-        )
+        found = f"the metadata {METADATA} of {file.path.name} is no JSON object"
+        raise BadInput(f"{found}; use the file as it was written")
     return values

@@ -181,9 +181,8 @@ def route_prompts(
     state none, if the route is learned. Raises `BadInput` for more first blocks than a video has.
     """
     if max(stated) > request.blocks:
-        raise BadInput(
-            f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}; state fewer"
-        )
+        stating = f"a prompt states {max(stated)} first blocks, but the video has {request.blocks}"
+        raise BadInput(f"{stating}; state fewer")
     router, given, spent, by = resolved.plan.router, resolved.plan.spans[0].index, "", ""
     mean, handover, every = float(router.forced_blocks), router.handover, given + request.blocks
     if request.budget is not None:

@@ -104,10 +104,8 @@ def load_encoder(files: ModelFiles, options: LoadOptions) -> Callable[[str], Ten
     def encode(text: str) -> Tensor:
         embedding = encoder.encode(text).to(device)
         if not bool(torch.isfinite(embedding).all()):
-            raise BadInput(
-                f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}; check its "
-                "file, and try a wider --text-dtype"
-            )
+            found = f"the text encoder {files.text_encoder.name} made NaN or infinity of {text[:60]!r}"
+            raise BadInput(f"{found}; check its file, and try a wider --text-dtype")
         return embedding
 
     return encode
@@ -148,9 +146,8 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
     if not found.fits:
         size = [f"--size {found.would_fit[0]}x{found.would_fit[1]}"] if found.would_fit else []
         offers = [*savings(request, vram), *size][:2]
-        raise BadInput(
-            f"{gigabytes(found.missing)} of memory are missing on {device}; {' or '.join(offers or ['--vram all'])}"
-        )
+        cure = " or ".join(offers or ["--vram all"])
+        raise BadInput(f"{gigabytes(found.missing)} of memory are missing on {device}; {cure}")
     return found
 
 

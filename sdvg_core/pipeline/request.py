@@ -226,10 +226,8 @@ def resolve_request(
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
     picture = read_image is not None or given_frames == 1
     if (picture or footage) and not vae.encodes:
-        raise BadInput(
-            "the start must be encoded, but the VAE's file is a decoder alone; give the Wan 2.1 VAE, and this as "
-            "the judge"
-        )
+        found = "the start must be encoded, but the VAE's file is a decoder alone"
+        raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
     router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
     half = _most_handover(headers)
     if router in ROUTER_PRESETS.values() and router.handover > half:  # one of them is the default, for every pair
@@ -346,9 +344,7 @@ def _check_pair(headers: Headers) -> None:
             found = f"the drafter has {ours} {words} and the target {theirs}"
             raise BadInput(f"{found}; load two models that share one VAE and text encoder")
     if headers.one_model and drafter.preset.identity == target.preset.identity:
-        raise BadInput(
-            "drafter and target are one model with one schedule; give the drafter's fewer steps, or load two"
-        )
+        raise BadInput("drafter and target are one model with one schedule; give the drafter fewer steps")
 
 
 def _of_models(headers: Headers) -> tuple[str, ...]:

@@ -71,17 +71,13 @@ class PlanRequest:
         check_blocks(self.blocks)
         least = min(map(self.steps_of, self.models))
         if self.router.handover >= least:
-            raise BadInput(
-                f"handover must be below the {least} denoising steps, but is {self.router.handover}; leave the "
-                "target at least one step"
-            )
+            found = f"handover must be below the {least} denoising steps, but is {self.router.handover}"
+            raise BadInput(f"{found}; leave the target at least one step")
         if not 0 <= self.rejected <= 1:
             raise BadInput(f"rejected must be from 0 to 1, but is {self.rejected}; give a share of the blocks")
         for name in ("dtype", "vae_dtype", "reward_dtype"):
             if getattr(self, name) not in DTYPES:
-                raise BadInput(
-                    f"{name} must be one of {', '.join(DTYPES)}, but is {getattr(self, name)!r}; choose one"
-                )
+                raise BadInput(f"{name} is {getattr(self, name)!r}; choose one of {', '.join(DTYPES)}")
         check_sub_blocks(
             self.drafter_preset.block_frames, self.drafter_preset.anchor_horizon, self.target_preset.block_frames
         )

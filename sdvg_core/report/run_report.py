@@ -260,9 +260,8 @@ def report_from_dict(data: Any) -> RunReport:
     """
     version = take(data, "schema_version", (int,), WHERE)
     if version != SCHEMA_VERSION:
-        raise BadInput(
-            f"the report has schema version {version}, not {SCHEMA_VERSION}; read it with the sdvg that wrote it"
-        )
+        found = f"the report has schema version {version}, not {SCHEMA_VERSION}"
+        raise BadInput(f"{found}; read it with the sdvg that wrote it")
     blocks = enumerate(take(data, "blocks", (list,), WHERE))
     records = tuple(record_from_dict(block, f"entry {i} of blocks") for i, block in blocks)
     return from_values(RunReport, data, WHERE, blocks=records)

@@ -67,9 +67,8 @@ def _require_image_reward(file: WeightFile) -> None:
     parts = (VISION, TEXT, HEAD)
     if not any(name.startswith(part) for name in file for part in parts):
         found = ", ".join(sorted(file)[:2]) or "no tensors"
-        raise BadInput(
-            f"{file.path.name} is no ImageReward, but holds {found}; give ImageReward.pt or a safetensors copy"
-        )
+        what = f"{file.path.name} is no ImageReward, but holds {found}"
+        raise BadInput(f"{what}; give ImageReward.pt or a safetensors copy")
 
 
 def _check_every_weight(file: WeightFile, config: ImageRewardConfig) -> None:

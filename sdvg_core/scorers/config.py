@@ -39,9 +39,7 @@ class ImageRewardConfig:
         ):
             if heads < 1 or width % heads:
                 key = f'config -> image_reward -> "{tower}_heads"'
-                raise BadInput(
-                    f"{heads} {tower} heads do not divide the width {width}; correct {key} in the metadata"
-                )
+                raise BadInput(f"{heads} {tower} heads do not divide {width}; correct {key} in the metadata")
         if self.image_size < 1 or not self.head or self.head[-1][1] != 1:
             raise BadInput(f"the image has {self.image_size} pixels, or the head no single number; {AS_PUBLISHED}")
         if self.positions < MAX_TOKENS:

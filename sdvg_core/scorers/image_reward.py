@@ -22,6 +22,8 @@ from .config import ImageRewardConfig
 from .preprocess import check_crop, preprocess
 from .tokenizer import MAX_TOKENS, SOURCE, PromptTokenizer, find_vocabulary, load_tokenizer
 
+NOT_ITS_OWN = "is not ImageReward's own: recalibrate tau for it."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ImageRewardScorer:
@@ -83,7 +85,7 @@ class ImageRewardScorer:
             "crop": self.crop,
             "image_size": self.config.image_size,
             "prompt_tokens": MAX_TOKENS,
-            "notes": _crop_notes(self.crop),
+            "notes": () if self.crop == "center" else (f"The crop {self.crop!r} {NOT_ITS_OWN}",),
         }
 
 
@@ -125,9 +127,3 @@ def check_reward_dtype(dtype: torch.dtype) -> None:
         raise BadInput("bfloat16 moves ImageReward's scores by 0.04; use float16")
     if dtype not in (torch.float32, torch.float16):
         raise BadInput(f"ImageReward does not run in {dtype}; use float32 or float16")
-
-
-def _crop_notes(crop: Crop) -> tuple[str, ...]:
-    if crop == "center":
-        return ()
-    return (f"The crop {crop!r} is not ImageReward's own: recalibrate tau for it.",)

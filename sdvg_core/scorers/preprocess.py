@@ -56,7 +56,8 @@ def cut_squares(pixels: Tensor, size: int, crop: Crop) -> Tensor:
     pixels = resize(pixels, int(size * h / short), int(size * w / short))
     places = [_middle(pixels, size)]
     if crop == "tiles":
-        places = _along_the_long_side(pixels, size)
+        h, w = pixels.shape[-2:]
+        places = sorted({(0, 0), *places, (h - size, w - size)})  # along the long side
     return torch.stack([pixels[..., y : y + size, x : x + size] for y, x in places], dim=1)
 
 
@@ -102,8 +103,3 @@ def _bicubic(x: Tensor) -> Tensor:
 def _middle(pixels: Tensor, size: int) -> tuple[int, int]:
     h, w = pixels.shape[-2:]
     return round((h - size) / 2), round((w - size) / 2)
-
-
-def _along_the_long_side(pixels: Tensor, size: int) -> list[tuple[int, int]]:
-    h, w = pixels.shape[-2:]
-    return sorted({(0, 0), _middle(pixels, size), (h - size, w - size)})

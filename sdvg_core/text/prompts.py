@@ -124,9 +124,8 @@ def check_prompt(text: str) -> None:
     if not isinstance(text, str) or not text.strip():
         raise BadInput(EMPTY)
     if len(text) > LONGEST_PROMPT:
-        raise BadInput(
-            f"the prompt has {len(text)} characters, over {LONGEST_PROMPT}; shorten it: 512 tokens are read"
-        )
+        size = f"{len(text)} characters, over {LONGEST_PROMPT}"
+        raise BadInput(f"the prompt has {size}; shorten it: 512 tokens are read")
     odd = NO_TEXT.search(text)
     if odd is not None:
         code = f"U+{ord(odd[0]):04X}"
@@ -158,9 +157,8 @@ def read_prompt_schedule(path: Path) -> PromptSchedule:
     lines = [(number, line) for number, line in enumerate(_read_lines(path), 1) if not _is_skipped(line)]
     for number, line in lines:
         if LINE.fullmatch(line) is None:
-            raise BadInput(
-                f"line {number} of {path.name} is {line[:60]!r}; write for example '4: the storm begins'"
-            )
+            found = f"line {number} of {path.name} is {line[:60]!r}"
+            raise BadInput(f"{found}; write for example '4: the storm begins'")
     return read_prompt("\n".join(line for _, line in lines))
 
 

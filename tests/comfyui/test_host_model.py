@@ -38,7 +38,7 @@ from safetensors.torch import save_file
 from sdvg_pack.nodes.host import model
 from sdvg_pack.nodes.host.checks import check_model
 from sdvg_pack.nodes.host.conditioning import read_embedding
-from sdvg_pack.nodes.host.model import attach_preset
+from sdvg_pack.nodes.host.model import attach_origin
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.checkpoint import find_lora, load_wan, open_wan
 from sdvg_pack.sdvg_core.causal_wan.generator import CausalWanGenerator
@@ -280,6 +280,6 @@ def test_a_gguf_file_works_as_in_comfyuis_forward_also_partly_loaded_and_with_a_
         assert partly.model.model_lowvram
         assert torch.equal(ours, clip(over(partly)))
     assert 0 < (ours - clip(over(onto_device(with_lora(load_model(tmp_path)))))).norm() / ours.norm() < 1
-    target = attach_preset(load(), get_preset("krea-14b"))
+    target = attach_origin(load(), preset=get_preset("krea-14b"))
     assert len(video_of(make_job(replace(load_parts(tmp_path), target=target), script="rar"))[0]) == 33
     assert target.model_size() == pytest.approx(path.stat().st_size, rel=0.05), "what the plan counts"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from comfy_page import NODES, browse
 from running_server import CNR, Server
+from sdvg_pack.sdvg_core.pocket import DEFAULT_PROMPT
 
 pytestmark = pytest.mark.comfyui
 
@@ -65,8 +66,9 @@ def shape(value: Any) -> Any:
 
 
 def test_english_says_what_the_nodes_say(server: Server, schemas: dict[str, Any]) -> None:
-    """Fails if a tooltip was changed in the node alone: then change it in the file, and in the translations."""
+    """The schemas take their words from the file: fails if an input has none, or the file has words of no input."""
     served = server.ask("/i18n")["en"]["nodeDefs"]
+    assert f'"{DEFAULT_PROMPT}"' in served["SDVGPocketModels"]["inputs"]["prompt"]["tooltip"]
     assert {node: unnamed(served[node]) for node in NODES} == {node: english(schemas[node]) for node in NODES}
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import tokenizers
 
 from .files import Entry, Files, changed_file, safetensors
-from .values import changed_bytes, changed_json, odd_text, odd_value, to_json
 from .models import REWARD_WORDS, piece_model
+from .values import changed_bytes, changed_json, odd_text, odd_value, to_json
 
 # A case of megabytes is one in a thousand; a number that nothing that chooses numbers is fond of.
 RARE, OF = 617, 1000
