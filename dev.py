@@ -36,8 +36,7 @@ OLDEST, NEWEST = (3, 10), (3, 13)
 EXTRAS = {"demo": "standalone,research", "test": "dev"}
 PACKAGES = {"study": "research", "bench": "benchmarks"}
 COMFYUI_TESTS = "tests/comfyui"
-SHOWN = ("Collecting ", "Downloading ", "Installing collected", "Successfully")
-"""Beginnings of pip's lines that say how far it is."""
+SHOWN = ("Collecting ", "Downloading ", "Installing collected", "Successfully")  # so pip's lines begin that tell
 CPU_BUILD = """
   This machine shows no NVIDIA GPU, but on Linux pip takes the CUDA build of torch unless told otherwise, several GB
   more than the CPU build. For that one, stop this (Ctrl-C), download the CPU wheel of torch for this Python from
@@ -80,18 +79,16 @@ def beside(package: str, options: Sequence[str]) -> int:
 def test(options: Sequence[str]) -> int:
     """Run the tests, and lint and types beside them; stop at the first step that fails."""
     everything = "--all" in options
-    rest = [option for option in options if option != "--all"]
-    marks = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
+    words = ["-m", "not comfyui and not gpu and not originals and not exhaustive"] if everything else []
+    words += [option for option in options if option != "--all"]
     checkout = find_comfyui() if everything else None
     with ThreadPoolExecutor(2) as beside:
         nodes = checkout and beside.submit(comfyui_python, checkout)  # pip keeps one core busy
         python = environment("test", install_extra)
         checks = beside.submit(check, python)
         # Neighbours stay together, as they share what they need, until one process has nothing left to do.
-        processes = ["-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal"]
-        code = run(python, "-m", "pytest", *processes, *marks, *rest)
-        if not code and everything:
-            code = comfyui([], nodes and nodes.result())
+        code = run(python, "-m", "pytest", "-n", str(min(os.cpu_count() or 1, 4)), "--dist", "worksteal", *words)
+        code = code or (comfyui([], nodes and nodes.result()) if everything else 0)
         return code or checks.result()
 
 

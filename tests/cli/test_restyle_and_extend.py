@@ -97,14 +97,6 @@ def test_a_line_of_the_prompt_states_the_strength_from_its_block_on(clip, tmp_pa
     assert "strength from block 2 on, but no clip" in refused(capsys, without)
 
 
-def test_the_whole_strength_is_text_to_video_bit_for_bit(clip, tmp_path):
-    assert (
-        main([*BASE, PROMPT, "--restyle", str(clip / "video.mp4"), "--strength", "1", "--output", str(tmp_path)])
-        == 0
-    )
-    assert torch.equal(latents(tmp_path), latents(clip))
-
-
 def test_light_keeps_more_of_the_clip_than_strong(clip, tmp_path):
     """By the distance of the latents to the clip's own. Catches: words in the wrong order."""
     found = []

@@ -89,18 +89,6 @@ async def stop_after_first_block(server: Server, prompt: dict[str, Any]) -> tupl
     return server.wait(prompt_id), blocks
 
 
-def test_two_queued_prompts_do_not_touch_each_other(server: Server) -> None:
-    prompts = [pocket(sampler__seed=seed) for seed in (8, 9)]
-    queued = [server.queue(prompt) for prompt in prompts]
-    together = [latents_of(server, prompt_id) for prompt_id in queued]
-    assert not torch.equal(*together)
-    for prompt, made in zip(prompts, together, strict=True):
-        server.forget()
-        alone = server.queue(prompt)
-        assert torch.equal(latents_of(server, alone), made)
-        assert cached(server, alone) == set()
-
-
 def cached(server: Server, prompt_id: str) -> set[str]:
     """Return the nodes of a finished prompt that were not run again."""
     message = server.wait(prompt_id).message("execution_cached")

@@ -99,13 +99,6 @@ def test_a_video_is_taken_by_its_time_stamps_or_its_rate(
     assert start.taken.startswith(taken)
 
 
-def test_restyled_with_the_whole_strength_it_is_text_to_video(server: Server) -> None:
-    use = {"use_as": "restyle", "use_as.strength": "by number", "use_as.amount": 1.0}
-    given, new, record = made(server, twice(use))
-    assert new == given
-    assert record["settings"]["restyle"] == "IMAGE"
-
-
 def test_a_word_leaves_out_steps(server: Server) -> None:
     use = {"use_as": "restyle", "use_as.strength": "light", "use_as.amount": 0.6}
     given, new, record = made(server, twice(use))

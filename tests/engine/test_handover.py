@@ -25,10 +25,6 @@ def first(m: int, **options: object) -> RouterConfig:
     return RouterConfig(policy="first", forced_blocks=m, **options)
 
 
-def calls_of(model) -> list[int]:
-    return [index for index, _ in model.calls]
-
-
 def passes(emitted, who: str) -> list[int]:
     works = [getattr(e.record, who) for e in emitted]
     return [work.denoising_passes if work else 0 for work in works]
@@ -45,15 +41,6 @@ def test_first_m_is_the_scripted_route_bit_for_bit(policy, m):
     assert torch.equal(latents_of(made), latents_of(script))
     assert torch.equal(frames_of(made), frames_of(script))
     assert [e.record.decision.reason for e in made] == [Reason.FORCED] * m + [Reason.UNJUDGED_DRAFT] * (9 - m)
-
-
-@pytest.mark.parametrize("m", [0, 1, 4, 9])
-def test_first_m_makes_one_draft_for_each_other_block_and_no_score(m):
-    engine = replace(make_engine(), scorer=None)
-    run(engine, first(m))
-    assert calls_of(engine.target) == list(range(m))
-    assert calls_of(engine.drafter) == list(range(m, 9))
-    assert engine.codec.decodes == 9
 
 
 def test_forced_blocks_hold_for_every_policy():

@@ -33,13 +33,8 @@ KINDS_OF_RUN = {
 }
 
 
-@pytest.mark.parametrize("cuts", [(1, 5, 8), pytest.param((2, 3, 4, 6, 7), marks=pytest.mark.exhaustive)], ids=str)
-@in_turn("kind, context, policy", KINDS_OF_RUN, CONTEXTS, POLICIES)
-def test_a_run_that_knows_what_its_first_blocks_were_made_from_ends_as_if_it_had_not_been_cut(
-    policy, context, kind, cuts
-):
-    """Catches: a first block compared with nothing, rejections in a row forgotten, a score of the block after."""
-    asked, store = Asked(policy=policy, context=context, **KINDS_OF_RUN[kind]), Store()
+def check_cut(asked: Asked, store: Store, cuts: tuple[int, ...]) -> None:
+    """Fill a store by a whole run; one that knows no more than the blocks up to a cut ends as it did."""
     whole = made(asked, store)
     assert whole.run.session
     for cut in cuts:
@@ -51,22 +46,24 @@ def test_a_run_that_knows_what_its_first_blocks_were_made_from_ends_as_if_it_had
         same(again, whole)
 
 
+@pytest.mark.parametrize("cuts", [(1, 5, 8), pytest.param((2, 3, 4, 6, 7), marks=pytest.mark.exhaustive)], ids=str)
+@in_turn("kind, context, policy", KINDS_OF_RUN, CONTEXTS, POLICIES)
+def test_a_run_that_knows_what_its_first_blocks_were_made_from_ends_as_if_it_had_not_been_cut(
+    policy, context, kind, cuts
+):
+    """Catches: a first block compared with nothing, rejections in a row forgotten, a score of the block after."""
+    asked, store = Asked(policy=policy, context=context, **KINDS_OF_RUN[kind]), Store()
+    check_cut(asked, store, cuts)
+
+
 TWO_SCENES = {"prompts": ((0, 5, "a red ball"), (4, 6, "a blue ball")), "cuts": (4,), "hold": 0.3}
 
 
-@pytest.mark.parametrize("own_frames", [1, 3])
-@every_pair("policy, context", tuple(LONG), CONTEXTS)
+@every_pair("policy, context, own_frames", tuple(LONG), CONTEXTS, (1, 3))
 def test_a_long_clip_that_was_cut_after_any_block_ends_as_if_it_had_not(policy, context, own_frames):
     """Catches: a scene, a flush or a hold that follows from what a generator happened to see before."""
     asked, store = Asked(policy=policy, context=context, own_frames=own_frames, **TWO_SCENES), Store()
-    whole = made(asked, store)
-    for cut in (2, 5, 8):
-        known = Store()
-        for key in {key: None for used in whole.run.session.used[:cut] for key in used}:
-            known.put(key, store.newest[key])
-        again = made(asked, known)
-        assert again.reused == cut
-        same(again, whole)
+    check_cut(asked, store, (2, 5, 8))
     for change in ({"hold": 0.0}, {"hold": 0.5}, {"cuts": ()}):
         changed = replace(asked, **change)
         again = made(changed, store)

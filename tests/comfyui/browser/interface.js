@@ -29,7 +29,7 @@ async function comeBack(page, workflow) {
   const reloaded = await page.evaluate(look);
   const copied = { ...workflow, id: "22222222-3333-4444-8555-666666666666" };
   await page.evaluate((saved) => window.app.loadGraphData(saved), copied);
-  await quiet(page, 1000);
+  await quiet(page, 2200); // see SETTLED in route_strip.js
   const opened = await page.evaluate(look);
   await run(page);
   await pictured(page);
@@ -150,7 +150,8 @@ async function pester() {
     const newer = JSON.parse(JSON.stringify({ ...saved, id: elsewhere.workflow }));
     newer.nodes.find((node) => String(node.id) === String(sampler.id)).properties.ver = "9.10.0";
     await app.loadGraphData(newer);
-    for (let i = 0; i < 600 && !told().length; i += 1) await wait(100);
+    await wait(800);
+    for (let i = 0; i < 600 && (!told().length || fates().some(Boolean)); i += 1) await wait(100);
     const versions = app.graph.serialize().nodes.map((node) => [node.type, node.properties.cnr_id, node.properties.ver]);
     return { strayed, reopened, elsewhere: fates(), quiet, told: told(), versions };
 }

@@ -339,6 +339,7 @@ async function sidePanel(page) {
   await page.evaluate((type) => window.app.canvas.selectNode(window.app.graph.nodes.find((node) => node.type === type)), SAMPLER);
   const without = await texts();
   await open(true);
+  await page.waitForFunction(() => [...document.querySelectorAll("span, label, div")].some((one) => one.textContent.trim() === "Directions" && !one.closest(".lg-node"))).catch(() => {});
   await quiet(page, 1500);
   const shown = await texts();
   await open(false);

@@ -4,6 +4,7 @@
 const { build, main, quiet, reload, run } = require("./page.js");
 
 const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "SDVGQualityRouter"];
+const SETTLED = 2200; // ms, after the last of which (route_strip.js) a strip no longer shows what is not its workflow's
 
 main(async (page, options) => {
   await page.evaluate(build, options);
@@ -25,10 +26,10 @@ main(async (page, options) => {
   opened.other = await open(page, withSeed(saved, options.seed + 2));
   opened.same = await open(page, saved);
   await page.evaluate((id) => window.app.loadGraphData(id), { ...withSeed(saved, options.seed + 2), id: "33333333-3333-4444-8555-666666666666" });
-  await quiet(page, 1500);
+  await quiet(page, SETTLED);
   opened.elsewhere = await look(page);
   await own.click();
-  await quiet(page, 1500);
+  await quiet(page, SETTLED);
   opened.own = await look(page);
   await edit(page, SAMPLER, "seed", options.seed);
   const back = (await look(page)).next;
@@ -64,7 +65,7 @@ async function openTab(page) {
 
 async function open(page, workflow) {
   await page.evaluate((data) => window.app.loadGraphData(data), workflow);
-  await quiet(page, 1500);
+  await quiet(page, SETTLED);
   return look(page);
 }
 
@@ -122,7 +123,7 @@ async function leaveRunning(page, saved, { seed }) {
   await quiet(page, 2000);
   const later = await look(page);
   await own.click();
-  await quiet(page, 1500);
+  await quiet(page, SETTLED);
   const back = await look(page);
   await page.locator(".sdvg-stop").click();
   await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
