@@ -40,7 +40,7 @@ class StartNode(io.ComfyNode):
                         io.DynamicCombo.Option(RESTYLE, _strength_inputs()),
                     ],
                 ),
-                io.Video.Input("video", optional=True, tooltip="From Load Video. Taken at its own rate."),
+                io.Video.Input("video", optional=True, tooltip="From Load Video. Taken by its time stamps."),
                 io.Image.Input("images", optional=True, tooltip=f"Pictures, taken as {RATE} a second."),
             ],
             outputs=[Start.Output(display_name="start", tooltip="For the sampler's 'start'.")],
@@ -62,14 +62,8 @@ class StartNode(io.ComfyNode):
         how, strength, taken = str(use_as["use_as"]), use_as.get("strength", ""), f"{RATE} a second"
         if video is not None:
             images, taken = (video.get_components().images, "") if how == PICTURE else _frames_of(video)
-        return io.NodeOutput(
-            StartValue(
-                images=images[:1] if how == PICTURE else images,
-                how=how,
-                strength=str(use_as["amount"]) if strength == BY_NUMBER else strength,
-                taken=taken,
-            )
-        )
+        strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
+        return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken))
 
 
 def _frames_of(video: Any) -> tuple[Any, str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...sdvg_core.causal_wan.build import Wan, build_engine
 from ...sdvg_core.causal_wan.presets import Preset
-from ...sdvg_core.devices.device import device_clock, versions_on
+from ...sdvg_core.devices.device import device_clock, dtype_name, versions_on
 from ...sdvg_core.engine.control import ControlClip
 from ...sdvg_core.engine.records import BlockRecord
 from ...sdvg_core.engine.restyle import USUAL
@@ -177,16 +177,14 @@ def resolve(job: Job) -> ResolvedRequest:
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
-    image = None if job.start_image is None else partial(fit, job.start_image)
     still = job.kept.still if job.kept else still_in(job.continue_from or {})
-    footage = partial(footage_of, job.start) if job.start else None
     decide = partial(
         resolve_request,
         headers=headers,
         clip=clip,
         still=still,
-        read_image=image,
-        read_footage=footage,
+        read_image=None if job.start_image is None else partial(fit, job.start_image),
+        read_footage=partial(footage_of, job.start) if job.start else None,
         restyle=bool(job.start and job.start.how == RESTYLE),
         controls=_controls(job),
     )
@@ -354,7 +352,7 @@ HOST = "comfyui"
 
 def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
     kind = kind_of_wire(vae, job.tae_kind) if is_tae(vae) else None
-    return {"file": None, "dtype": _name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
+    return {"file": None, "dtype": dtype_name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
 
 
 def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
@@ -363,13 +361,9 @@ def _model_settings(patcher: Any, preset: Preset) -> ModelSettings:
         state_dict=state_dict_of(patcher),
         size=config_of(patcher.model.diffusion_model).size,
         preset=preset,
-        dtype=_name(compute_dtype(patcher)),
+        dtype=dtype_name(compute_dtype(patcher)),
         attention=HOST,
         quantisation=None,
         bytes=patcher.model_size(),
         loras_and_patches=len(patcher.patches),
     )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -70,7 +70,8 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
             upright = picture.rotate(frame.rotation, expand=True)
             fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
             shown += [torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()] * times
-        size = f"{upright.width}x{upright.height}" + (" without its alpha" if _has_alpha(frame) else "")
+        alpha = " without its alpha" if any(part.is_alpha for part in frame.format.components) else ""
+        size = f"{upright.width}x{upright.height}{alpha}"
     note = f"{path.name}: {size}, taken as {len(shown)} frames at {RATE} a second in {width}x{height}."
     return Footage(torch.stack(shown), note)
 
@@ -110,10 +111,6 @@ def _pictures(path: Path) -> list[Path] | None:
 def _check_length(frames: int, name: str) -> None:
     if not 0 < frames <= MOST_FRAMES:
         raise BadInput(f"{name} has {frames} frames at {RATE} a second; give a clip of 1 to {MOST_FRAMES}")
-
-
-def _has_alpha(frame: av.VideoFrame) -> bool:
-    return any(part.is_alpha for part in frame.format.components)
 
 
 @contextmanager

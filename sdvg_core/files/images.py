@@ -36,9 +36,8 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
     except BadInput:
         raise
     except Exception as error:  # a damaged picture can fail in any way
-        raise BadInput(
-            f"{path.name} cannot be read as a picture ({first_line(error)}); use a PNG or JPEG"
-        ) from error
+        found = f"{path.name} cannot be read as a picture ({first_line(error)})"
+        raise BadInput(f"{found}; use a PNG or JPEG") from error
     pixels = torch.from_numpy(np.asarray(fitted, dtype=np.float32) / 255)
     return pixels.permute(2, 0, 1)[None, None].contiguous()
 
@@ -46,7 +45,5 @@ def read_image(path: Path, width: int, height: int) -> Tensor:
 def check_picture_size(width: int, height: int, path: Path) -> None:
     """Raise `BadInput` for a picture that is absurdly large or narrow."""
     if not 0 < width * height <= MOST_PIXELS or max(width, height) > LONGEST_SIDE * min(width, height):
-        raise BadInput(
-            f"{path.name} has {width} x {height} pixels; give at most {MOST_PIXELS // 1_000_000} million, "
-            f"no side over {LONGEST_SIDE} times the other"
-        )
+        most = f"at most {MOST_PIXELS // 1_000_000} million, no side over {LONGEST_SIDE} times the other"
+        raise BadInput(f"{path.name} has {width} x {height} pixels; give {most}")
