@@ -57,14 +57,8 @@ class StartNode(io.ComfyNode):
         how, strength, taken = str(use_as["use_as"]), use_as.get("strength", ""), f"{RATE} a second"
         if video is not None:
             images, taken = (video.get_components().images, "") if how == PICTURE else _frames_of(video)
-        return io.NodeOutput(
-            StartValue(
-                images=images[:1] if how == PICTURE else images,
-                how=how,
-                strength=str(use_as["amount"]) if strength == BY_NUMBER else strength,
-                taken=taken,
-            )
-        )
+        strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
+        return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken))
 
 
 def _frames_of(video: Any) -> tuple[Any, str]:

@@ -179,16 +179,14 @@ def resolve(job: Job) -> ResolvedRequest:
     clip = job.kept.latents.float() if job.kept else None
     if job.models and job.continue_from is not None:
         clip = job.main.model.process_latent_in(job.continue_from["samples"].float())
-    image = None if job.start_image is None else partial(fit, job.start_image)
     still = job.kept.still if job.kept else still_in(job.continue_from or {})
-    footage = partial(footage_of, job.start) if job.start else None
     decide = partial(
         resolve_request,
         headers=headers,
         clip=clip,
         still=still,
-        read_image=image,
-        read_footage=footage,
+        read_image=None if job.start_image is None else partial(fit, job.start_image),
+        read_footage=partial(footage_of, job.start) if job.start else None,
         restyle=bool(job.start and job.start.how == RESTYLE),
         controls=_controls(job),
     )
