@@ -68,13 +68,13 @@ COST = "cost per video of the published pair, in target blocks"
 
 
 @contextmanager
-def figure(path: Path) -> Iterator[Any]:
-    """Give axes to draw on; then the figure is saved as PNG."""
+def figure(path: Path, shape: tuple[int, int] = (1, 1), size: tuple[float, float] = SIZE) -> Iterator[Any]:
+    """Give axes to draw on, or rows of them; then the figure is saved as PNG."""
     # The figure's own canvas: pyplot would keep figures in a global list and choose a window system.
     with rc_context(STYLE):
-        drawn = Figure(figsize=SIZE, dpi=DOTS_PER_INCH, layout="constrained")
+        drawn = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
         FigureCanvasAgg(drawn)
-        yield drawn.add_subplot()
+        yield drawn.subplots(*shape, sharey="row")
         drawn.savefig(path, format="png")
 
 

@@ -91,11 +91,27 @@ def test_its_blocks_are_used_again_and_those_of_another_strength_are_not(words, 
     assert not any(block["reused"] for block in report(tmp_path / "half")["blocks"])
 
 
+@pytest.fixture
+def written(monkeypatch) -> list[torch.Tensor]:
+    """The frames of the next video, as they are written."""
+    found, add = [], Mp4Writer.add
+    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: found.append(frames) or add(self, frames))
+    return found
+
+
+def test_an_end_image_is_the_controls_last_four_frames(words, clip, tmp_path, written):
+    """Catches: one mask for all frames, or for those of another latent frame."""
+    (tmp_path / "mask").mkdir()
+    for frame in range(FRAMES):
+        Image.new("L", (64, 64), 255 * (frame < FRAMES - 4)).save(tmp_path / "mask" / f"{frame:02}.png")
+    assert main([*words, "--control-mask", str(tmp_path / "mask"), "--output", str(tmp_path / "out")]) == 0
+    made, own = torch.cat(written, dim=1)[0], read_footage(clip / "depth.mp4", 64, 64).pixels / 255
+    assert [torch.equal(*two) for two in zip(made, own, strict=True)] == [False] * 17 + [True] * 4
+
+
 @pytest.mark.parametrize("start", [(), ("--start-image",)])
-def test_what_the_mask_keeps_comes_back_pixel_for_pixel(start, words, clip, tmp_path, monkeypatch):
-    """The frames as they are written. Catches: pasting before decoding, a mask the wrong way round, late frames."""
-    written, add = [], Mp4Writer.add
-    monkeypatch.setattr(Mp4Writer, "add", lambda self, frames: written.append(frames) or add(self, frames))
+def test_what_the_mask_keeps_comes_back_pixel_for_pixel(start, words, clip, tmp_path, written):
+    """Catches: pasting before decoding, a mask the wrong way round, late frames."""
     Image.new("RGB", (64, 64), (200, 30, 30)).save(tmp_path / "red.png")
     begin = [*start, str(tmp_path / "red.png")] if start else []
     mask = ["--control-mask", str(clip / "mask.png"), "--output", str(tmp_path / "out")]

@@ -1,0 +1,169 @@
+"""Make the pocket world's clips far longer than its models were trained for, and show what each memory keeps.
+
+    python -m research.long --prompts 20 --output out/long
+
+Every prompt by the drafter, `balanced` and the target, with each of VARIANTS. Per block: its drift; the oracle's
+quality of its last frame at the moment it shows, and at whichever moment of the thing's way fits best, for a clip
+that runs late may be as clear as ever. Killed at any moment, it goes on where it stopped. Writes rows.csv, and
+long.png and long.md of the prompts that are finished. The finding is in docs/results.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from sdvg_core.cli import guarded
+from sdvg_core.engine.protocols import Engine
+from sdvg_core.engine.router import RouterConfig, router_preset
+from sdvg_core.engine.run import plan_run
+from sdvg_core.engine.types import Condition
+from sdvg_core.pipeline.headers import check_models
+from sdvg_core.pipeline.loading import encode_prompts, load_models
+from sdvg_core.pocket.grammar import parse
+from sdvg_core.pocket.trained_set import pocket_judge, pocket_options, trained_set
+from sdvg_core.pocket.world import PACES, RADII, SIZE, Scene
+
+from .markdown import markdown
+from .metrics import BEST, REACH, weighted_error
+from .plots import BESIDE, BLACK, BLUE, GREEN, GREY, ORANGE, PINK, RED, figure
+from .world import held_out_prompts, render_with_mask
+
+INCREMENTAL = {"policy": "incremental", "relative": True, "window": 12}
+VARIANTS: Mapping[str, tuple[dict[str, Any], float, str]] = {
+    "recompute": ({}, 0.0, BLACK),
+    "recompute, first frame kept": ({"keep_first_frame": True}, 0.0, ORANGE),
+    "recompute, colour hold 0.3": ({}, 0.3, GREEN),
+    "window of 12": (INCREMENTAL, 0.0, GREY),
+    "window of 12, sink 3": ({**INCREMENTAL, "sink": 3}, 0.0, BLUE),
+    "window of 12, deep sink": ({**INCREMENTAL, "context_memory": "deep-sink"}, 0.0, PINK),
+    "window of 12, MemRoPE": ({**INCREMENTAL, "sink": 3, "context_memory": "memrope"}, 0.0, RED),
+}
+ROUTES = {
+    "drafter": RouterConfig(policy="always-draft", forced_blocks=0),
+    "balanced": router_preset("balanced"),
+    "target": RouterConfig(policy="always-target"),
+}
+NUMBERS = {
+    "quality": "at its moment, dB",
+    "clearness": "at the best moment, dB",
+    "drift": "colour drift",
+}
+COLUMNS = ("prompt", "variant", "route", "block", *NUMBERS)
+STEP, ENDS = 4, 8
+"""Blocks that a point of the picture, and a figure of the table, is the mean of."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Make what is missing, show what there is, and return the exit code."""
+    parser = argparse.ArgumentParser("python -m research.long", description=__doc__)
+    parser.add_argument("--prompts", type=int, default=20)
+    parser.add_argument("--blocks", type=int, default=64)
+    parser.add_argument("--output", type=Path, default=Path("out/long"))
+    options = parser.parse_args(words)
+    return guarded(lambda: _work(options), extra="research", instead="study")
+
+
+def _work(options: argparse.Namespace) -> int:
+    torch.set_num_threads(1)
+    options.output.mkdir(parents=True, exist_ok=True)
+    file = options.output / "rows.csv"
+    alone = [text for text in held_out_prompts(4 * options.prompts) if not parse(text).relation]
+    prompts, done = alone[: options.prompts], set(_videos(file, options.blocks))
+    files, load = replace(trained_set(), vae=pocket_judge(), reward=None), pocket_options()
+    embeddings, models = encode_prompts(files, prompts, load), {}
+    for text in prompts:
+        for name, (settings, hold, _) in VARIANTS.items():
+            own = replace(load, drafter=replace(load.drafter, **settings), target=replace(load.target, **settings))
+            if name not in models:
+                models[name] = load_models(files, own, check_models(files, own))
+            for route, router in ROUTES.items():
+                if (text, name, route) not in done:
+                    rows = _video(models[name].build(), router, embeddings[text], text, options.blocks, hold)
+                    with file.open("a", newline="", encoding="utf-8") as notes:
+                        csv.writer(notes).writerows([text, name, route, n, *row] for n, row in enumerate(rows, 1))
+        show(options.output, _videos(file, options.blocks))
+    return 0
+
+
+def _video(
+    engine: Engine, router: RouterConfig, embedding: torch.Tensor, text: str, blocks: int, hold: float
+) -> Iterable[tuple[float | None, ...]]:
+    """Make a video, and return what NUMBERS names of each block."""
+    condition = Condition(embedding, text, text)
+    options: dict[str, Any] = {"width": SIZE, "height": SIZE, "colour_hold": hold}
+    run = plan_run(engine, router, lambda _: condition, blocks=blocks, seed=42, **options)
+    emitted = list(run.blocks())
+    frames = torch.stack([one.frames[0, -1] for one in emitted])
+    ends = torch.tensor([one.frames.shape[1] for one in emitted]).cumsum(0) - 1
+    return zip(*qualities(frames, ends, parse(text)), (one.record.drift for one in emitted), strict=True)
+
+
+def qualities(frames: torch.Tensor, shown_at: torch.Tensor, scene: Scene) -> tuple[list[float], ...]:
+    """Return decibels of frames `f c h w` at their moments, give or take REACH, and at the best of a way."""
+    way = int(2 * (SIZE - 2 * RADII[scene.mover.size]) / PACES[scene.mover.pace]) + 1
+    reach, whole = torch.arange(-REACH, REACH + 1), render_with_mask(scene, torch.arange(way))
+    found: tuple[list[float], ...] = [], []
+    for frame, at in zip(frames, shown_at, strict=True):
+        due = render_with_mask(scene, (at + reach).clamp(min=0))
+        for moments, into in zip((due, whole), found, strict=True):
+            into.append(min(float(-10 * weighted_error(frame[None], *moments).min().log10()), BEST))
+    return found
+
+
+def _videos(file: Path, blocks: int) -> Mapping[tuple[str, ...], list[dict[str, str]]]:
+    """Return the rows of each whole video, by prompt, variant and route."""
+    found: dict[tuple[str, ...], dict[str, dict[str, str]]] = defaultdict(dict)
+    if file.exists():
+        with file.open(newline="", encoding="utf-8") as notes:
+            for row in csv.DictReader(notes, COLUMNS):
+                found[row["prompt"], row["variant"], row["route"]][row["block"]] = row
+    return {key: [*rows.values()] for key, rows in found.items() if len(rows) == blocks}
+
+
+def show(folder: Path, videos: Mapping[tuple[str, ...], list[dict[str, str]]]) -> None:
+    """Draw and tabulate the means over the prompts that every variant and route has."""
+    everything = [(name, route) for name in VARIANTS for route in ROUTES]
+    prompts = [text for text in {key[0] for key in videos} if all((text, *one) in videos for one in everything)]
+    if not prompts:
+        return
+    blocks = len(next(iter(videos.values())))
+
+    def mean(name: str, route: str, number: str, first: int, last: int) -> float:
+        rows = (row for text in prompts for row in videos[text, name, route][first:last])
+        return fmean(float(row[number]) for row in rows if row[number])
+
+    with figure(folder / "long.png", shape=(len(NUMBERS), len(ROUTES)), size=(13.0, 10.0)) as axes:
+        for row, (number, words) in zip(axes, NUMBERS.items(), strict=True):
+            for one, route in zip(row, ROUTES, strict=True):
+                for name, (_, _, colour) in VARIANTS.items():
+                    parts = range(0, blocks, STEP)
+                    values = [mean(name, route, number, first, first + STEP) for first in parts]
+                    one.plot([first + (1 + STEP) / 2 for first in parts], values, color=colour, label=name)
+                one.set(title=route, ylabel=words if route == "drafter" else "")
+        axes[-1][1].set_xlabel(f"block; each point the mean of {STEP} blocks, {len(prompts)} prompts")
+        axes[0][-1].legend(**BESIDE)
+    columns = {"dB, first": ("clearness", 0), "dB, last": ("clearness", blocks - ENDS)}
+    columns |= {"drift, last": ("drift", blocks - ENDS)}
+    table = [
+        [
+            name,
+            *(f"{mean(name, route, what, at, at + ENDS):.2f}" for route in ROUTES for what, at in columns.values()),
+        ]
+        for name in VARIANTS
+    ]
+    head = (f"{ENDS} blocks at the best moment", *(f"{route}: {words}" for route in ROUTES for words in columns))
+    (folder / "long.md").write_text(f"{len(prompts)} prompts\n\n{markdown(head, table)}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
