@@ -5,7 +5,7 @@
 Every prompt by the drafter, `balanced` and the target, with each of VARIANTS. Per block: its drift; the oracle's
 quality of its last frame at the moment it shows, and at whichever moment of the thing's way fits best, for a clip
 that runs late may be as clear as ever. Killed at any moment, it goes on where it stopped. Writes rows.csv, and
-long.png and long.md of the prompts that are finished. The finding is in docs/results.md.
+long.png and long.md of the prompts that are finished. The finding is in docs/study.md.
 """
 
 from __future__ import annotations
