@@ -17,6 +17,7 @@ from comfy.ldm.wan.vae import AttentionBlock, WanVAE
 from comfy.model_patcher import ModelPatcher
 from host_run import load_parts, make_job
 from host_tiny import load_vae
+from peak import Peak
 from sdvg_pack.nodes.host.files import CARD_GB
 from sdvg_pack.nodes.host.memory import describe_plan, memory_of
 from sdvg_pack.nodes.host.model import ComfyOps, preset_of
@@ -37,8 +38,6 @@ from sdvg_pack.sdvg_core.plan.text import NAMES
 from sdvg_pack.sdvg_core.scorers import blip
 from sdvg_pack.sdvg_core.scorers.config import ImageRewardConfig
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 pytestmark = pytest.mark.comfyui
@@ -217,26 +216,6 @@ def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(
 # --- and they are what ComfyUI's modules take
 
 
-class Peak(TorchDispatchMode):
-    """Counts the most bytes alive at once among the tensors made while it is on."""
-
-    def __init__(self, *there_before: Tensor) -> None:
-        super().__init__()
-        self._before = {t.untyped_storage()._cdata for t in there_before}
-        self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.bytes = 0
-
-    def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = op(*args, **(kwargs or {}))
-        for t in tree_leaves(out):
-            if torch.is_tensor(t) and t.untyped_storage()._cdata not in self._before:
-                storage = t.untyped_storage()
-                self._alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
-        self._alive = {key: (ref, n) for key, (ref, n) in self._alive.items() if not ref.expired()}
-        self.bytes = max(self.bytes, sum(n for _, n in self._alive.values()))
-        return out
-
-
 def as_a_kernel(attention: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any, **__: Any) -> Tensor:
     """Attention as an accelerator's kernel does it: nothing but its result."""
     return torch.empty_like(q)
@@ -249,7 +228,7 @@ def pass_peak(tree: WanModel, cache: KVCache, size: tuple[int, int]) -> int:
         text = project_text(tree, torch.empty(1, 512, 4096, device=META), ops)
         rope = ops.rope(tree, 0, token_grid(tree, x.shape[2:]), META)
         there = [*tree.parameters(), x, rope, *tree_leaves(text), *tree_leaves(cache._layers)]
-        with Peak(*there) as peak:
+        with Peak(there) as peak:
             denoise_pass(tree, x, 500.0, Pass(text, cache, Place(0, (0, 1, 2), 3), rope, ops))
     return peak.bytes
 
@@ -275,7 +254,7 @@ def test_comfyuis_vae_takes_no_more(dtype: torch.dtype) -> None:
     with torch.inference_mode():
         _, state = codec.decode(z)
         held = [t for t in state if torch.is_tensor(t)]
-        with Peak(*vae.first_stage_model.parameters(), z, *held) as peak:
+        with Peak([*vae.first_stage_model.parameters(), z, *held]) as peak:
             _, after = codec.decode(z, state)
     new = sum(t.nbytes for t in after if torch.is_tensor(t))
     assert new == decode_state_bytes("wan", 96, pixels, dtype.itemsize)

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 from diffusers import AutoencoderKLWan
+from peak import Peak
 from thinned import in_turn
 from torch._subclasses import FakeTensorMode
-from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -68,26 +67,6 @@ def test_the_scorer_has_as_many_parameters_as_its_modules(reward):
     assert scorer_parameters(reward) == (sum(counts.values()) - head, head)
 
 
-class Peak(TorchDispatchMode):
-    """The most bytes alive at once among the tensors made while it is on."""
-
-    def __init__(self, there_before):
-        super().__init__()
-        self.before = {t.untyped_storage()._cdata for t in there_before if torch.is_tensor(t)}
-        self.alive = {}
-        self.bytes = 0
-
-    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
-        out = op(*args, **(kwargs or {}))
-        for t in tree_leaves(out):
-            if torch.is_tensor(t) and t.untyped_storage()._cdata not in self.before:
-                storage = t.untyped_storage()
-                self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
-        self.alive = {key: (ref, n) for key, (ref, n) in self.alive.items() if not ref.expired()}
-        self.bytes = max(self.bytes, sum(n for _, n in self.alive.values()))
-        return out
-
-
 class FlashOps(TorchOps):
     """Attention as an accelerator's kernel does it: nothing but its result."""
 
@@ -136,7 +115,7 @@ def test_rotating_the_keys_of_a_window_needs_no_more_than_is_planned(config, fra
     with Peak([*tree.parameters(), x, *tree_leaves(here.rope), *tree_leaves(text), *cache._buffers()]) as peak:
         denoise_pass(tree, x, 500.0, here)
     planned = sizes.pass_bytes(config, 3, 1560, 2, read=frames if kind is Fp8KVCache else 0, turned=frames)
-    assert 0.9 * planned < peak.bytes <= planned
+    assert 0.95 * planned < peak.bytes <= planned
 
 
 @pytest.mark.heavy
@@ -197,7 +176,7 @@ def test_reading_a_window_back_from_fp8_needs_no_more_than_is_planned(config, fr
     with Peak([*tree.parameters(), x, *rope, *tree_leaves(text), *cache._buffers()]) as peak:
         denoise_pass(tree, x, 500.0, Pass(text, cache, Place(slots[0], slots, frames), rope, ops))
     planned = sizes.pass_bytes(config, 3, 1560, 2, read=frames)
-    assert 0.85 * planned < peak.bytes <= planned
+    assert 0.94 * planned < peak.bytes <= planned
     if frames == 27:
         assert planned > 1.3 * sizes.pass_bytes(config, 3, 1560, 2)
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_plan_bytes import META, Peak
+from peak import Peak
+from test_plan_bytes import META
 from torch.utils.flop_counter import FlopCounterMode
 
 from sdvg_core.decoders.taehv import TaehvCodec
