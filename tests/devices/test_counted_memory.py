@@ -18,8 +18,10 @@ from benchmarks.measure import Gauge, metered
 from benchmarks.models import random_models
 from benchmarks.variants import Variant, set_up
 from sdvg_core.causal_wan.build import build_engine
+from sdvg_core.causal_wan.context import Recompute
+from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.devices.execution import Execution
-from sdvg_core.devices.streaming import LayerStream
+from sdvg_core.devices.streaming import LayerStream, _Packed
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.engine.run import plan_run
 from sdvg_core.plan.choose import Plan, plan
@@ -115,7 +117,7 @@ def check(planned: Plan) -> None:
         assert peak == pytest.approx(sum(planned.parts[step].values()), rel=0.05), step
 
 
-CASES = {
+CASES: dict[str, dict[str, Any]] = {
     "gate": {},
     "balanced": {"router": ROUTER_PRESETS["balanced"]},
     "always target": {"router": RouterConfig(policy="always-target")},
@@ -129,22 +131,47 @@ CASES = {
     "target in fp8": {"fp8": True},
     "as in ComfyUI": {"where": "in ComfyUI"},
 }
-OFTEN = ("gate", "TAEHV")
+STREAMED = [(name, role) for name in ("gate", "target in fp8") for role in ("target", "drafter")]
+STREAMED += [("incremental", "target")]
+OFTEN = [("gate", None), ("TAEHV", None), ("gate", "target")]
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "changes",
-    [pytest.param(CASES[name], id=name, marks=[] if name in OFTEN else pytest.mark.exhaustive) for name in CASES],
+    "name, streamed",
+    [
+        pytest.param(*case, marks=[] if case in OFTEN else pytest.mark.exhaustive)
+        for case in [*((name, None) for name in CASES), *STREAMED]
+    ],
 )
-def test_every_step_takes_what_is_planned(changes, shapes):  # noqa: F811
-    check(plan(10_000, replace(USUAL, **changes)))
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("fp8", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("role", ["target", pytest.param("drafter", marks=pytest.mark.exhaustive)])
-def test_every_step_of_a_streamed_run_takes_what_is_planned(role, fp8, shapes):  # noqa: F811
-    planned = lacking(replace(USUAL, fp8=fp8), 1.5, role)
-    assert list(planned.streamed) == (["target"] if role == "target" else ["target", "drafter"])
+def test_every_step_takes_what_is_planned(name, streamed, shapes):  # noqa: F811
+    """`streamed`: the transformer of which a card copies some layers, and all of any before it."""
+    request = replace(USUAL, **CASES[name])
+    planned = lacking(request, 1.5, streamed) if streamed else plan(10_000, request)
+    expected = {None: [], "target": ["target"], "drafter": ["target", "drafter"]}
+    assert list(planned.streamed) == expected[streamed]
     check(planned)
+
+
+def remember(newest: list[Any], owner: type, name: str, patch: pytest.MonkeyPatch) -> None:
+    """Let what a method returned last stay alive."""
+    method = getattr(owner, name)
+
+    def kept(*args: Any, **kwargs: Any) -> Any:
+        newest[:] = [method(*args, **kwargs)]
+        return newest[0]
+
+    patch.setattr(owner, name, kept)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("mistake", ["a state kept twice", "caches that stay", "layers that stay"])
+def test_a_planted_mistake_is_counted(mistake, shapes, monkeypatch):  # noqa: F811
+    if mistake == "a state kept twice":
+        remember([], WanCodec, "decode", monkeypatch)
+    elif mistake == "caches that stay":
+        remember([], Recompute, "prepare", monkeypatch)
+    else:
+        monkeypatch.setattr(_Packed, "tensors_in", lambda layer, room: layer._like)
+    with pytest.raises(AssertionError, match=r"^(draft|decode|score|target)\b"):
+        check(lacking(USUAL, 1.5))

@@ -75,13 +75,11 @@ class FlashOps(TorchOps):
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize(
-    "kind, turned, least",
-    [(KVCache, False, 0.94), (Fp8KVCache, False, 0.85), (KVCache, True, 0.9), (Fp8KVCache, True, 0.9)],
-)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("kind", [KVCache, Fp8KVCache])
 @pytest.mark.parametrize("size", PUBLISHED)
 @torch.inference_mode()
-def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, turned, least):
+def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, turned):
     """Catches: a window that is rotated or read back from fp8 all at once, or a wide one not counted.
 
     The plan is for ComfyUI 0.33 too, whose feed-forward layer holds one width more than ours.
@@ -107,7 +105,7 @@ def test_a_pass_of_the_real_sizes_needs_what_is_planned_for_a_while(size, kind, 
         denoise_pass(tree, x, 500.0, here)
     read, plain = frames if kind is Fp8KVCache else 0, sizes.pass_bytes(PUBLISHED[size], 3, 1560, 2)
     planned = sizes.pass_bytes(PUBLISHED[size], 3, 1560, 2, read=read, turned=frames if turned else 0)
-    assert least * planned <= peak.bytes <= planned
+    assert 0.94 * planned <= peak.bytes <= planned
     assert not read or frames < 27 or planned > 1.3 * plain
 
 
