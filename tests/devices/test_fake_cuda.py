@@ -119,11 +119,12 @@ def test_a_tensor_of_the_host_that_meets_one_of_the_device_is_seen(shapes):
 heavy, exhaustive = pytest.mark.heavy, pytest.mark.exhaustive
 
 
+@heavy
 @pytest.mark.parametrize(
     "name, route, beside",
     [
         ("compiled+planes", "r=1", OTHER_GPU),
-        pytest.param("diffusers", "anchor-only", GPU, marks=heavy),
+        ("diffusers", "anchor-only", GPU),
         pytest.param("ours", "r=1", OTHER_GPU, marks=exhaustive),
         pytest.param("planes", "draft-only", GPU, marks=exhaustive),
         pytest.param("compiled", "target-only", GPU, marks=exhaustive),
