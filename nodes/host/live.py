@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-MOST_RUNS, MOST_TAKES, MOST_BEGUN = 16, 32, 256
-"""The newest run of each node, takes to compare, and how earlier runs began: their blocks may still be kept."""
+MOST_RUNS, MOST_EARLIER, MOST_TAKES, MOST_BEGUN = 16, 4, 32, 256
+"""The newest run of each node, those before, takes to compare, and how runs began: their blocks may still be kept."""
 SPRITE_WIDTH, SPRITE_QUALITY = 256, 70
 """A cell of a sprite in pixels, and its JPEG quality: of a photograph about 9 KB a frame and 110 KB a block."""
 LONGEST_ROW = 65_000
@@ -74,20 +74,21 @@ def jpeg(frames: Tensor) -> bytes:
 
 
 class LiveRuns:
-    """The newest run of every node, oldest first."""
+    """The newest runs, oldest first: of every node one, some before these, and those that make takes."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[tuple[str | None, str | None], LiveRun] = OrderedDict()
         self._takes: deque[LiveRun] = deque(maxlen=MOST_TAKES)
+        self._earlier: deque[LiveRun] = deque(maxlen=MOST_EARLIER)
         self.begun: deque[dict[str, Any]] = deque(maxlen=MOST_BEGUN)
 
     def begin(self, run: LiveRun) -> None:
-        """Remember a run in place of the node's earlier one; one that makes a take to be compared, beside it."""
+        """Remember a run as the node's newest; one that makes a take to be compared, beside it."""
         self.begun.append(run.begin)
         if run.begin.get("until"):
             self._takes.append(run)
             return
-        self._runs.pop((run.workflow, run.node), None)
+        self._earlier.extend(filter(None, [self._runs.pop((run.workflow, run.node), None)]))
         self._runs[run.workflow, run.node] = run
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
@@ -110,7 +111,7 @@ class LiveRuns:
 
     def now(self) -> list[LiveRun]:
         """Return the runs; another may begin on its own thread while the page's question is answered."""
-        return [*self._takes, *self._runs.values()]
+        return [*self._takes, *self._earlier, *self._runs.values()]
 
 
 RUNS = LiveRuns()

@@ -29,15 +29,8 @@ _notified: set[str | None] = set()
 """The nodes that `notify` left a text on."""
 PREVIEW_SIZE = None  # the video's own
 BEGIN_EVENT, BLOCK_EVENT, DONE_EVENT = "sdvg.run", "sdvg.block", "sdvg.done"
-GIVEN = {
-    "fate": "given",
-    "score": None,
-    "worst_frame": None,
-    "seconds": 0.0,
-    "decode": 0.0,
-    "take": 1,
-    "reused": True,
-}
+NOTHING_MADE = {"score": None, "worst_frame": None, "seconds": 0.0, "decode": 0.0}
+GIVEN = {"fate": "given", "take": 1, "reused": True, **NOTHING_MADE}
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 

@@ -46,7 +46,7 @@ function idOf(node) {
 
 function keep(key, log) {
   const before = runs.get(key);
-  if (before?.done && before.run !== log.run) keepTake(before, key); // its takes can still be compared
+  if (before?.done && !before.failed && before.run !== log.run) keepTake(before, key); // its takes can still be compared
   runs.set(key, log);
   stripOf(key)?.show(log);
 }
@@ -182,7 +182,8 @@ async function hearAll() {
   const told = await answer.json();
   asked = new Map(Object.entries(told.asked).map(([id, one]) => [nodeOf(id), one]));
   ({ loading, decoding = {} } = told);
-  told.runs.forEach(hear);
+  const newest = new Map(told.runs.filter(({ until }) => !until).map((one) => [keyOf(one), one.run]));
+  for (const one of told.runs) hear(one, newest.get(keyOf(one)) === one.run);
   for (const [key, log] of runs) if (stripOf(key)?.log?.run !== log.run) stripOf(key)?.show(log);
   strips.forEach((strip) => strip.refresh());
 }
@@ -208,17 +209,17 @@ function seedMoves(node) {
   return widgets.some(({ value }) => ["increment", "decrement", "randomize"].includes(value)); // its name is the page's affair
 }
 
-function hear(told) {
+function hear(told, newest) {
   if (!told.workflow || told.workflow === NAMELESS) return;
   const log = RunLog.fromServer(told);
   log.ended = idle;
-  if (told.until) {
-    log.events = log.events.filter(({ number }) => number === told.until);
-    const known = takes.get(keyOf(told))?.find((one) => one.run === log.run);
-    if (!known || known.yieldsTo(log)) keepTake(log);
+  const key = keyOf(told);
+  if (told.until) log.events = log.events.filter(({ number }) => number === told.until);
+  if (!newest) {
+    const known = [...(takes.get(key) ?? []), runs.get(key)].find((one) => one?.run === log.run);
+    if ((told.until || !log.failed) && (!known || known.yieldsTo(log))) keepTake(log);
     return;
   }
-  const key = keyOf(told);
   const known = runs.get(key);
   if (!known || known.yieldsTo(log)) keep(key, log);
 }

@@ -1,12 +1,13 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { inputSlot, promptNode, setWidget } from "./common.js";
+import { inputSlot, locale, promptNode, setWidget } from "./common.js";
 import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter, withTake } from "./directions.js";
+import { fateOf } from "./fates.js";
 import { RATE, framesOf, lengthIn } from "./length.js";
 import { nextRun } from "./next_run.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
-import { askText, openLarge } from "./strip_dialog.js";
+import { askText, openLarge, openSheet } from "./strip_dialog.js";
 import { openMenu } from "./strip_menu.js";
 import { promptFrom, withPromptFrom } from "./prompt_lines.js";
 import { Player } from "./strip_player.js";
@@ -38,8 +39,8 @@ export class Strip {
       step: (by) => this.player.step(by),
       play: () => this.player.toggle(),
       touch: () => this.player?.touch(),
-      take: (take) => this.retake(this.wanted.number, take),
       closeSheet: () => this.compare(null),
+      enlargeSheet: () => this.enlarge(),
       paint: (canvas, event, frame) => this.player.paint(canvas, event, frame),
       stop: () => stop(this.others().find((log) => log.going) ?? this.log),
       undo,
@@ -65,6 +66,7 @@ export class Strip {
 
   /** Show a run as far as it is known; null: none. */
   show(log) {
+    if (log?.run !== this.log?.run) this.view.look();
     this.log = log;
     this.player.show(log?.run ?? null, log?.info.fps, log?.events ?? []);
     this.refresh();
@@ -76,6 +78,7 @@ export class Strip {
     this.drawSquare(this.log.events.length, this.asked());
     this.view.sum(this.log);
     this.view.reveal(this.log.events.length);
+    this.drawSheet();
     this.player.wake();
   }
 
@@ -144,9 +147,10 @@ export class Strip {
 
   // --- takes side by side
 
-  /** Show the takes of a block in place of the film, and make some more up to `upTo`; null: the film. */
-  compare(number, upTo = 0) {
-    this.wanted = number && { number, upTo };
+  /** Show the takes of a block in place of the film, with those in the making up to `upTo`, or two `runs`; null: the film. */
+  compare(number, upTo = 0, runs = false) {
+    this.wanted = number && { number, upTo, runs };
+    if (number) this.player.stop();
     this.view.element.classList.toggle("comparing", Boolean(number));
     this.drawSheet();
     if (!number) this.view.square(this.view.at)?.focus({ preventScroll: true });
@@ -159,10 +163,20 @@ export class Strip {
 
   drawSheet() {
     if (!this.wanted) return;
-    const { number, upTo } = this.wanted;
+    const { number, upTo, runs } = this.wanted;
+    const fate = (event) => event && fateOf(event)[locale()];
+    const pair = (event) => {
+      const [key, events] = [event.number, [this.before()?.events[event.number - 1], event]];
+      return { key, events, label: `${key} · ${events.map(fate).join(" / ")}`, chosen: key === this.view.at, act: () => this.choose(key) ?? this.drawSheet() };
+    };
+    if (runs) return this.view.sheet.show(words().twoRuns, (this.log?.events ?? []).map(pair));
     const known = new Map(this.takesKnown(number));
     for (let take = upTo - 2; take <= upTo; take += 1) if (take > 1 && !known.has(take) && this.making) known.set(take, undefined);
-    this.view.sheet.show(number, [...known].sort(([a], [b]) => a - b), takeOf(this.read("takes"), number));
+    const cell = ([key, event]) => {
+      const label = [words().take(key), fate(event) ?? words().making, ...(Number.isFinite(event?.score) ? [event.score.toFixed(2)] : [])].join(" · ");
+      return { key, events: [event], label, chosen: key === takeOf(this.read("takes"), number), act: () => this.retake(number, key) };
+    };
+    this.view.sheet.show(words().takesOf(number), [...known].sort(([a], [b]) => a - b).map(cell));
   }
 
   /** Make three more takes of a block, one after the other, and show all that there are. */
@@ -200,7 +214,8 @@ export class Strip {
   }
 
   enlarge(number) {
-    if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number));
+    if (this.wanted) openSheet(this.view.sheet.element);
+    else if (this.log?.events[number - 1]?.sprite) openLarge(this.player, this.view.square(number));
   }
 
   play(on) {
@@ -310,6 +325,11 @@ export class Strip {
     return true;
   }
 
+  /** The whole run before the one that is shown. */
+  before() {
+    return this.log && this.others().findLast((one) => one.run !== this.log.run && !one.info.until && !one.failed);
+  }
+
   usable(number) {
     return this.view.square(number)?.getAttribute("aria-disabled") === "false";
   }
@@ -323,6 +343,7 @@ export class Strip {
     if (this.log?.events[number - 1] && !this.log.going) takes.push({ key: "c", text: words().compare, act: () => this.onKey(number, "c") });
     if (take > 1) takes.push({ text: words().first, act: () => this.retake(number, 1) });
     const film = this.log?.events[number - 1]?.sprite ? [{ key: "e", text: words().enlarge, act: () => this.enlarge(number) }] : [];
+    if (this.before()) film.push({ key: "b", text: words().twoRuns, act: () => this.onKey(number, "b") });
     const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];
     if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
     const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
@@ -336,6 +357,7 @@ export class Strip {
   onKey(number, key) {
     if (key === "p") return this.player.toggle() ?? true;
     if (key === "e") return this.enlarge(number) ?? true;
+    if (key === "b" && this.before()) return this.compare(number, 0, true) ?? true;
     if (key === "c" && this.log?.events[number - 1] && !this.log.going && number > this.kept) return this.makeTakes(number) && true;
     if (key === "w" && number > 1 && number > this.kept && this.promptSource()) {
       this.askPrompt(number);

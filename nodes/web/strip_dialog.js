@@ -1,4 +1,4 @@
-// What a strip shows over the page: its film, enlarged, and a question.
+// What a strip shows over the page: its film or its sheet, enlarged, and a question.
 import { make } from "./common.js";
 import { words } from "./strip_words.js";
 
@@ -38,6 +38,24 @@ export function openLarge(player, anchor) {
   player.told = say;
   dialog.showModal();
   player.rest();
+}
+
+/** Show a sheet large, until it is closed; then it is where it was. */
+export function openSheet(sheet) {
+  if (sheet.closest("dialog")) return;
+  const [place, dialog] = [sheet.parentElement, make("dialog", "sdvg-large")];
+  const focused = sheet.querySelector('[aria-checked="true"]');
+  dialog.setAttribute("aria-label", sheet.getAttribute("aria-label"));
+  dialog.addEventListener("keydown", (event) => event.stopPropagation()); // none of ComfyUI's shortcuts
+  dialog.addEventListener("close", () => {
+    place.append(sheet);
+    dialog.remove();
+    sheet.querySelector('[aria-checked="true"]')?.focus({ preventScroll: true });
+  });
+  dialog.append(sheet);
+  document.body.append(dialog);
+  dialog.showModal();
+  focused?.focus();
 }
 
 /** Ask for a text; resolves to null if it is left with Escape. Enter takes it, with Shift it begins a line. */

@@ -1,10 +1,9 @@
-// A contact sheet: the takes of one block side by side. Runs that make takes to compare go only as far as that block.
+// A contact sheet: the takes of one block side by side, made only up to it, or two runs, one above the other.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { locale, make } from "./common.js";
+import { make } from "./common.js";
 import { takesOf, withTake } from "./directions.js";
-import { fateOf } from "./fates.js";
-import { fetchSprite } from "./sprites.js";
+import { bitmapOf, fetchSprite } from "./sprites.js";
 import { words } from "./strip_words.js";
 
 const AT_ONCE = 3; // takes of one wish
@@ -58,54 +57,63 @@ export function takesKnown(number, shown, others, now) {
   return [...known].sort(([a], [b]) => a - b);
 }
 
-/** The sheet's elements: `acts.choose(take)`, `acts.close()`, `acts.paint(canvas, event, frame)`. */
+/** The sheet's elements: `acts.close()`, `acts.enlarge()`, `acts.paint(canvas, event, frame)`. */
 export class Sheet {
   constructor(acts) {
     this.acts = acts;
     this.element = make("div", "sdvg-sheet");
     this.element.setAttribute("role", "radiogroup");
     this.element.addEventListener("keydown", (event) => this.onKey(event));
-    this.number = null;
+    this.element.addEventListener("dblclick", () => this.acts.enlarge());
   }
 
-  /** Show the takes of a block, `[take, event]`; one without an event is being made. */
-  show(number, takes, chosen) {
-    this.number = number;
-    this.element.setAttribute("aria-label", words().takesOf(number));
-    const close = make("button", "sdvg-button", "✕");
-    close.type = "button";
-    close.title = words().close;
-    close.setAttribute("aria-label", words().close);
-    close.addEventListener("click", () => this.acts.close());
+  /** Show cells `{ key, events, label, chosen, act }`; each shows its events one above the other, and not what is still made. */
+  show(title, cells) {
+    const drawn = JSON.stringify([title, ...cells.map(({ key, label, events }) => [key, label, events.map((one) => one?.run)])]);
+    if (drawn === this.drawn) { // the same cells, so that a double click finds what a click found
+      for (const { key, chosen } of cells) this.element.querySelector(`[data-take="${key}"]`).setAttribute("aria-checked", String(chosen));
+      return;
+    }
+    this.drawn = drawn;
+    this.element.setAttribute("aria-label", title);
+    const tools = make("div", "sdvg-tools");
+    for (const [text, label, act] of [["✕", words().close, () => this.leave()], ["⤢", words().enlarge, () => this.acts.enlarge()]]) {
+      const button = tools.appendChild(make("button", "sdvg-button", text));
+      Object.assign(button, { type: "button", title: label, ariaLabel: label });
+      button.addEventListener("click", act);
+    }
     const focused = this.element.contains(document.activeElement) && document.activeElement.dataset.take;
-    this.element.replaceChildren(...takes.map(([take, event]) => this.cell(take, event, take === chosen)), close);
+    this.element.replaceChildren(...cells.map((one) => this.cell(one)), tools);
     if (focused) this.element.querySelector(`[data-take="${focused}"]`)?.focus({ preventScroll: true });
   }
 
-  cell(take, event, chosen) {
+  cell({ key, events, label, chosen, act }) {
     const cell = make("button", "sdvg-take");
     cell.type = "button";
-    cell.dataset.take = take;
+    cell.dataset.take = key;
     cell.setAttribute("role", "radio");
     cell.setAttribute("aria-checked", String(chosen));
-    const canvas = cell.appendChild(make("canvas", "blank"));
-    const score = Number.isFinite(event?.score) ? ` · ${event.score.toFixed(2)}` : "";
-    const label = event ? `${words().take(take)} · ${fateOf(event)[locale()]}${score}` : `${words().take(take)} · ${words().making}`;
+    const shown = events.map((event) => [event, cell.appendChild(make("canvas", "blank"))]).filter(([event]) => event?.sprite);
+    const paint = (share) => shown.filter(([event]) => bitmapOf(event)).forEach(([event, canvas]) =>
+      this.acts.paint(canvas, event, Math.max(0, Math.min(event.sprite.frames - 1, Math.floor(share * event.sprite.frames)))));
+    for (const [event] of shown) fetchSprite(event, () => paint(0.5), new AbortController().signal);
     cell.append(make("span", "", label));
     cell.setAttribute("aria-label", label);
-    cell.disabled = !event;
-    if (event?.sprite) {
-      const paint = (frame) => this.acts.paint(canvas, event, frame);
-      const middle = () => paint(event.sprite.frames >> 1);
-      fetchSprite(event, middle, new AbortController().signal);
-      cell.addEventListener("pointermove", ({ clientX }) => {
-        const { left, width } = cell.getBoundingClientRect();
-        paint(Math.max(0, Math.min(event.sprite.frames - 1, Math.floor(((clientX - left) / width) * event.sprite.frames))));
-      });
-      cell.addEventListener("pointerleave", middle);
-    }
-    cell.addEventListener("click", () => this.acts.choose(take));
+    cell.disabled = !events.at(-1);
+    cell.addEventListener("pointermove", ({ clientX }) => {
+      const { left, width } = cell.getBoundingClientRect();
+      paint((clientX - left) / width);
+    });
+    cell.addEventListener("pointerleave", () => paint(0.5));
+    cell.addEventListener("click", act);
     return cell;
+  }
+
+  /** Back to the strip, if it is enlarged; else to the film. */
+  leave() {
+    const dialog = this.element.closest("dialog");
+    if (dialog) dialog.close();
+    else this.acts.close();
   }
 
   onKey(event) {
@@ -113,8 +121,9 @@ export class Sheet {
     const cells = [...this.element.querySelectorAll("button:not(:disabled)")];
     const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (by) cells[(cells.indexOf(document.activeElement) + by + cells.length) % cells.length]?.focus();
-    else if (event.key === "Escape") this.acts.close();
-    if (by || ["Escape", "Enter", " "].includes(event.key)) event.stopPropagation();
-    if (by) event.preventDefault();
+    else if (event.key === "Escape") this.leave();
+    else if (event.key === "e") this.acts.enlarge();
+    if (by || ["Escape", "Enter", " ", "e"].includes(event.key)) event.stopPropagation();
+    if (by || event.key === "Escape") event.preventDefault();
   }
 }

@@ -46,7 +46,14 @@ export const STYLE = `
 .comparing .sdvg-film, .comparing .sdvg-side:has(.sdvg-error:empty) { display: none; }
 .sdvg-take { display: flex; flex: 0 1 160px; flex-direction: column; gap: 3px; min-width: 72px; max-height: 100%; padding: 3px; border: 2px solid transparent;
   border-radius: 6px; background: transparent; color: inherit; font: 11px/14px Inter, Arial, sans-serif; cursor: pointer; }
-.sdvg-take canvas { flex: 0 1 auto; width: 100%; min-height: 0; object-fit: contain; border-radius: 3px; }
+.sdvg-take canvas, .sdvg-route .sdvg-take canvas.blank { display: block; flex: 0 1 auto; width: 100%; min-height: 0; aspect-ratio: var(--aspect, 1.7); object-fit: contain; border-radius: 3px; }
+.sdvg-tools { position: sticky; right: 0; display: flex; flex: none; flex-direction: column; gap: 4px; }
+.sdvg-large .sdvg-sheet { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); width: 92vw; }
+.sdvg-large .sdvg-take { max-height: none; font-size: 13px; }
+.sdvg-large .sdvg-take canvas { width: 100%; }
+.sdvg-large .sdvg-tools { top: 0; grid-column: 1 / -1; order: -1; justify-self: end; }
+.sdvg-large .sdvg-tools :last-child { display: none; }
+.sdvg-route.comparing .sdvg-play, .comparing .sdvg-time { visibility: hidden; }
 .sdvg-take[aria-checked="true"] { border-color: var(--input-text, #ddd); }
 .sdvg-take:focus-visible { border-color: #3b9bff; }
 .sdvg-squares .kept::before { content: url('data:image/svg+xml,<svg xmlns="http://www.w3.org/2000/svg" width="8" height="10"><path d="M2 5V3a2 2 0 0 1 4 0v2" fill="none" stroke="white"/><path d="M1 5h6v5H1z" fill="white"/></svg>');

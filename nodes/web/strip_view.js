@@ -13,7 +13,7 @@ const SCRUBS = { ArrowRight: 1, ArrowLeft: -1 };
 export class StripView {
   /**
    * `acts`: `open(number)` the menu, `key(number, key)` which tells whether it took the key, `look(number or null, share)` at
-   * a block, `choose(number)` it, `take(take)` of the sheet, `closeSheet()`, `paint(canvas, event, frame)`, `enlarge(number)`, `play()`, `touch()` whenever somebody does something, `stop()`, and
+   * a block, `choose(number)` it, `closeSheet()`, `enlargeSheet()`, `paint(canvas, event, frame)`, `enlarge(number)`, `play()`, `touch()` whenever somebody does something, `stop()`, and
    * `undo(number)` when a step is undone while a square has the focus.
    */
   constructor(acts) {
@@ -29,7 +29,7 @@ export class StripView {
     this.error.setAttribute("role", "alert");
     this.detail = this.side.appendChild(make("div", "sdvg-detail"));
     this.next = this.side.appendChild(make("div", "sdvg-next"));
-    this.sheet = new Sheet({ choose: (take) => acts.take(take), close: () => acts.closeSheet(), paint: acts.paint });
+    this.sheet = new Sheet({ close: acts.closeSheet, enlarge: acts.enlargeSheet, paint: acts.paint });
     below.append(this.sheet.element);
     this.drift = this.element.appendChild(driftLine());
     this.controls = this.element.appendChild(make("div", "sdvg-controls"));
@@ -112,6 +112,7 @@ export class StripView {
 
   /** As wide as the frames of the video are, a square. */
   shape(aspect) {
+    this.sheet.element.style.setProperty("--aspect", aspect);
     this.squares.style.setProperty("--thumb", `${Math.round(Math.max(34, Math.min(31 * aspect, 60)))}px`);
   }
 

@@ -262,6 +262,15 @@ def test_a_stop_for_what_does_not_run_is_one_sentence() -> None:
     assert answer_stop({"node": "5"}, runs).status == 200
 
 
+def test_of_many_runs_the_newest_of_each_node_and_a_few_before_are_remembered() -> None:
+    """Catches: pictures that are gone while the next run is compared with them, and those of a whole day."""
+    runs = LiveRuns()
+    made = [LiveRun("5", "w", {}) for _ in range(9)]
+    for one in made:
+        runs.begin(one)
+    assert runs.now() == made[-5:]
+
+
 # --- jobs that re-use what earlier ones made
 
 

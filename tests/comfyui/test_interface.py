@@ -122,6 +122,7 @@ def test_our_own_text_can_be_read_in_both_palettes(palette: str, page: dict[str,
     said = {text for *_, text in texts}
     assert {"1", "9", "forced 1", "keep the draft", "record"} <= said
     assert [text for text in texts if text[0] < 4.5 or text[1] < 10] == []
+    assert page["readable"]["sent"][palette] == palette, "the report's picture follows"
 
 
 def test_the_record_on_the_node_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:

@@ -190,6 +190,20 @@ def test_a_chosen_take_costs_nothing_and_the_first_one_neither(page: dict[str, A
     assert [event["reused"] for event in sheet["back"]] == [True] * 9
 
 
+def test_a_run_is_shown_below_the_one_before_block_by_block(page: dict[str, Any]) -> None:
+    """Catches: pictures of another run or block, a film that plays on unseen, a double click that is lost."""
+    pair = page["sheet"]["pair"]
+    looked, large, back, film = pair["states"]
+    scrubbed = looked["cells"][7][0][1]
+    frames = ["1:5", *(f"{number}:7" for number in range(2, 8)), scrubbed, "9:7"]
+    assert scrubbed in ("8:1", "8:2")
+    assert looked["cells"] == [[[run, frame] for run in pair["runs"]] for frame in frames]
+    assert [state["large"] for state in pair["states"]] == [False, True, False, False]
+    assert [state["comparing"] for state in pair["states"]] == [True, True, True, False]
+    assert {state["playing"] for state in pair["states"]} == {"false"}
+    assert (large["focus"], back["focus"], film["focus"]) == ("8", "8", "8")
+
+
 def test_kept_blocks_stay_whatever_else_changes(page: dict[str, Any]) -> None:
     kept = page["sheet"]["kept"]
     assert kept["asked"]["next"] == "next run: at most blocks 8 to 9"
@@ -197,7 +211,7 @@ def test_kept_blocks_stay_whatever_else_changes(page: dict[str, Any]) -> None:
     assert None not in of_squares(kept["made"], "fate")
     assert of_squares(kept["made"], "label")[6] == "Block 7 of 9 · kept as it is · stays as it is"
     assert kept["thumbs"] == 9
-    assert kept["items"] == ["make blocks 1 to 7 again", "enlarge"]
+    assert kept["items"] == ["make blocks 1 to 7 again", "enlarge", "compare with the run before"]
 
 
 def test_another_take_outlines_and_then_makes_that_block_and_the_later_ones(page: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ async function look() {
 /** What of our text is hardest to read, in a dark and a light palette: with a menu open, the record unfolded and its text gone. */
 async function inPalettes(page) {
   const palette = (name) => page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
-  const worst = {};
+  const worst = { sent: {} };
   await installContrast(page);
   await page.locator('.sdvg-squares [data-number="2"]').dispatchEvent("click");
   await page.evaluate(() => document.querySelector(".sdvg-json").setAttribute("open", ""));
@@ -86,6 +86,8 @@ async function inPalettes(page) {
     await palette(name);
     await quiet(page, 500);
     worst[name] = await page.evaluate(contrasts);
+    const { output } = await page.evaluate(() => window.app.graphToPrompt());
+    worst.sent[name] = Object.values(output).find((one) => "theme" in one.inputs).inputs.theme;
   }
   await page.keyboard.press("Escape");
   return worst;

@@ -267,8 +267,9 @@ async function compareTakes(page) {
   await run(page);
   await quiet(page, 500);
   const back = (await known(page)).filter((one) => !one.until).at(-1).events;
-  await page.locator(".sdvg-sheet .sdvg-button").click();
+  await page.keyboard.press("Escape");
   await square(page, 7).focus();
+  const pair = await compareRuns(page);
   await page.keyboard.press("k");
   const seed = (by) => page.evaluate(([type, change]) => {
     const widget = window.app.graph.nodes.find((node) => node.type === type).widgets.find(({ name }) => name === "seed");
@@ -289,7 +290,31 @@ async function compareTakes(page) {
   await seed(-1000);
   await run(page);
   await settled(page);
-  return { made, chosen, second, back, kept };
+  return { made, chosen, second, back, kept, pair };
+}
+
+/** The run before above the one that is shown: looked through, enlarged by a double click, and left by Escape, twice. */
+async function compareRuns(page) {
+  await page.keyboard.press("b");
+  await page.waitForFunction(() => document.querySelectorAll(".sdvg-take canvas:not(.blank)").length === 18, null, { timeout: 20000 });
+  const eighth = page.locator('.sdvg-take[data-take="8"]');
+  await eighth.hover({ position: { x: 4, y: 20 } });
+  const seen = () => page.evaluate(() => ({
+    cells: [...document.querySelectorAll(".sdvg-take")].map((cell) => [...cell.querySelectorAll("canvas")].map((one) => one.dataset.painted.split("/"))),
+    large: Boolean(document.querySelector("dialog .sdvg-sheet")), comparing: Boolean(document.querySelector(".sdvg-route.comparing")),
+    playing: document.querySelector(".sdvg-play").dataset.playing, focus: document.activeElement.dataset.take ?? document.activeElement.dataset.number,
+  }));
+  const states = [await seen()];
+  await eighth.dblclick();
+  states.push(await seen());
+  for (let i = 0; i < 2; i += 1) {
+    await page.keyboard.press("Escape");
+    await quiet(page, 300);
+    states.push(await seen());
+  }
+  const all = (await known(page)).filter((one) => !one.until);
+  await square(page, 7).focus();
+  return { states, runs: all.filter((one) => one.workflow === all.at(-1).workflow).slice(-2).map((one) => one.run) };
 }
 
 /** Another take of block 6: what is outlined, and what is then made. */
