@@ -65,7 +65,8 @@ def words_again(report: RunReport, models: Path) -> list[str]:
             )
             for name, _, strength in (text.rpartition(":") for text in loras):
                 if name not in lying:
-                    raise BadInput(f"the LoRA {name} of the video is not in {models}; put it there")
+                    found = f"the video was made with the LoRA {name}, which is not in {models}"
+                    raise BadInput(f"{found}; put it there")
                 words.append(f"--lora={lying[name]}:{strength}")
         kept = ("strength", "colour_hold", "control_strength", "control_edge")
         own |= {name: now[name] for name in kept if name in now}
