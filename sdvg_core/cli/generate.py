@@ -214,10 +214,12 @@ def make(
 def _batch(
     options: argparse.Namespace, load: LoadOptions, request: VideoRequest, prompts: tuple[PromptSchedule, ...]
 ) -> Batch:
+    from ..files.outputs import check_writable
     from ..pipeline.batch import Batch
     from ..pipeline.request import strength_of
     from .options import model_files
 
+    check_writable(options.output)
     strength = strength_of(request.strength, prompts[0].strengths, restyles=bool(request.restyle))
     request = replace(request, strength=strength)
     same = ("output", "resume", "overwrite", "gate_prompt", "reuse", "private", "learned")

@@ -22,7 +22,9 @@ def page(
 ) -> dict[str, Any]:
     """What was seen in one of the two renderers, each with a seed of its own."""
     vue = request.param == "nodes 2.0"
-    return browse(server, tmp_path_factory.mktemp("page"), "told.js", vue=vue, seed=402 if vue else 401)
+    control = {"width": 64, "height": 64, "length": 105}
+    folder = tmp_path_factory.mktemp("page")
+    return browse(server, folder, "told.js", vue=vue, seed=402 if vue else 401, control=control)
 
 
 SENTENCES = [
@@ -30,6 +32,7 @@ SENTENCES = [
     "the take is '12:x'; write for example 6:2 (block 6, take 2)",
     "the script 'raxr' has letters besides a, r, d, t; write for example raaraaaaa",
     "the prompt '",
+    "the target has no control module; load one for it",
 ]
 
 

@@ -23,6 +23,11 @@ main(async (page, options) => {
     await page.keyboard.press("Escape");
     await set(page, type, name, right);
   }
+  await page.evaluate(wireControl, options.control);
+  await page.evaluate(() => window.app.queuePrompt(0, 1));
+  await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent.includes("control"));
+  refused.push(await error(page));
+  await page.evaluate(wireControl, null);
   const example = await chooseExample(page);
   await run(page);
   await quiet(page, 1500);
@@ -35,6 +40,23 @@ main(async (page, options) => {
   await page.waitForFunction(isToldAgain, POCKET).catch(() => {}); // then it is not there
   return { example, refused, cleared, shown, reloaded: await shownPrompt(page) };
 });
+
+/** Wire ComfyUI's control, with its default frames, between the prompt and the sampler; without `sizes`, take it out. */
+function wireControl(sizes) {
+  const { graph } = window.app;
+  const [sampler, pocket, there] = ["SDVGSpeculativeSampler", "SDVGPocketModels", "WanVaceToVideo"]
+    .map((type) => graph.nodes.find((node) => node.type === type));
+  const positive = sampler.inputs.findIndex(({ name }) => name === "positive");
+  if (!sizes) {
+    pocket.connect(2, sampler, positive);
+    return graph.remove(there);
+  }
+  const control = window.LiteGraph.createNode("WanVaceToVideo");
+  graph.add(control);
+  for (const [name, value] of Object.entries(sizes)) control.widgets.find((one) => one.name === name).value = value;
+  for (const [slot, output] of [2, 2, 3].entries()) pocket.connect(output, control, slot);
+  return control.connect(0, sampler, positive);
+}
 
 /** Take the third prompt of the list: what would be saved and sent then. Ends with the prompt as it was. */
 async function chooseExample(page) {
