@@ -43,11 +43,12 @@ async function pictured(page) {
   const loaded = () => {
     const report = window.app.graph.nodes.find((node) => node.type === "SDVGRouteReport");
     const record = document.querySelector(".sdvg-json textarea");
-    const shown = report?.imgs?.length || document.querySelector(`[data-node-id="${report?.id}"] img`);
+    const shown = report?.imgs?.length ?? document.querySelectorAll(`[data-node-id="${report?.id}"] img`).length;
     return Boolean(shown && (!record || record.value));
   };
   await page.waitForFunction(loaded).catch(() => {});
   await quiet(page, 1000);
+  await page.waitForFunction(loaded).catch(() => {}); // a page that was loaded anew may set its nodes up twice
 }
 
 /** What sampler and report show, and what of it would be saved or sent. */
