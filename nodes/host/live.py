@@ -83,7 +83,7 @@ class LiveRuns:
         self.begun: deque[dict[str, Any]] = deque(maxlen=MOST_BEGUN)
 
     def begin(self, run: LiveRun) -> None:
-        """Remember a run as the node's newest; one that makes a take to be compared, beside it."""
+        """Remember a run as the node's newest; one that makes a take to be compared is kept with it."""
         self.begun.append(run.begin)
         if run.begin.get("until"):
             self._takes.append(run)
