@@ -122,8 +122,15 @@ def comfyui(options: Sequence[str], python: str | None = None) -> int:
     # A file in one process, each with one ComfyUI and one server; one more than two cores need, as browsers wait.
     # Files as given: xdist would begin with those of many tests, and end with those of few that take long.
     processes = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"]
-    side_by_side = [*processes, *(f"{COMFYUI_TESTS}/{name}" for name in LONGEST), COMFYUI_TESTS]
-    return run(python, "-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive", *(options or side_by_side))
+    pytest = ["-m", "pytest", "-q", "-rs", "-m", "comfyui and not exhaustive"]
+    if options:
+        return run(python, *pytest, *options)
+    code = run(python, *pytest, *processes, *(f"{COMFYUI_TESTS}/{name}" for name in LONGEST), COMFYUI_TESTS)
+    if code == 1:
+        # Three browsers on two cores are at times too late for something. What is broken fails alone as well.
+        tell("\nWhat failed is run a second time, one test after the other, until one fails again.")
+        code = run(python, *pytest, "--last-failed", "-x", COMFYUI_TESTS)
+    return code
 
 
 def comfyui_python(checkout: Path) -> str:

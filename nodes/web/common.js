@@ -85,8 +85,13 @@ export function onOutput(type, show) {
   shows.set(type, show);
 }
 
+const delivered = new WeakSet(); // nodes that show their output
+
 function deliver(node, output, run) {
-  if (output) shows.get(node?.comfyClass)?.(node, output, run);
+  const show = output && shows.get(node?.comfyClass);
+  if (!show) return;
+  delivered.add(node);
+  show(node, output, run);
 }
 
 /** Which prompt Pocket Models shows in place of the one typed, where ComfyUI shows what a node says during a run. */
@@ -98,22 +103,23 @@ function settings(prompt) {
   return JSON.stringify(Object.entries(prompt).map(([id, { class_type, inputs }]) => [id, class_type, inputs]));
 }
 
-/** Show again what our nodes output in the newest run of the open workflow, as it is now, that the server remembers. */
+let past; // the runs that the server remembered when the page was opened
+
+/** Show again what our nodes output in the newest of those runs of the open workflow, as it is now. */
 async function recall() {
   const workflow = rootGraph()?.id;
   if (workflow === NAMELESS) return;
-  const [history, { output: now }] = await Promise.all([api.fetchApi("/history?max_items=16").then((answer) => answer.json()), app.graphToPrompt()]);
+  past ??= api.fetchApi("/history?max_items=16").then((answer) => answer.json());
+  const [history, { output: now }] = await Promise.all([past, app.graphToPrompt()]);
   const isOurs = ([id, { prompt }]) =>
     prompt?.[3]?.extra_pnginfo?.workflow?.id === workflow && (fromHere(id) || settings(prompt[2]) === settings(now));
   const entries = Object.entries(history).filter(isOurs);
   const [prompt_id, { outputs }] = entries.at(-1) ?? ["", { outputs: {} }];
   if (workflow !== rootGraph()?.id) return; // another one was opened in the meantime
   for (const [node, output] of Object.entries(outputs)) {
-    if (shows.has(nodeOf(node)?.comfyClass)) api.dispatchCustomEvent("executed", { node, display_node: node, output, prompt_id });
+    if (shows.has(nodeOf(node)?.comfyClass) && !delivered.has(nodeOf(node))) api.dispatchCustomEvent("executed", { node, display_node: node, output, prompt_id });
   }
 }
-
-let recalled = false;
 
 app.registerExtension({
   name: "sdvg.outputs",
@@ -128,8 +134,8 @@ app.registerExtension({
     for (const [id, output] of Object.entries(outputs)) deliver(nodeOf(id), output);
   },
   afterConfigureGraph() {
-    if (recalled || ![...allNodes()].some((node) => shows.has(node.comfyClass))) return;
-    recalled = true;
+    // Nodes are made anew with every step undone, and a page that opens may make them twice.
+    if (![...allNodes()].some((node) => shows.has(node.comfyClass) && !delivered.has(node))) return;
     recall().catch((error) => console.warn("SDVG: the server's history cannot be read", error));
   },
 });

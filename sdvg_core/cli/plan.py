@@ -16,6 +16,7 @@ from typing import get_args
 from ..decoders import DecoderName
 from ..devices.execution import Execution, KvDtype
 from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
+from ..engine.restyle import read_strength
 from ..errors import BadInput
 from ..plan.rates import A6000, H100, Rates
 from .shared import SIZES, add_size
@@ -43,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"who makes which block, as in generate (default {DEFAULT_PRESET})",
     )
     video.add_argument("--budget", type=float, metavar="SHARE", help="as in generate")
+    video.add_argument("--strength", help="of a clip to restyle, as in generate")
     models = parser.add_argument_group("models")
     models.add_argument(
         "--weight-dtype",
@@ -83,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
         side=options.side_device,
         vae=options.vae,
         rates=_guess_rates(),
+        strength=read_strength(options.strength) if options.strength else None,
         control={"drafter": CONTROL_BLOCKS["1.3B"], "target": CONTROL_BLOCKS["14B"]} if options.control else {},
     )
     if options.command_line:

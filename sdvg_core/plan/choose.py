@@ -16,7 +16,7 @@ from .layout import MemoryLayout, Sizes, layouts, most, split_parts, step_parts,
 from .rates import PCIE_GB_PER_SECOND
 from .request import PlanRequest
 from .sizes import GB
-from .work import context_passes, step_seconds
+from .work import clip_seconds, context_passes, step_seconds
 
 # If the requested size does not fit, smaller ones are tried, in this many steps along each side.
 SHRINK_STEPS = 20
@@ -118,6 +118,7 @@ class Plan:
             "seconds": asdict(self.seconds) if self.seconds else None,
             "router": request.router.settings,
             "rejected": request.rejected,
+            **({"strength": asdict(request.strength)} if request.strength else {}),
             "pcie_gb_per_second": PCIE_GB_PER_SECOND,
             "rates": request.rates.name,
             "rates_source": request.rates.source,
@@ -209,7 +210,7 @@ def _seconds(request: PlanRequest, step: Mapping[str, float], copying: float = 0
     """Return a block's seconds from those of its steps, which include `copying` in a pass of the target's."""
     decode, judged = step["decode"], step["decode"] + step["score"]
     accepted = step["drafter"] + judged
-    begun = step["drafter begins"] if request.router.handover else 0.0
+    begun = step["drafter begins"] if request.handover else 0.0
     seconds = BlockSeconds(
         accepted=accepted,
         unscored=step["drafter"] + decode,
@@ -236,7 +237,7 @@ def _video(request: PlanRequest, seconds: BlockSeconds, step: Mapping[str, float
     counts = _counts(request.router, request.given_blocks, request.blocks)
     blocks = math.fsum(each[kind] * count for kind, count in counts.items())
     firsts = counts["first"] + counts["first draft"]
-    return blocks + step["deliver"] * (counts.total() - firsts) + step["first deliver"] * firsts
+    return blocks + step["deliver"] * (counts.total() - firsts) + step["first deliver"] * firsts + clip_seconds(request)
 
 
 @lru_cache(maxsize=16)  # the same for every layout that is tried

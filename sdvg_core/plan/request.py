@@ -14,6 +14,7 @@ from ..devices.device import DTYPES
 from ..devices.execution import AUTO, Execution, VaeLayers, settled_layers
 from ..engine.framewise import check_sub_blocks
 from ..engine.plan import ModelSet, check_size, models_needed
+from ..engine.restyle import Strength, check_strengths
 from ..engine.router import RouterConfig
 from ..engine.types import Span, check_blocks
 from ..errors import BadInput
@@ -38,6 +39,7 @@ class PlanRequest:
     `vae_base`: the narrowest width of a Wan VAE. `router`: who makes which block, and `rejected` the share it
     rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run continues.
     `prompts`: how many there are. `control`: by role, the blocks of its control module, if the run has a control.
+    `strength`: of the clip that is restyled, if one is.
     Raises `BadInput` for impossible values.
     """
 
@@ -64,13 +66,18 @@ class PlanRequest:
     given_blocks: int = 0
     prompts: int = 1
     control: Mapping[str, int] = field(default_factory=dict)
+    strength: Strength | None = None
     rates: Rates = A6000
 
     def __post_init__(self) -> None:
         check_size(self.width, self.height, VAE_STRIDE * PATCH)
         check_blocks(self.blocks)
+        if self.strength:
+            presets = [preset for _, preset in self.models.values()]
+            for schedules in ([one.steps for one in presets], [one.first_steps for one in presets]):
+                check_strengths([self.strength], [[step.timestep for step in steps] for steps in schedules])
         least = min(map(self.steps_of, self.models))
-        if self.router.handover >= least:
+        if self.handover >= least:
             found = f"handover must be below the {least} denoising steps, but is {self.router.handover}"
             raise BadInput(f"{found}; leave the target at least one step")
         if not 0 <= self.rejected <= 1:
@@ -107,7 +114,17 @@ class PlanRequest:
     def steps_of(self, role: str, *, first: bool = False) -> int:
         """Return the denoising steps of drafter or target per block of its own. `first`: for the clip's first."""
         preset = self.models[role][1]
-        return len(preset.first_steps if first else preset.steps)
+        return len(preset.first_steps if first else preset.steps) - self.skipped
+
+    @property
+    def skipped(self) -> int:
+        """Denoising steps that a clip to restyle stands in for."""
+        return self.strength.skip if self.strength else 0
+
+    @property
+    def handover(self) -> int:
+        """Denoising steps that are made before a block is handed over."""
+        return max(0, self.router.handover - self.skipped)
 
     def pieces_of(self, role: str) -> int:
         """Return how many blocks of its own `role` makes for one of the run's."""

@@ -12,6 +12,7 @@ from .layout import SIDE, most
 from .rates import PCIE_GB_PER_SECOND
 from .request import PlanRequest
 from .sizes import GB, image_bytes
+from .work import clip_seconds
 
 NAMES = {
     "target": "target weights",
@@ -158,10 +159,11 @@ def _seconds_lines(plan: Plan) -> list[str]:
     else:
         kinds = f"drafted {seconds.unscored:.1f}, by the target {seconds.by_target:.1f}{copying}"
         route = f"policy {request.router.policy}"
+    clip = f", {clip_seconds(request):.1f} s of it encoding the clip" if request.strength else ""
     delivery = f", decoded for the video {seconds.deliver:.1f}" if request.judging else ""
     return [
         f"Predicted seconds per block: {kinds}, the first {seconds.first:.1f}{delivery}; {seconds.video:.0f} s a "
-        f"video, {route}.",
+        f"video{clip}, {route}.",
         f"Rates of the {request.rates.source}. Predicted, not measured.",
     ]
 

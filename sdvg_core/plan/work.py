@@ -108,8 +108,8 @@ def step_seconds(
         "score": 4 * request.block_frames * SCORE_OPERATIONS / request.rates.scorer,
         **{role: generating(role) for role in request.models},
         **{f"first {role}": generating(role, first=True) for role in request.models},
-        "drafter begins": generating("drafter", skipped=drafted - request.router.handover),
-        "target finishes": generating("target", skipped=request.router.handover),
+        "drafter begins": generating("drafter", skipped=drafted - request.handover),
+        "target finishes": generating("target", skipped=request.handover),
     }
 
 
@@ -117,6 +117,12 @@ def encode_seconds(request: PlanRequest) -> float:
     """Return the seconds of encoding one frame."""
     operations = ENCODE_OPERATIONS * request.pixels * (request.vae_base / PUBLISHED_BASE) ** 2
     return SHARE_OF_SECONDS[request.vae] * operations / request.rates.vae
+
+
+def clip_seconds(request: PlanRequest) -> float:
+    """Return the seconds of encoding the clip that is restyled, if one is."""
+    frames = 4 * request.block_frames * request.blocks - 3
+    return frames * encode_seconds(request) if request.strength else 0.0
 
 
 def pass_seconds(request: PlanRequest) -> dict[str, float]:

@@ -45,10 +45,10 @@ def test_the_strip_shows_the_sentence_itself_in_readable_red(page: dict[str, Any
 
 
 def test_the_pocket_node_says_which_prompt_it_shows_instead_of_the_one_typed(page: dict[str, Any]) -> None:
-    """Also when the page is loaded anew."""
+    """Also when the page is loaded anew, and sets its nodes up twice."""
     [told] = page["shown"]
     assert "shown is the nearest one of the pocket world: a big" in told
-    assert page["reloaded"] == page["shown"]
+    assert page["reloaded"] == [page["shown"]] * 2
 
 
 def test_an_example_is_written_into_the_prompt_and_the_list_is_neither_saved_nor_sent(page: dict[str, Any]) -> None:

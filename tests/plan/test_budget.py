@@ -7,13 +7,14 @@ import pytest
 
 from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.cli import main
+from sdvg_core.engine.restyle import read_strength
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.plan.budget import afford, handover_of, spend
 from sdvg_core.plan.choose import plan
 from sdvg_core.plan.rates import H100
 from sdvg_core.plan.request import PlanRequest
-from sdvg_core.plan.work import step_seconds
+from sdvg_core.plan.work import pass_seconds, step_seconds
 
 FULL, KREA = PlanRequest(), get_preset("krea-14b")
 
@@ -114,6 +115,32 @@ def test_a_handover_moves_its_steps_from_the_target_to_the_drafter():
     assert begun < step["drafter"]
     rejected = plan(80, replace(FULL, router=RouterConfig(handover=2))).seconds.rejected
     assert rejected == pytest.approx(plan(80).seconds.rejected - 2 * one_pass)
+
+
+@pytest.mark.parametrize("word, skip", [("strong", 1), ("medium", 2), ("light", 3)])
+def test_a_restyled_clip_saves_the_passes_that_it_stands_in_for(word, skip):
+    """Of both models; what it stands in for is not handed over, and encoding it is counted."""
+    once, step = pass_seconds(FULL), step_seconds(FULL, fp8=False)
+    clip = (4 * 3 * FULL.blocks - 3) * once["encodes"]
+    for policy in ("always-target", "always-draft"):
+        route = replace(FULL, router=RouterConfig(policy=policy, forced_blocks=0))
+        role = "target" if policy == "always-target" else "drafter"
+        first = step[f"first {role}"] / (route.steps_of(role))  # it has no context
+        saved = skip * (first + (FULL.blocks - 1) * once[f"{role}_denoising"])
+        restyled = plan(80, replace(route, strength=read_strength(word))).seconds.video
+        assert restyled == pytest.approx(plan(80, route).seconds.video - saved + clip)
+    handed = replace(FULL, router=ROUTER_PRESETS["balanced"], strength=read_strength(word))
+    assert handed.handover == max(0, 2 - skip)
+    alone = step_seconds(handed, fp8=False)
+    begun = alone["drafter begins"] if skip < 2 else 0.0
+    assert plan(80, handed).seconds.by_target == pytest.approx(begun + alone["target finishes"] + alone["decode"])
+
+
+def test_the_command_plans_a_restyled_clip(capsys):
+    assert main(["plan", "--vram", "80", "--strength", "medium"]) == 0
+    assert "s of it encoding the clip, policy first." in capsys.readouterr().out
+    assert main(["plan", "--vram", "80", "--strength", "little"]) == 2
+    assert "'little' is no strength" in capsys.readouterr().err
 
 
 def test_the_command_plans_presets_and_budgets(capsys):
