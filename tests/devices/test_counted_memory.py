@@ -174,9 +174,13 @@ def test_a_given_clip_is_encoded_in_what_is_planned_for_decoding(where, shapes):
     models, setup = made(planned)
     with Card(device=GPU) as card:
         load(planned, models, setup, card)
-        card.clear()
-        setup.codec.encode(torch.zeros(1, 105, 3, planned.request.height, planned.request.width))
-        assert card.peak() <= sum(planned.parts["decode"].values())
+        peaks = []
+        for frames in (9, 33):
+            card.clear()
+            setup.codec.encode(torch.zeros(1, frames, 3, planned.request.height, planned.request.width))
+            peaks.append(card.peak())
+    assert max(peaks) <= sum(planned.parts["decode"].values())
+    assert peaks[1] - peaks[0] < 20e6
 
 
 def remember(newest: list[Any], owner: type, name: str, patch: pytest.MonkeyPatch) -> None:
