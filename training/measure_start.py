@@ -103,7 +103,12 @@ def by_block(values: Tensor) -> list[float]:
 
 
 def restyled(
-    streamer: Streamer, scene: Scene, seed: int, folder: Path, routes: Sequence[str] = ("target",)
+    streamer: Streamer,
+    scene: Scene,
+    seed: int,
+    folder: Path,
+    routes: Sequence[str] = ("target",),
+    strengths: Sequence[str] = STRENGTHS,
 ) -> dict[str, Any]:
     """Return by clip, route and strength what the oracle finds block by block."""
     times, found = torch.arange(FRAMES), dict[str, Any]()
@@ -113,7 +118,7 @@ def restyled(
         followed = dressed(scene, shown)
         scenes = {"prompt": scene, "clip": shown, **({} if followed == scene else {"followed": followed})}
         for route in routes if followed != scene else routes[:1]:
-            for strength in STRENGTHS:
+            for strength in strengths:
                 asked = {"router": ROUTES[route], "blocks": BLOCKS, "seed": seed, "strength": strength}
                 if strength != NOISE_ALONE or route not in plain:
                     clip = made(streamer, scene, restyle=folder / "clip.mp4", **asked)
@@ -210,13 +215,14 @@ def main() -> None:
     options.add_argument("--prompts", type=int, default=40)
     options.add_argument("--seed", type=int, default=33, help="of the prompts and of the noise")
     options.add_argument("--routes", nargs="+", choices=ROUTES, default=["target"], help="of restyled clips")
+    options.add_argument("--strengths", nargs="+", default=STRENGTHS, help="of restyled clips, words or numbers")
     options.add_argument("--picture", type=Path)
     args = options.parse_args()
     torch.set_num_threads(1)
     scenes = scenes_of(seeded(args.seed, "given"), args.prompts, held_out=True, kind="alone")
     streamer = Streamer(trained_set(), pocket_options())
     ways: dict[str, tuple[Callable[..., dict[str, Any]], Callable[..., dict[str, Any]]]] = {
-        "restyle": (partial(restyled, routes=args.routes), restyle_table),
+        "restyle": (partial(restyled, routes=args.routes, strengths=args.strengths), restyle_table),
         "extend": (extended, extend_table),
     }
     measure, table = ways[args.what]

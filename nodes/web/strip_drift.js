@@ -12,7 +12,7 @@ export function driftLine() {
   return element;
 }
 
-/** `of`: how many blocks there will be. A scene's first block has no drift and begins a new line, at 0; a given one has none. */
+/** `of`: how many blocks there will be. What a scene is measured from has no drift and begins a new line, at 0; a given one has none. */
 export function drawDrift(element, events, of) {
   const known = events.filter(({ drift }) => Number.isFinite(drift));
   element.hidden = !known.length;

@@ -229,7 +229,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         help="the frames' scores as one: min (the worst frame), mean, or a quantile as a number, such as 0.1",
     )
     group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
-    group.add_argument("--router-seed", type=int, help="seed of --policy random")
+    group.add_argument("--router-seed", type=int, help=argparse.SUPPRESS)
     group.add_argument(
         "--script",
         help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "

@@ -18,9 +18,12 @@ LEAST_DEVIATION = 1e-6
 
 
 def first_of_scene(history: History, condition: Condition) -> Tensor | None:
-    """Return the latents of the first block of the scene that the next block belongs to, if there is one."""
+    """Return the latents that the scene of the next block is measured from, if there are any: its first block's.
+
+    Not the clip's first: its first latent frame holds one pixel frame alone, so every later block is far from it.
+    """
     start = scene_of(history.blocks, condition).start
-    return history.blocks[start].latents if start < len(history.blocks) else None
+    return next((block.latents for block in history.blocks[start:] if block.span.start), None)
 
 
 def colours(latents: Tensor) -> tuple[Tensor, Tensor]:
@@ -31,13 +34,13 @@ def colours(latents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def drift_of(block: Block, history: History) -> float | None:
-    """Return the drift of a block that follows `history`; None if it begins its scene."""
+    """Return the drift of a block that follows `history`; None if it is the first to measure from."""
     first = first_of_scene(history, block.condition)
     return None if first is None else drift(block.latents, first)
 
 
 def drift(latents: Tensor, first: Tensor) -> float:
-    """Return the distance of a block from the `first` of its scene: 0 if each channel has its mean and deviation.
+    """Return the distance of a block from the `first` of its scene, `b c t h w` both: 0 if each channel has its mean and deviation.
 
     The root mean square over channels, in deviations of the first block.
     """

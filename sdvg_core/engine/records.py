@@ -38,7 +38,7 @@ class BlockRecord:
     a draft that was not accepted was thrown away. `handover`: how many of the drafter's steps the target continued
     from. `decodes`: how often the block was decoded for its pixels.
     `prompt`: its text, or the hash that replaces it (`privacy`). `reused`: an earlier run made the block.
-    `drift`: how far its colours are from those its scene began with (see there); None of a scene's first block.
+    `drift`: how far its colours are from those its scene began with (see there); None of those it is measured from.
     """
 
     span: Span

@@ -253,8 +253,8 @@ def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, 
         return model if isinstance(model, Absent) else ColourHold(model, hold)
 
     if reuse:
-        names = f"{reuse.identities.drafter} colour hold {hold}", f"{reuse.identities.target} colour hold {hold}"
-        reuse = replace(reuse, identities=replace(reuse.identities, drafter=names[0], target=names[1]))
+        names = (f"{of} colour held {hold}" for of in (reuse.identities.drafter, reuse.identities.target))
+        reuse = replace(reuse, identities=replace(reuse.identities, drafter=next(names), target=next(names)))
     return replace(engine, drafter=holding(engine.drafter), target=holding(engine.target)), reuse
 
 

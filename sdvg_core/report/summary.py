@@ -156,7 +156,7 @@ def _drift(report: RunReport) -> list[str]:
     if not drifts:
         return []
     largest, at = max(drifts)
-    return [f"colour drift {largest:.2f} at its largest, in block {at}: deviations from the scene's first block"]
+    return [f"colour drift {largest:.2f} at its largest, in block {at}: deviations from how its scene began"]
 
 
 def _time(report: RunReport) -> list[str]:
