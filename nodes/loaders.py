@@ -18,7 +18,7 @@ from .host.model import CONTROL, origin_of
 from .host.progress import notify
 from .known import check_option, known_inputs_only, node_schema
 
-ALIKE, NO_FILE = "as the other blocks", "none"
+ALIKE, NO_FILE, FLUSH, KEEP = "as the other blocks", "none", "flush", "keep"
 
 
 def _schema(node_id: str, role: str) -> io.Schema:
@@ -47,6 +47,7 @@ def _schema(node_id: str, role: str) -> io.Schema:
                 optional=True,
                 advanced=True,
             ),
+            io.Combo.Input("new_prompt", options=[FLUSH, KEEP], default=FLUSH, optional=True, advanced=True),
         ],
         outputs=[io.Model.Output(display_name=role)],
     )
@@ -96,12 +97,13 @@ class DrafterLoader(io.ComfyNode):
     @classmethod
     @known_inputs_only
     def execute(
-        cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE
+        cls, file, weight_dtype, preset=None, weights=AUTO, control=None, control_file=NO_FILE, new_prompt=KEEP
     ) -> io.NodeOutput:
         """Load the model, with its preset and the weights that were asked for."""
         check_option(preset, "preset", (AUTO, *PRESETS), cls)
         path = folder_paths.get_full_path_or_raise("diffusion_models", file)
-        model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role)
+        flush = new_prompt == FLUSH and preset["preset"] != "custom"  # which has a switch of its own
+        model = load_checkpoint(path, weight_dtype, chosen_preset(preset), weights, cls.role, flush=flush)
         if control is not None and control_file != NO_FILE:
             raise BadInput("control and control_file are two control modules; leave one of them out")
         if control_file != NO_FILE:

@@ -48,15 +48,24 @@ HOST_STYLES = ("Wan names", "Wan names under model", "Wan names under model.diff
 
 
 def load_checkpoint(
-    path: str, weight_dtype: str, preset: Preset | None, weights: Weights = AUTO, role: str = "target"
+    path: str,
+    weight_dtype: str,
+    preset: Preset | None,
+    weights: Weights = AUTO,
+    role: str = "target",
+    *,
+    flush: bool = False,
 ) -> Any:
     """Return a checkpoint as a MODEL that knows its file, its preset and which state dict it was taken from.
 
     `weight_dtype`: of `WEIGHT_DTYPES`, or `auto`. `preset`: None for that of the known file, else
-    a guess when it is used. `weights`: as on the loaders. Raises `BadInput` as `load_model` does.
+    a guess when it is used. `weights`: as on the loaders. `flush`: at a new prompt, if the model keeps a window and
+    was not trained to recache it. Raises `BadInput` as `load_model` does.
     """
     file = Path(path)
     known = preset or preset_by_name(file)
+    if flush and known and known.policy == "incremental" and not known.recache:
+        known = known.replace(flush=True)
     choice, chosen = Choice(weights, known.weights if known else AUTO), ""
     if weight_dtype == AUTO:
         weight_dtype, chosen = choose_weight_dtype(open_wan(path, choice), known, role)

@@ -93,8 +93,10 @@ function restore(node, kept) {
   }
 }
 
-/** A loader with the preset "custom" as saved before that had its newest inputs: values are saved by their place alone. */
+/** A loader as saved before that had its newest inputs: values are saved by their place alone. */
 function makeRoom(node, { widgets_values: values }) {
+  const newest = node.widgets?.find(({ name }) => name === "new_prompt");
+  if (newest && values && !newest.options.values.includes(values.at(-1))) newest.value = "keep"; // as it was then
   if (values?.[2] !== "custom" || typeof values[OLD_CUSTOM] !== "string") return; // where a switch is now, `weights` was
   const later = node.widgets.slice(OLD_CUSTOM).filter(({ name }) => name.startsWith("preset."));
   const all = [...values.slice(0, OLD_CUSTOM), ...later.map((widget) => defaultOf(node, widget)), ...values.slice(OLD_CUSTOM)];

@@ -15,8 +15,8 @@ from typing import get_args
 
 from ..decoders import DecoderName
 from ..devices.execution import Execution, KvDtype
-from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..engine.restyle import read_strength
+from ..engine.router import DEFAULT_PRESET, ROUTER_PRESETS
 from ..errors import BadInput
 from ..plan.rates import A6000, H100, Rates
 from .shared import SIZES, add_size

@@ -40,9 +40,9 @@ def drift_of(block: Block, history: History) -> float | None:
 
 
 def drift(latents: Tensor, first: Tensor) -> float:
-    """Return the distance of a block from the `first` of its scene, `b c t h w` both: 0 if each channel has its mean and deviation.
+    """Return the distance of a block from the `first` of its scene, both `b c t h w`.
 
-    The root mean square over channels, in deviations of the first block.
+    The root mean square over channels, in deviations of the first block: 0 if each has its mean and deviation.
     """
     (mean, deviation), (mean_1, deviation_1) = colours(latents), colours(first.to(latents.device))
     apart = ((mean - mean_1) / deviation_1).square() + (deviation / deviation_1 - 1).square()

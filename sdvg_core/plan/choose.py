@@ -237,7 +237,8 @@ def _video(request: PlanRequest, seconds: BlockSeconds, step: Mapping[str, float
     counts = _counts(request.router, request.given_blocks, request.blocks)
     blocks = math.fsum(each[kind] * count for kind, count in counts.items())
     firsts = counts["first"] + counts["first draft"]
-    return blocks + step["deliver"] * (counts.total() - firsts) + step["first deliver"] * firsts + clip_seconds(request)
+    delivered = step["deliver"] * (counts.total() - firsts) + step["first deliver"] * firsts
+    return blocks + delivered + clip_seconds(request)
 
 
 @lru_cache(maxsize=16)  # the same for every layout that is tried

@@ -199,9 +199,9 @@ def without_weights(workflow: dict[str, Any]) -> dict[str, Any]:
     before = json.loads(json.dumps(workflow))
     for node in before["nodes"]:
         if node["type"] in ("SDVGDrafterLoader", "SDVGTargetLoader"):
-            later = ("weights", "control", "control_file")
+            later = ("weights", "control", "control_file", "new_prompt")
             node["inputs"] = [slot for slot in node["inputs"] if slot["name"] not in later]
-            assert [node["widgets_values"].pop() for _ in range(2)] == ["none", "auto"]
+            assert [node["widgets_values"].pop() for _ in range(3)] == ["flush", "none", "auto"]
     return before
 
 
@@ -235,13 +235,14 @@ def test_inputs_that_an_option_got_since_leave_the_saved_ones_in_their_places(
     told = {name.removeprefix("preset."): value for name, value in loader.items()}
     assert told.items() >= (OLD_CUSTOM | {"first_schedule": "one-step", "weights": "ema"}).items()
     assert (told["relative"], told["flush"], told["context_memory"]) == (True, False, "window")
+    assert loader["new_prompt"] == "keep"
 
 
 def test_a_workflow_saved_before_there_were_weights_takes_auto(converted: list[dict[str, Any]]) -> None:
     """Catches a new input of the loaders that is not the last: values are saved by their place alone."""
-    before, now = converted[-2:]
-    assert before == now
-    assert json.dumps(before).count('"weights": "auto"') == 2
+    before, now = (json.dumps(one) for one in converted[-2:])
+    assert before.replace('"new_prompt": "keep"', '"new_prompt": "flush"') == now
+    assert before.count('"new_prompt": "keep"') == before.count('"weights": "auto"') == 2
 
 
 def latents_of(server: Server, prompt: dict[str, Any]) -> torch.Tensor:

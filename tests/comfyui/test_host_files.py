@@ -9,6 +9,7 @@ from typing import Any
 import comfy.model_management
 import comfy.sd
 import comfy.utils
+import folder_paths
 import pytest
 import torch
 from random_set import write_random_set
@@ -61,6 +62,20 @@ def test_a_preset_states_the_weights_unless_the_loader_does(tmp_path: Path) -> N
     assert origin_of(load_checkpoint(path, "default", raw)).state_dict == "generator"
     assert origin_of(load_checkpoint(path, "default", raw, "ema")).state_dict == "generator_ema"
     assert origin_of(load_checkpoint(path, "default", raw)).notes == ()
+
+
+def test_a_window_is_flushed_at_a_new_prompt_unless_the_model_was_trained_otherwise(tmp_path: Path) -> None:
+    """Catches: a workflow from before there was the input that changes; a flush beside LongLive's recache."""
+    path = str(write_random_set(tmp_path).drafter)
+    for name, flushed in (("causal-forcing", True), ("longlive-1.0", False), ("self-forcing-1.3b", False)):
+        model = load_checkpoint(path, "default", get_preset(name), flush=True)
+        assert preset_of(model).flush is flushed
+        assert preset_of(load_checkpoint(path, "default", get_preset(name))) == get_preset(name)
+    folder_paths.add_model_folder_path("diffusion_models", str(tmp_path))
+    for stated, flushed in (({}, False), ({"new_prompt": "flush"}, True), ({"new_prompt": "keep"}, False)):
+        chosen = {"file": Path(path).name, "weight_dtype": "default", "preset": {"preset": "causal-forcing"}}
+        [model] = DrafterLoader.execute(**chosen, **stated).args
+        assert preset_of(model).flush is flushed
 
 
 def test_a_known_file_leads_to_its_preset_unless_the_loader_states_one(tmp_path: Path) -> None:
