@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from ..decoders.vae_files import VaeHeader
@@ -132,17 +133,24 @@ class ResolvedRequest:
         """The models that its blocks may ask for."""
         return self.plan.models_needed
 
-    def given(self, codec: VideoCodec) -> Tensor | None:
-        """Return the latents before the first new block, `b c t h w`, or None. A picture fills a whole block."""
-        frames = 1 + codec.temporal_stride * (self.plan.still - 1)
+    def given(self, codec: VideoCodec) -> tuple[Tensor | None, Tensor | None]:
+        """Return the latents before the first new block, `b c t h w`, and the clip's own pixels, `1 f c h w`.
+
+        Either may be None. A picture fills a whole block; a shorter clip does with its first frame held.
+        """
+        if self.clip is not None and self.clip.shape[2] == self.plan.spans[0].start:
+            return self.clip, None
         if self.image is not None:
-            return codec.encode(self.image.expand(-1, frames, -1, -1, -1))
-        if self.clip is not None and self.clip.shape[2] < self.plan.still:
-            return codec.encode(codec.decode(self.clip)[0].expand(-1, frames, -1, -1, -1))
-        if self.footage and not self.plan.strengths:
-            frames = _frames(self.plan.spans[0].start, codec.temporal_stride)
-            return codec.encode(self.footage.fill(frames, first=self.footage.frames - frames))
-        return self.clip
+            pixels = self.image
+        elif self.clip is not None:
+            pixels = codec.decode(self.clip)[0]
+        elif self.footage and not self.plan.strengths:
+            pixels = self.footage.fill(self.footage.frames)
+        else:
+            return None, None
+        held = _frames(self.plan.spans[0].start, codec.temporal_stride) - pixels.shape[1]
+        latents = codec.encode(torch.cat([pixels[:, :1].expand(-1, held, -1, -1, -1), pixels], dim=1))
+        return latents, None if self.plan.still else pixels
 
     def source(self, codec: VideoCodec) -> Tensor | None:
         """Return the latents that the blocks restyle, `b c t h w`, or None."""
@@ -155,11 +163,6 @@ class ResolvedRequest:
         of_pixels = (self.control.clip(codec, self.plan.spans[-1].stop),) if self.control else ()
         return (*self.controls, *of_pixels)
 
-    @property
-    def shown(self) -> Tensor | None:
-        """The pixels of the clip that is continued, `1 f c h w` in [0, 1], where it is a video."""
-        return None if not self.footage or self.plan.strengths else self.footage.fill(self.footage.frames)
-
     def run(
         self,
         engine: Engine,
@@ -168,6 +171,7 @@ class ResolvedRequest:
         clock: Callable[[], float],
     ) -> Run:
         """Return its run. `reuse`: where blocks are taken from and put; None to do neither."""
+        given, shown = self.given(engine.codec)
         return make_run(
             engine,
             self.plan,
@@ -176,10 +180,10 @@ class ResolvedRequest:
             width=self.width,
             height=self.height,
             drafter_context=self.request.drafter_context,
-            given=self.given(engine.codec),
+            given=given,
             source=self.source(engine.codec),
             controls=self.obeyed(engine.codec),
-            shown=self.shown,
+            shown=shown,
             reuse=reuse,
             colour_hold=self.request.colour_hold,
             clock=clock,
@@ -218,14 +222,17 @@ def resolve_request(
     check_size(width, height, stride * patch)
     if clip is not None:
         check_given(clip, vae.latent_channels, height // stride, width // stride)
-    given_frames = 0 if clip is None else clip.shape[2]
+    given_frames = there = 0 if clip is None else clip.shape[2]
+    most = max(model.preset.block_frames for model in headers.models.values())
+    if 1 < there < most and not still:  # no model was trained to go on from fewer frames than it makes
+        given_frames = most
     footage, strengths = read_footage(width, height) if read_footage else None, tuple[Strength, ...]()
     if footage and restyle:
         strengths = read_strengths(request.strength, request.blocks)
     elif footage:
         given_frames = 1 + -(-(max(footage.frames, LEAST_GIVEN) - 1) // vae.temporal_stride)
     picture = read_image is not None or given_frames == 1
-    if (picture or footage) and not vae.encodes:
+    if (picture or footage or there < given_frames) and not vae.encodes:
         found = "the start must be encoded, but the VAE's file is a decoder alone"
         raise BadInput(f"{found}; give the Wan 2.1 VAE, and this as the judge")
     router, bought = _within_budget(request, headers, width, height, 0 if picture else max(given_frames - still, 0))
@@ -254,7 +261,8 @@ def resolve_request(
     check_restyle(*shapes, plan)
     before = _frames(plan.spans[0].start, vae.temporal_stride)
     # What the models see before the video's first frame: a still fills a block, and a clip whole latent frames.
-    given = footage.frames if footage and not strengths else before - vae.temporal_stride * max(plan.still - 1, 0)
+    given = before - vae.temporal_stride * max(plan.still - 1, given_frames - there if there > 1 else 0, 0)
+    given = footage.frames if footage and not strengths else given
     lead, frames = before - given, _frames(plan.spans[-1].stop, vae.temporal_stride) - (before - given)
     control, of_control = read_control(width, height) if read_control else None, tuple[str, ...]()
     if control:
