@@ -28,8 +28,9 @@ READ_WIDTHS = 5.01
 TURN_WIDTHS = 10.01
 # The same while a control block runs: the model's own tokens, and the embedded control.
 CONTROL_WIDTHS = 2.0
-# Alive at once while a frame is scored: bytes per pixel, and in the network, feed-forward widths per token.
-SCORE_BYTES, SCORE_WIDTHS = 41, 4.15
+# Alive at once while a frame is scored: bytes per pixel, of which 13 are of the block before and the windows' first
+# frames, and in the network, feed-forward widths per token.
+SCORE_BYTES, SCORE_WIDTHS = 75, 4.15
 
 
 def wan_bytes(config: WanConfig, itemsize: int, *, fp8: bool = False) -> int:

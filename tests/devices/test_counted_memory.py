@@ -145,7 +145,7 @@ CASES: dict[str, dict[str, Any]] = {
     "as in ComfyUI": {"where": "in ComfyUI"},
 }
 STREAMED = [(name, role) for name in ("gate", "target in fp8") for role in ("target", "drafter")]
-STREAMED += [("incremental", "target")]
+STREAMED += [("incremental", "target"), ("TAEHV", "drafter")]
 OFTEN = [("gate", None), ("TAEHV", None), ("gate", "target")]
 
 
