@@ -149,11 +149,11 @@ async function build({ script, seed }) {
     from.connect(from.findOutputSlot(output), to, to.inputs.findIndex((i) => i.name === input));
   const pocket = place("SDVGPocketModels", 20, 60, {}, [320, 280]);
   const policy = script ? { policy: "scripted", "policy.script": script } : { policy: "reward", "policy.tau": -0.7 };
-  const router = place("SDVGQualityRouter", 20, 420, policy, [320, 300]);
+  const router = place("SDVGQualityRouter", 20, 480, policy, [320, 300]);
   const settings = { width: 64, height: 64, seed };
   const sampler = place("SDVGSpeculativeSampler", 380, 60, settings, [400, 800]);
-  const video = place("CreateVideo", 820, 60, { fps: 16 }, [280, 100]);
-  const save = place("SaveVideo", 820, 260, { filename_prefix: "sdvg/pocket" }, [280, 400]);
+  const video = place("CreateVideo", 820, 170, { fps: 16 }, [280, 100]);
+  const save = place("SaveVideo", 820, 370, { filename_prefix: "sdvg/pocket" }, [280, 400]);
   const report = place("SDVGRouteReport", 1140, 60, {}, [440, 520]);
   for (const [output, node, input] of [
     ["drafter", sampler, "drafter"], ["target", sampler, "target"], ["conditioning", sampler, "positive"],
