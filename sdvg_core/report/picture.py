@@ -344,7 +344,8 @@ def _draw_axis(panel: Panel, title: str) -> None:
     """Draw the axis of the values, to the left of the panel."""
     pen = panel.pen
     pen.line([panel.left - 1, panel.top, panel.left - 1, panel.bottom], _look.get(LIGHT).ink, 3)
-    for value, text in nice_ticks(panel.low, panel.high, most=5):
+    room = int((panel.bottom - panel.top) / SMALL)
+    for value, text in nice_ticks(panel.low, panel.high, most=min(5, room)):
         pen.line([panel.left - 15, panel.y(value), panel.left, panel.y(value)], _look.get(LIGHT).ink, 3)
         write(pen, panel.left - 30, panel.y(value), text, SMALL, anchor="rm")
     turned = ImageFont.TransposedFont(font(SMALL), Image.Transpose.ROTATE_90)
