@@ -2,7 +2,7 @@
 import { make } from "./common.js";
 import { words } from "./strip_words.js";
 
-const FULL = 1; // deviations that fill the height, unless a block drifts further
+const FULL = 0.3; // deviations that fill the height, unless a block drifts further; true clips stay within 0.1
 
 export function driftLine() {
   const element = make("div", "sdvg-drift");
