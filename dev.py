@@ -171,7 +171,8 @@ def environment(name: str, install: Callable[[Path, Path], None], *recipe: Path)
 def install_extra(folder: Path, python: Path) -> None:
     """Install this project with what a command needs."""
     try:
-        venv.create(folder, with_pip=True)
+        # A copy of Python would at times be "busy": another thread starts programs while it is written.
+        venv.create(folder, with_pip=True, symlinks=os.name != "nt")
     except subprocess.CalledProcessError:
         sys.exit("this Python cannot make environments with pip; on Debian and Ubuntu, install python3-venv")
     # torch comes first and alone, so that nothing else can choose another build of it.
