@@ -116,8 +116,9 @@ def draw_quality_against_cost(axes: Any, summary: Numbers) -> None:
         axes.errorbar(
             [x], [y["value"]], yerr=_bars([y]), color=BLACK, marker="*", markersize=13, capsize=3, zorder=5
         )
-        # The curves begin on the right of both ends of the cheap side, and end left of target-only.
-        offset, side = ((-8, 9), "right") if name == "target-only" else ((10, -14), "left")
+        # Clear of the curves: the gate's begins right below anchor-only.
+        places = {"draft-only": ((10, -14), "left"), "anchor-only": ((8, -38), "left")}
+        offset, side = places.get(name, ((-8, 9), "right"))
         axes.annotate(name, (x, y["value"]), xytext=offset, textcoords="offset points", ha=side, fontweight="bold")
     labels: dict[tuple[float, float], list[float]] = {}  # if several coincide, the lowest and the highest
     for c in (c for c in known.values() if c["group"] == "reward-min"):
