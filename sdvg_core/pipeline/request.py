@@ -224,8 +224,9 @@ def resolve_request(
         check_given(clip, vae.latent_channels, height // stride, width // stride)
     given_frames = there = 0 if clip is None else clip.shape[2]
     most = max(model.preset.block_frames for model in headers.models.values())
+    of_clip: tuple[str, ...] = ()
     if 1 < there < most and not still:  # no model was trained to go on from fewer frames than it makes
-        given_frames = most
+        given_frames, of_clip = most, ("The clip's first frame is held: it is shorter than a block.",)
     footage, strengths = read_footage(width, height) if read_footage else None, tuple[Strength, ...]()
     if footage and restyle:
         strengths = read_strengths(request.strength, request.blocks)
@@ -281,7 +282,13 @@ def resolve_request(
         footage=footage,
         control=control,
         controls=controls,
-        notes=(*_of_models(headers), *bought, *_of_footage(footage, plan, vae.temporal_stride), *of_control),
+        notes=(
+            *_of_models(headers),
+            *bought,
+            *of_clip,
+            *_of_footage(footage, plan, vae.temporal_stride),
+            *of_control,
+        ),
     )
 
 

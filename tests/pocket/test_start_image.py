@@ -65,5 +65,6 @@ def test_two_latent_frames_are_shown_as_they_are_and_nothing_of_what_is_held_bef
     words = ["generate", "--models", "pocket", "--prompt", PROMPT, "--blocks", "1", "--preset", "fast"]
     assert main([*words, "--continue-from", f"{tmp_path}/clip.safetensors", "--output", f"{tmp_path}/out"]) == 0
     assert count_frames(tmp_path / "out" / "video.mp4") == 5 + 12
+    assert "first frame is held" in (tmp_path / "out" / "report.json").read_text(encoding="utf-8")
     seen, given = read_footage(tmp_path / "out" / "video.mp4", 64, 64).pixels[:5] / 255, codec.decode(latents)[0][0]
     assert (seen - given).abs().mean() < 0.03  # the mp4's own loss
