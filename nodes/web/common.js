@@ -105,11 +105,21 @@ function settings(prompt) {
 
 let past; // the runs that the server remembered when the page was opened
 
+/** A run that was sent NaN or Infinity stays in ComfyUI's history as Python writes it, which is no JSON. */
+async function readHistory() {
+  const answer = await api.fetchApi("/history?max_items=16");
+  const text = (await answer.text()).replace(/("(?:[^"\\]|\\.)*")|-?(?:NaN|Infinity)/g, (_, string) => string ?? "null");
+  return JSON.parse(text);
+}
+
 /** Show again what our nodes output in the newest of those runs of the open workflow, as it is now. */
 async function recall() {
   const workflow = rootGraph()?.id;
   if (workflow === NAMELESS) return;
-  past ??= api.fetchApi("/history?max_items=16").then((answer) => answer.json());
+  past ??= readHistory().catch((error) => {
+    past = undefined; // the next time it is asked again
+    throw error;
+  });
   const [history, { output: now }] = await Promise.all([past, app.graphToPrompt()]);
   const isOurs = ([id, { prompt }]) =>
     prompt?.[3]?.extra_pnginfo?.workflow?.id === workflow && (fromHere(id) || settings(prompt[2]) === settings(now));

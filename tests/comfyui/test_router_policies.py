@@ -68,11 +68,12 @@ def predicted() -> dict[str, str]:
 
 
 def measured_below() -> dict[str, str]:
-    """Decibels below target-only on the miniature, to one place, from the study's table."""
-    names = {**{name: name for name in NAMED}, "paper": "the paper's gate, tau -0.7"}
-    table = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
-    rows = {row[1].strip(): row[4] for row in (line.split("|") for line in table.splitlines()) if len(row) > 6}
-    return {preset: f"{float(rows[name].split()[0]):.1f}" for preset, name in names.items()}
+    """Decibels below target-only on the miniature, to one place, from the study's tables."""
+    page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    table = [[cell.strip() for cell in line.split("|")[1:]] for line in page.splitlines()]
+    below = {row[0]: row[3] for row in table if row[0:] and row[0] in NAMED}
+    [below["paper"]] = (row[2] for row in table if row[:1] == ["reward-min@-0.7"])
+    return {preset: f"{abs(float(text.split()[0])):.1f}" for preset, text in below.items()}
 
 
 def test_the_tooltip_says_what_the_planner_predicts(policy: Any, predicted: dict[str, str]) -> None:

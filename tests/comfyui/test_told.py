@@ -20,7 +20,8 @@ READABLE = 4.5  # by WCAG 2.2
 def page(
     request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """What was seen in one of the two renderers, each with a seed of its own."""
+    """What was seen in one of the two renderers, each with a seed of its own, after a run was sent NaN."""
+    assert server.run(pocket(router__policy__tau=float("nan"))).message("execution_error")
     vue = request.param == "nodes 2.0"
     control = {"width": 64, "height": 64, "length": 105}
     folder = tmp_path_factory.mktemp("page")
