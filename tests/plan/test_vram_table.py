@@ -66,8 +66,8 @@ def check(text: str, planned: Callable[[int, str], Row]) -> None:
 def test_the_readme_says_what_the_planner_says(planned):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     check(text, planned)
-    for card, missing in re.findall(r"(\d+) GB miss\s(\d\.\d)", text):
-        assert planned(int(card), "fp8")[2] == f"{missing} GB short"
+    without = re.findall(r"(\d+)\sGB\sis\s(\d\.\d\sGB\sshort)", text)
+    assert [planned(int(card), "fp8")[2] for card, _ in without] == [short for _, short in without] != []
 
 
 def test_the_notes_of_workflows_say_what_the_planner_says(planned):
