@@ -15,25 +15,25 @@ from sdvg_core.checkpoints.state_dicts import STATE_DICTS
 
 OTHERS = {
     "Causal-Forcing, long video (chunkwise/longvideo.pt)": "made for Rolling Forcing's sampler",
-    "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels at once: another sampler",
+    "Rolling-Forcing 1.3B": "denoises a rolling window of blocks at several noise levels, so needs another sampler",
     "Reward-Forcing 1.3B": "its sink is an average of the frames that left the window; ours keeps the first ones",
     "MemFlow 1.3B": "needs a memory bank in addition to window and sink",
     "StreamDiffusionV2 1.3B, 14B": "changes a given video; our blocks start from noise",
     "AnyFlow-FAR 1.3B, 14B": "needs an adapter of its own; licence NSCLv1, non-commercial, by a secondary source",
-    "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two experts of 14B that take turns by noise level; a role has one",
+    "SFWan2.2-T2V-A14B, CausalWan2.2-I2V-A14B": "two 14B experts take turns by noise level; a role has one",
     "Self-Forcing-Plus 14B, lightx2v StepDistill 14B": "bidirectional: they make a clip in one go, not blocks",
-    "lightx2v Self-Forcing NVFP4": "NVFP4 weights are not read; its FP8 file and others of its kind may be",
-    "lightx2v Wan2.1-T2V-14B-CausVid": "block, window and steps were not read; the preset custom may run it",
-    "Self Gradient Forcing, Clean Forcing 1.3B": "files and steps were not read; the preset custom may run them",
+    "lightx2v Self-Forcing NVFP4": "we do not read NVFP4; its FP8 file and others like it may load",
+    "lightx2v Wan2.1-T2V-14B-CausVid": "we do not know block, window and steps; the preset custom may run it",
+    "Self Gradient Forcing, Clean Forcing 1.3B": "we do not know files and steps; the preset custom may run them",
 }
 """Models that we know of and have no row for, each with the reason."""
 
 PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
 
-Checkpoints that SDVG knows, and how it runs each. A file named as below, with its folder where two share a name,
-gets its preset by itself (`auto`). `--drafter-preset`, `--target-preset` and the loaders' `preset` go before it.
-Any other 1.3B file runs like Self-Forcing, any other of 14B like Krea Realtime. `docs/list_models.py` writes this.
+Checkpoints that SDVG knows, and how it runs each. A file named as below (with its folder, if two share a name)
+gets its preset by itself (`auto`). `--drafter-preset`, `--target-preset` and the loaders' `preset` override it.
+Any other 1.3B file runs like Self-Forcing, any other 14B file like Krea Realtime. `docs/list_models.py` writes this.
 
 ## How they are run
 """
