@@ -23,7 +23,7 @@ WHAT_FOR = {
     "einops": "readable changes of layout",
     "numpy": "pictures to and from tensors",
     "Pillow": "the picture of the route, start images, previews",
-    "av": "the mp4, and clips that are read; 14.1 tells how a phone was held",
+    "av": "the mp4, and clips that are read; before 16 a damaged clip ends the process",
     "jinja2": "the page of a folder of videos; comes with torch",
     "filelock": "keeps two runs apart; comes with torch",
     "tqdm": "the progress bar in the terminal",

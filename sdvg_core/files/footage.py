@@ -102,7 +102,9 @@ def read_footage(path: Path, width: int, height: int) -> Footage:
     with _reading(path):
         for frame, times in _held(path):
             hd = frame.colorspace == BT709 or (frame.colorspace == UNSTATED and frame.height >= HD_ROWS)
-            picture = frame.reformat(format="rgb24", src_colorspace="ITU709" if hd else "ITU601").to_image()
+            matrix = "ITU709" if hd else "ITU601"
+            # With no target, PyAV before 17 takes the matrix of old television whatever the source.
+            picture = frame.reformat(format="rgb24", src_colorspace=matrix, dst_colorspace="DEFAULT").to_image()
             upright = picture.rotate(frame.rotation, expand=True)
             fitted = ImageOps.fit(upright, (width, height), Image.Resampling.LANCZOS)
             shown += [torch.from_numpy(np.array(fitted)).permute(2, 0, 1).contiguous()] * times

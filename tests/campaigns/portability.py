@@ -32,13 +32,13 @@ The default test suite (`pytest`, on the CPU) with other versions of its depende
 `python3 tests/campaigns/portability.py FOLDER`. The first two rows use the oldest versions that
 `pyproject.toml` allows, `newest` the newest of that day. The rows for other Pythons use the torch of
 development and the newest version of everything else. A torch without `+cpu` is the CUDA build, run on
-the CPU. When the row `oldest` was run, torch 2.5 was still allowed; 2.6 is the oldest now.
+the CPU.
 """
 SHOWN = ("torch", "transformers", "diffusers", "numpy", "safetensors", "av")
 COUNTS = ("passed", "failed", "skipped", "minutes")
 NEWEST = ("transformers", "diffusers", "safetensors", "einops", "av", "numpy", "matplotlib", "scipy")
 # The oldest that pyproject.toml allows; matplotlib before 3.9 warns of what its own dependencies deprecate.
-VERSIONS_THEN = ("4.50.3", "0.35.2", "0.4.5", "0.7.0", "14.1.0", "1.26.4", "3.10.8", "1.11.4")
+VERSIONS_THEN = ("4.50.3", "0.35.2", "0.4.5", "0.7.0", "16.0.0", "1.26.4", "3.10.8", "1.11.4")
 OLDEST = tuple(f"{name}=={version}" for name, version in zip(NEWEST, VERSIONS_THEN, strict=True))
 CONSTRAINTS = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
 PINNED = tuple(line.partition(";")[0].strip() for line in CONSTRAINTS if line.startswith(NEWEST))
