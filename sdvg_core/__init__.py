@@ -8,74 +8,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .checkpoints.model_files import ModelFiles
-    from .cli.generate import make
-    from .devices.execution import Execution
-    from .engine.protocols import BlockGenerator, Router, Scorer, VideoCodec
-    from .engine.router import RouterConfig, router_preset
-    from .engine.types import Generated
-    from .errors import BadInput
-    from .pipeline.options import LoadOptions, ModelOptions
-    from .pipeline.request import VideoRequest
-    from .pipeline.stream import Busy, Stream, StreamedBlock, Streamer
-    from .pipeline.videos import make_video
-    from .pocket.trained_set import pocket_judge, pocket_options, trained_set
-    from .report.run_report import RunReport, read_report
+    from .checkpoints.model_files import ModelFiles as ModelFiles
+    from .cli.generate import make as make
+    from .devices.execution import Execution as Execution
+    from .engine.protocols import BlockGenerator as BlockGenerator
+    from .engine.protocols import Router as Router
+    from .engine.protocols import Scorer as Scorer
+    from .engine.protocols import VideoCodec as VideoCodec
+    from .engine.router import RouterConfig as RouterConfig
+    from .engine.router import router_preset as router_preset
+    from .engine.types import Generated as Generated
+    from .errors import BadInput as BadInput
+    from .pipeline.options import LoadOptions as LoadOptions
+    from .pipeline.options import ModelOptions as ModelOptions
+    from .pipeline.request import VideoRequest as VideoRequest
+    from .pipeline.stream import Busy as Busy
+    from .pipeline.stream import Stream as Stream
+    from .pipeline.stream import StreamedBlock as StreamedBlock
+    from .pipeline.stream import Streamer as Streamer
+    from .pipeline.videos import make_video as make_video
+    from .pocket.trained_set import pocket_judge as pocket_judge
+    from .pocket.trained_set import pocket_options as pocket_options
+    from .pocket.trained_set import trained_set as trained_set
+    from .report.run_report import RunReport as RunReport
+    from .report.run_report import read_report as read_report
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "BadInput": "errors",
-    "BlockGenerator": "engine.protocols",
-    "Busy": "pipeline.stream",
-    "Execution": "devices.execution",
-    "Generated": "engine.types",
-    "LoadOptions": "pipeline.options",
-    "ModelFiles": "checkpoints.model_files",
-    "ModelOptions": "pipeline.options",
-    "Router": "engine.protocols",
-    "RouterConfig": "engine.router",
-    "RunReport": "report.run_report",
-    "Scorer": "engine.protocols",
-    "Stream": "pipeline.stream",
-    "StreamedBlock": "pipeline.stream",
-    "Streamer": "pipeline.stream",
-    "VideoCodec": "engine.protocols",
-    "VideoRequest": "pipeline.request",
-    "make": "cli.generate",
-    "make_video": "pipeline.videos",
-    "pocket_judge": "pocket.trained_set",
-    "pocket_options": "pocket.trained_set",
-    "read_report": "report.run_report",
-    "router_preset": "engine.router",
-    "trained_set": "pocket.trained_set",
+_NAMES = {
+    "checkpoints.model_files": ("ModelFiles",),
+    "cli.generate": ("make",),
+    "devices.execution": ("Execution",),
+    "engine.protocols": ("BlockGenerator", "Router", "Scorer", "VideoCodec"),
+    "engine.router": ("RouterConfig", "router_preset"),
+    "engine.types": ("Generated",),
+    "errors": ("BadInput",),
+    "pipeline.options": ("LoadOptions", "ModelOptions"),
+    "pipeline.request": ("VideoRequest",),
+    "pipeline.stream": ("Busy", "Stream", "StreamedBlock", "Streamer"),
+    "pipeline.videos": ("make_video",),
+    "pocket.trained_set": ("pocket_judge", "pocket_options", "trained_set"),
+    "report.run_report": ("RunReport", "read_report"),
 }
-__all__ = [
-    "BadInput",
-    "BlockGenerator",
-    "Busy",
-    "Execution",
-    "Generated",
-    "LoadOptions",
-    "ModelFiles",
-    "ModelOptions",
-    "Router",
-    "RouterConfig",
-    "RunReport",
-    "Scorer",
-    "Stream",
-    "StreamedBlock",
-    "Streamer",
-    "VideoCodec",
-    "VideoRequest",
-    "make",
-    "make_video",
-    "pocket_judge",
-    "pocket_options",
-    "read_report",
-    "router_preset",
-    "trained_set",
-]
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
