@@ -59,7 +59,6 @@ class Reason(Enum):
     ROUTER_REMADE = "the router rejects the draft"
 
 
-REJECTED_BY_SCORE = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE, Reason.ROUTER_REMADE)
 BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_KEPT, Reason.DIRECTED_REMADE)
 
 
@@ -261,7 +260,7 @@ def check_policy(name: str) -> None:
 
 def _one_of(what: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise BadInput(f"there is no {what} {value!r}; choose one of {', '.join(allowed)}")
+        raise BadInput(f"there is no {what} {value!r:.60}; choose one of {', '.join(allowed)}")
 
 
 def _check_script(script: str) -> None:
@@ -285,8 +284,7 @@ DEFAULT_PRESET = "balanced"
 
 def router_preset(name: str) -> RouterConfig:
     """Return a router by name. Raises `BadInput` if there is none of that name."""
-    if name not in ROUTER_PRESETS:
-        raise BadInput(f"there is no router preset {name!r:.60}; choose one of {', '.join(ROUTER_PRESETS)}")
+    _one_of("router preset", name, tuple(ROUTER_PRESETS))
     return ROUTER_PRESETS[name]
 
 
@@ -322,7 +320,7 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
     for decision in past if config.bail_out else ():
         if decision.reason in BY_DIRECTION:
             continue  # the user's word, which says nothing of the drafts
-        in_a_row = in_a_row + 1 if decision.reason in REJECTED_BY_SCORE else 0
+        in_a_row = in_a_row + 1 if decision.scored and not decision.accepted else 0
         if in_a_row == config.bail_out:
             return True
     return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import Any, Protocol
@@ -125,7 +125,6 @@ def assemble_report(
     first, last = run.spans[0].index, run.spans[-1].index
     shown = [(index + 1, run.condition_of(index)) for index in range(max(first - 1, 0), last + 1)]
     cuts = [at for (_, one), (at, other) in pairwise(shown) if other.cut and other is not one]
-    of_route = (*run.notes, *_kept(kept), *_stopped(records, run), *_reused(records))
     return RunReport(
         settings={
             **_part_settings(run, parts),
@@ -148,31 +147,24 @@ def assemble_report(
         versions=versions,
         blocks=tuple(records),
         fps=fps,
-        notes=(*of_route, *notes),
+        notes=(*_route_notes(run, records, kept), *notes),
         target_only_seconds=seconds,
         target_only_source=source,
     )
 
 
-def _stopped(records: Sequence[BlockRecord], run: Run) -> tuple[str, ...]:
-    if len(records) == len(run.spans):
-        return ()
-    return (f"Stopped after block {len(records)} of {len(run.spans)}, as asked.",)
+def _route_notes(run: Run, records: Sequence[BlockRecord], kept: Mapping[str, Any] | None) -> Iterator[str]:
+    yield from run.notes
+    if kept:
+        yield f"{_were(1, kept['blocks'])} given: kept from an earlier run, latents {kept['digest']}."
+    if len(records) < len(run.spans):
+        yield f"Stopped after block {len(records)} of {len(run.spans)}, as asked."
+    if reused := [place for place, record in enumerate(records, 1) if record.reused]:
+        yield f"{_were(reused[0], reused[-1])} made by an earlier run and used again, which counts no seconds."
 
 
-def _kept(kept: Mapping[str, Any] | None) -> tuple[str, ...]:
-    if not kept:
-        return ()
-    blocks = "Block 1 was" if kept["blocks"] == 1 else f"Blocks 1 to {kept['blocks']} were"
-    return (f"{blocks} given: kept from an earlier run, latents {kept['digest']}.",)
-
-
-def _reused(records: Sequence[BlockRecord]) -> tuple[str, ...]:
-    places = [place for place, record in enumerate(records, 1) if record.reused]
-    if not places:
-        return ()
-    what = f"Block {places[0]} was" if len(places) == 1 else f"Blocks {places[0]} to {places[-1]} were"
-    return (f"{what} made by an earlier run and used again, which counts no seconds.",)
+def _were(first: int, last: int) -> str:
+    return f"Block {first} was" if first == last else f"Blocks {first} to {last} were"
 
 
 def _found(record: BlockRecord) -> bool:

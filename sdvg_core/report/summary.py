@@ -37,28 +37,15 @@ COLOURS = dict(zip(Outcome, ("#0072B2", "#009E73", "#D55E00", "#93D6C1", "#F3BC9
 # The colour of the letter that reads best on each: at least 4.5:1, WCAG 2.2's figure for text.
 INKS = {outcome: "#FFFFFF" if outcome is Outcome.FORCED else "#000000" for outcome in Outcome}
 
-_OUTCOMES = {
-    Reason.FORCED: Outcome.FORCED,
-    Reason.REACHED: Outcome.KEPT,
-    Reason.SCRIPT_KEPT: Outcome.KEPT,
-    Reason.ROUTER_KEPT: Outcome.KEPT,
-    Reason.ROUTER_REMADE: Outcome.REMADE,
-    Reason.FELL_SHORT: Outcome.REMADE,
-    Reason.NOT_FINITE: Outcome.REMADE,
-    Reason.SCRIPT_REMADE: Outcome.REMADE,
-    Reason.UNJUDGED_DRAFT: Outcome.DRAFTED_UNSEEN,
-    Reason.UNJUDGED_TARGET: Outcome.TARGET_UNSEEN,
-    Reason.BAILED_OUT: Outcome.BAILED_OUT,
-    Reason.DIRECTED_DRAFT: Outcome.DRAFTED_UNSEEN,
-    Reason.DIRECTED_TARGET: Outcome.TARGET_UNSEEN,
-    Reason.DIRECTED_KEPT: Outcome.KEPT,
-    Reason.DIRECTED_REMADE: Outcome.REMADE,
-}
-
 
 def outcome_of(record: BlockRecord) -> Outcome:
     """Return how a block came about."""
-    return _OUTCOMES[record.decision.reason]
+    decision = record.decision
+    if decision.reason in (Reason.FORCED, Reason.BAILED_OUT):
+        return Outcome[decision.reason.name]
+    if decision.accepted:
+        return Outcome.KEPT if decision.scored else Outcome.DRAFTED_UNSEEN
+    return Outcome.REMADE if decision.scored else Outcome.TARGET_UNSEEN
 
 
 def block_line(record: BlockRecord, number: int, total: int) -> str:

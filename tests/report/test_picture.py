@@ -10,7 +10,7 @@ from PIL import Image, ImageColor
 from sample_reports import of_every_reason, record, report, route
 
 from sdvg_core.engine.records import Seconds
-from sdvg_core.engine.router import Decision, Reason, RouterConfig
+from sdvg_core.engine.router import RouterConfig
 from sdvg_core.report.picture import BIG, DARK, SCALE, SMALL, Look, drawable, route_picture, tint
 from sdvg_core.report.summary import COLOURS, INKS, LETTERS, Outcome, outcome_of
 
@@ -30,7 +30,7 @@ def test_the_strip_shows_every_block_in_the_colour_of_its_fate():
 
 
 def test_every_reason_has_an_outcome_and_every_outcome_a_letter_and_colour_of_its_own():
-    outcomes = [outcome_of(record(Decision(accepted=False, reason=reason))) for reason in Reason]
+    outcomes = [outcome_of(record(decision)) for decision in of_every_reason()]
     assert set(outcomes) == set(Outcome)
     assert len(set(LETTERS.values())) == len(set(COLOURS.values())) == len(Outcome)
 
