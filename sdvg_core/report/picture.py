@@ -13,10 +13,10 @@ import unicodedata
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate, groupby, pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +28,7 @@ from .record_json import SECONDS
 from .run_report import RunReport, is_hidden, worst_score
 from .summary import COLOURS, INKS, LETTERS, NAMES, Outcome, acceptance, count, outcome_of, outcomes, speedup_known
 
-Pen = ImageDraw.ImageDraw
-Mark = Callable[[Pen, float, float], None]
-"""Draws a legend's mark, given its left end and its middle."""
+Drawing = ImageDraw.ImageDraw
 SCALE = 3
 INK, FAINT, WHITE = "#222222", "#666666", "#FFFFFF"
 # Here too, green stands for the drafter and orange-red for the target.
@@ -58,9 +56,19 @@ class Look:
 
 
 DARK = Look("#DDDDDD", "#A8A8A8", "#1E1E1E")
-LIGHT = Look()
-_look: ContextVar[Look] = ContextVar("look")
 font = cache(ImageFont.load_default)
+
+
+class Pen(Drawing):
+    """Draws in the colours of a look."""
+
+    def __init__(self, image: Image.Image, look: Look) -> None:
+        super().__init__(image)
+        self.look = look
+
+
+Mark = Callable[[Pen, float, float], None]
+"""Draws a legend's mark, given its left end and its middle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,15 +101,8 @@ class Panel:
 
 def route_picture(report: RunReport, *, dark: bool = False) -> Image.Image:
     """Return the picture of a run's route, RGB; `dark`: for a dark page."""
-    token = _look.set(DARK if dark else LIGHT)
-    try:
-        return _route_picture(report)
-    finally:
-        _look.reset(token)
-
-
-def _route_picture(report: RunReport) -> Image.Image:
-    blocks, header = report.blocks, _header(report)
+    look = DARK if dark else Look()
+    blocks, header = report.blocks, _header(report, look)
     roomy, scored = len(blocks) <= ROOM_FOR_TEXT, [one for one in blocks if one.decision.scored]
     panels = [(STRIP, _draw_strip, _strip_keys(blocks)), (TIMES, _draw_seconds, _second_keys(blocks))]
     panels[1:1] = [(SCORES, draw_scores, _score_keys(scored))] if scored else []
@@ -110,8 +111,8 @@ def _route_picture(report: RunReport) -> Image.Image:
     height = top + sum(
         size + BETWEEN + KEY_HEIGHT * len(lines) for (size, _), lines in zip(draws, rows, strict=True)
     )
-    image = Image.new("RGB", (WIDTH, height + BOTTOM), _look.get(LIGHT).ground)
-    pen = ImageDraw.Draw(image)
+    image = Image.new("RGB", (WIDTH, height + BOTTOM), look.ground)
+    pen = Pen(image, look)
     for i, (text, size, colour) in enumerate(header):
         write(pen, 60, HEADER + LINE * (i + 0.5), text, size, colour, "lm", stroke_width=int(i == 0))
     for number, ((size, draw), lines) in enumerate(zip(draws, rows, strict=True)):
@@ -132,24 +133,20 @@ def _route_picture(report: RunReport) -> Image.Image:
         for line in lines:
             for x, label, mark in line:
                 mark(pen, x, top + KEY_HEIGHT / 2 - 15)
-                write(pen, x + KEY_WIDTH + 24, top + KEY_HEIGHT / 2 - 15, label, SMALL, anchor="lm")
+                write(pen, x + KEY_WIDTH + 24, top + KEY_HEIGHT / 2 - 15, label, SMALL, look.ink, "lm")
             top += KEY_HEIGHT
     return image.reduce(SCALE)
 
 
-def _header(report: RunReport) -> list[tuple[str, int, str]]:
+def _header(report: RunReport, look: Look) -> list[tuple[str, int, str]]:
     """Return the lines above the panels, each with its size and colour."""
     time = f"{report.seconds.total:.1f} s"
     if speed_up := speedup_known(report):
         time += f", {speed_up:.2f}x as fast as target-only ({report.target_only_source})"
-    first, look = outcomes(report), _look.get(LIGHT)
-    texts = [
-        (first[0].upper() + first[1:], BIG, look.ink),
-        (acceptance(report), SMALL, look.ink),
-        (time, SMALL, look.ink),
-    ]
-    lines = [(line, size, colour) for text, size, colour in texts for line in wrapped(text, size, WIDTH - 120)]
-    return [*lines, *((fitted(one, SMALL, WIDTH - 120), SMALL, look.faint) for one in _prompt_lines(report.blocks))]
+    first, room = outcomes(report), WIDTH - 120
+    texts = [(first[0].upper() + first[1:], BIG), (acceptance(report), SMALL), (time, SMALL)]
+    lines = [(line, size, look.ink) for text, size in texts for line in wrapped(text, size, room)]
+    return [*lines, *((fitted(one, SMALL, room), SMALL, look.faint) for one in _prompt_lines(report.blocks))]
 
 
 def wrapped(text: str, size: int, room: float) -> list[str]:
@@ -230,16 +227,14 @@ def draw_scores(panel: Panel, blocks: Sequence[BlockRecord]) -> None:
     """Draw the scores of the blocks, each in its own column, in the colour of its outcome; some must be scored."""
     pen = panel.pen
     for record in blocks:
-        left, colour = (
-            panel.x(number_of(record) - 0.5),
-            tint(COLOURS[outcome_of(record)], 0.1, _look.get(LIGHT).ground),
-        )
+        left = panel.x(number_of(record) - 0.5)
+        colour = tint(COLOURS[outcome_of(record)], 0.1, pen.look.ground)
         pen.rectangle([left, panel.top, left + panel.column, panel.bottom], colour)
     for before, record in pairwise(blocks):
         if record.prompt != before.prompt:
             x = panel.x(number_of(record) - 0.5)
             for y in range(round(panel.top), round(panel.bottom), 11):
-                pen.line([x, y, x, y + 4], _look.get(LIGHT).faint, 3)
+                pen.line([x, y, x, y + 4], pen.look.faint, 3)
     scored = [record for record in blocks if record.decision.scored]
     low, high = score_range(scored)
     panel = replace(panel, low=low, high=high)
@@ -268,11 +263,8 @@ def _thresholds(scored: Sequence[BlockRecord]) -> list[float]:
 
 def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
     scores, worst = record.decision.frame_scores, record.decision.worst_frame
-    number, colour, radius = (
-        number_of(record),
-        COLOURS[outcome_of(record)],
-        FRAME if blocks <= ROOM_FOR_TEXT else SMALL_FRAME,
-    )
+    number, colour = number_of(record), COLOURS[outcome_of(record)]
+    radius = FRAME if blocks <= ROOM_FOR_TEXT else SMALL_FRAME
     if (score := _block_score(record)) is not None:
         _score(panel.pen, panel.x(number - 0.4), panel.y(score), 0.8 * panel.column)
     places = [panel.x(number - 0.4 + 0.8 * (i + 0.5) / len(scores)) for i in range(len(scores))]
@@ -288,8 +280,8 @@ def _draw_frames(panel: Panel, record: BlockRecord, blocks: int) -> None:
     if blocks <= ROOM_FOR_SCORES:
         aside = max((panel.column - 216) / 2, 0.0)
         middle = min(max(x, panel.x(number) - aside), panel.x(number) + aside)
-        text, ground = f"{scores[worst]:.2f}", _look.get(LIGHT).ground
-        write(panel.pen, middle, y + 75, text, SMALL, stroke_width=6, stroke_fill=ground)
+        text, look = f"{scores[worst]:.2f}", panel.pen.look
+        write(panel.pen, middle, y + 75, text, SMALL, look.ink, stroke_width=6, stroke_fill=look.ground)
 
 
 def _block_score(record: BlockRecord) -> float | None:
@@ -300,10 +292,10 @@ def _block_score(record: BlockRecord) -> float | None:
 def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
     """Return the entries of the legend: only for marks that occur."""
     low, high = score_range(scored)
-    middle, faint = KEY_WIDTH / 2, _look.get(LIGHT).faint
+    middle = KEY_WIDTH / 2
     keys: list[tuple[str, Mark]] = [
-        ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, faint)),
-        ("worst frame", lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, faint, FRAME // 2)),
+        ("a frame", lambda pen, x, y: dot(pen, x + middle, y, FRAME, pen.look.faint)),
+        ("worst frame", lambda pen, x, y: dot(pen, x + middle, y, WORST * FRAME, pen.look.faint, FRAME // 2)),
     ]
     if not all(math.isfinite(score) for record in scored for score in record.decision.frame_scores):
         keys.append(("a score that is not finite", lambda pen, x, y: _cross(pen, x + middle, y)))
@@ -318,23 +310,22 @@ def _score_keys(scored: Sequence[BlockRecord]) -> list[tuple[str, Mark]]:
 
 def dot(pen: Pen, x: float, y: float, radius: float, colour: str, edge: int = 0) -> None:
     """Fill a circle, with a rim of ink `edge` wide."""
-    pen.ellipse(
-        [x - radius, y - radius, x + radius, y + radius], colour, _look.get(LIGHT).ink if edge else None, edge
-    )
+    box = [x - radius, y - radius, x + radius, y + radius]
+    pen.ellipse(box, colour, pen.look.ink if edge else None, edge)
 
 
-def _cross(pen: Pen, x: float, y: float, arm: int = 12) -> None:
-    pen.line([x - arm, y - arm, x + arm, y + arm], _look.get(LIGHT).ink, 4)
-    pen.line([x - arm, y + arm, x + arm, y - arm], _look.get(LIGHT).ink, 4)
+def _cross(pen: Pen, x: float, y: float) -> None:
+    pen.line([x - 12, y - 12, x + 12, y + 12], pen.look.ink, 4)
+    pen.line([x - 12, y + 12, x + 12, y - 12], pen.look.ink, 4)
 
 
 def _score(pen: Pen, x: float, y: float, length: float) -> None:
-    pen.line([x, y, x + length, y], _look.get(LIGHT).ink, 10)
+    pen.line([x, y, x + length, y], pen.look.ink, 10)
 
 
 def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
     for left in range(round(x), round(x + length), 30):
-        pen.line([left, y, min(left + 20, x + length), y], _look.get(LIGHT).ink, 6)
+        pen.line([left, y, min(left + 20, x + length), y], pen.look.ink, 6)
 
 
 # --- axes, legends, letters
@@ -342,23 +333,23 @@ def _threshold(pen: Pen, x: float, y: float, length: float) -> None:
 
 def _draw_axis(panel: Panel, title: str) -> None:
     """Draw the axis of the values, to the left of the panel."""
-    pen = panel.pen
-    pen.line([panel.left - 1, panel.top, panel.left - 1, panel.bottom], _look.get(LIGHT).ink, 3)
+    pen, ink = panel.pen, panel.pen.look.ink
+    pen.line([panel.left - 1, panel.top, panel.left - 1, panel.bottom], ink, 3)
     room = int((panel.bottom - panel.top) / SMALL)
     for value, text in nice_ticks(panel.low, panel.high, most=min(5, room)):
-        pen.line([panel.left - 15, panel.y(value), panel.left, panel.y(value)], _look.get(LIGHT).ink, 3)
-        write(pen, panel.left - 30, panel.y(value), text, SMALL, anchor="rm")
+        pen.line([panel.left - 15, panel.y(value), panel.left, panel.y(value)], ink, 3)
+        write(pen, panel.left - 30, panel.y(value), text, SMALL, ink, "rm")
     turned = ImageFont.TransposedFont(font(SMALL), Image.Transpose.ROTATE_90)
     middle = (panel.top + panel.bottom - font(SMALL).getlength(title)) / 2
-    pen.text((panel.left - 300, middle), title, _look.get(LIGHT).ink, turned)
+    pen.text((panel.left - 300, middle), title, ink, turned)
 
 
 def _number_blocks(panel: Panel, last: int, roomy: bool) -> None:
     """Write the blocks' numbers below the panel, or only round ones if there is no room for all."""
     every = [(number, str(number)) for number in range(panel.first, last + 1)]
     for number, text in every if roomy else nice_ticks(panel.first, last, most=10):
-        write(panel.pen, panel.x(number), panel.bottom + 60, text, SMALL)
-    write(panel.pen, (panel.left + panel.right) / 2, panel.bottom + 160, "block", SMALL)
+        write(panel.pen, panel.x(number), panel.bottom + 60, text, SMALL, panel.pen.look.ink)
+    write(panel.pen, (panel.left + panel.right) / 2, panel.bottom + 160, "block", SMALL, panel.pen.look.ink)
 
 
 def _swatch(colour: str) -> Mark:
@@ -390,10 +381,10 @@ def tint(colour: str, strength: float, ground: str = WHITE) -> str:
 
 
 def write(
-    pen: Pen, x: float, y: float, text: str, size: int, colour: str = "", anchor: str = "mm", **look: object
+    pen: Drawing, x: float, y: float, text: str, size: int, colour: str = INK, anchor: str = "mm", **stroke: Any
 ) -> None:
-    """Write a line of text in Pillow's own font; `anchor` and `look` as `ImageDraw.text` has them."""
-    pen.text((x, y), text, colour or _look.get(LIGHT).ink, font(size), anchor, **look)  # type: ignore[arg-type]
+    """Write a line of text in Pillow's own font; `anchor` and `stroke` as `ImageDraw.text` has them."""
+    pen.text((x, y), text, colour, font(size), anchor, **stroke)
 
 
 def fitted(text: str, size: int, room: float) -> str:
@@ -473,7 +464,9 @@ def _sheet(sides: tuple[Side, Side], places: list[int], wide: int, high: int, bl
     return pixels.permute(2, 0, 1).contiguous()
 
 
-def _draw_cells(pen: Pen, records: Sequence[BlockRecord], left: float, top: float, wide: float, block: int) -> None:
+def _draw_cells(
+    pen: Drawing, records: Sequence[BlockRecord], left: float, top: float, wide: float, block: int
+) -> None:
     """Draw a cell per block: in full colour up to the one that plays, which has a frame."""
     bottom = top + SCALE * CELLS
     for number, record in enumerate(records):
