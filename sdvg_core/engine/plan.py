@@ -161,48 +161,41 @@ def plan_blocks(
     whether there is one.
     Raises `BadInput` if they are wrong, or if a model is missing that a block may ask for.
     """
-    available = ModelSet(drafter="drafter" in block_frames, target="target" in block_frames, scorer=scorer)
-    size = block_frames["target" if available.target else "drafter"]
-    given, still = (size, size) if picture else (given_frames, still)
-    if not 0 <= still <= given:
-        raise BadInput(f"a clip of {given} latent frames cannot begin with {still} of a start image; make it again")
-    clip = spans_of_clip(given, size, still)
-    spans = plan_spans(blocks, size, given, read_takes(takes, blocks), still)
-    first = spans[0].index
-    directed = direct(router, directions, blocks, first)
-    notes: tuple[str, ...] = ()
-    if not available.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
-        unforced = without_target(directed)
-        directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
-    if strengths:
-        directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
-    if any(0 < directed.handover <= skip for skip in directed.skipped):
-        notes = (*notes, NOT_HANDED_OVER)
-    directed.check_blocks(spans[-1].index)
-    needed = check_available(directed, spans, available)
-    if needed.drafter and not needed.target and available.target and block_frames["drafter"] != size:
-        # Without the target, blocks have the drafter's size.
-        return plan_blocks(
-            router,
-            blocks=blocks,
-            block_frames={"drafter": block_frames["drafter"]},
-            scorer=scorer,
-            given_frames=given_frames,
-            still=still,
-            picture=picture,
-            directions=directions,
-            takes=takes,
-            strengths=strengths,
+
+    def plan(sizes: Mapping[str, int]) -> RunPlan:
+        available = ModelSet(drafter="drafter" in sizes, target="target" in sizes, scorer=scorer)
+        size = sizes["target" if available.target else "drafter"]
+        given, shown = (size, size) if picture else (given_frames, still)
+        if not 0 <= shown <= given:
+            claim = f"a clip of {given} latent frames cannot begin with {shown} of a start image"
+            raise BadInput(f"{claim}; make it again")
+        spans = plan_spans(blocks, size, given, read_takes(takes, blocks), shown)
+        first = spans[0].index
+        directed = direct(router, directions, blocks, first)
+        notes: tuple[str, ...] = ()
+        if not available.target and first == 0 and directed.direction(0) == ROUTER_DECIDES:
+            unforced = without_target(directed)
+            directed, notes = unforced, () if unforced == directed else (NOT_FORCED,)
+        if strengths:
+            directed = replace(directed, skipped=(*(0,) * first, *(strength.skip for strength in strengths)))
+        if any(0 < directed.handover <= skip for skip in directed.skipped):
+            notes = (*notes, NOT_HANDED_OVER)
+        directed.check_blocks(spans[-1].index)
+        return RunPlan(
+            router=directed,
+            clip=spans_of_clip(given, size, shown),
+            spans=spans,
+            models_needed=check_available(directed, spans, available),
+            still=shown,
+            strengths=tuple(strengths),
+            notes=notes,
         )
-    return RunPlan(
-        router=directed,
-        clip=clip,
-        spans=spans,
-        models_needed=needed,
-        still=still,
-        strengths=tuple(strengths),
-        notes=notes,
-    )
+
+    found = plan(block_frames)
+    if found.models_needed.target or len(set(block_frames.values())) == 1:
+        return found
+    # Without the target, blocks have the drafter's size.
+    return plan({"drafter": block_frames["drafter"]})
 
 
 # --- whether parts, router, blocks and sizes fit together; shapes are enough to tell

@@ -22,15 +22,12 @@ class NoiseSource(Protocol):
 
     def draw(self, span: Span, slot: int) -> Tensor:
         """Return standard normal noise `b c t h w`, float32 on the CPU."""
-        ...
 
     def restyle(self, span: Span) -> Restyle:
         """Return what the block is made from besides noise."""
-        ...
 
     def control(self, span: Span) -> tuple[Control, ...]:
         """Return what the block is controlled by, in the order in which it is added."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,32 +52,26 @@ class ModelShape(Protocol):
     @property
     def name(self) -> str:
         """The model's name in reports and errors."""
-        ...
 
     @property
     def block_frames(self) -> int:
         """Latent frames per block."""
-        ...
 
     @property
     def latent_channels(self) -> int:
         """Latent channels."""
-        ...
 
     @property
     def timesteps(self) -> tuple[float, ...]:
         """The timestep of each denoising step."""
-        ...
 
     @property
     def first_timesteps(self) -> tuple[float, ...]:
         """The same for the clip's first block; empty if they are not one list for the whole block."""
-        ...
 
     @property
     def anchor_horizon(self) -> int:
         """For how many of the newest latent frames the model needs the last pixel frame; 0 for none."""
-        ...
 
 
 class BlockGenerator(ModelShape, Protocol):
@@ -88,7 +79,6 @@ class BlockGenerator(ModelShape, Protocol):
 
     def generate(self, call: BlockCall) -> Generated:
         """Generate the block."""
-        ...
 
 
 class WrappedGenerator:
@@ -126,11 +116,9 @@ class VideoCodec(Protocol):
 
     def decode(self, latents: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """Decode `b c t h w`. Return pixel frames `b f c h w` in [0, 1] and the state after them."""
-        ...
 
     def encode(self, frames: Tensor) -> Tensor:
         """Encode a clip of 1 + stride * k pixel frames, `b f c h w` in [0, 1], into latents `b c t h w`."""
-        ...
 
 
 @runtime_checkable
@@ -139,11 +127,9 @@ class Scorer(Protocol):
 
     def score(self, frames: Tensor, prompt: str) -> Tensor:
         """Return one score per pixel frame of `b f c h w`: `(f,)`, float32 on the CPU, higher is better."""
-        ...
 
     def describe(self) -> Mapping[str, Any]:
         """Return the settings for the report; `notes` lists what a reader of the scores must know."""
-        ...
 
 
 @runtime_checkable
@@ -153,14 +139,12 @@ class Router(Protocol):
     @property
     def needs_scorer(self) -> bool:
         """Whether drafts are scored before it decides."""
-        ...
 
     def keep(self, index: int, score: float | None) -> bool:
         """Return whether the draft of block `index` of the clip, from 0, is kept.
 
         `score`: of its worst frame, in the scorer's units; None if drafts are not scored.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

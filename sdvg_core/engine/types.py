@@ -7,7 +7,8 @@ Every value is immutable, and so are the tensors inside: nobody writes into a te
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import add
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..errors import BadInput
@@ -79,12 +80,7 @@ class Work:
     context_seconds: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(
-            self.denoising_passes + other.denoising_passes,
-            self.context_passes + other.context_passes,
-            self.encodes + other.encodes,
-            self.context_seconds + other.context_seconds,
-        )
+        return Work(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,7 +36,7 @@ def parse(prompt: str) -> Scene:
         return scene
     other = nearest(prompt).text
     raise BadInput(
-        f"the prompt {_shortened(prompt)!r} {problem}; the nearest one of the pocket world is {other!r}",
+        f"the prompt {prompt!r:.120} {problem}; the nearest one of the pocket world is {other!r}",
         help=GRAMMAR,
     )
 
@@ -79,13 +79,10 @@ def _read(prompt: str) -> tuple[Scene | None, str | None]:
 
 def _recoloured(scene: Scene) -> Scene:
     """Return the scene in the first colours that make everything visible; its own colours are tried first."""
-    movers = [replace(scene.mover, colour=colour) for colour in (scene.mover.colour, *COLOURS)]
-    others = (
-        [scene.other and replace(scene.other, colour=c) for c in (scene.other.colour, *COLOURS)]
-        if scene.other
-        else [None]
-    )
-    candidates = (replace(scene, mover=mover, other=other) for mover in movers for other in others)
+    mover, other = scene.mover, scene.other
+    movers = [replace(mover, colour=colour) for colour in (mover.colour, *COLOURS)]
+    others = [other and replace(other, colour=colour) for colour in (other.colour, *COLOURS)] if other else [None]
+    candidates = (replace(scene, mover=one, other=its) for one in movers for its in others)
     return next(candidate for candidate in candidates if clash(candidate) is None)
 
 
@@ -109,10 +106,6 @@ def _first(options: Collection[str], words: Sequence[str], otherwise: str) -> st
 def _longest(options: Collection[str], words: Sequence[str], otherwise: str) -> str:
     fitting = [option for option in options if set(option.split()) - {"and"} <= set(words)]
     return max(fitting, key=len, default=otherwise)
-
-
-def _shortened(prompt: str, limit: int = 120) -> str:
-    return prompt if len(prompt) <= limit else prompt[: limit - 1] + "…"
 
 
 _WORDS = sorted(

@@ -33,7 +33,6 @@ class ReportedScorer(Scorer, Protocol):
 
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return what a reader of scores under this prompt must know."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
