@@ -38,9 +38,9 @@ class ReuseSession:
     """What one run takes from the store, and what it puts there."""
 
     def __init__(self, reuse: Reuse, noise: KeyedNoise, handover: int) -> None:
-        self._store, self._identities = reuse.store, reuse.identities
-        self._keys = Keys(reuse.identities, noise)
-        self._noise, self._handover, self.pixels = noise, handover, reuse.pixels
+        self.store, self._identities = reuse.store, reuse.identities
+        self.keys = Keys(reuse.identities, noise)
+        self.noise, self._handover, self.pixels = noise, handover, reuse.pixels
         self.pixel_keys: list[str] = []
         self.used: list[tuple[str, ...]] = []  # the keys of what each block of the run was made from
 
@@ -52,7 +52,7 @@ class ReuseSession:
             yield from replay(blocks, codec, start)
             return
         latents = [block.latents for block in blocks]
-        keys = [self._keys.pixels(latents[: place + 1]) for place in range(len(blocks))]
+        keys = [self.keys.pixels(latents[: place + 1]) for place in range(len(blocks))]
         first = self.pixels.first_to_decode(keys, to_go_on=to_go_on)
         timeline = start
         for place, (block, key) in enumerate(zip(blocks, keys, strict=True)):
@@ -69,14 +69,14 @@ class ReuseSession:
     def remember(self, emitted: EmittedBlock) -> None:
         """Keep the pixels and scores of a new block, and which results it was made from."""
         self._remember_scores(emitted)
-        self.used.append(self._store.take_used())
-        key = self._keys.pixels([block.latents for block in emitted.timeline.history.blocks])
+        self.used.append(self.store.take_used())
+        key = self.keys.pixels([block.latents for block in emitted.timeline.history.blocks])
         self.pixel_keys.append(key)
         self._keep(key, emitted.preview, emitted.timeline.decode_state)
 
     def _keep(self, key: str, frames: Tensor, state: Any) -> None:
         if self.pixels:
-            self.pixels.limit = self._store.limit - self._store.bytes
+            self.pixels.limit = self.store.limit - self.store.bytes
             self.pixels.put(key, frames, state)
 
     def engine(self, engine: Engine) -> Engine:
@@ -96,12 +96,12 @@ class ReuseSession:
 
         `given`: the blocks of the clip to continue.
         """
-        codec = _NoPixels(engine.codec, self._keys)
+        codec = _NoPixels(engine.codec, self.keys)
         known = Engine(
             drafter=self._model(engine, "drafter", recall_only=True),
             target=self._model(engine, "target", recall_only=True),
             codec=codec,
-            scorer=_RecalledScores(self._store, self._keys, codec) if engine.scorer else None,
+            scorer=_RecalledScores(self.store, self.keys, codec) if engine.scorer else None,
         )
         start = Timeline()
         for again in replay(given, codec, start):
@@ -111,7 +111,7 @@ class ReuseSession:
             known,
             router,
             spans,
-            self._noise,
+            self.noise,
             condition_of,
             drafter_context=drafter_context,
             start=start,
@@ -121,7 +121,7 @@ class ReuseSession:
             for emitted in loop:
                 # It will be decoded once more to be shown, and drafts that were not kept not even once.
                 found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
-                self.used.append(self._store.take_used())
+                self.used.append(self.store.take_used())
         except CacheMiss:
             pass
         return tuple(found)
@@ -131,13 +131,13 @@ class ReuseSession:
         decision = emitted.record.decision
         if not decision.scored or emitted.draft is None:
             return
-        committed = [self._keys.tensor(block.latents) for block in emitted.timeline.history.blocks[:-1]]
+        committed = [self.keys.tensor(block.latents) for block in emitted.timeline.history.blocks[:-1]]
         text = emitted.block.condition.gate_text
-        key = self._keys.scores(committed, self._keys.tensor(emitted.draft.latents), text)
-        self._store.put(key, (torch.tensor(decision.frame_scores, dtype=torch.float32),))
+        key = self.keys.scores(committed, self.keys.tensor(emitted.draft.latents), text)
+        self.store.put(key, (torch.tensor(decision.frame_scores, dtype=torch.float32),))
         if decision.reference is not None:
             reference = torch.tensor([decision.reference], dtype=torch.float32)
-            self._store.put(self._keys.last_score(committed, text), (reference,))
+            self.store.put(self.keys.last_score(committed, text), (reference,))
 
     def _model(self, engine: Engine, role: str, *, recall_only: bool = False) -> BlockGenerator:
         model: BlockGenerator = getattr(engine, role)
@@ -146,33 +146,30 @@ class ReuseSession:
         # A handover starts from the drafter's first estimates, so they are kept too.
         steps = self._handover if role == "drafter" else 0
         identity: str = getattr(self._identities, role)
-        kind = _RecalledBlocks if recall_only else _RememberedBlocks
-        recalled = kind(model, identity, steps, self._store, self._keys, self._noise.shape)
-        recalled.anchor_horizon = 0 if recall_only else model.anchor_horizon
-        return recalled
+        return _StoredBlocks(model, identity, steps, self, recall_only=recall_only)
 
 
 class CacheMiss(Exception):
     """The store does not have what the loop asked for."""
 
 
-class _RecalledBlocks(WrappedGenerator):
-    """A model that only returns what is in the store. It needs no pixels of a history."""
+class _StoredBlocks(WrappedGenerator):
+    """A model that looks into the store before it makes a block, and puts there what it made.
+
+    `recall_only`: it makes none, and needs no pixels of a history. `steps`: of how many the estimates are kept too.
+    """
 
     def __init__(
-        self,
-        inner: BlockGenerator,
-        identity: str,
-        steps: int,
-        store: Store,
-        keys: Keys,
-        shape_of: Callable[[Span], tuple[int, ...]],
+        self, inner: BlockGenerator, identity: str, steps: int, session: ReuseSession, *, recall_only: bool
     ) -> None:
         super().__init__(inner)
-        self._identity, self._steps, self._store, self._keys = identity, steps, store, keys
-        self._shape_of = shape_of
+        self._identity, self._steps, self._recall_only = identity, steps, recall_only
+        self._store, self._keys, self._noise = session.store, session.keys, session.noise
+        if recall_only:
+            self.anchor_horizon = 0
 
     def generate(self, call: BlockCall) -> Generated:
+        """Return the block from the store, or make it. Raises `CacheMiss` where it may not."""
         span, stop = call.span, call.stop
         key = self._keys.block(self._identity, call)
         whole = self._found(key, span, self._steps + 1)
@@ -183,30 +180,22 @@ class _RecalledBlocks(WrappedGenerator):
         if begun is not None:
             self._keys.name(key, begun)
             return Generated(begun)
-        return self._unknown(key, call)
-
-    def _found(self, key: str, span: Span, least: int) -> Result | None:
-        """Return a sound result of at least that many tensors."""
-        kept = self._store.get(key)
-        if kept is None or len(kept) < least or not _fits(kept, self._shape_of(span)):
-            return None
-        return kept if all(map(_is_finite, kept)) else None
-
-    def _unknown(self, key: str, call: BlockCall) -> Generated:
-        raise CacheMiss
-
-
-class _RememberedBlocks(_RecalledBlocks):
-    """A model that makes what is not in the store, and puts it there."""
-
-    def _unknown(self, key: str, call: BlockCall) -> Generated:
-        made, stop = self.inner.generate(call), call.stop
+        if self._recall_only:
+            raise CacheMiss
+        made = self.inner.generate(call)
         first = made.predictions[: self._steps]
         kept = first if stop is not None else (*first, made.latents)
         if all(map(_is_finite, kept)):
             self._store.put(key if stop is None else self._keys.begun(key, stop), kept)
         self._keys.name(key, first, made.latents if stop is None else None)
         return made
+
+    def _found(self, key: str, span: Span, least: int) -> Result | None:
+        """Return a sound result of at least that many tensors."""
+        kept = self._store.get(key)
+        if kept is None or len(kept) < least or not _fits(kept, self._noise.shape(span)):
+            return None
+        return kept if all(map(_is_finite, kept)) else None
 
 
 class _NoPixels:
