@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -43,12 +43,8 @@ def from_values(kind: type[T], data: Any, where: str, **given: Any) -> T:
     hints, values = type_hints(shape), dict(given)
     for field in fields(shape):
         name = NAMES.get(field.name, field.name)
-        optional = field.name in LATER and field.default is not MISSING
-        if (
-            field.init
-            and field.name not in given
-            and not (optional and isinstance(data, dict) and name not in data)
-        ):
+        absent = field.name in LATER and isinstance(data, Mapping) and name not in data
+        if field.init and field.name not in given and not absent:
             values[field.name] = _read(hints[field.name], take(data, name, (object,), where), name, where)
     return kind(**values)
 
