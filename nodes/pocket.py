@@ -42,7 +42,7 @@ class PocketModels(io.ComfyNode):
                     "prompt",
                     default=DEFAULT_PROMPT,
                     multiline=True,
-                    extra_dict={"sdvg_examples": EXAMPLES},  # nodes/web/front.js offers them
+                    extra_dict={"sdvg_examples": EXAMPLES},  # nodes/web/widgets.js offers them
                 ),
                 # Last and optional, so that workflows saved without it keep working.
                 io.Boolean.Input("strict", default=False, optional=True, advanced=True),

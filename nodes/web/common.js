@@ -59,6 +59,16 @@ export function setWidget(node, widget, value) {
   }
 }
 
+/** Have `act` called after a method or callback of an object, as it was called itself. */
+export function after(object, name, act) {
+  const before = object[name];
+  object[name] = function (...news) {
+    const answer = before?.apply(this, news);
+    act.apply(this, news);
+    return answer;
+  };
+}
+
 /** The slot of the input that can stand in for a widget; -1 if there is none. */
 export function inputSlot(node, name) {
   return node.inputs?.findIndex((input) => input.widget?.name === name) ?? -1;

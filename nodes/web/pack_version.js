@@ -1,7 +1,7 @@
 // A saved workflow says which version of the pack saved it. Opening one from a newer version shows a warning: this version
 // ignores what it does not know, and refuses to run it (nodes/known.py).
 import { app } from "../../scripts/app.js";
-import { PREFIX, allNodes, locale } from "./common.js";
+import { PREFIX, after, allNodes, locale } from "./common.js";
 
 const VERSION = "0.1.0"; // as in pyproject.toml
 const PACK = "sdvg";
@@ -23,9 +23,9 @@ function isNewer(one, other) {
 }
 
 /** Write the version on a node that is being saved, under the names that ComfyUI uses. A newer version stays. */
-function state({ properties }) {
-  if (properties.cnr_id === PACK && isNewer(properties.ver, VERSION)) return;
-  Object.assign(properties, { cnr_id: PACK, ver: VERSION });
+function state(saved) {
+  const { cnr_id, ver } = (saved.properties ??= {});
+  if (cnr_id !== PACK || !isNewer(ver, VERSION)) Object.assign(saved.properties, { cnr_id: PACK, ver: VERSION });
 }
 
 function announce() {
@@ -40,12 +40,7 @@ app.registerExtension({
   name: "sdvg.pack_version",
   beforeRegisterNodeDef(type, { name }) {
     if (!name.startsWith(PREFIX)) return;
-    const { onSerialize } = type.prototype;
-    type.prototype.onSerialize = function (saved) {
-      onSerialize?.call(this, saved);
-      saved.properties ??= {};
-      state(saved);
-    };
+    after(type.prototype, "onSerialize", state);
   },
   afterConfigureGraph: announce,
 });

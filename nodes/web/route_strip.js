@@ -2,15 +2,15 @@
 // next run. The server says the same in a line of text, which shows if this file is missing. None of the strip is saved.
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { NAMELESS, PREFIX, allNodes, inputSlot, make, nodeOf, onOutput, rootGraph } from "./common.js";
-import { RunLog } from "./run_log.js";
+import { NAMELESS, PREFIX, after, allNodes, inputSlot, make, nodeOf, onOutput, rootGraph } from "./common.js";
+import { RunLog } from "./runs.js";
 import { holdPlace } from "./same_place.js";
-import { Strip, stopRun } from "./strip.js";
+import { Strip } from "./strip.js";
 import { STYLE } from "./strip_style.js";
 import { words } from "./strip_words.js";
 import { claim, fromElsewhere, fromHere } from "./tabs.js";
 
-export const SAMPLER = "SDVGSpeculativeSampler";
+const SAMPLER = "SDVGSpeculativeSampler";
 const MOST_TAKES = 32;
 const PLAY = "sdvg.strip.play";
 const SETTLED = [100, 500, 2000]; // ms, after one of which the page calls a workflow the open one, whose nodes it made before
@@ -19,18 +19,14 @@ const strips = new Map(); // node -> its strip
 const runs = new Map(); // workflow and node -> the newest run there that this page knows of
 const takes = new Map(); // the same -> runs that made takes to compare, oldest first
 
-function workflowId() {
-  return rootGraph()?.id;
-}
-
 function keyOf({ workflow, node }) {
-  return `${workflow ?? workflowId()} ${node}`;
+  return `${workflow ?? rootGraph()?.id} ${node}`;
 }
 
 /** The strip for a key of `runs`; undefined if its node is not in the open workflow, or if the run is none of its own. */
 function stripOf(key) {
   const [workflow, id] = key.split(" ");
-  const node = workflow === workflowId() ? nodeOf(id) : undefined;
+  const node = workflow === rootGraph()?.id ? nodeOf(id) : undefined;
   return node && belongs(runs.get(key), node) ? strips.get(node) : undefined;
 }
 
@@ -74,18 +70,12 @@ function onTake(detail) {
 }
 
 function onRun({ detail }) {
-  if (detail.until) {
-    keepTake(new RunLog(detail));
-    return;
-  }
-  keep(keyOf(detail), new RunLog(detail));
+  if (detail.until) keepTake(new RunLog(detail));
+  else keep(keyOf(detail), new RunLog(detail));
 }
 
 function onBlock({ detail }) {
-  if (detail.until) {
-    onTake(detail);
-    return;
-  }
+  if (detail.until) return onTake(detail);
   const key = keyOf(detail);
   if (runs.get(key)?.run !== detail.run && detail.number === 1) keep(key, new RunLog(detail));
   const log = runs.get(key);
@@ -237,8 +227,7 @@ function restore() {
 
 /** What comes from the cache has the ids of the workflow that made it. An output does not displace a run that is going on. */
 onOutput(SAMPLER, (node, { sdvg_route: events, sdvg_run: told = [] }, run) => {
-  if (!events?.length) return;
-  if (told.at(-1)?.until) return;
+  if (!events?.length || told.at(-1)?.until) return;
   const log = RunLog.fromOutput(events, told.at(-1));
   if (run) log.info.prompt = run.prompt;
   const key = keyOf({ node: run?.id ?? log.info.node });
@@ -261,11 +250,7 @@ function addStrip(node) {
   strips.set(node, strip);
   holdPlace(node, strip.view.element);
   strip.play(app.extensionManager?.setting?.get(PLAY) !== false);
-  const { onRemoved } = node;
-  node.onRemoved = function (...news) {
-    leave(strip);
-    return onRemoved?.apply(this, news);
-  };
+  after(node, "onRemoved", () => leave(strip));
 }
 
 /** The wheel over the strip zooms as it does beside it, unless it scrolls something there. Nodes 2.0 sees to that itself. */
@@ -301,15 +286,21 @@ function refocus(tries = 60) {
   else requestAnimationFrame(() => refocus(tries - 1));
 }
 
+/** Ask the server to end a run after the block it is making. */
 async function stop(log) {
-  const refresh = () => [...strips.values()].filter((strip) => strip.log === log).forEach((strip) => strip.refresh());
-  log.stopping = true;
-  refresh();
+  const show = (stopping) => {
+    log.stopping = stopping;
+    for (const strip of strips.values()) if (strip.log === log) strip.refresh();
+  };
+  show(true);
   try {
-    await stopRun(log);
+    const headers = { "Content-Type": "application/json" };
+    const answer = await api.fetchApi("/sdvg/stop", { method: "POST", headers, body: JSON.stringify({ node: log.info.node }) });
+    if (answer.ok) return;
+    const { error } = await answer.json().catch(() => ({}));
+    throw new Error(error ?? `${answer.status} ${answer.statusText}`);
   } catch (error) {
-    log.stopping = false;
-    refresh();
+    show(false);
     app.extensionManager.toast.add({ severity: "error", summary: words().stop, detail: error.message, life: 8000 });
   }
 }

@@ -1,7 +1,7 @@
 // Undoing a step, or opening another tab, makes all nodes anew. Where a new node has the id of an old one, Nodes 2.0 keeps the
 // old one's element on the page: put the new one's there.
 import { app } from "../../scripts/app.js";
-import { allNodes } from "./common.js";
+import { after, allNodes } from "./common.js";
 
 const SETTLED = 100; // ms, until the page has put new nodes in the place of old ones
 
@@ -11,11 +11,7 @@ const gone = []; // nodes that are no more, with their elements
 /** From now on `element` is shown where its node is. */
 export function holdPlace(node, element) {
   elements.set(node, element);
-  const { onRemoved } = node;
-  node.onRemoved = function (...news) {
-    leave(node);
-    return onRemoved?.apply(this, news);
-  };
+  after(node, "onRemoved", () => leave(node));
 }
 
 function leave(node) {

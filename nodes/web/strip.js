@@ -1,11 +1,8 @@
 // The strip of one sampler: shows a run, and writes on the node's widgets what the next one is to do.
-import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
-import { inputSlot, locale, promptNode, setWidget } from "./common.js";
-import { ROUTER, fitDirections, fitTakes, letterOf, takeOf, takesOf, withLetter, withTake } from "./directions.js";
-import { fateOf } from "./fates.js";
-import { RATE, framesOf, lengthIn } from "./length.js";
-import { nextRun } from "./next_run.js";
+import { after, inputSlot, locale, promptNode, setWidget } from "./common.js";
+import { RATE, ROUTER, fateOf, fitDirections, fitTakes, framesOf, letterOf, lengthIn, takeOf, takesOf, withLetter, withTake } from "./blocks.js";
+import { nextRun } from "./runs.js";
 import { queueTakes, takesKnown } from "./strip_sheet.js";
 import { askText, openLarge, openSheet } from "./strip_dialog.js";
 import { openMenu } from "./strip_menu.js";
@@ -50,7 +47,7 @@ export class Strip {
       going: () => Boolean(this.log?.going),
       told: (state) => this.view.tell(state),
     });
-    for (const name of SHOWN) this.follow(name);
+    for (const name of SHOWN.filter((one) => this.widget(one))) after(this.widget(name), "callback", () => this.refresh());
     this.nameOfLength = this.widget("blocks")?.label;
     this.sendFitted("directions", fitDirections);
     this.sendFitted("takes", fitTakes);
@@ -237,18 +234,6 @@ export class Strip {
     return String(this.widget(name)?.value ?? "");
   }
 
-  /** Notice when a widget is changed by hand. */
-  follow(name) {
-    const widget = this.widget(name);
-    if (!widget) return;
-    const { callback } = widget;
-    widget.callback = (...news) => {
-      const answer = callback?.apply(widget, news);
-      this.refresh();
-      return answer;
-    };
-  }
-
   /**
    * Send what the squares show, though the widget may be for another number of blocks: lowering that and raising it again
    * loses nothing.
@@ -312,19 +297,6 @@ export class Strip {
     this.write("takes", withTake(this.read("takes"), this.asked().blocks, number, take));
   }
 
-  /** How many blocks were given to the run that is shown. */
-  keptThen() {
-    return this.log?.events.filter((event) => event.fate === "given").length ?? 0;
-  }
-
-  /** Have the blocks up to this one stay as they are in the run that is shown. */
-  keep(number) {
-    const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
-    if (!digest || number >= this.asked().blocks) return false;
-    this.write("kept_blocks", `${number}:${digest}`);
-    return true;
-  }
-
   /** The whole run before the one that is shown. */
   before() {
     return this.log && this.others().findLast((one) => one.run !== this.log.run && !one.info.until && !one.failed);
@@ -335,51 +307,40 @@ export class Strip {
   }
 
   open(number, anchor = this.view.square(number)) {
-    if (!this.usable(number)) return;
-    const letter = letterOf(this.read("directions"), number);
-    const take = takeOf(this.read("takes"), number);
-    const choice = (key, text) => ({ key, text, checked: letter === key, act: () => this.onKey(number, key) });
-    const takes = [{ key: "n", text: words().another(take + 1), act: () => this.onKey(number, "n") }];
-    if (this.log?.events[number - 1] && !this.log.going) takes.push({ key: "c", text: words().compare, act: () => this.onKey(number, "c") });
-    if (take > 1) takes.push({ text: words().first, act: () => this.retake(number, 1) });
-    const film = this.log?.events[number - 1]?.sprite ? [{ key: "e", text: words().enlarge, act: () => this.enlarge(number) }] : [];
-    if (this.before()) film.push({ key: "b", text: words().twoRuns, act: () => this.onKey(number, "b") });
-    const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];
-    if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
-    const digest = this.log?.done?.digests?.[number - 1 - this.keptThen()];
-    const keep = digest && number < this.asked().blocks ? [{ key: "k", text: words().keep(number), act: () => this.onKey(number, "k") }] : [];
-    if (this.kept) keep.push({ text: words().unkeep(this.kept), act: () => this.write("kept_blocks", "") });
-    if (number <= this.kept) choices.length = takes.length = 0;
-    openMenu(anchor, words().menu(number), [choices, takes, keep, film].filter((items) => items.length));
+    if (this.usable(number)) openMenu(anchor, words().menu(number), this.items(number).filter((items) => items.length));
   }
 
-  /** Keys on a square, and in its menu: one of the three letters, or `n` for another take. */
+  /** What can be done at a block, in groups: its menu has them all, and a key on its square does one. */
+  items(number) {
+    const event = this.log?.events[number - 1];
+    const film = event?.sprite ? [{ key: "e", text: words().enlarge, act: () => this.enlarge(number) }] : [];
+    if (this.before()) film.push({ key: "b", text: words().twoRuns, act: () => this.compare(number, 0, true) });
+    if (!this.usable(number)) return [film];
+    const given = this.log?.events.filter(({ fate }) => fate === "given").length; // to the run that is shown
+    const digest = number < this.asked().blocks && this.log?.done?.digests?.[number - 1 - given];
+    const keep = digest ? [{ key: "k", text: words().keep(number), act: () => this.write("kept_blocks", `${number}:${digest}`) }] : [];
+    if (this.kept) keep.push({ text: words().unkeep(this.kept), act: () => this.write("kept_blocks", "") });
+    if (number <= this.kept) return [keep, film];
+    const [letter, take] = [letterOf(this.read("directions"), number), takeOf(this.read("takes"), number)];
+    const said = (act) => () => {
+      act();
+      this.view.said.textContent = this.view.square(number).title;
+    };
+    const choice = (key, text) => ({ key, text, checked: letter === key, act: said(() => this.direct(number, key)) });
+    const choices = [choice(".", words().router), choice("t", words().target), choice("d", words().draft)];
+    if (number > 1 && this.promptSource()) choices.push({ key: "w", text: words().promptFrom(number), act: () => this.askPrompt(number) });
+    const takes = [{ key: "n", text: words().another(take + 1), act: said(() => this.retake(number, take + 1)) }];
+    if (event && !this.log.going) takes.push({ key: "c", text: words().compare, act: () => this.makeTakes(number) });
+    if (take > 1) takes.push({ text: words().first, act: () => this.retake(number, 1) });
+    return [choices, takes, keep, film];
+  }
+
+  /** Whether a key on a square did something. */
   onKey(number, key) {
     if (key === "p") return this.player.toggle() ?? true;
     if (key === "e") return this.enlarge(number) ?? true;
-    if (key === "b" && this.before()) return this.compare(number, 0, true) ?? true;
-    if (key === "c" && this.log?.events[number - 1] && !this.log.going && number > this.kept) return this.makeTakes(number) && true;
-    if (key === "w" && number > 1 && number > this.kept && this.promptSource()) {
-      this.askPrompt(number);
-      return true;
-    }
-    if (key === "k") return this.keep(number);
-    if (number <= this.kept || ![".", "t", "d", "n"].includes(key) || !this.usable(number)) return false;
-    if (key === "n") this.retake(number, takeOf(this.read("takes"), number) + 1);
-    else this.direct(number, key);
-    this.view.said.textContent = this.view.square(number).title;
-    return true;
+    const item = this.items(number).flat().find((one) => one.key === key);
+    item?.act();
+    return Boolean(item);
   }
-}
-
-/** Ask the server to end a run after the block it is making. */
-export async function stopRun(log) {
-  const answer = await api.fetchApi("/sdvg/stop", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ node: log.info.node }),
-  });
-  if (answer.ok) return;
-  const { error } = await answer.json().catch(() => ({}));
-  throw new Error(error ?? `${answer.status} ${answer.statusText}`);
 }

@@ -2,6 +2,18 @@
 import { make } from "./common.js";
 import { words } from "./strip_words.js";
 
+/** Open a dialog, of whose keys ComfyUI's shortcuts hear nothing, and call `closed` once it is closed. */
+function open(dialog, label, closed) {
+  dialog.setAttribute("aria-label", label);
+  dialog.addEventListener("keydown", (event) => event.stopPropagation());
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    closed();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 /** Show what the player shows, until it is closed by Escape or a click; then `anchor` has the focus again. */
 export function openLarge(player, anchor) {
   const dialog = make("dialog", "sdvg-large");
@@ -15,10 +27,8 @@ export function openLarge(player, anchor) {
   };
   canvas.style.setProperty("--aspect", film.width / film.height);
   canvas.setAttribute("role", "img");
-  dialog.setAttribute("aria-label", words().large(player.at[0]));
   const keys = { " ": () => player.toggle(), p: () => player.toggle(), ArrowRight: () => player.step(1), ArrowLeft: () => player.step(-1) };
   dialog.addEventListener("keydown", (event) => {
-    event.stopPropagation(); // none of ComfyUI's shortcuts
     player.touch();
     if (!(event.key in keys)) return;
     event.preventDefault();
@@ -26,17 +36,14 @@ export function openLarge(player, anchor) {
     keys[event.key]();
   });
   dialog.addEventListener("click", () => dialog.close());
-  dialog.addEventListener("close", () => {
+  player.screens.push(canvas);
+  player.told = say;
+  open(dialog, words().large(player.at[0]), () => {
     player.screens.length = 1;
     player.told = told;
     player.release(true);
-    dialog.remove();
     anchor?.focus({ preventScroll: true });
   });
-  document.body.append(dialog);
-  player.screens.push(canvas);
-  player.told = say;
-  dialog.showModal();
   player.rest();
 }
 
@@ -45,23 +52,17 @@ export function openSheet(sheet) {
   if (sheet.closest("dialog")) return;
   const [place, dialog] = [sheet.parentElement, make("dialog", "sdvg-large")];
   const focused = sheet.querySelector('[aria-checked="true"]');
-  dialog.setAttribute("aria-label", sheet.getAttribute("aria-label"));
-  dialog.addEventListener("keydown", (event) => event.stopPropagation()); // none of ComfyUI's shortcuts
-  dialog.addEventListener("close", () => {
+  dialog.append(sheet);
+  open(dialog, sheet.getAttribute("aria-label"), () => {
     place.append(sheet);
-    dialog.remove();
     sheet.querySelector('[aria-checked="true"]')?.focus({ preventScroll: true });
   });
-  dialog.append(sheet);
-  document.body.append(dialog);
-  dialog.showModal();
   focused?.focus();
 }
 
 /** Ask for a text; resolves to null if it is left with Escape. Enter takes it, with Shift it begins a line. */
 export function askText(title, hint, value) {
   const dialog = make("dialog", "sdvg-large sdvg-ask");
-  dialog.setAttribute("aria-label", title);
   const area = make("textarea", "");
   area.value = value;
   area.rows = 3;
@@ -69,20 +70,14 @@ export function askText(title, hint, value) {
   const take = make("button", "sdvg-button", words().accept);
   take.type = "button";
   dialog.append(make("p", "", title), area, make("p", "", hint), take);
-  document.body.append(dialog);
-  dialog.showModal();
-  area.focus();
+  take.addEventListener("click", () => dialog.close("taken"));
+  area.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    dialog.close("taken");
+  });
   return new Promise((resolve) => {
-    take.addEventListener("click", () => dialog.close("taken"));
-    dialog.addEventListener("keydown", (event) => {
-      event.stopPropagation(); // none of ComfyUI's shortcuts
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.target !== area) return;
-      event.preventDefault();
-      dialog.close("taken");
-    });
-    dialog.addEventListener("close", () => {
-      dialog.remove();
-      resolve(dialog.returnValue === "taken" ? area.value : null);
-    });
+    open(dialog, title, () => resolve(dialog.returnValue === "taken" ? area.value : null));
+    area.focus();
   });
 }

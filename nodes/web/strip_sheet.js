@@ -2,8 +2,8 @@
 import { api } from "../../scripts/api.js";
 import { app } from "../../scripts/app.js";
 import { make } from "./common.js";
-import { takesOf, withTake } from "./directions.js";
-import { bitmapOf, fetchSprite } from "./sprites.js";
+import { takesOf, withTake } from "./blocks.js";
+import { bitmapOf, fetchSprite } from "./strip_player.js";
 import { words } from "./strip_words.js";
 
 const AT_ONCE = 3; // takes of one wish
@@ -11,30 +11,16 @@ const AT_ONCE = 3; // takes of one wish
 /** Queue runs that make the next takes of a block, one after the other; nothing behind the sampler runs but a report. */
 export async function queueTakes(node, number, from) {
   const { output, workflow } = await app.graphToPrompt();
-  const id = Object.keys(output).find((one) => output[one].class_type === node.comfyClass && sameNode(one, node));
-  const own = (name) => {
-    const upstream = new Set();
-    const visit = (one) => {
-      if (upstream.has(one) || !output[one]) return;
-      upstream.add(one);
-      for (const value of Object.values(output[one].inputs)) if (Array.isArray(value)) visit(String(value[0]));
-    };
-    visit(name);
-    return upstream;
-  };
-  const needed = Object.fromEntries([...own(id)].map((one) => [one, output[one]]));
+  // In a subgraph, a node's id in a run is a path, such as "5:12".
+  const id = Object.keys(output).find((one) => output[one].class_type === node.comfyClass && one.split(":").at(-1) === String(node.id));
   const { inputs } = output[id];
   for (let take = from; take < from + AT_ONCE; take += 1) {
     const takes = withTake(String(inputs.takes ?? ""), inputs.blocks, number, take);
     const sampler = { ...output[id], inputs: { ...inputs, takes, until_block: number } };
     const end = { class_type: "SDVGRouteReport", inputs: { report: [id, 2], prompt_in_report: false }, _meta: { title: "SDVG" } };
-    await api.queuePrompt(0, { output: { ...needed, [id]: sampler, [`${id}.take`]: end }, workflow });
+    const target = `${id}.take`;
+    await api.queuePrompt(0, { output: { ...output, [id]: sampler, [target]: end }, workflow }, { partialExecutionTargets: [target] });
   }
-}
-
-/** Whether an id of a run, such as "5:12", is a node's. */
-function sameNode(id, node) {
-  return id === String(node.id) || id.endsWith(`:${node.id}`);
 }
 
 /** The takes of a block that are known: that of the run shown, and those made to compare with all else the same. */

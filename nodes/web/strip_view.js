@@ -1,8 +1,6 @@
 // The elements of one strip: squares, film, legend, and the button that stops the run. It knows nothing of nodes and servers.
+import { FATES, ROUTER, fateOf } from "./blocks.js";
 import { locale, make } from "./common.js";
-import { ROUTER } from "./directions.js";
-import { FATES, fateOf } from "./fates.js";
-import { driftLine, drawDrift } from "./strip_drift.js";
 import { Sheet } from "./strip_sheet.js";
 import { words } from "./strip_words.js";
 
@@ -273,4 +271,34 @@ function entry(text, colour) {
   if (colour) element.appendChild(make("i", "")).style.background = colour;
   element.append(text);
   return element;
+}
+
+// --- the drift of the colours, as a line below the film
+
+const FULL = 0.3; // deviations that fill the height, unless a block drifts further; true clips stay within 0.1
+
+function driftLine() {
+  const element = make("div", "sdvg-drift");
+  element.innerHTML = '<svg viewBox="0 0 100 1" preserveAspectRatio="none" aria-hidden="true"><path vector-effect="non-scaling-stroke"/></svg>';
+  element.append(make("span", ""));
+  element.setAttribute("role", "img");
+  return element;
+}
+
+/** `of`: how many blocks there will be. What a scene is measured from has no drift and begins a new line, at 0; a given one has none. */
+function drawDrift(element, events, of) {
+  const known = events.filter(({ drift }) => Number.isFinite(drift));
+  element.hidden = !known.length;
+  if (!known.length) return;
+  const most = known.reduce((one, other) => (other.drift > one.drift ? other : one));
+  let [path, begun] = ["", false];
+  for (const { number, drift } of events) {
+    const at = `${(((number - 0.5) / of) * 100).toFixed(2)} ${(1 - drift / Math.max(FULL, most.drift)).toFixed(4)}h0`; // null counts as 0
+    if (drift !== undefined) path += (begun && drift !== null ? "L" : "M") + at;
+    begun = drift !== undefined;
+  }
+  element.querySelector("path").setAttribute("d", path);
+  element.lastChild.textContent = words().drift(most.drift.toFixed(2), most.number);
+  element.title = words().driftIs;
+  element.setAttribute("aria-label", `${element.lastChild.textContent}. ${element.title}`);
 }

@@ -170,6 +170,6 @@ def test_the_page_knows_the_version_of_the_pack() -> None:
 
 def test_the_strip_knows_every_fate() -> None:
     """Also those that the run above does not meet."""
-    source = (ROOT / "nodes" / "web" / "fates.js").read_text(encoding="utf-8")
+    source = (ROOT / "nodes" / "web" / "blocks.js").read_text(encoding="utf-8")
     known = re.findall(r'^  (\w+): \{ colour: "(#\w{6})", ink: "#(\w)\w\w"', source, re.MULTILINE)
     assert known == [(outcome.name.lower(), COLOURS[outcome], INKS[outcome][1].lower()) for outcome in Outcome]

@@ -15,7 +15,7 @@ from sdvg_pack.sdvg_core.text.prompts import read_prompt
 
 pytestmark = pytest.mark.comfyui
 
-PURE = ("directions.js", "fates.js", "length.js", "next_run.js", "prompt_lines.js", "run_log.js")
+PURE = ("blocks.js", "prompt_lines.js", "runs.js")
 AUTHORS = {
     "forced": "T",
     "remade": "T",
@@ -40,9 +40,8 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def call(modules: Path, source: str, given: Any) -> Any:
     """Return what a JavaScript function makes of each of the things given; `js`: all that the modules export."""
-    names = ("directions.js", "length.js", "next_run.js", "prompt_lines.js", "run_log.js")
-    imports = "".join(f'import * as m{i} from "./{name}";\n' for i, name in enumerate(names))
-    everything = ", ".join(f"...m{i}" for i in range(len(names)))
+    imports = "".join(f'import * as m{i} from "./{name}";\n' for i, name in enumerate(PURE))
+    everything = ", ".join(f"...m{i}" for i in range(len(PURE)))
     program = f"{imports}const js = {{{everything}}};\nconst of = {source};\n"
     program += f"console.log(JSON.stringify({json.dumps(given)}.map((one) => of(one))));\n"
     (modules / "program.js").write_text(program, encoding="utf-8")

@@ -1,0 +1,126 @@
+// One run, as far as it is known, and what the next one makes again: always one block and everything after it, for a block follows
+// from all before it.
+import { WANTED, fateOf, letterOf, takeOf, takesOf } from "./blocks.js";
+
+export class RunLog {
+  /** `info`: the event `sdvg.run`; `done`: the event `sdvg.done`, or null. */
+  constructor(info, events = [], done = null) {
+    const { run, of, directions = "", takes = "" } = info;
+    Object.assign(this, { info, run, of, directions, takes, events, done });
+    this.ended = false; // without a word of how
+    this.stopping = false;
+  }
+
+  /** From the answer to /sdvg/runs. */
+  static fromServer({ events, done, ...info }) {
+    return new RunLog(info, events, done);
+  }
+
+  /** From a node's output, where the first and the last event of the run are one. */
+  static fromOutput(all, told = {}) {
+    const { run, node, workflow, of } = all.at(-1);
+    const events = all.filter((event) => event.run === run); // with a list on an input, the output has several runs
+    const info = { run, node, workflow, of, ...told };
+    return new RunLog(info, events, { blocks: events.length, of: info.of, stopped: false, speed_up: null, ...told });
+  }
+
+  get going() {
+    return !this.done && !this.ended;
+  }
+
+  get failed() {
+    return Boolean(this.done ? this.done.failed : this.ended);
+  }
+
+  get seconds() {
+    return (this.failed ? null : this.done?.seconds) ?? this.events.reduce((sum, event) => sum + event.seconds, 0);
+  }
+
+  /** What a block's event is to this run: its `next`, one that is `known`, or `lost`: others are missing before it. */
+  place(event) {
+    if (event.run !== this.run) return "lost";
+    if (event.number === this.events.length + 1) return "next";
+    return event.number <= this.events.length ? "known" : "lost";
+  }
+
+  /** Whether another account of what went on at this node is to be shown in place of this one. */
+  yieldsTo(other) {
+    if (other.run !== this.run) return this.going || other.going;
+    return other.events.length > this.events.length || Boolean(other.done && !this.done);
+  }
+}
+
+const SILENT = { from: null, count: 0, seconds: 0 };
+
+/**
+ * `run`: the finished one; `next`: `directions`, `takes` and `blocks` of the next; `outlook`, by the server: `now`, the signature
+ * of what is set, `loading`, the seconds until the run's models are loaded, and `decoding`, how many of its first 0, 1, 2 ... blocks
+ * are decoded again; and whether the seed is `moving`.
+ * Returns the first block that is made `from` anew (null if none is), their `count`, and about how many `seconds` it takes
+ * (null if that is not known); `all`: everything is made again; `atMost`: perhaps less. Not `known`: nothing can be said.
+ */
+export function nextRun(run, next, outlook) {
+  const told = foretell(run, next, outlook);
+  const first = (next.kept ?? 0) + 1; // blocks before it stay
+  if (!told.from || told.from >= first) return told;
+  return { ...told, all: false, atMost: told.atMost || told.all, from: first, count: next.blocks - first + 1, seconds: null };
+}
+
+function foretell(run, next, { now, loading, decoding, moving }) {
+  const then = run.info.signature;
+  if (!then || !now || loading === undefined || now.wired !== then.wired) return SILENT;
+  const others = now.made.filter((one) => one.run !== run.run);
+  if (moving || now.rest !== then.rest || now.router !== then.router) {
+    const atMost = !moving && (now.rest === then.rest || others.length > 0);
+    return { known: true, all: true, atMost, from: 1, count: next.blocks, seconds: null };
+  }
+  const from = firstAgain(run, { ...next, prompts: now.prompts });
+  if (now.all === then.all && from === null) return { known: true, ...SILENT };
+  const count = from === null ? 0 : next.blocks - from + 1;
+  const asks = ({ directions, takes, prompts }) => [letterOf(directions, from), takeOf(takes, from), promptAt(run, prompts, from)].join();
+  const atMost = count > 0 && others.some((one) => one.of >= from && asks(one) === asks({ ...next, prompts: now.prompts }));
+  return { known: true, atMost, from, count, seconds: estimate(run, next, from ?? next.blocks + 1, { loading, decoding }) };
+}
+
+function firstAgain(run, next) {
+  const [before, after] = [takesOf(run.takes), takesOf(next.takes)];
+  for (let number = 1; number <= next.blocks; number += 1) {
+    const made = run.events[number - 1];
+    if (!made || before.get(number) !== after.get(number)) return number;
+    if (promptAt(run, run.info.signature.prompts, number) !== promptAt(run, next.prompts, number)) return number;
+    const from = againFrom(made, number, letterOf(run.directions, number), letterOf(next.directions, number));
+    if (from <= next.blocks) return from;
+  }
+  return null;
+}
+
+/** The scheduled prompt of a block. Schedules count the blocks of a continued clip too. */
+function promptAt({ info }, prompts, number) {
+  return prompts.filter(([from]) => from <= number + (info.before ?? 0)).at(-1)?.[1];
+}
+
+/** The block from which on a changed letter has blocks made again; Infinity if it changes nothing. */
+function againFrom(made, number, before, after) {
+  if (after === before || WANTED[after] === fateOf(made).author) return Infinity;
+  // The rejected draft was kept, and takes its block's place.
+  return WANTED[after] === "drafter" && made.fate === "remade" ? number + 1 : number;
+}
+
+/** With what the blocks before `from` take to be decoded again, as many as the server says in `decoding`. */
+function estimate(run, next, from, { loading, decoding }) {
+  const made = run.events.filter((event) => !event.reused);
+  const again = decoding?.[from - 1 + (run.info.before ?? 0)] ?? from - 1;
+  const means = new Map(["target", "drafter", undefined].map((author) => [author, mean(made, "seconds", author)]));
+  let seconds = loading + (run.done?.delivery ?? 0) + (again ? again * mean(made, "decode") : 0);
+  for (let number = from; number <= next.blocks; number += 1) {
+    const before = run.events[number - 1];
+    seconds += means.get(WANTED[letterOf(next.directions, number)] ?? (before && fateOf(before).author) ?? undefined);
+  }
+  return Number.isFinite(seconds) ? seconds : null;
+}
+
+/** NaN if the author made none; without an author, of all blocks. */
+function mean(events, name, author) {
+  const values = events.filter((event) => !author || fateOf(event).author === author).map((event) => event[name]);
+  return values.reduce((sum, one) => sum + one, 0) / values.length;
+}
