@@ -45,11 +45,15 @@ def write_page(folder: Path) -> tuple[Path, Page]:
 
     Raises `BadInput` if it has no video, if the folder cannot be written to, or if somebody else's page is there.
     """
-    page = make_page(folder)
-    _refuse_other(folder / PAGE)
+    page, path = make_page(folder), folder / PAGE
+    if path.is_file():
+        with path.open("rb") as file:
+            ours = MARK in file.read(4096)
+        if not ours:
+            raise BadInput(f"this command did not write {path}; move it away first")
     with staged_outputs(folder) as staging:
         staging.path(PAGE).write_bytes(page.html.encode("utf-8"))
-    return folder / PAGE, page
+    return path, page
 
 
 def make_page(folder: Path) -> Page:
@@ -137,12 +141,3 @@ def _report_in(path: Path, top: Path) -> RunReport:
     if not _lies_in(path / REPORT, top):
         raise BadInput(f"{REPORT} is no file, or a link out of the page's folder; put the file itself there")
     return read_report(path / REPORT)
-
-
-def _refuse_other(path: Path) -> None:
-    """Raise `BadInput` if there is a page that this command did not write."""
-    if path.is_file():
-        with path.open("rb") as file:
-            if MARK in file.read(4096):
-                return
-        raise BadInput(f"this command did not write {path}; move it away first")
