@@ -7,7 +7,8 @@ not be made again. From there on the real models make what is unknown, and every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +19,10 @@ from .keys import Identities, Keys
 from .noise import KeyedNoise
 from .protocols import Absent, BlockCall, BlockGenerator, Engine, VideoCodec, WrappedGenerator
 from .records import BlockRecord
-from .router import RouterConfig
-from .speculate import EmittedBlock, speculate
+from .speculate import EmittedBlock
 from .store import PixelStore, Result, Store
 from .timeline import ReplayedBlock, Timeline, replay
-from .types import Block, Condition, DrafterContext, Generated, Span
+from .types import Block, Generated, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,17 +84,11 @@ class ReuseSession:
         return replace(engine, drafter=self._model(engine, "drafter"), target=self._model(engine, "target"))
 
     def dry_run(
-        self,
-        engine: Engine,
-        router: RouterConfig,
-        spans: tuple[Span, ...],
-        given: tuple[Block, ...],
-        condition_of: Callable[[int], Condition],
-        drafter_context: DrafterContext,
-    ) -> tuple[tuple[Block, BlockRecord], ...]:
+        self, engine: Engine, given: tuple[Block, ...], loop: Callable[[Engine, Timeline], Iterable[EmittedBlock]]
+    ) -> list[tuple[Block, BlockRecord]]:
         """Return the first blocks of a run that need not be made again, with their records. No model is called.
 
-        `given`: the blocks of the clip to continue.
+        `given`: the blocks of the clip to continue; `loop`: makes the run's blocks after them.
         """
         codec = _NoPixels(engine.codec, self.keys)
         known = Engine(
@@ -107,24 +101,12 @@ class ReuseSession:
         for again in replay(given, codec, start):
             start = again.timeline
         found = []
-        loop = speculate(
-            known,
-            router,
-            spans,
-            self.noise,
-            condition_of,
-            drafter_context=drafter_context,
-            start=start,
-            clock=lambda: 0.0,
-        )
-        try:
-            for emitted in loop:
+        with suppress(CacheMiss):
+            for emitted in loop(known, start):
                 # It will be decoded once more to be shown, and drafts that were not kept not even once.
                 found.append((emitted.block, replace(emitted.record, reused=True, decodes=1)))
                 self.used.append(self.store.take_used())
-        except CacheMiss:
-            pass
-        return tuple(found)
+        return found
 
     def _remember_scores(self, emitted: EmittedBlock) -> None:
         """Keep the scores of a block's draft, and that of the frame it was compared with."""

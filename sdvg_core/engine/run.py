@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -116,8 +117,16 @@ class Run:
             yield again
 
     def _make(self, start: Timeline) -> Generator[EmittedBlock]:
-        loop = speculate(
-            self.engine,
+        with closing(self.loop(self.engine, start, self.clock)) as loop:
+            for emitted in loop:
+                if self.session:
+                    self.session.remember(emitted)
+                yield emitted
+
+    def loop(self, engine: Engine, start: Timeline, clock: Callable[[], float]) -> Generator[EmittedBlock]:
+        """Make the blocks that follow `start` with the parts of `engine`."""
+        return speculate(
+            engine,
             self.router,
             self.spans,
             self.noise,
@@ -125,13 +134,8 @@ class Run:
             drafter_context=self.drafter_context,
             start=start,
             past=self.past,
-            clock=self.clock,
+            clock=clock,
         )
-        with closing(loop):
-            for emitted in loop:
-                if self.session:
-                    self.session.remember(emitted)
-                yield emitted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,7 +264,7 @@ def _holding(engine: Engine, reuse: Reuse | None, hold: float) -> tuple[Engine, 
 
 def _with_reuse(run: Run, reuse: Reuse) -> Run:
     session = ReuseSession(reuse, run.noise, run.router.handover)
-    found = session.dry_run(run.engine, run.router, run.spans, run.before, run.condition_of, run.drafter_context)
+    found = session.dry_run(run.engine, run.before, partial(run.loop, clock=lambda: 0.0))
     return replace(
         run,
         engine=session.engine(run.engine),

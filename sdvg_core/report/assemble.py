@@ -118,6 +118,8 @@ def assemble_report(
     `kept`: how many of the clip's blocks were kept from an earlier run, and the digest of their latents.
     `control`: what its blocks obeyed: the settings by name, `control` the file's.
     """
+    scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
+    scorer.pop("notes", None)
     # A run that re-used blocks cannot be compared with one that makes all of them.
     incomparable = any(record.reused or _found(record) for record in records)
     seconds, source = (None if incomparable else predict_target_only(records)) or (None, None)
@@ -126,7 +128,15 @@ def assemble_report(
     cuts = [at for (_, one), (at, other) in pairwise(shown) if other.cut and other is not one]
     return RunReport(
         settings={
-            **_part_settings(run, parts),
+            "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
+            "target": parts.target.as_dict(parts.execution) if parts.target else None,
+            "vae": dict(parts.vae),
+            "judge": dict(parts.judge) if parts.judge else None,
+            "text_encoder": dict(parts.text_encoder),
+            "scorer": scorer,
+            "device": parts.device,
+            "side_device": parts.side_device,
+            "compile": parts.execution.compile,
             "router": run.router.settings,
             "seed": run.noise.seed,
             "blocks": len(run.spans),
@@ -169,22 +179,6 @@ def _were(first: int, last: int) -> str:
 def _found(record: BlockRecord) -> bool:
     """Whether a model's part of a block came from an earlier run, though the block as a whole did not."""
     return any(work is not None and not work.denoising_passes for work in (record.draft, record.target))
-
-
-def _part_settings(run: Run, parts: PartSettings) -> dict[str, Any]:
-    scorer = dict(run.engine.scorer.describe()) if run.engine.scorer else {"name": "none"}
-    scorer.pop("notes", None)
-    return {
-        "drafter": parts.drafter.as_dict(parts.execution) if parts.drafter else None,
-        "target": parts.target.as_dict(parts.execution) if parts.target else None,
-        "vae": dict(parts.vae),
-        "judge": dict(parts.judge) if parts.judge else None,
-        "text_encoder": dict(parts.text_encoder),
-        "scorer": scorer,
-        "device": parts.device,
-        "side_device": parts.side_device,
-        "compile": parts.execution.compile,
-    }
 
 
 def swapped_note(drafter: WanConfig, target: WanConfig) -> tuple[str, ...]:
