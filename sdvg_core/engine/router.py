@@ -59,6 +59,7 @@ class Reason(Enum):
     ROUTER_REMADE = "the router rejects the draft"
 
 
+REJECTED = (Reason.FELL_SHORT, Reason.NOT_FINITE, Reason.SCRIPT_REMADE, Reason.ROUTER_REMADE)
 BY_DIRECTION = (Reason.DIRECTED_DRAFT, Reason.DIRECTED_TARGET, Reason.DIRECTED_KEPT, Reason.DIRECTED_REMADE)
 
 
@@ -320,7 +321,7 @@ def _bailed_out(config: RouterConfig, past: tuple[Decision, ...]) -> bool:
     for decision in past if config.bail_out else ():
         if decision.reason in BY_DIRECTION:
             continue  # the user's word, which says nothing of the drafts
-        in_a_row = in_a_row + 1 if decision.scored and not decision.accepted else 0
+        in_a_row = in_a_row + 1 if decision.reason in REJECTED else 0
         if in_a_row == config.bail_out:
             return True
     return False
