@@ -27,7 +27,7 @@ class TorchOps:
     """
 
     def __init__(self, dtype: torch.dtype, backend: AttentionBackend = SDPA) -> None:
-        self.dtype, self._backend = dtype, backend
+        self.dtype, self.backend = dtype, backend
 
     def cast(self, parameter: Tensor, like: Tensor) -> Tensor:
         """Return a bare parameter in the dtype and on the device of `like`."""
@@ -35,7 +35,7 @@ class TorchOps:
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend without a mask: q `b l n d`, k and v `b m n d`, result `b l (n d)`."""
-        return self._backend(q, k, v).flatten(2)
+        return self.backend(q, k, v).flatten(2)
 
     def sinusoid(self, times: Tensor, width: int) -> Tensor:
         """Return cosines, then sines, of each time (0 to 1000) at `width / 2` frequencies, in the times' dtype."""

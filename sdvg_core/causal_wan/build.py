@@ -12,7 +12,6 @@ from ..devices.device import device_clock
 from ..engine.framewise import FramewiseAdapter
 from ..engine.protocols import Absent, BlockGenerator, Engine, Scorer, VideoCodec
 from .attention import TorchOps
-from .config import WanConfig
 from .context import AnchorEncoder, ContextPolicy, Recompute
 from .forward import PLAIN, Stages
 from .generator import CausalWanGenerator, go_on
@@ -25,7 +24,8 @@ class Wan:
     """A loaded transformer and how to run it. It is kept between videos; the generator over it is not.
 
     `tree`: ours or a host's, with the checkpoint's own names. `kv_fp8`: keep keys and values in float8_e4m3fn.
-    `stages`: of every layer, perhaps compiled. `control`: its control module, None for none.
+    `stages`: of every layer, perhaps compiled. `control`: its control module, None for none. `copied`: bytes of the
+    layers in main memory, which are copied over in every pass.
     """
 
     tree: Any
@@ -35,30 +35,7 @@ class Wan:
     kv_fp8: bool = False
     stages: Stages = PLAIN
     control: Any = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WanShape:
-    """A `ModelShape`: what a checkpoint's header and its preset tell about a model."""
-
-    name: str
-    block_frames: int
-    latent_channels: int
-    timesteps: tuple[float, ...]
-    first_timesteps: tuple[float, ...]
-    anchor_horizon: int
-
-    @classmethod
-    def of(cls, name: str, config: WanConfig, preset: Preset) -> WanShape:
-        """Return the shape of a model that will run under a preset."""
-        return cls(
-            name=name,
-            block_frames=preset.block_frames,
-            latent_channels=config.out_dim,
-            timesteps=tuple(step.timestep for step in preset.steps),
-            first_timesteps=tuple(step.timestep for step in preset.first_steps),
-            anchor_horizon=preset.anchor_horizon,
-        )
+    copied: int = 0
 
 
 def build_engine(

@@ -24,9 +24,12 @@ from ..checkpoints.weights import WeightFile, check_complete, open_weights
 from ..devices.streaming import LayerStream
 from ..errors import BadInput
 from ..files.small_files import MEGABYTE, parse_json, read_small
+from .attention import TorchOps
+from .build import Wan
 from .config import WanConfig, detect_config, stated_sizes, wan_shapes
 from .modules import WanTree
 from .names import KeyStyle, from_diffusers, is_rotary, key_styles
+from .presets import PRESETS, Preset
 from .refusals import check_channels, check_layers, check_no_additions, refuse_foreign, refuse_several
 
 GIVE_PUBLISHED = "use the file as its authors published it"
@@ -50,31 +53,18 @@ class WanCheckpoint:
     unused: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadedWan:
-    """A transformer ready for use, and what was `found` in its file.
-
-    `dtype`: of its parameters; fp8 weights are cast to it on use. `copied`: bytes of the layers in main memory,
-    which are copied over in every pass.
-    """
-
-    tree: WanTree
-    found: WanCheckpoint
-    dtype: torch.dtype
-    copied: int
-
-
 def load_wan(
     path: str | Path,
     *,
+    preset: Preset = PRESETS["custom"],
     device: str | torch.device = "cpu",
     dtype: torch.dtype | None = None,
     choice: Choice = UNSTATED,
     loras: Sequence[Lora] = (),
     fp8: bool = False,
     streamed: Collection[int] = (),
-) -> LoadedWan:
-    """Load a checkpoint onto a device, with LoRAs merged.
+) -> Wan:
+    """Load a checkpoint onto a device, with LoRAs merged; fp8 weights are cast to the dtype on use.
 
     `dtype`: bfloat16, float16 or float32; None for the one most of the file has, or bfloat16 if that is fp8.
     `choice`: which state dict of a training checkpoint. `fp8`: whether to round linear layers' weights to fp8;
@@ -91,7 +81,7 @@ def load_wan(
     shapes = wan_shapes(found.config)
     tree = fill(tree, found.weights, shapes, found.quantisation, device, dtype, loras, fp8=fp8, streamed=streamed)
     stream = LayerStream([tree.blocks[number] for number in sorted(streamed)], device) if streamed else None
-    return LoadedWan(tree=tree, found=found, dtype=dtype, copied=stream.bytes if stream else 0)
+    return Wan(tree=tree, ops=TorchOps(dtype), preset=preset, device=device, copied=stream.bytes if stream else 0)
 
 
 def open_wan(path: str | Path, choice: Choice = UNSTATED) -> WanCheckpoint:

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from ..causal_wan.backends import AttentionBackend, choose_attention
-from ..causal_wan.build import WanShape
 from ..causal_wan.checkpoint import WanCheckpoint, find_lora, open_wan
 from ..causal_wan.config import WanConfig
 from ..causal_wan.control_files import GIVE_VACE, ControlCheckpoint, inspect_control, open_control
@@ -30,7 +29,7 @@ from .options import LoadOptions, ModelOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WanHeader:
-    """What is known of a transformer before a weight is read, and how it will be run.
+    """What is known of a transformer before a weight is read, and how it will be run: the engine's `ModelShape`.
 
     `weights`: what no other weights have. `notes`: what a user should know of its file. `control_blocks`: of its
     control module, 0 in a run without a control. Of a file: what was `found` in it by the `choice` of its state
@@ -46,6 +45,32 @@ class WanHeader:
     choice: Choice = UNSTATED
     loras: tuple[Lora, ...] = ()
     control: ControlCheckpoint | None = None
+    name: str = ""
+
+    @property
+    def block_frames(self) -> int:
+        """Latent frames per block."""
+        return self.preset.block_frames
+
+    @property
+    def latent_channels(self) -> int:
+        """Latent channels."""
+        return self.config.out_dim
+
+    @property
+    def timesteps(self) -> tuple[float, ...]:
+        """The timestep of each denoising step."""
+        return tuple(step.timestep for step in self.preset.steps)
+
+    @property
+    def first_timesteps(self) -> tuple[float, ...]:
+        """The same for the clip's first block."""
+        return tuple(step.timestep for step in self.preset.first_steps)
+
+    @property
+    def anchor_horizon(self) -> int:
+        """For how many of the newest latent frames it needs the last pixel frame."""
+        return self.preset.anchor_horizon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -79,10 +104,9 @@ class Headers:
         judge, scorer = (self.judge, self.scorer) if needed.scorer else (None, False)
         return replace(self, models=models, judge=judge, scorer=scorer)
 
-    def shape(self, role: str) -> WanShape:
+    def shape(self, role: str) -> WanHeader:
         """Return what the engine needs to know of a model; one that is not there is like the other."""
-        model = self.models.get(role, next(iter(self.models.values())))
-        return WanShape.of(role, model.config, model.preset)
+        return replace(self.models.get(role, next(iter(self.models.values()))), name=role)
 
 
 def check_models(files: ModelFiles, options: LoadOptions) -> Headers:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..causal_wan.attention import TorchOps
-from ..causal_wan.backends import AttentionBackend
 from ..causal_wan.build import Wan, build_engine
 from ..causal_wan.checkpoint import load_wan
 from ..causal_wan.control_files import load_control
@@ -28,7 +27,7 @@ from ..devices.device import check_device, dtype_name, parse_dtype
 from ..devices.execution import AUTO, compiler_of
 from ..engine.keys import Identities
 from ..engine.plan import ModelSet
-from ..engine.protocols import Engine, Scorer, VideoCodec
+from ..engine.protocols import Engine, VideoCodec
 from ..errors import BadInput
 from ..plan.choose import Plan, plan
 from ..plan.sizes import GB
@@ -48,33 +47,69 @@ SHARE_TO_PLAN = 0.94
 """Of the memory that is free: on an H100, videos took up to 5.5 % more than planned."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LoadedParts:
-    """The parts of a run in memory.
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Models:
+    """The models of a run in memory.
 
-    `build`: makes the engine for one video; takes the callback before every forward pass, and `needed`, the models
-    that the video may ask for. `device`: of the transformers; `side`: of text encoder, VAE and scorer. `by_files`:
-    what the parts' results depend on, as far as the files tell; `identify`: the same with a hash of every weight,
-    taken at the first call. `of_kernels`: what a reader of the report must know of their kernels. `plan`: of the
-    memory, if there was one; `held`: the bytes of each transformer on the device, and all of its bytes.
+    `judge`: what decodes drafts, None for the codec. `parts`: what the report says of them. `device`: of the
+    transformers; `side`: of text encoder, VAE and scorer. `by_files`: what the results depend on, as far as the
+    files tell. `plan`: of the memory, if there was one.
     """
 
-    build: Callable[..., Engine]
+    drafter: Wan | None
+    target: Wan | None
+    codec: VideoCodec
     scorer: ImageRewardScorer | None
+    judge: VideoCodec | None = None
     parts: PartSettings
     device: torch.device
     side: torch.device
     by_files: Identities
-    identify: Callable[[], Identities]
-    of_kernels: tuple[str, ...] = ()
     plan: Plan | None = None
-    held: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def wans(self) -> dict[str, Wan]:
+        """The transformers, by role."""
+        return {role: wan for role, wan in (("drafter", self.drafter), ("target", self.target)) if wan}
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of a report must know of kernels and memory; its peak so far."""
         peak = torch.cuda.max_memory_allocated(self.device) if self.device.type == "cuda" else None
-        return self.of_kernels + memory_notes(self.held, self.plan.peak if self.plan else None, peak)
+        # One model in both roles is one tree.
+        sizes = {id(wan.tree): (role, wan.copied) for role, wan in self.wans.items()}
+        held = {role: (getattr(self.parts, role).bytes, copied) for role, copied in sizes.values()}
+        held = {role: (size - copied, size) for role, (size, copied) in held.items()}
+        of_kernels = filter(None, dict.fromkeys(wan.ops.backend.note for wan in self.wans.values()))
+        return (*of_kernels, *memory_notes(held, self.plan.peak if self.plan else None, peak))
+
+    @cached_property
+    def identities(self) -> Identities:
+        """What the results depend on, with a hash of every weight, taken at the first call."""
+        digest = cache(weight_digest)
+        of_wans = {
+            role: " ".join((getattr(self.by_files, role), *map(digest, filter(None, (wan.tree, wan.control)))))
+            for role, wan in self.wans.items()
+        }
+        of_scorer = {"scorer": f"{self.by_files.scorer} {digest(self.scorer.model)}"} if self.scorer else {}
+        return replace(self.by_files, **of_wans, **of_scorer)
+
+    def build(
+        self, *, needed: ModelSet = EVERYTHING, parts: Mapping[str, Any] = MappingProxyType({}), **options: Any
+    ) -> Engine:
+        """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded.
+
+        `needed`: the models that the video may ask for. `parts`: by role, what stands in for what was loaded.
+        `options`: see `build_engine`.
+        """
+        return build_engine(
+            parts.get("drafter", self.drafter) if needed.drafter else None,
+            parts.get("target", self.target) if needed.target else None,
+            parts.get("codec", self.codec),
+            parts.get("scorer", self.scorer) if needed.scorer else None,
+            judge=self.judge if needed.scorer else None,
+            **options,
+        )
 
 
 def encode_prompts(files: ModelFiles, texts: Iterable[str], options: LoadOptions) -> dict[str, Tensor]:
@@ -153,80 +188,48 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
 
 def load_models(
     files: ModelFiles, options: LoadOptions, headers: Headers, resolved: ResolvedRequest | None = None
-) -> LoadedParts:
+) -> Models:
     """Load the VAE, those of drafter and target that were checked, and the scorer if `files` has one.
 
     `resolved`: the video to plan the memory for; without one everything stays on its device.
     """
     options = options.settled()
-    device, side, execution = check_device(options.device), options.side, options.execution
+    device = check_device(options.device)
     planned = plan_memory(headers, options, resolved) if resolved else None
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     codec = load_decoder(files.vae, options)
     judge = load_decoder(files.judge_vae, options) if files.judge_vae else None
     scorer = _load_scorer(files, options) if files.reward else None
-    models: dict[str, _LoadedWan] = {}
+    wans: dict[str, Wan] = {}
+    settings: dict[str, ModelSettings] = {}
     for role, header in sorted(headers.models.items()):
-        shared = next(iter(models.values()), None) if headers.one_model else None
+        shared = next(iter(wans.values()), None) if headers.one_model else None
         streamed = planned.streamed.get(role, 0) if planned else 0
-        rounds = role == "target" or headers.one_model
-        models[role] = _load_wan(header, options, device, shared, streamed, rounds=rounds)
-    drafter, target = models.get("drafter"), models.get("target")
-    by_files = identify_parts(files, options, headers.models)
-    kernel_notes = tuple(filter(None, dict.fromkeys(model.kernel.note for model in models.values())))
-    return LoadedParts(
-        build=partial(
-            _build, drafter.wan if drafter else None, target.wan if target else None, codec, scorer, judge
-        ),
+        fp8 = options.weight_dtype != "default" and (role == "target" or headers.one_model)
+        wans[role] = _load_wan(header, options, device, shared, streamed, fp8=fp8)
+        settings[role] = _wan_settings(header, options, wans[role], fp8=fp8)
+    judged = _vae_settings(files.judge_vae, headers.judge, options) if files.judge_vae and headers.judge else None
+    return Models(
+        drafter=wans.get("drafter"),
+        target=wans.get("target"),
+        codec=codec,
+        judge=judge,
         scorer=scorer,
         parts=PartSettings(
-            drafter=drafter.settings if drafter else None,
-            target=target.settings if target else None,
+            drafter=settings.get("drafter"),
+            target=settings.get("target"),
             vae=_vae_settings(files.vae, headers.vae, options),
-            judge=_vae_settings(files.judge_vae, headers.judge, options)
-            if files.judge_vae and headers.judge
-            else None,
+            judge=judged,
             text_encoder={"file": files.text_encoder.name, "dtype": options.text_dtype},
             device=options.device,
             side_device=options.side_device or options.device,
-            execution=execution,
+            execution=options.execution,
         ),
         device=device,
-        side=side,
-        by_files=by_files,
-        identify=cache(partial(_identify, by_files, drafter, target, scorer)),
-        of_kernels=kernel_notes,
+        side=options.side,
+        by_files=identify_parts(files, options, headers.models),
         plan=planned,
-        held={
-            role: (one.settings.bytes - one.copied, one.settings.bytes)
-            for role, one in list(models.items())[headers.one_model :]
-        },
-    )
-
-
-def _build(
-    drafter: Wan | None,
-    target: Wan | None,
-    codec: VideoCodec,
-    scorer: Scorer | None,
-    judge: VideoCodec | None,
-    *,
-    needed: ModelSet = EVERYTHING,
-    parts: Mapping[str, Any] = MappingProxyType({}),
-    **options: Any,
-) -> Engine:
-    """Return the engine for one video. What it does not ask for is left out, as if it had not been loaded.
-
-    `parts`: by role, what stands in for what was loaded.
-    """
-    return build_engine(
-        parts.get("drafter", drafter) if needed.drafter else None,
-        parts.get("target", target) if needed.target else None,
-        parts.get("codec", codec),
-        parts.get("scorer", scorer) if needed.scorer else None,
-        judge=judge if needed.scorer else None,
-        **options,
     )
 
 
@@ -248,26 +251,6 @@ def _vae_settings(path: Path, header: VaeHeader, options: LoadOptions) -> dict[s
     return {"file": path.name, "dtype": options.vae_dtype, "layers": layers, "tae_kind": header.tae_kind}
 
 
-def _identify(
-    by_files: Identities, drafter: _LoadedWan | None, target: _LoadedWan | None, scorer: ImageRewardScorer | None
-) -> Identities:
-    trees = {id(model.wan.tree): model.wan.tree for model in (drafter, target) if model}
-    digests = {number: weight_digest(tree) for number, tree in trees.items()}
-
-    def whole(of_file: str, model: _LoadedWan | None) -> str:
-        if model is None:
-            return of_file
-        of_control = "" if model.wan.control is None else f" {weight_digest(model.wan.control)}"
-        return f"{of_file} {digests[id(model.wan.tree)]}{of_control}"
-
-    return replace(
-        by_files,
-        drafter=whole(by_files.drafter, drafter),
-        target=whole(by_files.target, target),
-        scorer=f"{by_files.scorer} {weight_digest(scorer.model)}" if scorer else by_files.scorer,
-    )
-
-
 def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
     assert files.reward is not None
     scorer = load_image_reward(
@@ -281,74 +264,53 @@ def _load_scorer(files: ModelFiles, options: LoadOptions) -> ImageRewardScorer:
     return scorer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _LoadedWan:
-    wan: Wan
-    kernel: AttentionBackend
-    settings: ModelSettings
-    copied: int
-
-
 def _load_wan(
-    header: WanHeader,
-    options: LoadOptions,
-    device: torch.device,
-    shared: _LoadedWan | None,
-    streamed: int,
-    *,
-    rounds: bool,
-) -> _LoadedWan:
+    header: WanHeader, options: LoadOptions, device: torch.device, shared: Wan | None, streamed: int, *, fp8: bool
+) -> Wan:
     """Load a transformer. `shared`: the same file, already loaded for the other role. `streamed`: layers.
 
-    `rounds`: whether the dtype for weights is for it.
+    `fp8`: whether its linear layers' weights are rounded.
     """
-    found, preset = header.found, header.preset
+    found = header.found
     assert found is not None, "a host loads by itself"
     if shared:
-        settings = replace(shared.settings, preset=preset)
-        module = _load_control(header, device, shared.wan.ops.dtype)
-        return replace(shared, wan=replace(shared.wan, preset=preset, control=module), settings=settings, copied=0)
-    path: Path = found.weights.path
-    dtype = parse_dtype(options.dtype) if options.dtype else None
-    layers, fp8 = found.config.num_layers, rounds and options.weight_dtype != "default"
+        return replace(shared, preset=header.preset, control=_load_control(header, device, shared.ops.dtype))
+    layers = found.config.num_layers
     wan = load_wan(
-        path,
+        found.weights.path,
+        preset=header.preset,
         device=device,
-        dtype=dtype,
+        dtype=parse_dtype(options.dtype) if options.dtype else None,
         choice=header.choice,
         loras=header.loras,
         fp8=fp8,
         # Evenly spread, so that each is copied during as much work as there is.
         streamed=[n for n in range(layers) if (n + 1) * streamed // layers > n * streamed // layers],
     )
-    check_finite_weights(wan.tree, path.name)
-    kernel = attention_for(found, options, device)
-    stages = compiled_stages(compiler_of(options.execution.compile))
-    ops, kv_fp8 = TorchOps(wan.dtype, kernel), options.execution.kv_fp8
-    return _LoadedWan(
-        wan=Wan(
-            tree=wan.tree,
-            ops=ops,
-            preset=preset,
-            device=device,
-            kv_fp8=kv_fp8,
-            stages=stages,
-            control=_load_control(header, device, wan.dtype),
-        ),
-        kernel=kernel,
-        settings=ModelSettings(
-            file=path.name,
-            state_dict=found.weights.state_dict or None,
-            size=found.config.size,
-            preset=preset,
-            dtype=options.dtype or dtype_name(found.dtype),
-            attention=kernel.name,
-            quantisation=ROUNDED if fp8 else found.quantisation.label,
-            bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
-            loras_and_patches=sum(len(lora.changes) for lora in header.loras),
-            loras=tuple(map(str, header.loras)),
-        ),
-        copied=wan.copied,
+    check_finite_weights(wan.tree, found.weights.path.name)
+    return replace(
+        wan,
+        ops=TorchOps(wan.ops.dtype, attention_for(found, options, device)),
+        kv_fp8=options.execution.kv_fp8,
+        stages=compiled_stages(compiler_of(options.execution.compile)),
+        control=_load_control(header, device, wan.ops.dtype),
+    )
+
+
+def _wan_settings(header: WanHeader, options: LoadOptions, wan: Wan, *, fp8: bool) -> ModelSettings:
+    found = header.found
+    assert found is not None
+    return ModelSettings(
+        file=found.weights.path.name,
+        state_dict=found.weights.state_dict or None,
+        size=found.config.size,
+        preset=header.preset,
+        dtype=options.dtype or dtype_name(found.dtype),
+        attention=wan.ops.backend.name,
+        quantisation=ROUNDED if fp8 else found.quantisation.label,
+        bytes=sum(tensor.nbytes for tensor in wan.tree.state_dict().values()),
+        loras_and_patches=sum(len(lora.changes) for lora in header.loras),
+        loras=tuple(map(str, header.loras)),
     )
 
 

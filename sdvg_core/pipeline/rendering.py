@@ -21,7 +21,7 @@ from ..text.prompts import Conditions
 from .blocks import BlockFiles
 from .identity import MOST_TOLD
 from .latents import STILL, save_latents
-from .loading import LoadedParts
+from .loading import Models
 from .request import ResolvedRequest
 
 BEGINNINGS = ("continue_from", "start_image", "restyle")
@@ -29,7 +29,7 @@ OF_CONTROL = ("control", "control_mask", "control_strength", "control_edge")
 
 
 def render(
-    loaded: LoadedParts,
+    loaded: Models,
     resolved: ResolvedRequest,
     conditions: Conditions,
     staging: Staging,
@@ -55,7 +55,7 @@ def render(
     blocks.recall(store, *reuse)
     store.begin_run()
     engine = loaded.build(needed=resolved.models_needed, before_pass=on_pass)
-    reusing, clock = Reuse(store=store, identities=loaded.identify()), device_clock(loaded.device, loaded.side)
+    reusing, clock = Reuse(store=store, identities=loaded.identities), device_clock(loaded.device, loaded.side)
     run, request = resolved.run(engine, conditions, reusing, clock), resolved.request
     # Blocks from before this very run was interrupted keep the seconds they took.
     records: list[BlockRecord] = []
@@ -99,7 +99,7 @@ def render(
 
 
 def _report(
-    loaded: LoadedParts,
+    loaded: Models,
     run: Run,
     resolved: ResolvedRequest,
     conditions: Conditions,

@@ -14,13 +14,13 @@ import json
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from benchmarks.models import Random
-from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.build import Wan, build_engine
+from sdvg_core.causal_wan.build import build_engine
 from sdvg_core.causal_wan.checkpoint import load_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, wan_shapes
 from sdvg_core.causal_wan.presets import get_preset
@@ -75,7 +75,7 @@ def main() -> int:
     preset = get_preset("self-forcing-1.3b").replace(
         schedule=",".join(str(1000 - 250 * n) for n in range(options.steps))
     )
-    wan = Wan(tree=loaded.tree, ops=TorchOps(torch.bfloat16), preset=preset, device=CPU)
+    wan = replace(loaded, preset=preset)
     codec = argparse.Namespace(encode=None)
     engine = build_engine(wan, None, codec, None)  # type: ignore[arg-type]
     condition = Condition(torch.zeros(1, 512, 4096), "", "")

@@ -278,4 +278,4 @@ def test_the_report_names_the_kernel_of_either_model_and_says_once_that_it_round
     rounded = load(LoadOptions(**presets, execution=Execution(attention="sage")))
     assert [wan.attention for wan in (rounded.parts.drafter, rounded.parts.target)] == ["sage", "sage"]
     assert (plain.notes, rounded.notes) == ((), ("It rounds.",))
-    assert rounded.build().target._model.ops._backend is sage
+    assert rounded.build().target._model.ops.backend is sage

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from wan_files import random_state, save
 
-from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
 from sdvg_core.checkpoints.quantized import Fp8Linear
 from sdvg_core.errors import BadInput
 
@@ -81,10 +81,10 @@ def assert_layers_compute(tree, scale, *, dtype=torch.float32):
 def test_a_scaled_layer_is_its_stored_weight_times_its_own_scale(tmp_path, state, metadata, label, dtype):
     """Catches a scale that is dropped, taken from another layer, or rounded to the compute dtype first."""
     state = {f"model.{n}": t for n, t in state.items()}
-    loaded = load_wan(save(tmp_path / "fp8.safetensors", state, metadata), dtype=dtype)
-    assert loaded.found.quantisation.label == label
-    assert loaded.found.unused == ()
-    assert_layers_compute(loaded.tree, lambda x: scale_of(x), dtype=dtype)
+    path = save(tmp_path / "fp8.safetensors", state, metadata)
+    found = open_wan(path)
+    assert (found.quantisation.label, found.unused) == (label, ())
+    assert_layers_compute(load_wan(path, dtype=dtype).tree, lambda x: scale_of(x), dtype=dtype)
 
 
 def test_a_scale_for_every_row_is_applied_row_by_row(tmp_path):
@@ -94,15 +94,15 @@ def test_a_scale_for_every_row_is_applied_row_by_row(tmp_path):
 
 
 def test_plain_fp8_is_cast_up_on_use(tmp_path):
-    loaded = load_wan(save(tmp_path / "fp8.safetensors", fp8_state()))
-    assert loaded.found.quantisation.label == "fp8 plain"
-    assert_layers_compute(loaded.tree, lambda x: 1.0)
+    path = save(tmp_path / "fp8.safetensors", fp8_state())
+    assert open_wan(path).quantisation.label == "fp8 plain"
+    assert_layers_compute(load_wan(path).tree, lambda x: 1.0)
 
 
 def test_in_a_file_that_is_fp8_throughout_only_linear_weights_stay_fp8(tmp_path):
     state = {n: t.to(FP8) for n, t in random_state().items()}
     loaded = load_wan(save(tmp_path / "fp8.safetensors", state))
-    assert loaded.dtype == torch.bfloat16
+    assert loaded.ops.dtype == torch.bfloat16
     assert {p.dtype for p in loaded.tree.parameters()} == {torch.bfloat16}
     linears = [m for m in loaded.tree.modules() if isinstance(m, Fp8Linear)]
     assert len(linears) == sum(t.ndim == 2 for t in state.values())

@@ -5,7 +5,7 @@ import pytest
 import torch
 from wan_files import NARROW, NARROW_METADATA, TINY, assert_same_tensors, prefixed, random_state, save
 
-from sdvg_core.causal_wan.checkpoint import inspect_weights, load_wan
+from sdvg_core.causal_wan.checkpoint import inspect_weights, load_wan, open_wan
 from sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, detect_config, wan_shapes
 from sdvg_core.checkpoints.weights import TensorInfo, open_weights
 
@@ -35,16 +35,13 @@ def test_metadata_overrides_what_the_shapes_suggest():
 @pytest.mark.parametrize("prefix", ["", "model.", "model.diffusion_model.", "diffusion_model."])
 def test_every_usual_prefix_loads_bit_for_bit(tmp_path, prefix):
     state = random_state()
-    loaded = load_wan(save(tmp_path / "wan.safetensors", prefixed(state, prefix)))
-    assert_same_tensors(loaded.tree.state_dict(), state)
-    assert loaded.found.config == TINY
-    assert loaded.found.key_style == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
-    assert (loaded.found.weights.layout, loaded.found.quantisation.label, loaded.found.unused) == (
-        "safetensors",
-        "none",
-        (),
-    )
-    assert loaded.found.weights.path.name == "wan.safetensors"
+    path = save(tmp_path / "wan.safetensors", prefixed(state, prefix))
+    found = open_wan(path)
+    assert_same_tensors(load_wan(path).tree.state_dict(), state)
+    assert found.config == TINY
+    assert found.key_style == ("Wan names" if not prefix else f"Wan names under {prefix[:-1]}")
+    assert (found.weights.layout, found.quantisation.label, found.unused) == ("safetensors", "none", ())
+    assert found.weights.path.name == "wan.safetensors"
 
 
 @pytest.mark.parametrize(
@@ -59,9 +56,9 @@ def test_every_usual_prefix_loads_bit_for_bit(tmp_path, prefix):
 )
 def test_training_wrappers_anywhere_in_a_name_are_removed(tmp_path, rename):
     state = random_state()
-    loaded = load_wan(save(tmp_path / "wan.safetensors", {rename(n): t for n, t in state.items()}))
-    assert_same_tensors(loaded.tree.state_dict(), state)
-    assert "training wrappers removed" in loaded.found.key_style
+    path = save(tmp_path / "wan.safetensors", {rename(n): t for n, t in state.items()})
+    assert_same_tensors(load_wan(path).tree.state_dict(), state)
+    assert "training wrappers removed" in open_wan(path).key_style
 
 
 def test_a_loaded_tree_is_frozen_reports_what_it_left_and_draws_nothing(tmp_path):
@@ -69,10 +66,11 @@ def test_a_loaded_tree_is_frozen_reports_what_it_left_and_draws_nothing(tmp_path
     state = random_state(NARROW, dtype=torch.bfloat16)
     state = {n: t.float() if "norm" in n or "modulation" in n else t for n, t in state.items()}
     extra = {"model.freqs": torch.ones(3), "vae.weight": torch.ones(2)}
-    path, before = tmp_path / "wan.sft", torch.get_rng_state()
-    loaded = load_wan(save(path, {**prefixed(state, "model."), **extra}, NARROW_METADATA))
+    path = save(tmp_path / "wan.sft", {**prefixed(state, "model."), **extra}, NARROW_METADATA)
+    found, before = open_wan(path), torch.get_rng_state()
+    loaded = load_wan(path)
     assert torch.equal(torch.get_rng_state(), before)
-    assert (loaded.found.config, loaded.found.unused) == (NARROW, ("vae.weight",))
+    assert (found.config, found.unused) == (NARROW, ("vae.weight",))
     assert not loaded.tree.training
     assert {(p.dtype, p.requires_grad) for p in loaded.tree.parameters()} == {(torch.bfloat16, False)}
 
@@ -83,7 +81,7 @@ def test_the_stored_dtype_is_kept_unless_another_is_asked_for(tmp_path, stored, 
     state = random_state(dtype=stored)
     loaded = load_wan(save(tmp_path / "wan.safetensors", state), dtype=asked)
     wanted = asked or stored
-    assert loaded.dtype == wanted
+    assert loaded.ops.dtype == wanted
     assert_same_tensors(loaded.tree.state_dict(), {n: t.to(wanted) for n, t in state.items()})
 
 

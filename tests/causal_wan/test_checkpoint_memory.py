@@ -22,7 +22,7 @@ def anonymous():
 
 before = anonymous()
 loaded = load_wan(sys.argv[1], dtype=torch.bfloat16)
-assert loaded.found.config.num_layers == 16
+assert len(loaded.tree.blocks) == 16
 print(anonymous() - before)
 """
 

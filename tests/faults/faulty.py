@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,12 +24,13 @@ from sdvg_core.causal_wan.presets import get_preset
 from sdvg_core.devices.execution import Execution
 from sdvg_core.engine.keys import Identities
 from sdvg_core.engine.plan import plan_blocks
+from sdvg_core.engine.protocols import Engine
 from sdvg_core.engine.records import BlockRecord
 from sdvg_core.engine.router import RouterConfig
 from sdvg_core.files.outputs import LATENTS, staged_outputs
 from sdvg_core.pipeline import blocks, rendering
 from sdvg_core.pipeline.latents import load_latents
-from sdvg_core.pipeline.loading import LoadedParts
+from sdvg_core.pipeline.loading import Models
 from sdvg_core.pipeline.rendering import render
 from sdvg_core.pipeline.request import ResolvedRequest, VideoRequest
 from sdvg_core.report.assemble import ModelSettings, PartSettings
@@ -47,9 +48,23 @@ class NotedScorer(BrightScorer):
         return ()
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Doubles(Models):
+    """An engine in place of files."""
+
+    engine: Engine
+
+    @property
+    def identities(self) -> Identities:
+        return self.by_files
+
+    def build(self, **options: Any) -> Engine:
+        return self.engine
+
+
 def make_loaded(
     policy: str = "recompute", before_pass: Callable[[str], None] | None = None, **options: Any
-) -> LoadedParts:
+) -> Models:
     """The doubles of tests/tiny.py as the loaders would hand them over; `before_pass` hears of every pass."""
     scorer: Any = NotedScorer()
     engine = replace(make_engine(policy, before_pass=before_pass, **options), scorer=scorer)
@@ -66,20 +81,21 @@ def make_loaded(
         drafter=model, target=model, vae={}, text_encoder={}, device="cpu", side_device="cpu", execution=Execution()
     )
     cpu = torch.device("cpu")
-    identities = Identities(drafter="d", target="t", codec="c", scorer="s")
-    return LoadedParts(
-        build=lambda **_: engine,
+    return Doubles(
+        drafter=None,
+        target=None,
+        codec=engine.codec,
         scorer=scorer,
         parts=parts,
         device=cpu,
         side=cpu,
-        by_files=identities,
-        identify=lambda: identities,
+        by_files=Identities(drafter="d", target="t", codec="c", scorer="s"),
+        engine=engine,
     )
 
 
 def make_video(
-    loaded: LoadedParts,
+    loaded: Models,
     folder: Path,
     request: VideoRequest = REQUEST,
     on_block: Callable[[BlockRecord], None] = lambda record: None,

@@ -9,7 +9,7 @@ from cli_runs import OUTPUTS
 from faulty import Trap, footprint, make_loaded, make_video, names, quick, result
 
 from sdvg_core.files.outputs import unfinished_blocks
-from sdvg_core.pipeline.loading import LoadedParts
+from sdvg_core.pipeline.loading import Models
 
 
 class HostInterrupt(BaseException):
@@ -36,7 +36,7 @@ class World:
     def __init__(self, policy: str, folder: Path) -> None:
         self.heard = Trap()
         self.folder = folder
-        self.loaded: LoadedParts = make_loaded(policy, before_pass=lambda kind: self.heard(f"progress, {kind}"))
+        self.loaded: Models = make_loaded(policy, before_pass=lambda kind: self.heard(f"progress, {kind}"))
         self.fresh = self.run(folder / "fresh", Trap())
         self.stages = self.heard.stages
         self.before = footprint()

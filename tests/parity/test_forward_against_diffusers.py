@@ -16,7 +16,7 @@ from tiny import SIZE, condition, generator_of, make_noise, random_tree
 from torch import Tensor
 
 from sdvg_core.causal_wan.attention import TorchOps
-from sdvg_core.causal_wan.checkpoint import load_wan
+from sdvg_core.causal_wan.checkpoint import load_wan, open_wan
 from sdvg_core.causal_wan.config import WanConfig
 from sdvg_core.causal_wan.context import AnchorEncoder, Recompute
 from sdvg_core.causal_wan.generator import CausalWanGenerator
@@ -190,9 +190,9 @@ def test_a_model_saved_by_diffusers_loads_with_every_tensor_in_its_place(tmp_pat
     config = replace(SIZES[0], in_dim=16, out_dim=16, text_len=512)
     twin = diffusers_twin(random_tree(3, config), config)
     twin.save_pretrained(tmp_path, max_shard_size="40KB")
-    loaded = load_wan(tmp_path)
-    assert (loaded.found.config, loaded.found.key_style, loaded.found.unused) == (config, "diffusers names", ())
-    again = diffusers_twin(loaded.tree, config).state_dict()
+    found = open_wan(tmp_path)
+    assert (found.config, found.key_style, found.unused) == (config, "diffusers names", ())
+    again = diffusers_twin(load_wan(tmp_path).tree, config).state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in twin.state_dict().items())
 
 
