@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from itertools import takewhile
+from pkgutil import iter_modules
 from typing import Any, NoReturn
 
 from .. import __version__
 from ..errors import BadInput, first_line, printable
-from . import demo, doctor, generate, inspect, plan, report
 from .gone import COMMANDS as MOVED
 from .gone import GONE
 
-COMMANDS = (demo, generate, report, plan, inspect, doctor)
+FIRST = ("demo", "generate", "report", "plan", "inspect", "doctor")
+HELPERS = {"again", "gone", "options", "shared"}
+NAMES = {one.name for one in iter_modules(__path__)} - HELPERS
+COMMANDS = tuple(import_module(f".{name}", __name__) for name in (*FIRST, *sorted(NAMES - {*FIRST})))
+"""The commands, in the order of the help: every file here that is no helper of the others."""
 
 OUT_OF_MEMORY, INTERRUPTED, NOBODY_READS = 1, 130, 141
 OF_TORCH = "OutOfMemoryError"

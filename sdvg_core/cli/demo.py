@@ -19,8 +19,8 @@ from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from .shared import add_router_options, add_video_options, file_path
 
 if TYPE_CHECKING:
+    from ..engine.plan import ModelSet
     from ..pipeline.batch import Batch
-    from ..pipeline.request import VideoRequest
     from ..pipeline.videos import Stopping
     from ..report.run_report import RunReport
 
@@ -79,7 +79,6 @@ def _run(options: argparse.Namespace) -> int:
     load = replace(pocket_options(), device=pick_device(options.device, embedded=True))
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
-    say(outlook(request, scene.text))
     began, stopping = time.perf_counter(), Stopping()
     batch = Batch(
         files=replace(trained_set(), vae=pocket_judge()),  # it decodes in a third of the VAE's time
@@ -92,7 +91,11 @@ def _run(options: argparse.Namespace) -> int:
         last=COMPARISON,
         command=options.words,
     )
-    ((folder, report),) = make_videos(batch, stopping=stopping, say=say)
+
+    def on_plan(needed: ModelSet) -> None:
+        say(outlook(request.blocks, scene.text, scored=needed.scorer))
+
+    ((folder, report),) = make_videos(batch, stopping=stopping, say=say, on_plan=on_plan)
     (folder / COMPARISON).unlink(missing_ok=True)  # of an earlier video
     alone = None
     if not stopping.asked and report.tally.by_target < len(report.blocks):
@@ -112,26 +115,17 @@ def _run(options: argparse.Namespace) -> int:
     return exit_code(stopping, whole=len(report.blocks) == request.blocks)
 
 
-def outlook(request: VideoRequest, text: str) -> str:
-    """Return what will be made, and whether drafts are scored on this route. Raises `BadInput` if there is none."""
-    from ..engine.plan import plan_blocks
+def outlook(blocks: int, text: str, *, scored: bool) -> str:
+    """Return what will be made, and whether drafts are scored on this route."""
     from ..report.summary import count
 
-    # Only the number of blocks counts here, not how long they are.
-    route = plan_blocks(
-        request.router,
-        blocks=request.blocks,
-        block_frames={"drafter": 1, "target": 1},
-        directions=request.directions,
-        takes=request.takes,
-    )
     who = (
         "The smaller one drafts, every frame of a draft is scored, and the larger, slower one makes the blocks "
         "again whose worst frame scores too low."
-        if route.models_needed.scorer
+        if scored
         else "Nothing is scored: which one makes a block is settled beforehand."
     )
-    return f"Two tiny models will make {count(request.blocks, 'block')} of {text!r}. {who}"
+    return f"Two tiny models will make {count(blocks, 'block')} of {text!r}. {who}"
 
 
 def _compare(batch: Batch, folder: Path, stopping: Stopping) -> RunReport | None:

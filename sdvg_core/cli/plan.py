@@ -70,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from ..causal_wan.config import CONTROL_BLOCKS
+    from ..engine.plan import plan_blocks
     from ..pipeline.options import LoadOptions
     from ..plan.budget import spend
     from ..plan.choose import plan
@@ -101,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
         request = replace(request, router=bought.router)
         if not options.json:
             print(bought.note)
+    sizes = {role: preset.block_frames for role, (_, preset) in request.models.items()}
+    request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=sizes))
     amounts = options.vram or ((device_gigabytes(),) if torch.cuda.is_available() else USUAL)
     plans = [plan(amount, request) for amount in amounts]
     if options.json:

@@ -164,11 +164,9 @@ def plan_memory(headers: Headers, options: LoadOptions, resolved: ResolvedReques
         return None
     files = {role: model.found for role, model in headers.models.items() if model.found}
     dtypes = [options.dtype or dtype_name(file.dtype) for file in files.values()]
-    target, spans = files.get("target"), resolved.plan.spans
+    target, blocks = files.get("target"), resolved.request.blocks
     request = replace(
-        cost_request(headers, resolved.width, resolved.height, len(spans)),
-        router=resolved.plan.router,
-        given_blocks=spans[0].index,
+        cost_request(headers, resolved.width, resolved.height, blocks).along(resolved.plan),
         dtype=max(dtypes, key=lambda name: parse_dtype(name).itemsize),
         execution=options.execution,
         side=options.side != device,

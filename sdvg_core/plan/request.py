@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
@@ -13,10 +12,10 @@ from ..decoders import DecoderName
 from ..devices.device import DTYPES
 from ..devices.execution import AUTO, Execution, VaeLayers, settled_layers
 from ..engine.framewise import check_sub_blocks
-from ..engine.plan import ModelSet, check_size, models_needed
+from ..engine.plan import ModelSet, RunPlan, check_size
 from ..engine.restyle import Strength, check_strengths
 from ..engine.router import RouterConfig
-from ..engine.types import Span, check_blocks
+from ..engine.types import check_blocks
 from ..errors import BadInput
 from ..scorers.config import ImageRewardConfig
 from .decoders import PUBLISHED_BASE
@@ -37,7 +36,8 @@ class PlanRequest:
     their own. `where`: who runs it. `fp8`: whether the target's linear weights are fp8; None for what is faster.
     `vae`: what makes the video's pixels; `judge`: what decodes drafts that are scored, None for the same.
     `vae_base`: the narrowest width of a Wan VAE. `router`: who makes which block, and `rejected` the share it
-    rejects of the drafts that it decides on by their scores. `given_blocks`: of the clip that the run continues.
+    rejects of the drafts that it decides on by their scores. `needed`: the models that this route may load, as its
+    `RunPlan` says. `given_blocks`: of the clip that the run continues.
     `prompts`: how many there are. `control`: by role, the blocks of its control module, if the run has a control.
     `strength`: of the clip that is restyled, if one is.
     Raises `BadInput` for impossible values.
@@ -62,6 +62,7 @@ class PlanRequest:
     reward: ImageRewardConfig = field(default_factory=ImageRewardConfig)
     reward_dtype: str = "float32"
     router: RouterConfig = field(default_factory=RouterConfig)
+    needed: ModelSet = field(default_factory=ModelSet)
     rejected: float = PAPER_REJECTED
     given_blocks: int = 0
     prompts: int = 1
@@ -89,6 +90,11 @@ class PlanRequest:
             self.drafter_preset.block_frames, self.drafter_preset.anchor_horizon, self.target_preset.block_frames
         )
 
+    def along(self, route: RunPlan) -> PlanRequest:
+        """Return it for the blocks, the router and the models of a run."""
+        run = replace(self, router=route.router, needed=route.models_needed)
+        return replace(run, blocks=len(route.spans), given_blocks=route.spans[0].index)
+
     @property
     def vae_layers(self) -> VaeLayers:
         """The layers that are counted: ComfyUI's own are like those of diffusers."""
@@ -98,13 +104,12 @@ class PlanRequest:
     @property
     def parts(self) -> tuple[str, ...]:
         """The roles of the models that the route may load."""
-        needed = _needed(self.router, self.given_blocks, self.blocks)
-        return (*(role for role in ("target", "drafter", "scorer") if getattr(needed, role)), *self.decoders)
+        return (*(role for role in ("target", "drafter", "scorer") if getattr(self.needed, role)), *self.decoders)
 
     @property
     def judging(self) -> DecoderName | None:
         """What decodes drafts in place of the VAE; None if nothing is scored, as a judge is not loaded then."""
-        return self.judge if self.judge and _needed(self.router, self.given_blocks, self.blocks).scorer else None
+        return self.judge if self.needed.scorer else None
 
     @property
     def block_frames(self) -> int:
@@ -149,8 +154,3 @@ class PlanRequest:
     def itemsize(self, name: str) -> int:
         """Bytes per number of the dtype in the field `name`."""
         return int(DTYPES[getattr(self, name)].itemsize)
-
-
-@lru_cache(maxsize=16)  # the same for every layout that is tried
-def _needed(router: RouterConfig, first: int, blocks: int) -> ModelSet:
-    return models_needed(router, (Span(index, 0, 1) for index in range(first, first + blocks)))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from sdvg_core.cli import main
+from sdvg_core.engine.plan import ModelSet, plan_blocks
 from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.plan import work
@@ -101,7 +102,7 @@ def test_only_layouts_that_are_carried_out_have_a_name():
     asked = replace(FULL, fp8=False)
     assert [layout.streamed for layout in layouts(asked)] == [(), ("target",), ("target", "drafter")]
     assert len(list(layouts(FULL))) == 6
-    alone = replace(FULL, router=RouterConfig(policy="always-target"), fp8=True)
+    alone = replace(FULL, needed=ModelSet(drafter=False, scorer=False), fp8=True)
     assert [layout.streamed for layout in layouts(alone)] == [(), ("target",)]
 
 
@@ -117,7 +118,8 @@ def test_only_layouts_that_are_carried_out_have_a_name():
 )
 def test_only_models_that_the_route_may_load_are_counted(router, roles):
     """A judge decodes what is scored, and nothing else. Catches the scorer of the gate in the plan of a preset."""
-    found = plan(80, replace(FULL, router=router, judge="tae"))
+    route = plan_blocks(router, blocks=9, block_frames={"drafter": 3, "target": 3})
+    found = plan(80, replace(FULL.along(route), judge="tae"))
     assert set(found.sizes.weights) == roles
     for step in found.parts.values():
         named = {part.split()[0] for part in step} - {"working"}
