@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -43,24 +44,18 @@ class AttentionBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
-    """What a kernel needs in addition to half precision and an NVIDIA GPU, Ampere or later.
+    """A kernel, and what it needs in addition to half precision and an NVIDIA GPU, Ampere or later.
 
-    `package`, `module`: what is installed and what is imported; empty if it comes with torch. `widest`, `multiple`:
-    of a head's channels.
+    `kernel`: finds it in the imported module. `package`, `module`: what is installed and what is imported; empty
+    if it comes with torch. `widest`, `multiple`: of a head's channels. `note`: see `AttentionBackend`.
     """
 
+    kernel: Callable[[Any], Kernel]
     widest: int
     multiple: int = 1
     package: str = ""
     module: str = ""
-
-
-NEEDS: Mapping[str, Needs] = {
-    "sdpa": Needs(widest=0),  # runs anywhere
-    "cudnn": Needs(widest=128, multiple=8),
-    "flash": Needs(widest=256, package="flash-attn", module="flash_attn"),
-    "sage": Needs(widest=128, package="sageattention", module="sageattention"),
-}
+    note: str = ""
 
 
 def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> AttentionBackend:
@@ -73,7 +68,7 @@ def choose_attention(name: str, *, device: torch.device, dtype: torch.dtype, hea
     refusal = why_not(name, device=device, dtype=dtype, head_dim=head_dim)
     if refusal:
         raise BadInput(refusal)
-    return BUILDERS[name]()
+    return AttentionBackend(name, NEEDS[name].kernel(_imported(NEEDS[name])), NEEDS[name].note)
 
 
 def why_not(name: str, *, device: torch.device, dtype: torch.dtype, head_dim: int) -> str:
@@ -122,25 +117,9 @@ def _cudnn(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out.transpose(1, 2)
 
 
-def _load_flash() -> AttentionBackend:
-    kernel: Kernel = _imported("flash").flash_attn_func
-    return AttentionBackend("flash", kernel)
-
-
-def _load_sage() -> AttentionBackend:
-    sageattn = _imported("sage").sageattn
-
-    def kernel(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        out: Tensor = sageattn(q, k, v, tensor_layout="NHD")
-        return out
-
-    return AttentionBackend(
-        "sage", kernel, "SageAttention rounds queries and keys to 8 bits, so latents differ from other kernels'."
-    )
-
-
-def _imported(name: str) -> Any:
-    needs = NEEDS[name]
+def _imported(needs: Needs) -> Any:
+    if not needs.module:
+        return None
     try:
         return importlib.import_module(needs.module)
     except (ImportError, OSError) as error:
@@ -149,9 +128,19 @@ def _imported(name: str) -> Any:
 
 
 SDPA = AttentionBackend("sdpa", _sdpa)
-BUILDERS: Mapping[str, Callable[[], AttentionBackend]] = {
-    "sdpa": lambda: SDPA,
-    "cudnn": lambda: AttentionBackend("cudnn", _cudnn),
-    "flash": _load_flash,
-    "sage": _load_sage,
+SAGE_NOTE = "SageAttention rounds queries and keys to 8 bits, so latents differ from other kernels'."
+NEEDS: Mapping[str, Needs] = {
+    "sdpa": Needs(kernel=lambda _: _sdpa, widest=0),  # runs anywhere
+    "cudnn": Needs(kernel=lambda _: _cudnn, widest=128, multiple=8),
+    "flash": Needs(
+        kernel=lambda module: module.flash_attn_func, widest=256, package="flash-attn", module="flash_attn"
+    ),
+    "sage": Needs(
+        kernel=lambda module: partial(module.sageattn, tensor_layout="NHD"),
+        widest=128,
+        package="sageattention",
+        module="sageattention",
+        note=SAGE_NOTE,
+    ),
 }
+"""Every kernel by name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,12 +15,16 @@ from ..engine.control import Control
 from ..engine.protocols import BlockCall
 from ..engine.types import Condition, Generated, Work
 from ..errors import BadInput
-from .attention import RopeTables, TorchOps
+from .attention import Grid, TorchOps
 from .context import ContextPolicy, Model
 from .forward import PLAIN, ControlBranch, Stages, TextKV, denoise_pass, project_text
 from .schedule import Schedule, lowered, predict_clean, renoise
 
 REMEMBERED_PROMPTS = 2
+"""Of which the cross-attention keys and values are kept; those of a control module come last."""
+REMEMBERED_TABLES = 4
+"""Rotary tables. A context that is recomputed needs one for the window and one for the block; a context pass over a
+block that the model made takes the table of its denoising passes."""
 
 
 def go_on(kind: str) -> None:
@@ -61,16 +66,28 @@ class CausalWanGenerator:
         self.first_timesteps = tuple(step.timestep for step in self._first_schedule)
         self._context, self._clock = context, clock
         device = torch.device(device)
-        # Not a method of this object: that would be a reference cycle, which keeps gigabytes of keys and values
+        self._control, more = control, control.vace_blocks if control is not None else ()
+
+        # Not methods of this object: that would be a reference cycle, which keeps gigabytes of keys and values
         # after a run until Python next collects cycles.
-        texts = _Texts(tree, ops, device, name, control)
-        self._control = control
+        @lru_cache(REMEMBERED_PROMPTS)
+        def text_of(condition: Condition) -> TextKV:
+            embedding = condition.embedding.to(device)
+            if embedding.shape[-1] != tree.text_dim:
+                width = f"{embedding.shape[-1]} channels, not {tree.text_dim}"
+                raise BadInput(f"the {name}'s text embeddings have {width}; use its text encoder (UMT5-XXL)")
+            return project_text(tree, embedding, ops, more)
+
+        @lru_cache(REMEMBERED_TABLES)
+        def rope(first: int, grid: Grid) -> Any:
+            return ops.rope(tree, first, grid, device)
+
         self._model = Model(
             tree=tree,
             ops=ops,
             device=device,
-            text_of=texts,
-            rope=RopeTables(tree, ops, device),
+            text_of=text_of,
+            rope=rope,
             before_pass=before_pass,
             kv_fp8=kv_fp8,
             stages=stages,
@@ -129,24 +146,3 @@ class CausalWanGenerator:
         there = [replace(one, context=one.context.to(device)) for one in controls]
         own = text[len(tree.blocks) :]
         return ControlBranch(self._control, len(tree.blocks), own, there, self._model.ops)
-
-
-class _Texts:
-    """The cross-attention K/V of the prompts in use, each computed once; those of a control module come last."""
-
-    def __init__(self, tree: Any, ops: TorchOps, device: torch.device, name: str, control: Any) -> None:
-        self._tree, self._ops, self._device, self._name = tree, ops, device, name
-        self._more = control.vace_blocks if control is not None else ()
-        self._known: tuple[tuple[Condition, TextKV], ...] = ()
-
-    def __call__(self, condition: Condition) -> TextKV:
-        for known, text in self._known:
-            if known is condition:
-                return text
-        embedding = condition.embedding.to(self._device)
-        if embedding.shape[-1] != self._tree.text_dim:
-            width = f"{embedding.shape[-1]} channels, not {self._tree.text_dim}"
-            raise BadInput(f"the {self._name}'s text embeddings have {width}; use its text encoder (UMT5-XXL)")
-        text = project_text(self._tree, embedding, self._ops, self._more)
-        self._known = ((condition, text), *self._known)[:REMEMBERED_PROMPTS]
-        return text

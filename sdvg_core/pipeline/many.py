@@ -22,7 +22,7 @@ from ..report.run_report import RunReport
 from .batch import Batch, Video, needed_files, plan_videos
 from .headers import check_models
 from .request import resolve_files
-from .table import Row, table_of
+from .table import Row, VideoTable
 from .videos import Stopping, VideoMaker
 
 Task = tuple[Video, bytes]
@@ -42,7 +42,7 @@ def make_many(
         check_models(batch.files, replace(batch.load, device=device))
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch) as planned, stopping.heard():
-        table, videos = table_of(planned), planned.to_make
+        table, videos = VideoTable(planned), planned.to_make
         texts = planned.embed() if videos else {}
         tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
         opener = partial(

@@ -9,9 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from ..files.outputs import CSV, LINES, REPORT, staged_outputs
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
@@ -41,14 +40,22 @@ class Row:
 class VideoTable:
     """Keeps the table of a call up to date, in its output folder."""
 
-    def __init__(
-        self, folder: Path, rows: Iterable[Row], blocks: int | None, there: Mapping[int, RunReport]
-    ) -> None:
-        """Write it. `blocks`: of a whole video, None if unknown. `there`: reports of finished videos by number."""
-        self._folder, self._blocks = folder, blocks
-        self._rows = {row.number: row for row in rows}
-        for number, report in there.items():
-            self._rows[number] = self._done(number, report)
+    def __init__(self, planned: BatchPlan) -> None:
+        """Write it, for planned videos."""
+        self._folder, self._blocks = planned.folder, planned.batch.request.blocks
+        shown: Callable[[str], str] = hide_prompt if planned.batch.private else str
+        self._rows = {
+            video.number: Row(
+                number=video.number,
+                folder=video.folder.name,
+                prompt=shown("\n".join(video.prompt.texts)),
+                seed=video.request.seed,
+            )
+            for video in planned.videos
+        }
+        for video in planned.videos:
+            if video.exists:
+                self._rows[video.number] = self._done(video.number, read_report(video.folder / REPORT))
         self._write()
 
     @property
@@ -73,7 +80,7 @@ class VideoTable:
         worst = report.worst_block
         return replace(
             self._rows[number],
-            state=STOPPED if self._blocks not in (None, len(report.blocks)) else FINISHED,
+            state=FINISHED if len(report.blocks) == self._blocks else STOPPED,
             blocks=len(report.blocks),
             route="".join(LETTERS[outcome_of(record)] for record in report.blocks),
             draft_share=report.tally.draft_share,
@@ -92,20 +99,3 @@ class VideoTable:
             staging.path(CSV).write_text(text.getvalue(), encoding="utf-8")
             lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
             staging.path(LINES).write_text(lines, encoding="utf-8")
-
-
-def table_of(planned: BatchPlan) -> VideoTable:
-    """Write the table of planned videos into their output folder, and return it."""
-    request = planned.batch.request
-    shown: Callable[[str], str] = hide_prompt if planned.batch.private else str
-    rows = [
-        Row(
-            number=video.number,
-            folder=video.folder.name,
-            prompt=shown("\n".join(video.prompt.texts)),
-            seed=video.request.seed,
-        )
-        for video in planned.videos
-    ]
-    there = {video.number: read_report(video.folder / REPORT) for video in planned.videos if video.exists}
-    return VideoTable(planned.folder, rows, request.blocks, there)

@@ -27,7 +27,7 @@ from .loading import load_models, plan_memory
 from .options import LoadOptions
 from .rendering import render
 from .request import ResolvedRequest, VideoRequest, resolve_files
-from .table import table_of
+from .table import VideoTable
 
 
 class Stopping:
@@ -94,7 +94,7 @@ def _make(
     planned: BatchPlan, stopping: Stopping | None, say: Callable[[str], None]
 ) -> list[tuple[Path, RunReport]]:
     batch = planned.batch
-    table = table_of(planned) if batch.numbered else None
+    table = VideoTable(planned) if batch.numbered else None
     made = {}
     if planned.to_make:
         files = batch.files

@@ -7,9 +7,10 @@ import weakref
 
 import pytest
 import torch
-from tiny import random_tree
+from tiny import EchoCodec, make_generator, random_tree
 
-from sdvg_core.causal_wan.attention import REMEMBERED_TABLES, RopeTables, TorchOps
+from sdvg_core.causal_wan.attention import TorchOps
+from sdvg_core.causal_wan.generator import REMEMBERED_TABLES
 
 CPU = torch.device("cpu")
 GRID = (3, 2, 2)
@@ -27,7 +28,7 @@ def test_half_precision_is_rotated_in_float32_and_rounded_once(dtype):
 
 def test_of_a_thousand_positions_a_few_tables_are_alive():
     """Catches: a memo that keeps all of them, 2.4 MB each at 832x480, as long as the video goes on."""
-    tables = RopeTables(random_tree(1), TorchOps(torch.float32), CPU)
-    seen = [weakref.ref(tables(first, GRID)[0]) for first in range(1000)]
+    rope = make_generator(1, EchoCodec())._model.rope
+    seen = [weakref.ref(rope(first, GRID)[0]) for first in range(1000)]
     gc.collect()
     assert sum(ref() is not None for ref in seen) == REMEMBERED_TABLES

@@ -216,8 +216,8 @@ MISTAKES = [
     Mistake(
         "the prompt before is kept in cross-attention",
         "causal_wan/generator.py",
-        "if known is condition:",
-        "if known:",
+        "text_of=text_of,",
+        "text_of=lambda one, kept=[]: kept[0] if kept else kept.append(text_of(one)) or kept[0],",
         "engine/test_loop.py::test_after_a_change_of_prompt_blocks_are_what_fresh_models_make",
     ),
     Mistake(
