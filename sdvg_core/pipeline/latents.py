@@ -25,25 +25,20 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SavedLatents:
+class LatentsFile:
     """Latents `b c t h w` as saved, in their own dtype, with their metadata."""
 
     latents: Tensor
     metadata: Mapping[str, Any]
 
 
-def save_latents(
-    path: Path, latents: Tensor, metadata: Mapping[str, Any], more: Mapping[str, Tensor] | None = None
-) -> None:
-    """Write `latents` (`b c t h w`) and `metadata`, JSON values such as the seed and the block size.
-
-    `more`: further tensors, by names that come before `latents`.
-    """
+def save_latents(path: Path, latents: Tensor, metadata: Mapping[str, Any]) -> None:
+    """Write `latents` (`b c t h w`) and `metadata`, JSON values such as the seed and the block size."""
     text = json.dumps(dict(metadata), sort_keys=True, allow_nan=False)
-    path.write_bytes(save({KEY: latents.detach().cpu().contiguous(), **(more or {})}, {METADATA: text}))
+    path.write_bytes(save({KEY: latents.detach().cpu().contiguous()}, {METADATA: text}))
 
 
-def load_latents(path: Path) -> SavedLatents:
+def load_latents(path: Path) -> LatentsFile:
     """Read latents saved by `save_latents`, or by any program that uses the same name and layout.
 
     Raises `BadInput` if the file has no tensor `latents`, or if it has another shape or dtype, NaN or infinity.
@@ -60,7 +55,7 @@ def load_latents(path: Path) -> SavedLatents:
     latents = file[KEY]
     if not bool(torch.isfinite(latents).all()):
         raise BadInput(f"the latents in {path.name} hold NaN or infinity; make the video again")
-    return SavedLatents(latents, read_metadata(file))
+    return LatentsFile(latents, read_metadata(file))
 
 
 def still_in(values: Mapping[str, Any]) -> int:

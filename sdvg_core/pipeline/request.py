@@ -365,14 +365,8 @@ def _check_pair(headers: Headers) -> None:
 def _of_models(headers: Headers) -> tuple[str, ...]:
     of_files = dict.fromkeys(note for _, model in sorted(headers.models.items()) for note in model.notes)
     fast, judge = (FAST_NOTE,) if headers.vae.is_tae else (), (JUDGE_NOTE,) if headers.judge else ()
-    if len(headers.models) < 2:
-        return (*of_files, *fast, *judge)
-    return (
-        *of_files,
-        *fast,
-        *judge,
-        *swapped_note(headers.models["drafter"].config, headers.models["target"].config),
-    )
+    pair = [model.config for _, model in sorted(headers.models.items())]
+    return (*of_files, *fast, *judge, *(swapped_note(*pair) if len(pair) == 2 else ()))
 
 
 def _within_budget(

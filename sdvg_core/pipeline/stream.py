@@ -9,10 +9,9 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from itertools import chain
-from types import TracebackType
 from typing import Any
 
 from torch import Tensor
@@ -38,7 +37,7 @@ class Busy(RuntimeError):
     """The models are making another video."""
 
 
-class _Closed(Exception):
+class _EndOfStream(Exception):
     """Ends the block in the making, because its stream was closed."""
 
 
@@ -59,7 +58,7 @@ class StreamedBlock:
         return block_line(self.record, self.number, self.of)
 
 
-class Stream(Iterator[StreamedBlock]):
+class Stream(Iterator[StreamedBlock], AbstractContextManager["Stream"]):
     """The blocks of one video. `next` makes one, in whichever thread calls it; `close` may come from another."""
 
     def __init__(self, blocks: Generator[StreamedBlock], asked_to_end: threading.Event) -> None:
@@ -75,7 +74,7 @@ class Stream(Iterator[StreamedBlock]):
             self._making = True
             try:
                 return next(self._blocks)
-            except _Closed:
+            except _EndOfStream:
                 self.ended = True
                 raise StopIteration from None
             except BaseException:  # also at the end of the video
@@ -96,12 +95,7 @@ class Stream(Iterator[StreamedBlock]):
                 self._blocks.close()
                 self.ended = True
 
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -184,7 +178,7 @@ class Streamer:
     ) -> Generator[StreamedBlock]:
         def before_pass(kind: str) -> None:
             if asked_to_end.is_set():
-                raise _Closed
+                raise _EndOfStream
 
         conditions = schedule.conditions({text: self._embed(text) for text in schedule.texts}, gate_prompt)
         # Anew for every video, and freed with it: it holds the keys and values.

@@ -20,7 +20,7 @@ from ..files.outputs import BLOCKS, REPORT, hold, staged_outputs, unfinished_blo
 from ..report.progress import RouteBar
 from ..report.run_report import RunReport, read_report
 from ..text.prompts import one_prompt
-from .batch import Batch, BatchPlan, Video, folder_in, plan_videos
+from .batch import Batch, Video, folder_in, plan_videos
 from .headers import Headers
 from .identity import digest_of
 from .loading import load_models, plan_memory
@@ -87,23 +87,16 @@ def make_videos(
     """
     with plan_videos(batch) as planned:
         on_plan(planned.needed)
-        return _make(planned, stopping, say)
-
-
-def _make(
-    planned: BatchPlan, stopping: Stopping | None, say: Callable[[str], None]
-) -> list[tuple[Path, RunReport]]:
-    batch = planned.batch
-    table = VideoTable(planned) if batch.numbered else None
-    made = {}
-    if planned.to_make:
-        files = batch.files
-        plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
-        say(f"loading {files.text_encoder.name}, to read the prompt")
-        embeddings = planned.embed()
-        loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
-        say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
-        maker = VideoMaker(batch, planned.headers, planned.resolved)
+        batch, files = planned.batch, planned.batch.files
+        table = VideoTable(planned) if batch.numbered else None
+        made = {}
+        if planned.to_make:
+            plan_memory(planned.headers, batch.load, planned.resolved)  # a refusal comes before minutes of loading
+            say(f"loading {files.text_encoder.name}, to read the prompt")
+            embeddings = planned.embed()
+            loaded = (files.vae, files.judge_vae, files.reward, files.drafter, files.target)
+            say("loading " + ", ".join(dict.fromkeys(path.name for path in loaded if path)))
+            maker = VideoMaker(batch, planned.headers, planned.resolved)
         for video in planned.to_make:
             if stopping and stopping.asked:
                 break
@@ -113,8 +106,8 @@ def _make(
             made[video.folder] = report
             if table:
                 table.made(video.number, report)
-    there = [v for v in planned.videos if v.folder in made or v.exists]
-    return [(v.folder, made[v.folder] if v.folder in made else read_report(v.folder / REPORT)) for v in there]
+        there = [v for v in planned.videos if v.folder in made or v.exists]
+        return [(v.folder, made.get(v.folder) or read_report(v.folder / REPORT)) for v in there]
 
 
 class VideoMaker:

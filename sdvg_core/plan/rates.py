@@ -6,7 +6,6 @@ lower one of the VAE's decoder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 TERA, GIGA = 1e12, 1e9
@@ -44,35 +43,26 @@ def two_rates(
     return transformer, decode / (draft_seconds - draft / transformer)
 
 
-def _rates(name: str, source: str, both: tuple[float, float], scorer: float, memory: float) -> Rates:
-    return Rates(
-        name=name,
-        source=source,
-        transformer=both[0] * TERA,
-        vae=both[1] * TERA,
-        scorer=scorer * TERA,
-        memory=memory * GIGA,
-    )
-
-
 # On it, 12 frames of 138e9 operations take 0.3 to 0.54 s, one by one and through the host.
 _A6000_SCORER = 1.65 / 0.42
 _A6000_BOTH = two_rates(PAPER_TARGET, PAPER_DRAFT, PAPER_DECODE, 97.0, 25.7)
 _H100_BOTH = two_rates(BLOCK_TARGET, BLOCK_DRAFT, BLOCK_DECODE, 12 / 4.5, 12 / 16)
 
-A6000 = _rates(
-    "a6000",
-    "RTX A6000, from 97.0 s target-only and 25.7 s draft-only for nine blocks in five passes (arXiv 2604.17397)",
-    _A6000_BOTH,
-    _A6000_SCORER,
-    768,
+A6000 = Rates(
+    name="a6000",
+    source="RTX A6000, from 97.0 s target-only and 25.7 s draft-only for nine blocks in five passes "
+    "(arXiv 2604.17397)",
+    transformer=_A6000_BOTH[0] * TERA,
+    vae=_A6000_BOTH[1] * TERA,
+    scorer=_A6000_SCORER * TERA,
+    memory=768 * GIGA,
 )
-H100 = _rates(
-    "h100",
-    "H100, from 4.5 (14B) and 16 (1.3B) pixel frames per second (arXiv 2511.20426), four passes and a context "
-    "pass assumed; the scorer's rate scaled from the RTX A6000",
-    _H100_BOTH,
-    _A6000_SCORER * _H100_BOTH[0] / _A6000_BOTH[0],
-    3350,
+H100 = Rates(
+    name="h100",
+    source="H100, from 4.5 (14B) and 16 (1.3B) pixel frames per second (arXiv 2511.20426), four passes and a "
+    "context pass assumed; the scorer's rate scaled from the RTX A6000",
+    transformer=_H100_BOTH[0] * TERA,
+    vae=_H100_BOTH[1] * TERA,
+    scorer=_A6000_SCORER * _H100_BOTH[0] / _A6000_BOTH[0] * TERA,
+    memory=3350 * GIGA,
 )
-RATES: Mapping[str, Rates] = {rates.name: rates for rates in (A6000, H100)}

@@ -192,7 +192,7 @@ def test_amd_gpus_are_not_taken_for_nvidias(gpu, monkeypatch):
 
 
 def test_only_sageattention_says_that_it_is_not_exact(gpu, install):
-    install("sageattention", sageattn=None)
+    install("sageattention", sageattn=print)
     install("flash_attn", flash_attn_func=None)
     model = {"device": gpu(HOPPER), "dtype": torch.bfloat16, "head_dim": 128}
     noted = [name for name in get_args(Attention) if choose_attention(name, **model).note]
