@@ -12,7 +12,7 @@ from sdvg_core.engine.router import ROUTER_PRESETS, RouterConfig
 from sdvg_core.errors import BadInput
 from sdvg_core.plan import work
 from sdvg_core.plan.choose import plan
-from sdvg_core.plan.layout import LAYERS_IN_FLIGHT, MemoryLayout, layouts
+from sdvg_core.plan.layout import LAYERS_IN_FLIGHT, MemoryLayout, layouts, most
 from sdvg_core.plan.rates import BLOCK_DRAFT, BLOCK_TARGET, H100, PAPER_DECODE, PAPER_DRAFT, PAPER_TARGET
 from sdvg_core.plan.request import PlanRequest
 from sdvg_core.plan.text import plan_text
@@ -198,3 +198,16 @@ def test_bad_values_are_refused_in_one_sentence(capsys, more, part):
 def test_bad_values_of_a_request_are_refused(values, part):
     with pytest.raises(BadInput, match=part):
         PlanRequest(**values)
+
+
+# --- two devices
+
+
+def test_a_plan_for_two_devices_fits_the_first_and_tells_what_the_second_holds():
+    one, two = plan(48, FULL), plan(48, replace(FULL, side=True))
+    assert two.peak < one.peak
+    assert "vae" not in two.parts["decode"]
+    assert two.beside["decode"]["vae state"] == one.parts["decode"]["vae state"]
+    assert most(one.beside) == 0
+    assert "second device holds VAE and scorer, with a peak while decoding, 8.0 GB" in plan_text(two)
+    assert "second device" not in plan_text(one)
