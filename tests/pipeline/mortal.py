@@ -10,18 +10,21 @@ from pathlib import Path
 from sdvg_core.pipeline.many import Task, VideoWorker
 from sdvg_core.report.run_report import RunReport
 
-GRAVE = "SDVG_TEST_GRAVE"
+GRAVE, VICTIM = "SDVG_TEST_GRAVE", "SDVG_TEST_VICTIM"
 
 
 class MortalWorker(VideoWorker):
-    """Kills its own process in video 2, unless the file that the environment names shows that it has done so."""
+    """Kills its own process, unless the file that the environment names shows that it has happened already.
+
+    It does so in video 2, or in the one that the environment names.
+    """
 
     def __call__(self, task: Task, stop: Callable[[], bool]) -> RunReport:
         """Make a video, or half of it."""
-        grave = Path(os.environ[GRAVE])
+        grave, victim = Path(os.environ[GRAVE]), int(os.environ.get(VICTIM, "2"))
 
         def stop_or_die() -> bool:
-            if task[0].number == 2 and not grave.exists():
+            if task[0].number == victim and not grave.exists():
                 grave.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
             return stop()

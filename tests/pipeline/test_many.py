@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from cli_runs import generate, names, options, report
-from mortal import GRAVE, MortalWorker
+from mortal import GRAVE, VICTIM, MortalWorker
 from reuse_folders import results
 from safetensors.torch import load_file
 
@@ -95,7 +95,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
     assert generate(base, out, "--workers", "1") == 0
     assert (out / "0001" / "video.mp4").stat().st_mtime_ns == before, "a finished video is left alone"
     assert "Blocks 1 to 1 of this run were made before" in report(out / "0002")["notes"][-1]
-    for name in SAME:
+    for name in ("latents.safetensors", "video.mp4"):
         assert (out / "0002" / name).read_bytes() == (alone / "0002" / name).read_bytes()
     same_videos(alone, out, [3])
     assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
@@ -123,23 +123,51 @@ def ray_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
 
 
+FIFTY = [f"a red ball {i}" for i in range(50)]
+
+
+@pytest.fixture(scope="module")
+def fifty(files, tmp_path_factory) -> tuple[list[str], Path]:
+    """A command for fifty videos, and those that one process makes."""
+    folder = tmp_path_factory.mktemp("fifty")
+    (folder / "prompts.txt").write_text("\n".join(FIFTY), encoding="utf-8")
+    base = [*options(files), "--blocks", "3", "--tau", "-0.5", "--prompt-file", str(folder / "prompts.txt")]
+    assert generate(base, folder / "alone") == 0
+    return base, folder / "alone"
+
+
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
-def test_on_ray_a_worker_that_dies_is_begun_again_and_every_video_is_there_once(
-    base, alone, tmp_path, capsys, monkeypatch
+@pytest.mark.parametrize("workers", [TWO, ["--ray", "local", *TWO]], ids=["processes", "ray"])
+def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
+    workers, fifty, tmp_path, capsys, monkeypatch
 ):
-    ray_here(monkeypatch)
+    """At once on Ray, which restarts it; of processes, one call names what is missing, and the next makes it."""
+    on_ray = "--ray" in workers
+    if on_ray:
+        ray_here(monkeypatch)
+    base, alone = fifty
     monkeypatch.setattr(many, "VideoWorker", MortalWorker)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
+    monkeypatch.setenv(VICTIM, "25")
     out = tmp_path / "out"
-    assert generate(base, out, "--ray", "local", *TWO) == 0
-    said = capsys.readouterr().err
-    assert (tmp_path / "grave").exists(), f"no worker was killed: {said[-2000:]}"
-    for number in (1, 2, 3):
-        assert said.count(f"video {number:04d} finished") == 1
-        for name in SAME:
+    assert generate(base, out, *workers) == (0 if on_ray else 1)
+    said = capsys.readouterr()
+    assert (tmp_path / "grave").exists(), f"no worker was killed: {said.err[-2000:]}"
+    made = [line["number"] for line in rows(out) if line["state"] == "finished"]
+    assert [said.err.count(f"video {number:04d} finished") for number in made] == [1] * len(made)
+    if not on_ray:
+        missing = [number for number in range(1, 51) if number not in made]
+        assert missing == [25], "the other worker goes on"
+        assert f"not made: {', '.join(f'{number:04d}' for number in missing)}: a worker died" in said.err
+        before = {path: path.stat().st_mtime_ns for path in out.glob("*/video.mp4")}
+        assert generate(base, out, *workers) == 0
+        assert {path: path.stat().st_mtime_ns for path in before} == before, "finished videos are left alone"
+    for number in range(1, 51):
+        for name in ("latents.safetensors", "video.mp4"):
             theirs = (alone / f"{number:04d}" / name).read_bytes()
             assert (out / f"{number:04d}" / name).read_bytes() == theirs, (number, name)
+    assert list(map(lasting, rows(out))) == list(map(lasting, rows(alone)))
 
 
 @pytest.mark.exhaustive
