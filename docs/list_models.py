@@ -32,8 +32,9 @@ PAGE = Path(__file__).resolve().parent / "models.md"
 TOP = """# Models
 
 Checkpoints that SDVG knows, and how it runs each. A file named as below (with its folder, if two share a name)
-gets its preset by itself (`auto`). `--drafter-preset`, `--target-preset` and the loaders' `preset` override it.
-Any other 1.3B file runs like Self-Forcing, any other 14B one like Krea Realtime. `docs/list_models.py` writes this.
+gets its preset by itself (`auto`). `--drafter-settings preset=NAME`, `--target-settings` and the loaders' `preset`
+override it. Any other 1.3B file runs like Self-Forcing, any other 14B one like Krea Realtime.
+`docs/list_models.py` writes this.
 
 ## How they are run
 """

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..devices.execution import AUTO
 from ..pocket import DEFAULT_PROMPT, EXAMPLES
 from .shared import add_router_options, add_video_options, file_path
 
@@ -42,8 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_video_options(parser, demo=True)
     add_router_options(parser, demo=True)
-    devices = parser.add_argument_group("devices")
-    devices.add_argument("--device", default=AUTO, help="cpu, cuda ...; auto (default) is the CPU, which is enough")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -60,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from ..devices.device import device_line, pick_device
+    from ..devices.device import device_line
     from ..pipeline.batch import Batch
     from ..pipeline.comparison import COMPARISON
     from ..pipeline.videos import Stopping, make_videos
@@ -76,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     if told:
         print(told, file=sys.stderr)
     request = replace(video_request(options), width=SIZE, height=SIZE)
-    load = replace(pocket_options(), device=pick_device(options.device, embedded=True))
+    load = pocket_options()  # on the CPU, which is enough
     say = partial(print, flush=True)
     say(device_line(load.device, load.dtype))
     began, stopping = time.perf_counter(), Stopping()
@@ -86,7 +83,6 @@ def _run(options: argparse.Namespace) -> int:
         request=request,
         prompts=(one_prompt(scene.text),),
         output=options.output,
-        resume=options.resume,
         overwrite=options.overwrite,
         last=COMPARISON,
         command=options.words,
@@ -137,7 +133,7 @@ def _compare(batch: Batch, folder: Path, stopping: Stopping) -> RunReport | None
     alone = replace(batch.request, router=RouterConfig(policy="always-target"), budget=None, directions="")
     # Without the comparison, a finished video here is one that we go on with.
     last = f"../{COMPARISON}"
-    batch = replace(batch, request=alone, output=folder / TARGET_ONLY, resume=False, last=last)
+    batch = replace(batch, request=alone, output=folder / TARGET_ONLY, last=last)
     ((other, alone_report),) = make_videos(batch, stopping=stopping)
     if stopping.asked:
         return None

@@ -58,11 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prompt", help="what the video should show; a line '5: a storm' changes it from block 5 on"
     )
     prompt.add_argument("--prompt-file", type=file_path, help="prompts, one video per line")
-    prompt.add_argument(
-        "--prompt-schedule",
-        type=file_path,
-        help="prompts of one video; each line has the first block it applies to (from 1), a colon, the text",
-    )
+    prompt.add_argument("--prompt-schedule", type=file_path, help=argparse.SUPPRESS)  # lines of --prompt in a file
     parser.add_argument(
         "--from", dest="report", type=file_path, metavar="REPORT", help="report.json of a video to make again"
     )
@@ -113,9 +109,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
     many = parser.add_argument_group("many videos", "of a --prompt-file, each whole on one worker; same videos")
     many.add_argument(
-        "--workers", type=int, metavar="N", help="processes that each hold the models (default: one per device)"
+        "--workers", type=int, metavar="N", help="processes that each hold the models, on --device in turn"
     )
-    many.add_argument("--devices", metavar="NAMES", help="for the workers in turn, such as cuda:0,cuda:1")
     many.add_argument("--ray", metavar="ADDRESS", help="workers on a Ray cluster: its address, or local")
 
 

@@ -28,7 +28,7 @@ GONE: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("--fps", "--drafter-context", "--prompt-in-report", "--aggregation"), GENERATE),
         **dict.fromkeys(("--rate", "--router-seed", "--bail-out", "--gate-prompt", "--attention"), GENERATE),
         **dict.fromkeys(("--kv-dtype", "--compile", "--policy", "--forced-blocks", "--budget"), GENERATE),
-        **dict.fromkeys(("--takes", "--reuse", "--judge-vae"), GENERATE),
+        **dict.fromkeys(("--takes", "--reuse", "--judge-vae", "--handover", "--device", "--resume"), GENERATE),
         "--json": "report.json lies beside the video",
         "--draft-share": "give --budget SHARE",
         "--quantile": "generate has --aggregation",

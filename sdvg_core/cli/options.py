@@ -72,7 +72,7 @@ def load_options(options: argparse.Namespace, *, embedded: bool = False) -> Load
     own = {
         "drafter": _model_options(options, "drafter"),
         "target": _model_options(options, "target"),
-        "device": pick_device(options.device, embedded=embedded),
+        "device": pick_device(options.device.partition(",")[0], embedded=embedded),
         "execution": Execution(**_given(options, Execution)),
     }
     return LoadOptions(**{**_given(options, LoadOptions), **own})
@@ -89,7 +89,7 @@ def _model_options(options: argparse.Namespace, role: str) -> ModelOptions:
         names.get(name, name.replace("-", "_")): value == "yes" if SETTINGS[name] is YES_NO else value
         for name, value in getattr(options, f"{role}_settings")
     }
-    return ModelOptions(preset=getattr(options, f"{role}_preset"), **own)
+    return ModelOptions(**{"preset": getattr(options, f"{role}_preset"), **own})
 
 
 def _listed(names: list[str]) -> str:
@@ -163,16 +163,17 @@ def _needed(request: VideoRequest | None, *, has_target: bool) -> set[str]:
 
 
 def worker_devices(options: argparse.Namespace, device: str) -> tuple[str, ...]:
-    """Return the device of each worker, none if this process makes the videos. `device`: if none is named."""
-    if options.workers is None and not options.devices and not options.ray:
+    """Return the device of each worker, none if this process makes the videos. `device`: of this one."""
+    several = "," in options.device
+    if options.workers is None and not several and not options.ray:
         return ()
     if not (options.prompt_file or options.seeds[1:]):
         raise BadInput("workers need several videos; add --prompt-file FILE or --seeds, or leave the workers out")
     if options.workers is not None and options.workers < 1:
         raise BadInput(f"--workers is {options.workers}; give 1 or more")
-    if options.ray and options.devices:
-        raise BadInput("--devices are this machine's, and --ray is a cluster; give one of them")
-    devices = [name.strip() for name in (options.devices or device).split(",")]
+    if options.ray and several:
+        raise BadInput("--device names several of this machine, and --ray is a cluster; give one of them")
+    devices = [name.strip() for name in (options.device if several else device).split(",")]
     for name in devices:
         check_device(name)
     return tuple(islice(cycle(devices), options.workers or len(devices)))

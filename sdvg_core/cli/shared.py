@@ -54,6 +54,7 @@ def gigabytes(text: str) -> float | str:
 
 YES_NO = ("yes", "no")
 SETTINGS: Mapping[str, Callable[[str], object] | tuple[str, ...]] = {
+    "preset": str,
     "cache": POLICIES,
     "window": int,
     "sink": int,
@@ -84,6 +85,8 @@ def setting(text: str) -> tuple[str, object]:
     return name, value
 
 
+PARTS = ("vae", "text", "reward")
+"""Beside drafter and target, what has a dtype of its own."""
 SIZES = {"landscape": (832, 480), "portrait": (480, 832), "square": (624, 624)}
 """What the models were trained at, and a square of as many pixels."""
 
@@ -100,16 +103,22 @@ class Size(argparse.Action):
             raise argparse.ArgumentError(self, sentence) from None
 
 
+class Dtypes(argparse.Action):
+    """Takes dtypes, of drafter and target or such as vae=bfloat16, for `dtype`, `vae_dtype` and so on."""
+
+    def __call__(self, _: object, options: argparse.Namespace, value: Any, name: str | None = None) -> None:
+        """Set them. Argparse prints the error if one is none."""
+        for word in value:
+            part, _, dtype = word.rpartition("=")
+            if part not in ("", *PARTS) or dtype not in DTYPE_NAMES:
+                sentence = f"{word!r:.60} is none; give {', '.join(DTYPE_NAMES)}, or such as {PARTS[0]}=float16"
+                raise argparse.ArgumentError(self, sentence)
+            setattr(options, f"{part}_dtype" if part else "dtype", dtype)
+
+
 def folder_said(folder: Path) -> str:
     """Return a folder's name, and that it is not there, if so."""
     return f"{folder}" if folder == POCKET or folder.is_dir() else f"{folder} (no such folder)"
-
-
-def vae_layers(text: str) -> str:
-    """Return a name of VAE layers. Argparse prints the error for one that is gone."""
-    if text == "channels-last":
-        raise argparse.ArgumentTypeError("channels-last is gone; take planes, which is faster")
-    return text
 
 
 def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) -> None:
@@ -128,16 +137,16 @@ def add_video_options(parser: argparse.ArgumentParser, *, demo: bool = False) ->
         "score the draft first, then keep or reject it",
     )
     group.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on in --output alone: refuse what another request left there, and leave finished videos alone",
-    )
-    group.add_argument(
         "--overwrite", action="store_true", help="replace what is in --output (default: take the next free name)"
     )
     if demo:
         group.add_argument("--seed", type=int, default=42, help="default 42")
         return
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on in --output alone: refuse what another request left there, and leave finished videos alone",
+    )
     group.add_argument(
         "--seed", "--seeds", dest="seeds", type=int, nargs="+", default=[42], help="each its video (default 42)"
     )
@@ -195,14 +204,14 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
         help="reward gate (paper): keep a draft whose worst frame scores at least this (paper: -0.7); for --policy "
         "relative, at least this more than the last committed frame",
     )
+    if demo:
+        return
     group.add_argument(
         "--handover",
         type=int,
         metavar="K",
         help="of a block that the target makes, the drafter makes the first K denoising steps (0: none)",
     )
-    if demo:
-        return
     group.add_argument(
         "--budget",
         type=share,
@@ -230,11 +239,7 @@ def add_router_options(parser: argparse.ArgumentParser, *, demo: bool = False) -
     )
     group.add_argument("--rate", type=float, help="chance that --policy random keeps a draft")
     group.add_argument("--router-seed", type=int, help=argparse.SUPPRESS)
-    group.add_argument(
-        "--script",
-        help="for --policy scripted, one letter per block of the clip, such as raaraaaaa: a and r score the draft, "
-        "then keep or reject it; d keeps it without scoring; t lets the target make the block",
-    )
+    group.add_argument("--script", help=argparse.SUPPRESS)  # of --policy scripted; --directions has the letters
     group.add_argument("--bail-out", type=int, help="target-only after this many rejections in a row (0: never)")
     group.add_argument(
         "--gate-prompt", help="text the scorer reads instead of the prompt; it sees only the first 35 tokens"
@@ -278,16 +283,11 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="VACE modules for --control, for drafter or target, whichever they fit; alone or in whole checkpoints",
     )
-    group.add_argument(
-        "--tae-kind",
-        choices=get_args(StatedKind),
-        default=AUTO,
-        help="which latents a TAEHV takes, if its file's name does not say",
-    )
+    # What refuses a TAEHV whose file's name does not say its kind names this.
+    group.add_argument("--tae-kind", choices=get_args(StatedKind), default=AUTO, help=argparse.SUPPRESS)
     group.add_argument("--tokenizer", type=file_path, help="for the text encoder, if its file has none")
     for role in ("drafter", "target"):
-        names = ", ".join((AUTO, *PRESETS))
-        group.add_argument(f"--{role}-preset", default=AUTO, metavar="PRESET", help=f"one of {names}")
+        group.add_argument(f"--{role}-preset", default=AUTO, help=argparse.SUPPRESS)  # preset=NAME says it
         group.add_argument(
             f"--{role}-settings",
             type=setting,
@@ -295,11 +295,12 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
             action="extend",
             default=[],
             metavar="NAME=VALUE",
-            help="other than the preset's, such as cache=incremental window=9 sink=3 (latent frames), "
-            "context-frames=6, block-frames=1, schedule=1000,625, first-schedule=1000, weights=raw; for long clips "
+            help=f"preset={AUTO} (default), {', '.join(PRESETS)}; and what is other than the preset's, such as "
+            "cache=incremental window=9 sink=3 (latent frames), context-frames=6, block-frames=1, "
+            "schedule=1000,625, first-schedule=1000, weights=raw; for long clips "
             "relative=yes, recache=yes, flush=yes, keep-first-frame=yes, context-memory=memrope",
         )
-    group.add_argument("--schedule", help=f"{', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
+    group.add_argument("--schedule", help=f"of both: {', '.join(SCHEDULES)}, or timesteps such as 1000,750,500")
     group.add_argument("--crop", choices=get_args(Crop), default="center", help="part of a frame the scorer sees")
 
 
@@ -309,8 +310,10 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--device",
         default=AUTO,
-        help="for drafter and target: cpu, cuda, cuda:1 ...; auto (default): a GPU if there is one",
+        help="for drafter and target: cpu, cuda, cuda:1 ...; auto (default): a GPU if there is one; of several "
+        "videos such as cuda:0,cuda:1, each on one of them",
     )
+    group.add_argument("--devices", dest="device", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
     group.add_argument("--side-device", help="for text encoder, VAE and scorer (default: --device)")
     group.add_argument(
         "--vram",
@@ -326,18 +329,17 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
         default="default",
         help="of the target: default (as stored), or rounded to fp8, half the bytes of bfloat16",
     )
-    names = DTYPE_NAMES
-    group.add_argument("--dtype", choices=names, help="of drafter and target (default: as stored)")
-    group.add_argument("--vae-dtype", choices=names, default="float32")
     group.add_argument(
-        "--vae-layers",
-        type=vae_layers,
-        choices=get_args(VaeLayers),
-        default=AUTO,
-        help="equal to rounding; auto (default) takes the fastest, planes. The report names them",
+        "--dtype",
+        action=Dtypes,
+        nargs="+",
+        metavar="[PART=]DTYPE",
+        help=f"of drafter and target (default: as stored): {', '.join(DTYPE_NAMES)}; and such as vae=float16 "
+        "(default float32), text=float32 (bfloat16), reward=float16 (float32)",
     )
-    group.add_argument("--text-dtype", choices=names, default="bfloat16")
-    group.add_argument("--reward-dtype", choices=names, default="float32")
+    for part, usual in zip(PARTS, ("float32", "bfloat16", "float32"), strict=True):  # --dtype names them
+        group.add_argument(f"--{part}-dtype", choices=DTYPE_NAMES, default=usual, help=argparse.SUPPRESS)
+    group.add_argument("--vae-layers", choices=get_args(VaeLayers), default=AUTO, help=argparse.SUPPRESS)
     group.add_argument(
         "--attention",
         choices=get_args(Attention),

@@ -113,7 +113,7 @@ class Lever(NamedTuple):
 
 # The cheapest in quality first. ComfyUI's VAE is in half precision by itself.
 LEVERS = (
-    Lever("", "--vae-dtype bfloat16", "pixels are rounded", lambda run: replace(run, vae_dtype="bfloat16")),
+    Lever("", "--dtype vae=bfloat16", "pixels are rounded", lambda run: replace(run, vae_dtype="bfloat16")),
     Lever(
         "kv_dtype float8_e4m3fn",
         "--kv-dtype float8_e4m3fn",

@@ -111,7 +111,7 @@ COMMANDS = {
     "pocket, other presets": f"{POCKET} --drafter-preset causal-forcing --target-preset longlive-1.0 --blocks 6",
     "pocket, start-image": f"{POCKET} {PRESETS} {PICTURE} --crop squash --tau -1.47",
     "demo": "demo --blocks 6",
-    "demo, repair-step": "demo --blocks 6 --handover 2 --tau -0.5",
+    "demo, another tau": "demo --blocks 6 --tau -0.5",
 }
 # --- runs of the nodes
 

@@ -98,12 +98,12 @@ def test_a_file_of_prompts_makes_a_folder_each(base, tmp_path, capsys):
     [
         [*("--drafter-settings", "cache=incremental"), *("--target-settings", "cache=incremental", "window=6")],
         ["--drafter-context", "own", "--handover", "1"],
-        ["--policy", "relative", "--tau", "-0.5", "--crop", "tiles", "--reward-dtype", "float16"],
-        ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "--text-dtype", "bfloat16"],
+        ["--policy", "relative", "--tau", "-0.5", "--crop", "tiles", "--dtype", "reward=float16"],
+        ["--policy", "random", "--rate", "0.5", "--dtype", "bfloat16", "text=bfloat16"],
         ["--aggregation", "quantile", "--tau", "0.1", "--bail-out", "2", "--gate-prompt", "ball"],
         ["--target-settings", "context-frames=6", "--schedule", "reference5"],
-        ["--drafter-preset", "causal-forcing-2step"],
-        ["--target-preset", "longlive-1.0", "--target-settings", "first-schedule=reference5"],
+        ["--drafter-settings", "preset=causal-forcing-2step"],
+        ["--target-settings", "preset=longlive-1.0", "first-schedule=reference5"],
     ],
     ids=lambda m: m[0].strip("-"),
 )

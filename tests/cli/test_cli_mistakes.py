@@ -11,6 +11,7 @@ from cli_runs import refused
 import sdvg_core
 from sdvg_core.cli import main, make_parser
 from sdvg_core.cli.gone import GONE
+from sdvg_core.cli.options import load_options, worker_devices
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(sdvg_core.__file__).parents[1])}
 
@@ -61,7 +62,7 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
         ),
         (["generate", "--quantile=0.1"], "--quantile was taken out; give it to --aggregation, such as"),
         (["demo", "--fps", "8"], "--fps was taken out; generate --models pocket has it;"),
-        (["demo", "--takes", "2:2"], "--takes was taken out; generate --models pocket has it;"),
+        (["demo", "--handover", "2"], "--handover was taken out; generate --models pocket has it;"),
         (["plan", "--pcie", "8"], "--pcie was taken out; 20 GB per second is planned;"),
     ],
 )
@@ -75,11 +76,27 @@ def test_no_option_is_both_there_and_taken_out():
         assert not GONE.get(name, {}).keys() & command._option_string_actions.keys()
 
 
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("--vae-dtype float16 --text-dtype float32", "--dtype vae=float16 text=float32"),
+        ("--drafter-preset krea-14b", "--drafter-settings preset=krea-14b"),
+        ("--devices cpu,cpu", "--device cpu,cpu"),
+    ],
+)
+def test_what_two_options_said_is_said_by_one_and_the_old_name_still_does(old, new):
+    parsed = [
+        make_parser().parse_args(["generate", "--seeds", "1", "2", *words.split()]) for words in (old, new, "")
+    ]
+    then, now, neither = ((load_options(one), worker_devices(one, "cpu")) for one in parsed)
+    assert then == now != neither
+
+
 @pytest.mark.parametrize("text", ["window", "=9", "windwo=9", "cache=fast"])
 def test_a_models_setting_that_there_is_not_is_refused_with_those_there_are(capsys, text):
     line = refused_by_the_parser(capsys, ["generate", "--prompt", "a", "--drafter-settings", text])
     assert "argument --drafter-settings: " in line
-    assert "give NAME=VALUE of cache, window" in line or "; choose one" in line
+    assert "give NAME=VALUE of preset, cache" in line or "; choose one" in line
 
 
 def test_a_policy_of_earlier_versions_is_refused_with_what_to_choose_instead(capsys):

@@ -14,7 +14,7 @@ import sdvg_core
 from sdvg_core.cli import COMMANDS, main, make_parser
 
 HEAVY = ("torch", "diffusers", "transformers", "matplotlib", "PIL", "numpy", "av", "safetensors", "einops")
-MOST_OPTIONS = 102
+MOST_OPTIONS = 88
 NAMES = [command.__name__.rpartition(".")[2] for command in COMMANDS]
 ASKED = [
     ["--version"],

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from sdvg_core.causal_wan import forward
-from sdvg_core.cli import main
 from sdvg_core.devices import execution
 from sdvg_core.devices.execution import Execution
 from sdvg_core.errors import BadInput
@@ -81,9 +80,3 @@ def test_the_layers_that_auto_takes_are_named_wherever_results_are_compared(file
     requests = [identify(files, load, VideoRequest(), one_prompt("a ball")) for load in (auto, planes, plain)]
     for one, same, other in (codecs, requests):
         assert one == same != other
-
-
-def test_the_command_line_refuses_layers_that_are_gone_with_what_replaces_them(capsys):
-    with pytest.raises(SystemExit):
-        main(["generate", "a ball", "--vae-layers", "channels-last"])
-    assert "channels-last is gone; take planes" in capsys.readouterr().err

@@ -273,7 +273,7 @@ def test_a_fault_at_any_step_of_the_tables_writing_leaves_the_one_of_before(
     "more, part",
     [
         (["--workers", "0"], "--workers is 0; give 1 or more"),
-        (["--devices", "cpu", "--ray", "local"], "; give one of them"),
+        (["--device", "cpu,cpu", "--ray", "local"], "; give one of them"),
         (["--devices", "cpu,gpu7"], "gpu7"),
     ],
 )
