@@ -118,12 +118,13 @@ def guarded(work: Callable[[], int], *, extra: str = "standalone", instead: str 
             f"sdvg: the system refused {where} ({error.strerror or first_line(error)}); check it", file=sys.stderr
         )
         return 2
-    except MemoryError as error:
-        return _out_of_memory(error)
-    except RuntimeError as error:
-        if not (type(error).__name__ == OF_TORCH or NO_MEMORY.search(str(error))):
+    except (MemoryError, RuntimeError) as error:
+        ours = isinstance(error, MemoryError) or type(error).__name__ == OF_TORCH
+        if not ours and not NO_MEMORY.search(str(error)):
             raise
-        return _out_of_memory(error)
+        what = first_line(error) if str(error) else "of the host"
+        print(f"sdvg: out of memory ({what}); choose a smaller size or free some memory", file=sys.stderr)
+        return OUT_OF_MEMORY
 
 
 def make_parser() -> Parser:
@@ -142,9 +143,3 @@ def make_parser() -> Parser:
             own.add_argument("--help-all", action="help", help="every option")
         own.set_defaults(command=name, parser=own)
     return parser
-
-
-def _out_of_memory(error: BaseException) -> int:
-    what = first_line(error) if str(error) else "of the host"
-    print(f"sdvg: out of memory ({what}); choose a smaller size or free some memory", file=sys.stderr)
-    return OUT_OF_MEMORY

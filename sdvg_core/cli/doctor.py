@@ -16,19 +16,10 @@ from ..devices.execution import AUTO
 from ..errors import BadInput
 from .shared import file_path, folder_said
 
-NEEDED = (
-    "torch",
-    "transformers",
-    "safetensors",
-    "einops",
-    "numpy",
-    "Pillow",
-    "av",
-    "tqdm",
-    "tokenizers",
-    "sentencepiece",
+PACKAGES = (
+    *("torch", "transformers", "safetensors", "einops", "numpy", "Pillow", "av", "tqdm", "tokenizers"),
+    *("sentencepiece", "diffusers", "ftfy"),
 )
-STANDALONE = ("diffusers", "ftfy")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +47,7 @@ def examine(models: Path) -> dict[str, Any]:
     return {
         "sdvg": __version__,
         "python": platform.python_version(),
-        "packages": {name: package_version(name) for name in (*NEEDED, *STANDALONE)},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "devices": _devices(),
         "attention": _attention(),
         "models_folder": str(models),
@@ -97,16 +88,8 @@ def _examine_file(path: Path | None, known: KnownFile) -> dict[str, Any]:
         found = inspect_file(path)
     except BadInput as error:
         return {**result, "would_load": False, "reason": str(error)}
-    return {
-        **result,
-        "kind": found.kind,
-        "would_load": found.would_load,
-        "reason": found.reason,
-        "preset": found.preset,
-        "dictionary": found.dictionary,
-        "licence": found.licence,
-        "notes": list(found.notes),
-    }
+    told = ("kind", "would_load", "reason", "preset", "dictionary", "licence", "notes")
+    return {**result, **{name: getattr(found, name) for name in told}}
 
 
 def _devices() -> list[dict[str, Any]]:
@@ -117,14 +100,8 @@ def _devices() -> list[dict[str, Any]]:
     devices: list[dict[str, Any]] = [{"name": "cpu", "what": processor()}]
     for i in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         free, total = torch.cuda.mem_get_info(i)
-        devices.append(
-            {
-                "name": f"cuda:{i}",
-                "what": torch.cuda.get_device_name(i),
-                "free_gb": free / 1e9,
-                "total_gb": total / 1e9,
-            }
-        )
+        memory = {"free_gb": free / 1e9, "total_gb": total / 1e9}
+        devices.append({"name": f"cuda:{i}", "what": torch.cuda.get_device_name(i), **memory})
     return devices
 
 
@@ -134,12 +111,9 @@ def _attention() -> dict[str, Any]:
 
     from ..causal_wan.backends import NEEDS, choose_attention, why_not
 
-    cuda = torch.cuda.is_available()
-    model: dict[str, Any] = {
-        "device": torch.device("cuda", 0) if cuda else torch.device("cpu"),
-        "dtype": torch.bfloat16 if cuda else torch.float32,
-        "head_dim": HEAD_DIM,
-    }
+    cuda, cpu = (torch.device("cuda", 0), torch.bfloat16), (torch.device("cpu"), torch.float32)
+    device, dtype = cuda if torch.cuda.is_available() else cpu
+    model: dict[str, Any] = {"device": device, "dtype": dtype, "head_dim": HEAD_DIM}
     kernels = {name: why_not(name, **model) for name in NEEDS}
     return {"auto": choose_attention(AUTO, **model).name, "kernels": kernels}
 

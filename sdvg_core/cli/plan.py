@@ -104,7 +104,8 @@ def run(options: argparse.Namespace) -> int:
             print(bought.note)
     sizes = {role: preset.block_frames for role, (_, preset) in request.models.items()}
     request = request.along(plan_blocks(request.router, blocks=request.blocks, block_frames=sizes))
-    amounts = options.vram or ((device_gigabytes(),) if torch.cuda.is_available() else USUAL)
+    there = torch.cuda.is_available()
+    amounts = options.vram or ((torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT,) if there else USUAL)
     plans = [plan(amount, request) for amount in amounts]
     if options.json:
         print("\n".join(json.dumps(found.as_dict(), allow_nan=False) for found in plans))
@@ -115,13 +116,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(plan_text(plans[0]))
     return 0
-
-
-def device_gigabytes() -> float:
-    """Return the memory of this machine's first GPU, in GB as sold."""
-    import torch
-
-    return torch.cuda.get_device_properties(0).total_memory / SOLD_UNIT
 
 
 def _guess_rates() -> Rates:

@@ -13,7 +13,7 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -84,13 +84,24 @@ class Staging:
                 self._exchange()
 
     def _exchange(self) -> None:
-        """Move the files of an earlier run away first, so that even a kill leaves no mix of two runs."""
+        """Move the files of an earlier run away first, so that even a kill leaves no mix of two runs.
+
+        If one move fails or is interrupted, all are undone.
+        """
         earlier = self.work / EARLIER
         shutil.rmtree(earlier, ignore_errors=True)
         earlier.mkdir()
         names = [*reversed(self._names), *([OLD_BLOCKS] if BLOCKS in self._names else [])]
         away = [(self.folder / name, earlier / name) for name in names if (self.folder / name).exists()]
-        _move_all([*away, *((self.work / name, self.folder / name) for name in self._names)])
+        moves = [*away, *((self.work / name, self.folder / name) for name in self._names)]
+        try:
+            for here, there in moves:
+                here.replace(there)
+        except BaseException:
+            for here, there in reversed(moves):
+                if there.exists() and not here.exists():
+                    there.replace(here)
+            raise
         shutil.rmtree(earlier, ignore_errors=True)
 
 
@@ -105,12 +116,15 @@ def staged_outputs(folder: Path, request: Mapping[str, Any] | None = None) -> It
     """
     made, work = _enter(folder, lambda: _open_work(folder, request))
     try:
-        with _told_if_full(folder):
-            if request and not (work / REQUEST).exists():
-                (work / REQUEST).write_text(json.dumps(request), encoding="utf-8")
-            staging = Staging(folder, work)
-            yield staging
-            staging.move()
+        if request and not (work / REQUEST).exists():
+            (work / REQUEST).write_text(json.dumps(request), encoding="utf-8")
+        staging = Staging(folder, work)
+        yield staging
+        staging.move()
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise BadInput(f"cannot write the video into {folder}, for the disk is full; free some space") from error
     finally:
         _tidy(work)
         _remove_empty(made)
@@ -191,7 +205,10 @@ def check_room(folder: Path, needed: int) -> None:
 
 def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
     """Make `folder`, try to write into it, then `begin`; return the new folders, innermost first."""
-    _check_current(folder)
+    try:
+        folder.absolute()
+    except FileNotFoundError as error:
+        raise BadInput(f"the current folder, for {folder}, was deleted; change into another one") from error
     for _ in range(ATTEMPTS):
         new: list[Path] = []
         try:
@@ -214,16 +231,6 @@ def _enter(folder: Path, begin: Callable[[], T]) -> tuple[list[Path], T]:
             _remove_empty(new)
             raise _unusable(folder, error) from error
     raise BadInput(f"cannot write into {folder}, for it keeps vanishing; name another folder")
-
-
-def _check_current(folder: Path) -> None:
-    """Raise `BadInput` if `folder` is to be in the current folder, and that was deleted."""
-    if folder.is_absolute():
-        return
-    try:
-        Path.cwd()
-    except FileNotFoundError as error:
-        raise BadInput(f"the current folder, for {folder}, was deleted; change into another one") from error
 
 
 def _in_the_way(path: Path) -> bool:
@@ -257,28 +264,6 @@ def _open_work(folder: Path, request: Mapping[str, Any] | None) -> Path:
         _tidy(work)
     (work / BLOCKS).mkdir(parents=True, exist_ok=True)
     return work
-
-
-@contextmanager
-def _told_if_full(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        raise BadInput(f"cannot write the video into {folder}, for the disk is full; free some space") from error
-
-
-def _move_all(moves: Sequence[tuple[Path, Path]]) -> None:
-    """Move files; if one move fails or is interrupted, undo all of them."""
-    try:
-        for here, there in moves:
-            here.replace(there)
-    except BaseException:
-        for here, there in reversed(moves):
-            if there.exists() and not here.exists():
-                there.replace(here)
-        raise
 
 
 def _tidy(work: Path) -> None:
