@@ -10,6 +10,8 @@ from cli_runs import OUTPUTS, generate, latents, names, pixel_frames, report
 from PIL import Image
 
 import sdvg_core
+from sdvg_core.cli import make_parser
+from sdvg_core.cli.options import router_config
 from sdvg_core.pipeline.latents import save_latents
 
 SCHEMA = json.loads((Path(sdvg_core.__file__).parent / "report" / "report.schema.json").read_text())
@@ -32,14 +34,6 @@ def test_a_prompt_becomes_video_latents_report_and_picture(clip):
     assert [b["author"] for b in report(clip)["blocks"]] == ["target", "drafter", "target", "drafter"]
     with Image.open(clip / "route.png") as picture:
         assert picture.width > 300
-
-
-def test_a_start_image_is_the_first_frame(base, tmp_path):
-    Image.new("RGB", (50, 80), (200, 30, 30)).save(tmp_path / "red.png")
-    more = ["--prompt", "a ball", "--blocks", "1", "--start-image", str(tmp_path / "red.png")]
-    assert generate(base, tmp_path / "out", *more) == 0
-    assert latents(tmp_path / "out").shape[2] == 3 + 3, "the picture fills a block"
-    assert pixel_frames(tmp_path / "out") == 1 + 12, "and of its pixels, the first frame is shown"
 
 
 @pytest.mark.parametrize("picture", [False, True], ids=["", "from a picture"])
@@ -114,40 +108,22 @@ def test_every_option_makes_a_video(base, tmp_path, more):
         assert any("tau" in note for note in report(tmp_path / "out")["notes"])
 
 
-@pytest.mark.heavy
-def test_a_preset_sets_the_router_and_other_options_override_it(base, tmp_path):
-    four = ["--prompt", "a red ball", "--blocks", "3", "--schedule", "four-step"]
-    assert generate(base, tmp_path / "balanced", *four, "--preset", "balanced") == 0
-    made = report(tmp_path / "balanced")
-    assert [block["author"] for block in made["blocks"]] == ["target", "target", "drafter"]
-    assert [block["handover"] for block in made["blocks"]] == [0, 2, 0]
-    assert made["totals"]["passes"]["target_denoising"] == 4 + 2
-    assert made["settings"]["scorer"] == {"name": "none"}
-    assert (
-        generate(base, tmp_path / "more", *four, "--preset", "balanced", "--forced-blocks", "3", "--handover", "1")
-        == 0
-    )
-    assert [block["handover"] for block in report(tmp_path / "more")["blocks"]] == [0, 1, 1]
-
-
 @pytest.mark.parametrize(
-    ("more", "same"),
+    ("more", "same", "policy"),
     [
-        ([], ["--preset", "balanced"]),
-        (["--directions", "..a"], ["--preset", "balanced", "--directions", "..a"]),
-        (["--tau", "-1.5"], ["--preset", "paper", "--gate", "-1.5"]),
-        (["--gate-prompt", "a ball"], ["--preset", "paper", "--gate-prompt", "a ball"]),
-        (["--forced-blocks", "2"], ["--policy", "reward", "--forced-blocks", "2"]),
+        ("", "--preset balanced", "first"),
+        ("--directions ..a", "--preset balanced", "first"),
+        ("--preset balanced --handover 1", "--policy first --forced-blocks 2 --handover 1", "first"),
+        ("--tau -1.5", "--preset paper --gate -1.5", "reward"),
+        ("--gate-prompt ball", "--preset paper", "reward"),
+        ("--forced-blocks 2", "--policy reward --forced-blocks 2", "reward"),
     ],
 )
-def test_balanced_is_the_default_and_what_names_the_gate_means_the_gate(base, tmp_path, more, same):
+def test_balanced_is_the_default_and_what_names_the_gate_means_the_gate(more, same, policy):
     """Catches: a command of earlier, such as --tau alone, that is read by the new default."""
-    asked = ["--prompt", "a red ball", "--blocks", "3", "--schedule", "four-step"]
-    for number, options in enumerate((more, same)):
-        assert generate(base, tmp_path / str(number), *asked, *options) == 0
-    routers = [report(tmp_path / str(number))["settings"]["router"] for number in (0, 1)]
-    assert routers[0] == routers[1]
-    assert routers[0]["policy"] == ("first" if more in ([], ["--directions", "..a"]) else "reward")
+    one, other = (router_config(make_parser().parse_args(["generate", *words.split()])) for words in (more, same))
+    assert one == other
+    assert one.policy == policy
 
 
 def test_the_default_works_with_models_of_fewer_steps(base, tmp_path, capsys):

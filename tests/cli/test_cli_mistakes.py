@@ -25,18 +25,6 @@ def refused_by_the_parser(capsys: pytest.CaptureFixture[str], arguments: list[st
 
 
 @pytest.mark.parametrize(
-    "words, said",
-    [
-        (["study", "--blocks", "3"], "the command study was taken out; use python3 dev.py study;"),
-        (["bench"], "the command bench was taken out; use python3 dev.py bench;"),
-        (["queue", "--help"], "the command queue was taken out; use the example in docs/headless.md;"),
-    ],
-)
-def test_a_command_that_was_taken_out_is_named_with_what_to_use_instead(capsys, words, said):
-    assert said in refused_by_the_parser(capsys, words)
-
-
-@pytest.mark.parametrize(
     "arguments, said",
     [
         (["demo", "--sedd", "3"], "there is no option --sedd (did you mean --seed?)"),
@@ -63,10 +51,12 @@ def test_a_mistyped_option_is_named_with_the_one_that_was_meant_and_the_help_of_
         (["generate", "--quantile=0.1"], "--quantile was taken out; give it to --aggregation, such as"),
         (["demo", "--fps", "8"], "--fps was taken out; generate --models pocket has it;"),
         (["demo", "--handover", "2"], "--handover was taken out; generate --models pocket has it;"),
+        (["study", "--blocks", "3"], "the command study was taken out; use python3 dev.py study;"),
+        (["queue", "--help"], "the command queue was taken out; use the example in docs/headless.md;"),
         (["plan", "--pcie", "8"], "--pcie was taken out; 20 GB per second is planned;"),
     ],
 )
-def test_an_option_of_earlier_versions_is_refused_with_what_to_give_instead(capsys, arguments, said):
+def test_a_command_or_an_option_of_earlier_versions_is_refused_with_what_to_give_instead(capsys, arguments, said):
     assert said in refused_by_the_parser(capsys, arguments)
 
 

@@ -62,22 +62,6 @@ def test_an_empty_prompt_is_refused(base, tmp_path, capsys, prompt):
     assert "prompt" in refused(capsys, [*base, "--output", str(tmp_path / "out"), "--prompt", prompt])
 
 
-@pytest.mark.parametrize(
-    "text, part",
-    [
-        ("", "empty"),
-        ("2: late", "blocks 2;"),
-        ("1: a\n1: b", "blocks 1, 1;"),
-        ("0: a", "of block 0"),
-        ("a storm", "line 1"),
-    ],
-)
-def test_a_bad_prompt_schedule_is_refused(base, tmp_path, capsys, text, part):
-    (tmp_path / "p.txt").write_text(text, encoding="utf-8")
-    line = refused(capsys, [*base, "--output", str(tmp_path / "out"), "--prompt-schedule", str(tmp_path / "p.txt")])
-    assert part in line
-
-
 def test_prompts_that_are_no_text_are_refused(base, tmp_path, capsys):
     (tmp_path / "p.txt").write_bytes(b"\xff\xfe\x00\x80")
     assert "UTF-8" in refused(
