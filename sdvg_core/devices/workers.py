@@ -24,8 +24,6 @@ Stop = Callable[[], bool]
 # For each worker a function that gives it a task; and what a task raises whose worker died.
 Pool = tuple[list[Callable[..., Future[Any]]], type[Exception]]
 
-POLL_SECONDS = 0.5
-
 
 def spread(
     tasks: Iterable[Task],
@@ -56,7 +54,7 @@ def spread(
                 under_way[worker(task)] = worker, task
             if stop():
                 wish.close()
-            for future in wait(under_way, POLL_SECONDS, FIRST_COMPLETED).done:
+            for future in wait(under_way, timeout=0.5, return_when=FIRST_COMPLETED).done:
                 worker, task = under_way.pop(future)
                 try:
                     opened, result = future.result()
@@ -74,8 +72,8 @@ class Seat:
 
     mine: Seat
 
-    def __init__(self, open_worker: Callable[[str], Callable[[Any, Stop], Any]], device: str, stop: Stop) -> None:
-        self._open, self._stop = partial(open_worker, device), stop
+    def __init__(self, open_worker: Callable[[], Callable[[Any, Stop], Any]], stop: Stop) -> None:
+        self._open, self._stop = open_worker, stop
         self._worker: Callable[[Any, Stop], Any] | None = None
 
     def do(self, task: Any) -> tuple[bool, Any]:
@@ -86,23 +84,11 @@ class Seat:
         except BadInput as refusal:
             return self._worker is not None, refusal
 
-
-@contextmanager
-def _here(open_worker: Callable[[str], Any], devices: Sequence[str], early: Connection) -> Iterator[Pool]:
-    # A fork would copy the threads' locks of a process that has computed already.
-    start = partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn"), _take_seat)
-    gone, master = multiprocessing.Pipe(duplex=False)
-    with ExitStack() as stack:
-        pools = [stack.enter_context(start((open_worker, device, early, gone))) for device in devices]
-        stack.callback(master.close)
-        yield [lambda task, to=pool: to.submit(_do, task) for pool in pools], BrokenProcessPool
-
-
-def _take_seat(open_worker: Callable[[str], Any], device: str, early: Connection, gone: Connection) -> None:
-    """Prepare a process for tasks. `poll` is true once the master has closed its end of a pipe, or was killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
-    threading.Thread(target=lambda: gone.poll(None) and os._exit(1), daemon=True).start()
-    Seat.mine = Seat(open_worker, device, early.poll)
+    def take(self, gone: Connection) -> None:
+        """Be this process's. A pipe's `poll` is true once the master closed its end, or was killed."""
+        Seat.mine = self
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the master's business
+        threading.Thread(target=lambda: gone.poll(None) and os._exit(1), daemon=True).start()
 
 
 def _do(task: Any) -> tuple[bool, Any]:
@@ -110,21 +96,30 @@ def _do(task: Any) -> tuple[bool, Any]:
 
 
 @contextmanager
+def _here(open_worker: Callable[[str], Any], devices: Sequence[str], early: Connection) -> Iterator[Pool]:
+    spawn = multiprocessing.get_context("spawn")  # a fork would copy the locks of threads that computed already
+    gone, master = multiprocessing.Pipe(duplex=False)
+    with ExitStack() as stack:
+        seats = [Seat(partial(open_worker, device), early.poll) for device in devices]
+        pools = [stack.enter_context(ProcessPoolExecutor(1, spawn, seat.take, (gone,))) for seat in seats]
+        stack.callback(master.close)
+        yield [lambda task, to=pool: to.submit(_do, task) for pool in pools], BrokenProcessPool
+
+
+@contextmanager
 def _on_ray(address: str, open_worker: Callable[[str], Any], device: str, most: int) -> Iterator[Pool]:
     try:
         import ray
 
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        cluster = ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ImportError as error:
         raise BadInput("ray is not installed; pip install 'sdvg[ray]', or leave --ray out") from error
     except (ConnectionError, ValueError, RuntimeError) as error:
         said = f"no Ray cluster answers at {address} ({first_line(error)[:120]})"
         raise BadInput(f"{said}; call ray start --head, or give local") from error
-    try:
+    with cluster:
         gpus = int(not device.startswith("cpu"))
         count = max(1, min(most, int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))))
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=1)(Seat)
-        seats = [actor.remote(open_worker, device, bool) for _ in range(count)]
+        seats = [actor.remote(partial(open_worker, device), bool) for _ in range(count)]
         yield [lambda task, to=seat: to.do.remote(task).future() for seat in seats], ray.exceptions.RayActorError
-    finally:
-        ray.shutdown()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -38,48 +38,38 @@ def make_many(
     on standard error for every video. `stopping`: hears whether to begin no other video and to end those under way
     after a block. Raises `BadInput` for any unusable input, or if a worker cannot load the models.
     """
-    for device in devices:
-        check_models(batch.files, replace(batch.load, device=device))
     batch = replace(batch, numbered=True, load=replace(batch.load, device=devices[0]))
     with plan_videos(batch) as planned, stopping.heard():
         table, videos = VideoTable(planned), planned.to_make
-        texts = planned.embed() if videos else {}
+        texts = planned.embed()
         tasks = [(one, save({text: texts[text].cpu().contiguous() for text in one.prompt.texts})) for one in videos]
-        opener = partial(
-            VideoWorker, replace(batch, request=planned.batch.request), torch.get_num_threads(), planned.needed
-        )
+        batch = replace(batch, request=planned.batch.request)
+        opener = partial(open_worker, batch, torch.get_num_threads(), planned.needed)
         done = spread(tasks, opener, devices, ray=ray, most=most, stop=lambda: stopping.asked)
-        with tqdm(total=len(videos), unit="video", disable=None) as bar:
-            for (video, _), made in done:
-                if isinstance(made, BadInput):
-                    row, said = table.failed(video.number, str(made)), str(made)
-                else:
-                    row = table.made(video.number, made)
-                    said = f"{row.route}, {row.seconds:.1f} s"
-                bar.update()
-                bar.write(f"video {row.folder} {row.state}: {said}", file=sys.stderr)
+        for (video, _), made in tqdm(done, total=len(videos), unit="video", disable=None):
+            row = table.made(video.number, made)
+            said = row.error or f"{row.route}, {row.seconds:.1f} s"
+            tqdm.write(f"video {row.folder} {row.state}: {said}", file=sys.stderr)
         return planned.folder, table.rows
 
 
-class VideoWorker:
-    """Loaded models, which make one video after the other."""
+def open_worker(batch: Batch, threads: int, needed: ModelSet, device: str) -> Callable[[Task, Stop], RunReport]:
+    """Load the models that are `needed`, and return what makes one video after the other with them.
 
-    def __init__(self, batch: Batch, threads: int, needed: ModelSet, device: str) -> None:
-        """Load the models that are `needed`. `batch`: with all files, for a budget goes by models it may not use.
+    `batch`: with all files, for a budget goes by models it may not use. `threads`: of the caller, for the rounding
+    of a CPU hangs on their number.
+    """
+    torch.set_num_threads(threads)
+    batch = replace(batch, load=replace(batch.load, device=device))
+    checked = check_models(batch.files, batch.load)
+    batch = replace(batch, files=needed_files(batch.files, needed))
+    maker = VideoMaker(batch, checked.restrict_to(needed), resolve_files(batch.request, checked))
 
-        `threads`: of the caller, for the rounding of a CPU hangs on their number.
-        """
-        torch.set_num_threads(threads)
-        batch = replace(batch, load=replace(batch.load, device=device))
-        checked = check_models(batch.files, batch.load)
-        resolved = resolve_files(batch.request, checked)
-        batch = replace(batch, files=needed_files(batch.files, needed))
-        self._maker = VideoMaker(batch, checked.restrict_to(needed), resolved)
-
-    def __call__(self, task: Task, stop: Stop) -> RunReport:
-        """Make a video."""
+    def make(task: Task, stop: Stop) -> RunReport:
         video, embeddings = task
         try:
-            return self._maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)
+            return maker.make(video, load(embeddings), closing(RouteBar(1, io.StringIO())), stop)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise BadInput(f"out of memory ({str(error)[:80]}); choose a smaller size") from None
+
+    return make

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
+from ..errors import BadInput
 from ..files.outputs import CSV, LINES, REPORT, staged_outputs
 from ..report.run_report import RunReport, hide_prompt, read_report, worst_score
 from ..report.summary import LETTERS, outcome_of
@@ -63,13 +64,11 @@ class VideoTable:
         """The rows in order."""
         return tuple(self._rows.values())
 
-    def made(self, number: int, report: RunReport) -> Row:
-        """Note a video that was made."""
+    def made(self, number: int, report: RunReport | BadInput) -> Row:
+        """Note a video that was made, or why it could not be."""
+        if isinstance(report, BadInput):
+            return self._put(replace(self._rows[number], state=FAILED, error=str(report)))
         return self._put(self._done(number, report))
-
-    def failed(self, number: int, reason: str) -> Row:
-        """Note that a video could not be made."""
-        return self._put(replace(self._rows[number], state=FAILED, error=reason))
 
     def _put(self, row: Row) -> Row:
         self._rows[row.number] = row

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from cli_runs import generate, names, options, report
-from mortal import GRAVE, VICTIM, MortalWorker
+from mortal import GRAVE, VICTIM, open_mortal
 from reuse_folders import results
 from safetensors.torch import load_file
 
@@ -80,7 +80,7 @@ def test_what_a_dead_worker_lost_is_named_and_made_by_the_next_call_from_its_fin
 
     Catches: a video that is missing and not named; a block, or a finished video, that is made again.
     """
-    monkeypatch.setattr(many, "VideoWorker", MortalWorker)
+    monkeypatch.setattr(many, "open_worker", open_mortal)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     out = tmp_path / "out"
     assert generate(base, out, "--workers", "1") == 1
@@ -147,7 +147,7 @@ def test_of_fifty_videos_and_a_worker_killed_half_way_every_one_is_there_once(
     if on_ray:
         ray_here(monkeypatch)
     base, alone = fifty
-    monkeypatch.setattr(many, "VideoWorker", MortalWorker)
+    monkeypatch.setattr(many, "open_worker", open_mortal)
     monkeypatch.setenv(GRAVE, str(tmp_path / "grave"))
     monkeypatch.setenv(VICTIM, "25")
     out = tmp_path / "out"
@@ -211,7 +211,7 @@ def test_a_wish_to_stop_keeps_the_videos_up_to_there_and_the_next_run_makes_the_
         assert torch.equal(*(load_file(path)["latents"] for path in (ours, theirs)))
 
 
-def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files):
+def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files, monkeypatch):
     """A budget of 1 buys target-only, and needs the drafter's sizes all the same.
 
     Catches: workers that are sent only the files they will load, and then refuse the budget.
@@ -220,10 +220,12 @@ def test_a_worker_spends_a_budget_on_models_of_which_it_loads_only_one(files):
     request = VideoRequest(blocks=2, width=32, height=32, budget=1.0)
     batch = Batch(files=files, load=embedded, request=request, prompts=(), output=Path("out"))
     needed = ModelSet(drafter=False, scorer=False)
-    worker = many.VideoWorker(batch, torch.get_num_threads(), needed, "cpu")
-    parts = worker._maker._loaded.parts
-    assert (parts.drafter, worker._maker._loaded.scorer) == (None, None)
-    assert parts.target is not None
+    made, maker = [], many.VideoMaker
+    monkeypatch.setattr(many, "VideoMaker", lambda *what: made.append(maker(*what)))
+    many.open_worker(batch, torch.get_num_threads(), needed, "cpu")
+    loaded = made[0]._loaded
+    assert (loaded.parts.drafter, loaded.scorer) == (None, None)
+    assert loaded.parts.target is not None
 
 
 @pytest.mark.heavy
