@@ -154,7 +154,7 @@ def fast_codec(
     with torch.device("meta"):
         net = Taehv(16, (first, second, third, last), (last,) * 4)
     net = _filled(net, dtype, random)
-    return TaehvCodec(net, latent_channels=16, kind="taew2_1", channels_last=layers == "planes", compiler=compiler)
+    return TaehvCodec(net, kind="taew2_1", channels_last=layers == "planes", compiler=compiler)
 
 
 class Random:

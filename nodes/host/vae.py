@@ -234,5 +234,5 @@ class HostJudge(VAE):
 
 def load_host_judge(path: str | Path) -> HostJudge:
     """Load a TAEHV in float32 onto the offload device. Raises `BadInput` if it cannot be used."""
-    net, kind = load_taehv_network(path, torch.float32)
+    net, kind = load_taehv_network(path)
     return HostJudge(net.to(mm.vae_offload_device()), kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ..checkpoints.weights import TensorInfo, WeightFile, check_finite_weights
 from ..devices.execution import AUTO, Backend, compiled, own_copy
 from ..errors import BadInput
 from . import StatedKind, TaeKind
-from .taehv_files import ADVICE, TaehvSizes, checked_taehv, kind_of, open_taehv
+from .taehv_files import ADVICE, check_channels, find_taehv, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE, Memory, Taehv, blank_memory, run_half
 from .wan_vae_files import WAN_MEAN, WAN_STD, check_frames, check_latents, on_its_own
 
@@ -21,8 +21,6 @@ LIMIT = 3.0
 """Latents are bent smoothly so that none lies further from 0."""
 LEADING = TEMPORAL_STRIDE - 1
 """A clip's first latent frame shows one pixel frame; those made before it are dropped."""
-
-_RunHalf = Callable[[nn.Sequential, Tensor, Memory, int], tuple[Tensor, Memory]]
 
 
 class TaehvCodec:
@@ -42,22 +40,21 @@ class TaehvCodec:
         self,
         net: Taehv,
         *,
-        latent_channels: int,
         kind: TaeKind,
         channels_last: bool = False,
         compiler: Backend | None = None,
         name: str = "the TAEHV",
     ) -> None:
-        self.latent_channels, self.kind = latent_channels, kind
+        self.latent_channels, self.kind = net.latent_channels, kind
         if channels_last:
             net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._net, self._name = net, name
-        self._run_decoder: _RunHalf = compiled(own_copy(run_half), compiler) if compiler else run_half
+        self._run_decoder = compiled(own_copy(run_half), compiler) if compiler else run_half
         weight = next(net.parameters())
         self.device, self.dtype = weight.device, weight.dtype
         scaled = kind == "lighttaew2_1"
-        mean, std = (WAN_MEAN, WAN_STD) if scaled else ((0.0,) * latent_channels, (1.0,) * latent_channels)
+        mean, std = (WAN_MEAN, WAN_STD) if scaled else ((0.0,), (1.0,))
         self._mean = torch.tensor(mean, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
         self._std = torch.tensor(std, dtype=torch.float32, device=self.device).view(1, -1, 1, 1)
 
@@ -129,28 +126,25 @@ def load_taehv(
     kind: StatedKind = AUTO,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
-    channels_last: bool = False,
-    compiler: Backend | None = None,
+    **options: Any,
 ) -> TaehvCodec:
     """Load a TAEHV for Wan 2.1 from a file.
 
-    `kind`: which latents it wants; `auto`: what digest or name say. `channels_last`, `compiler`: see `TaehvCodec`.
+    `kind`: which latents it wants; `auto`: what digest or name say. `options`: see `TaehvCodec`.
     Raises `BadInput` if the file cannot be read, is another model, is incomplete, or its kind is not known or
     another than stated.
     """
-    file, sizes = open_taehv(path)
-    known = known_kind(file, sizes, kind)
-    return _codec(file, sizes, known, device, dtype, channels_last=channels_last, compiler=compiler)
+    file, net, known = open_taehv(path, kind)
+    return TaehvCodec(_fill(net, file, device, dtype), kind=known, name=file.path.name, **options)
 
 
-def load_taehv_network(path: str | Path, dtype: torch.dtype = torch.float32) -> tuple[Taehv, TaeKind]:
-    """Load a TAEHV's network alone, for a program that keeps it itself, and its kind by digest or name.
+def load_taehv_network(path: str | Path) -> tuple[Taehv, TaeKind]:
+    """Load a TAEHV's network alone, in float32, for a program that keeps it itself, and its kind by digest or name.
 
     Raises `BadInput` as `load_taehv` does.
     """
-    file, sizes = open_taehv(path)
-    kind = known_kind(file, sizes, AUTO)
-    return _network(file, sizes, "cpu", dtype), kind
+    file, net, kind = open_taehv(path)
+    return _fill(net, file, "cpu", torch.float32), kind
 
 
 def taehv_from_weights(
@@ -170,39 +164,13 @@ def taehv_from_weights(
     """
     info = {key: TensorInfo(tuple(tensor.shape), tensor.dtype) for key, tensor in weights.items()}
     file = WeightFile(Path(name), "tensors in memory", info, weights.__getitem__, {key: key for key in weights})
-    file, sizes = checked_taehv(file)
-    _check_channels(file, sizes, kind)
-    first = file["decoder.1.weight"]
-    return _codec(file, sizes, kind, device or first.device, dtype or first.dtype, **options)
+    file, net = find_taehv(file)
+    check_channels(file, net, kind)
+    return TaehvCodec(_fill(net, file, device, dtype), kind=kind, name=name, **options)
 
 
-def known_kind(file: WeightFile, sizes: TaehvSizes, stated: StatedKind) -> TaeKind:
-    """Return the kind of an opened file. Raises `BadInput` if it is unknown, or another than stated."""
-    kind = kind_of(file.path, stated)
-    _check_channels(file, sizes, kind)
-    return kind
-
-
-def _check_channels(file: WeightFile, sizes: TaehvSizes, kind: TaeKind) -> None:
-    if kind == "lighttaew2_1" and sizes.latent_channels != len(WAN_MEAN):
-        channels = f"{sizes.latent_channels} latent channels, not {len(WAN_MEAN)}"
-        raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")
-
-
-def _codec(
-    file: WeightFile,
-    sizes: TaehvSizes,
-    kind: TaeKind,
-    device: str | torch.device,
-    dtype: torch.dtype,
-    **options: Any,
-) -> TaehvCodec:
-    net = _network(file, sizes, device, dtype)
-    return TaehvCodec(net, latent_channels=sizes.latent_channels, kind=kind, name=file.path.name, **options)
-
-
-def _network(file: WeightFile, sizes: TaehvSizes, device: str | torch.device, dtype: torch.dtype) -> Taehv:
-    net = sizes.build()
-    net.load_state_dict({name: file[name].detach().to(device, dtype) for name in net.state_dict()}, assign=True)
+def _fill(net: Taehv, file: WeightFile, device: str | torch.device | None, dtype: torch.dtype | None) -> Taehv:
+    weights = {name: file[name].detach().to(device=device, dtype=dtype) for name in net.state_dict()}
+    net.load_state_dict(weights, assign=True)
     check_finite_weights(net, file.path.name)
     return net

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +17,7 @@ from ..devices.execution import AUTO
 from ..errors import BadInput
 from . import TAE_KINDS, StatedKind, TaeKind
 from .taehv_net import FIRST_STAGE, GROWTH, STAGE, Taehv, Widths
-from .wan_vae_files import without_wrapper
+from .wan_vae_files import WAN_MEAN, without_wrapper
 
 ADVICE = "give lighttaew2_1.safetensors, taew2_1.safetensors or taew2_1.pth"
 WHAT = "tiny autoencoder for Wan 2.1 (TAEHV)"
@@ -29,50 +29,38 @@ STRANGERS = {48: "Wan 2.2 5B", 32: "HunyuanVideo 1.5", 128: "LTX-2"}
 COLOURS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaehvSizes:
-    """The sizes needed to build the network. `decoder`, `encoder`: widths in order; no encoder is None."""
-
-    latent_channels: int
-    decoder: Widths
-    encoder: Widths | None
-
-    def build(self) -> Taehv:
-        """Return the network without weights in memory."""
-        with torch.device("meta"):
-            net = Taehv(self.latent_channels, self.decoder, self.encoder)
-        return net.train(False).requires_grad_(False)
-
-
 def is_taehv(names: Iterable[str]) -> bool:
     """Whether weights with these names are of TAEHV's design, for any latents."""
     return any(without_wrapper(name) == TELLTALE for name in names)
 
 
-def open_taehv(path: str | Path) -> tuple[WeightFile, TaehvSizes]:
-    """Return the tensors of a TAEHV for Wan 2.1 and its sizes, from the header alone.
+def open_taehv(path: str | Path, stated: StatedKind = AUTO) -> tuple[WeightFile, Taehv, TaeKind]:
+    """Return the tensors of a TAEHV for Wan 2.1, the still empty network for them, and its kind.
 
-    Raises `BadInput` if it could not be loaded.
+    `stated`: its kind, as the user states it. Raises `BadInput` if it could not be loaded.
     """
-    return checked_taehv(open_weights(path))
+    file, net = find_taehv(open_weights(path))
+    kind = kind_of(file.path, stated)
+    check_channels(file, net, kind)
+    return file, net, kind
 
 
-def checked_taehv(file: WeightFile) -> tuple[WeightFile, TaehvSizes]:
-    """Return the weights under their published names and in the shapes that are used, and the sizes.
+def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:
+    """Return the weights under their published names and in the shapes that are used, and the empty network for them.
 
     Raises `BadInput` if they are not the whole decoder of a TAEHV for Wan 2.1; the encoder may be left out.
     """
     file = file.renamed(without_wrapper)
     if not is_taehv(file):
         raise BadInput(f"{file.path.name} is no {WHAT}; {ADVICE}")
-    sizes = read_sizes(file)
-    file = _with_last_rows(file, sizes.decoder)
-    check_complete(file, sizes.build().state_dict(), WHAT, ADVICE)
-    return file, sizes
+    net = _empty_network(file)
+    file = _with_last_rows(file, net.widths)
+    check_complete(file, net.state_dict(), WHAT, ADVICE)
+    return file, net
 
 
-def read_sizes(file: WeightFile) -> TaehvSizes:
-    """Read the sizes. Raises `BadInput` for other latents or colours, or if a weight for it is missing."""
+def _empty_network(file: WeightFile) -> Taehv:
+    """Raises `BadInput` for other latents or colours, or if a weight that tells a size is missing."""
     first, last = _shape(file, "decoder.1.weight"), _shape(file, "decoder.22.weight")
     channels = first[1]
     if channels in STRANGERS:
@@ -80,11 +68,11 @@ def read_sizes(file: WeightFile) -> TaehvSizes:
     if last[0] != COLOURS:
         raise BadInput(f"{file.path.name} makes {last[0]} channels, not {COLOURS} colours; {ADVICE}")
     has_encoder = any(name.startswith("encoder.") for name in file)
-    return TaehvSizes(
-        latent_channels=channels,
-        decoder=_widths(file, "decoder", (1, 8, 14, 20)),
-        encoder=_widths(file, "encoder", (0, 3, 8, 13)) if has_encoder else None,
-    )
+    decoder = _widths(file, "decoder", (1, 8, 14, 20))
+    encoder = _widths(file, "encoder", (0, 3, 8, 13)) if has_encoder else None
+    with torch.device("meta"):
+        net = Taehv(channels, decoder, encoder)
+    return net.train(False).requires_grad_(False)
 
 
 def _widths(file: WeightFile, half: str, layers: tuple[int, int, int, int]) -> Widths:
@@ -153,18 +141,16 @@ def kind_of(path: Path, stated: StatedKind = AUTO) -> TaeKind:
 
 def recognised_kind(path: Path) -> tuple[TaeKind | None, Literal["digest", "name", ""]]:
     """Return the kind of a file, and what tells it; None if nothing does. A digest outweighs a name."""
-    by_digest = _kind_by_digest(path)
-    if by_digest:
-        return by_digest, "digest"
+    size = path.stat().st_size if path.is_file() else 0
+    for kind, (length, digest) in PUBLISHED.items():
+        if size == length and hashlib.sha256(path.read_bytes()).hexdigest() == digest:
+            return kind, "digest"
     named: set[TaeKind] = {"lighttaew2_1" if light else "taew2_1" for light in _NAMED.findall(path.name)}
     return (named.pop(), "name") if len(named) == 1 else (None, "")
 
 
-def _kind_by_digest(path: Path) -> TaeKind | None:
-    """Only a file of a published length is read."""
-    try:
-        length = path.stat().st_size
-        digests: dict[str, TaeKind] = {digest: kind for kind, (size, digest) in PUBLISHED.items() if size == length}
-        return digests.get(hashlib.sha256(path.read_bytes()).hexdigest()) if digests else None
-    except OSError:
-        return None
+def check_channels(file: WeightFile, net: Taehv, kind: TaeKind) -> None:
+    """Raise `BadInput` if a network whose latents are scaled takes others than Wan 2.1's."""
+    if kind == "lighttaew2_1" and net.latent_channels != len(WAN_MEAN):
+        channels = f"{net.latent_channels} latent channels, not {len(WAN_MEAN)}"
+        raise BadInput(f"{file.path.name} is no lighttaew2_1, with {channels}; check what it was trained for")

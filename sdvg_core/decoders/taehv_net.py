@@ -75,10 +75,14 @@ class Join(nn.Module):
 
 
 class Taehv(nn.Module):
-    """Both halves under the published names of their weights. `encoder`: None in a file of the decoder alone."""
+    """Both halves under the published names of their weights.
+
+    `decoder`, `encoder`: their widths in order; no encoder is None, as in a file of the decoder alone.
+    """
 
     def __init__(self, latent_channels: int, decoder: Widths, encoder: Widths | None) -> None:
         super().__init__()
+        self.latent_channels, self.widths = latent_channels, decoder
         self.decoder = _decoder(latent_channels, decoder)
         self.encoder = _encoder(latent_channels, encoder) if encoder else None
 

@@ -11,8 +11,8 @@ import torch
 from ..checkpoints.weights import open_weights
 from ..devices.execution import AUTO, Backend, VaeLayers
 from . import StatedKind, TaeKind
-from .taehv import TaehvCodec, known_kind, load_taehv
-from .taehv_files import checked_taehv, is_taehv
+from .taehv import TaehvCodec, load_taehv
+from .taehv_files import is_taehv, open_taehv
 from .taehv_net import SPATIAL_STRIDE, TEMPORAL_STRIDE
 from .wan_vae import WanCodec, load_wan_vae, open_wan_vae
 
@@ -55,22 +55,22 @@ def open_vae(path: str | Path, *, tae_kind: StatedKind = AUTO) -> VaeHeader:
     Raises `BadInput` if `load_vae` could not load the file.
     """
     if not _holds_taehv(path):
-        _, wan, _ = open_wan_vae(path)
+        _, sizes, _ = open_wan_vae(path)
         return VaeHeader(
-            latent_channels=wan.latent_channels,
-            temporal_stride=wan.temporal_stride,
-            spatial_stride=wan.spatial_stride,
-            decoder_base=wan.decoder_base,
+            latent_channels=sizes["z_dim"],
+            temporal_stride=sizes["scale_factor_temporal"],
+            spatial_stride=sizes["scale_factor_spatial"],
+            decoder_base=sizes["decoder_base_dim"],
             encodes=True,
         )
-    file, sizes = checked_taehv(open_weights(path))
+    _, net, kind = open_taehv(path, tae_kind)
     return VaeHeader(
-        latent_channels=sizes.latent_channels,
+        latent_channels=net.latent_channels,
         temporal_stride=TEMPORAL_STRIDE,
         spatial_stride=SPATIAL_STRIDE,
         decoder_base=None,
-        encodes=sizes.encoder is not None,
-        tae_kind=known_kind(file, sizes, tae_kind),
+        encodes=net.encoder is not None,
+        tae_kind=kind,
     )
 
 

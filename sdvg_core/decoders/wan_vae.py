@@ -19,7 +19,6 @@ from ..devices.execution import Backend, VaeLayers, compiled, own_copy, settled_
 from ..errors import BadInput
 from .wan_vae_files import (
     ADVICE,
-    WanVaeSizes,
     check_frames,
     check_latents,
     latent_statistics,
@@ -151,7 +150,7 @@ def load_wan_vae(
     Raises `BadInput` if the file cannot be read, is another model, or is incomplete.
     """
     file, sizes, vae = open_wan_vae(path)
-    mean, std = latent_statistics(file, sizes.latent_channels)
+    mean, std = latent_statistics(file, sizes["z_dim"])
     weights = {name: file[name].to(device, dtype) for name in vae.state_dict()}
     vae.load_state_dict(weights, assign=True)
     check_finite_weights(vae, file.path.name)
@@ -159,37 +158,24 @@ def load_wan_vae(
         vae,
         mean=mean,
         std=std,
-        temporal_stride=sizes.temporal_stride,
-        spatial_stride=sizes.spatial_stride,
+        temporal_stride=sizes["scale_factor_temporal"],
+        spatial_stride=sizes["scale_factor_spatial"],
         layers=layers,
         compiler=compiler,
     )
 
 
-def open_wan_vae(path: str | Path) -> tuple[WeightFile, WanVaeSizes, nn.Module]:
-    """Return the VAE's tensors under diffusers' names, its sizes, and the still empty module for them.
+def open_wan_vae(path: str | Path) -> tuple[WeightFile, dict[str, Any], nn.Module]:
+    """Return the VAE's tensors under diffusers' names, its sizes as `read_sizes` does, and the still empty module.
 
     Raises `BadInput` if it could not be loaded.
     """
     path = Path(path)
     file = with_diffusers_names(open_weights(path / "vae" if (path / "vae").is_dir() else path))
     sizes = read_sizes(file)
-    vae = _build_on_meta(sizes)
+    vae = empty_wan_vae(**sizes)
     check_complete(file, vae.state_dict(), "Wan 2.1 VAE", ADVICE)
     return file, sizes, vae
-
-
-def _build_on_meta(sizes: WanVaeSizes) -> nn.Module:
-    return empty_wan_vae(
-        base_dim=sizes.encoder_base,
-        decoder_base_dim=sizes.decoder_base,
-        z_dim=sizes.latent_channels,
-        dim_mult=list(sizes.multipliers),
-        num_res_blocks=sizes.res_blocks,
-        temperal_downsample=list(sizes.temporal_downsample),
-        scale_factor_temporal=sizes.temporal_stride,
-        scale_factor_spatial=sizes.spatial_stride,
-    )
 
 
 def empty_wan_vae(**sizes: Any) -> nn.Module:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,65 +29,45 @@ WAN22_CHANNELS = 48
 LARGEST_STATISTIC = 1e6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WanVaeSizes:
-    """The sizes needed to build the VAE. Widths are `base * multiplier`, one multiplier per resolution."""
-
-    encoder_base: int
-    decoder_base: int
-    latent_channels: int
-    multipliers: tuple[int, ...]
-    res_blocks: int
-    temporal_downsample: tuple[bool, ...]
-
-    @property
-    def temporal_stride(self) -> int:
-        """Pixel frames per latent frame, after the first."""
-        return int(2 ** sum(self.temporal_downsample))
-
-    @property
-    def spatial_stride(self) -> int:
-        """Pixels per latent pixel, along a side."""
-        return int(2 ** len(self.temporal_downsample))
-
-
 def with_diffusers_names(file: WeightFile) -> WeightFile:
     """Return the file's tensors under diffusers' names. Raises `BadInput` if it is not a Wan 2.1 VAE."""
     file = file.renamed(without_wrapper)
-    if is_original(file):
+    if any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in file):
         file = file.renamed(original_to_diffusers(file))
-    if not is_diffusers(file):
+    # Other diffusers VAEs share these prefixes.
+    if not any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in file):
         raise BadInput(f"{file.path.name} holds no video VAE; {ADVICE}")
-    _refuse_other_vaes(file)
-    return file
-
-
-def _refuse_other_vaes(file: WeightFile) -> None:
     inner = file.info.get("post_quant_conv.weight")
     if inner is not None and inner.shape[:1] == (WAN22_CHANNELS,):
         raise BadInput(f"{file.path.name} is of Wan 2.2 5B, with {WAN22_CHANNELS} latent channels; {ADVICE}")
     conv = file.info.get("encoder.conv_in.weight") or file.info.get("decoder.conv_in.weight")
     if conv is not None and len(conv.shape) != 5:
         raise BadInput(f"{file.path.name} is an image VAE; {ADVICE}")
+    return file
 
 
-def read_sizes(file: WeightFile) -> WanVaeSizes:
-    """Read the sizes from weights with diffusers' names. Raises `BadInput` if a weight for it is missing."""
+def read_sizes(file: WeightFile) -> dict[str, Any]:
+    """Return the arguments of diffusers' `AutoencoderKLWan` for weights with its names.
+
+    Raises `BadInput` if a weight that tells a size is missing.
+    """
     base = _shape(file, "encoder.conv_in.weight")[0]
     levels, temporal = _encoder_levels(file)
     if not all(levels) or len({len(level) for level in levels}) > 1:
         raise BadInput(f"the encoder in {file.path.name} lacks blocks; {ADVICE}")
-    multipliers = tuple(level[-1] // base for level in levels)
+    multipliers = [level[-1] // base for level in levels]
     if not all(multipliers):
         raise BadInput(f"{file.path.name} narrows towards its middle, as no Wan 2.1 VAE does; {ADVICE}")
-    return WanVaeSizes(
-        encoder_base=base,
-        decoder_base=max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
-        latent_channels=_shape(file, "post_quant_conv.weight")[0],
-        multipliers=multipliers,
-        res_blocks=len(levels[0]),
-        temporal_downsample=tuple(temporal),
-    )
+    return {
+        "base_dim": base,
+        "decoder_base_dim": max(_shape(file, "decoder.conv_out.weight")[1] // multipliers[0], 1),
+        "z_dim": _shape(file, "post_quant_conv.weight")[0],
+        "dim_mult": multipliers,
+        "num_res_blocks": len(levels[0]),
+        "temperal_downsample": temporal,
+        "scale_factor_temporal": 2 ** sum(temporal),
+        "scale_factor_spatial": 2 ** len(temporal),
+    }
 
 
 def _encoder_levels(file: WeightFile) -> tuple[list[list[int]], list[bool]]:
@@ -173,16 +152,6 @@ _RESIDUAL = {
 }
 
 
-def is_original(names: Iterable[str]) -> bool:
-    """Whether weights carry the original release's names."""
-    return any(name.startswith(("encoder.downsamples.", "decoder.upsamples.")) for name in names)
-
-
-def is_diffusers(names: Iterable[str]) -> bool:
-    """Whether weights carry diffusers' names for a Wan-like VAE (other diffusers VAEs share the prefixes)."""
-    return any(name.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for name in names)
-
-
 def without_wrapper(name: str) -> str:
     """Drop the prefix of the module that held the VAE when it was saved."""
     return next((name[len(wrapper) :] for wrapper in WRAPPERS if name.startswith(wrapper)), name)
@@ -201,7 +170,7 @@ def wan_vae_to_original(weights: Mapping[str, T]) -> dict[str, T]:
     stage = count_layers(weights, "decoder.up_blocks.0.resnets") + 1
     stages = count_layers(weights, "decoder.up_blocks")
     units = _units(count_layers(weights, "encoder.down_blocks"), stages * stage - 1, stage)
-    back, residual = _inverse(units), _inverse(_RESIDUAL)
+    back, residual = ({new: old for old, new in table.items()} for table in (units, _RESIDUAL))
     return {_rename(name, back, residual): tensor for name, tensor in weights.items()}
 
 
@@ -234,10 +203,6 @@ def _first_resampler(names: Iterable[str]) -> int:
     """The number of the decoder's first resampler; before it come the residual blocks of one resolution."""
     found = (re.match(r"decoder\.upsamples\.([0-9]{1,2})\.resample\.", name) for name in names)
     return min((int(match.group(1)) for match in found if match), default=0)
-
-
-def _inverse(table: Mapping[str, str]) -> dict[str, str]:
-    return {new: old for old, new in table.items()}
 
 
 def check_latents(latents: Tensor, channels: int) -> None:

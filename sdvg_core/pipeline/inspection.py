@@ -30,7 +30,7 @@ from ..checkpoints.known_models import row_of
 from ..checkpoints.state_dicts import Choice, note_on
 from ..checkpoints.weights import WeightFile, first_not_finite, open_weights
 from ..decoders import TAE_KINDS
-from ..decoders.taehv_files import checked_taehv, recognised_kind
+from ..decoders.taehv_files import find_taehv, recognised_kind
 from ..decoders.vae_files import LIGHT_BASE
 from ..decoders.wan_vae import open_wan_vae
 from ..devices.execution import AUTO
@@ -216,16 +216,16 @@ def _inspect_header(
 
 def _inspect_vae(file: WeightFile) -> dict[str, Any]:
     _, sizes, _ = open_wan_vae(file.path)
-    return {"notes": (LIGHT_VAE,) if sizes.encoder_base == sizes.decoder_base == LIGHT_BASE else ()}
+    return {"notes": (LIGHT_VAE,) if sizes["base_dim"] == sizes["decoder_base_dim"] == LIGHT_BASE else ()}
 
 
 def _inspect_taehv(file: WeightFile) -> dict[str, Any]:
-    _, sizes = checked_taehv(file)
+    _, net = find_taehv(file)
     kind, why = recognised_kind(file.path)
-    widths = ", ".join(map(str, sizes.decoder))
+    widths = ", ".join(map(str, net.widths))
     unknown = f"The kind must be stated, for nothing here tells it: --tae-kind {' or '.join(TAE_KINDS)}."
     return {
-        "size": f"widths {widths}; {'with its encoder' if sizes.encoder else 'the decoder alone'}",
+        "size": f"widths {widths}; {'with its encoder' if net.encoder else 'the decoder alone'}",
         "notes": (f"It is taken for {kind} by its {why}." if kind else unknown,),
     }
 

@@ -15,7 +15,7 @@ from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
 from sdvg_core.cli import main
 from sdvg_core.decoders.taehv import TaehvCodec, load_taehv
 from sdvg_core.decoders.taehv_files import PUBLISHED as PUBLISHED_FILES
-from sdvg_core.decoders.taehv_files import checked_taehv, kind_of, open_taehv
+from sdvg_core.decoders.taehv_files import find_taehv, kind_of, open_taehv
 from sdvg_core.decoders.vae_files import load_vae, open_vae
 from sdvg_core.decoders.wan_vae import WanCodec
 from sdvg_core.errors import BadInput
@@ -59,10 +59,10 @@ def test_it_computes_in_the_dtype_that_is_asked_for_whatever_the_file_has(weight
 def test_the_published_sizes_are_read_off_the_shapes():
     shapes = tae_shapes(**PUBLISHED)
     info = {name: TensorInfo(shape, torch.float16) for name, shape in shapes.items()}
-    file, sizes = checked_taehv(WeightFile(Path("tae"), "", info, info.__getitem__, {n: n for n in info}))
-    assert (sizes.latent_channels, sizes.decoder, sizes.encoder) == (16, *PUBLISHED.values())
+    file, net = find_taehv(WeightFile(Path("tae"), "", info, info.__getitem__, {n: n for n in info}))
+    assert (net.latent_channels, net.widths) == (16, PUBLISHED["decoder"])
     assert len(file) == 128
-    assert sum(t.numel() for t in sizes.build().state_dict().values()) == 11_315_539
+    assert sum(t.numel() for t in net.state_dict().values()) == 11_315_539
 
 
 @pytest.mark.parametrize("layer, rows", [(7, 2 * DECODER[0]), (13, 3 * DECODER[1]), (19, 2 * DECODER[2] + 1)])

@@ -13,7 +13,7 @@ import sentencepiece
 import torch
 
 from sdvg_core.causal_wan.config import WanConfig, wan_shapes
-from sdvg_core.decoders.taehv_files import TaehvSizes
+from sdvg_core.decoders.taehv_net import Taehv
 from sdvg_core.decoders.wan_vae_files import wan_vae_to_original
 from sdvg_core.scorers.blip import used_shapes
 from sdvg_core.scorers.config import ImageRewardConfig
@@ -83,8 +83,8 @@ def vae(random: Random) -> Files:
 @cache
 def taehvs() -> tuple[list[Entry], ...]:
     """Return the tensors of a tiny TAEHV: whole, the decoder alone, with rows to spare, and for other latents."""
-    sizes = TaehvSizes(latent_channels=16, decoder=(4, 3, 2, 2), encoder=(2, 2, 3, 4))
-    whole = entries_of({name: tuple(tensor.shape) for name, tensor in sizes.build().state_dict().items()}, "F16")
+    net = Taehv(16, decoder=(4, 3, 2, 2), encoder=(2, 2, 3, 4))
+    whole = entries_of({name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}, "F16")
     spare = [(n, d, (8, 4, 1, 1)) if n == "decoder.7.conv.weight" else (n, d, s) for n, d, s in whole]
     other = [(n, d, (4, 48, 3, 3)) if n == "decoder.1.weight" else (n, d, s) for n, d, s in whole]
     return whole, [entry for entry in whole if entry[0].startswith("decoder.")], spare, other

@@ -28,7 +28,7 @@ def test_the_real_taehv_needs_the_memory_that_is_planned_and_a_twentieth_of_the_
     with META:
         net = Taehv(16, (256, 128, 64, 64), (64, 64, 64, 64)).to(getattr(torch, dtype)).requires_grad_(False)
         z = torch.empty(1, 16, 3, 60, 104)
-    codec = TaehvCodec(net, latent_channels=16, kind="taew2_1", channels_last=True)
+    codec = TaehvCodec(net, kind="taew2_1", channels_last=True)
     request = replace(FULL, judge="tae", vae_dtype=dtype)
     assert sizes.weight_bytes(request, fp8=False)["judge"] == sum(p.nbytes for p in net.parameters())
     _, state = codec.decode(z)
