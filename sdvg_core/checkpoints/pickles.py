@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +24,19 @@ LARGEST = 200_000_000_000
 """Bytes of a pickle. The old format is read into memory as a whole; the largest published one has 57 GB."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PickleContent:
-    """The model in a pickle. `state_dict`: the one it was taken from, '' for the top level.
+def read_pickle(path: Path, choice: Choice) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
+    """Return the tensors of the model in a pickle, the state dict they are from, and all state dicts there are.
 
-    `state_dicts`: all that hold tensors.
-    """
-
-    state_dict: str
-    state_dicts: tuple[str, ...]
-    tensors: Mapping[str, Tensor]
-
-
-def read_pickle(path: Path, choice: Choice) -> PickleContent:
-    """Return the model in a pickle. `choice`: of those in a training checkpoint.
-
-    With the zipped format its tensors stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than
-    tensors, holds no named tensors, or not those that were chosen.
+    `choice`: of those in a training checkpoint; without any, the name is empty. With the zipped format the tensors
+    stay memory-mapped. Raises `BadInput` if the file is damaged, wants more than tensors, holds no named tensors,
+    or not those that were chosen.
     """
     if torch.__version__ < OLDEST_TORCH:
         raise BadInput(f"torch {torch.__version__} cannot read a pickle safely; update it, or {SAFE_COPY}")
-    size = path.stat().st_size
-    if size > LARGEST:
-        raise BadInput(f"{path.name} has {size / 1e9:,.0f} GB, and a pickle at most {LARGEST / 1e9:g}; {SAFE_COPY}")
+    on_disk = path.stat().st_size
+    if on_disk > LARGEST:
+        found = f"{on_disk / 1e9:,.0f} GB, and a pickle at most {LARGEST / 1e9:g}"
+        raise BadInput(f"{path.name} has {found}; {SAFE_COPY}")
     try:
         zipped = zipfile.is_zipfile(path)
         if zipped and _is_packed(path):
@@ -59,9 +48,12 @@ def read_pickle(path: Path, choice: Choice) -> PickleContent:
         if type(error).__name__ == "UnpicklingError" or "weights_only" in str(error):
             raise BadInput(_refused_pickle(path, str(error))) from error
         raise unreadable("PyTorch", path.name, error) from error
-    found = _find_model(path, content, choice)
-    _check_inside(path, found.tensors.values())
-    return found
+    tensors, name, there = _find_model(path, content, choice)
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors.values()}
+    size = sum(storage.nbytes() for storage in storages.values())
+    if size > on_disk:  # a pickle can also make up storages of any size
+        raise BadInput(f"the tensors in {path.name} would take {size:,} bytes, more than the file has; {SAFE_COPY}")
+    return tensors, name, there
 
 
 def _is_packed(path: Path) -> bool:
@@ -78,7 +70,7 @@ def _refused_pickle(path: Path, message: str) -> str:
     return f"{path.name} {what}; {SAFE_COPY}"
 
 
-def _find_model(path: Path, content: object, choice: Choice) -> PickleContent:
+def _find_model(path: Path, content: object, choice: Choice) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
     if isinstance(content, Mapping):
         inner = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Mapping)}
         dicts = {k: tensors for k, v in inner.items() if (tensors := _only_tensors(path, v))}
@@ -86,12 +78,12 @@ def _find_model(path: Path, content: object, choice: Choice) -> PickleContent:
         # Before the top level: a training checkpoint may keep its step or its loss as a tensor there.
         name = choose(path.name, there, choice)
         if name:
-            return PickleContent(name, there, dicts[name])
+            return dicts[name], name, there
         tensors = _only_tensors(path, content)
         if tensors:
-            return PickleContent("", there, tensors)
+            return tensors, "", there
         if len(dicts) == 1:
-            return PickleContent(there[0], there, dicts[there[0]])
+            return dicts[there[0]], there[0], there
         if dicts:
             some = ", ".join(sorted(dicts)[:6])
             raise BadInput(f"{path.name} holds several models ({some}); save one as {', '.join(INNER_DICTS)}")
@@ -111,11 +103,3 @@ def _is_whole(tensor: Tensor) -> bool:
     if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
         return False
     return tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
-
-
-def _check_inside(path: Path, tensors: Iterable[Tensor]) -> None:
-    """Refuse tensors larger than the file: a pickle can also make up storages of any size."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    if sum(storages.values()) > path.stat().st_size:
-        size = f"{sum(storages.values()):,} bytes"
-        raise BadInput(f"the tensors in {path.name} would take {size}, more than the file has; {SAFE_COPY}")

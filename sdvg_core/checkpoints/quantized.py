@@ -83,8 +83,13 @@ def find_quantisation(
     Raises `BadInput` naming the format if it is not read here.
     """
     formats = _stated_formats(weights, rename)
-    _check_formats(formats)
-    _check_dtypes(weights, expected)
+    for layer, stated in formats.items():
+        if stated not in FORMATS:
+            raise BadInput(f"{layer} is {stated}, and only {' and '.join(FORMATS)} are read here; {BETTER_FILE}")
+    for name in expected:
+        if name in weights and not weights.info[name].dtype.is_floating_point:
+            kind = dtype_name(weights.info[name].dtype)
+            raise BadInput(f"{name} is {kind}, a quantisation that is not read here; {BETTER_FILE}")
     side = frozenset(n for n in weights if n == "scaled_fp8" or n.rpartition(".")[2] in SIDE)
     scales = _find_scales(weights, expected, side)
     for layer in formats:
@@ -122,19 +127,6 @@ def _check_scale(weights: WeightFile, name: str, weight: str) -> None:
     if math.prod(info.shape) != 1 and info.shape not in ((rows,), (rows, 1)):
         shape = f"the shape {info.shape} for {rows} rows"
         raise BadInput(f"the scale {name} has {shape}, as in block-wise formats, which are not read; {BETTER_FILE}")
-
-
-def _check_dtypes(weights: WeightFile, expected: Collection[str]) -> None:
-    for name in expected:
-        if name in weights and not weights.info[name].dtype.is_floating_point:
-            kind = dtype_name(weights.info[name].dtype)
-            raise BadInput(f"{name} is {kind}, a quantisation that is not read here; {BETTER_FILE}")
-
-
-def _check_formats(formats: Mapping[str, object]) -> None:
-    for layer, name in formats.items():
-        if name not in FORMATS:
-            raise BadInput(f"{layer} is {name}, and only {' and '.join(FORMATS)} are read here; {BETTER_FILE}")
 
 
 def _stated_formats(weights: WeightFile, rename: Callable[[str], str | None]) -> dict[str, object]:

@@ -125,11 +125,7 @@ def _open_safetensors(path: Path) -> WeightFile:
     _check_header(path)
     try:
         handle: Any = safe_open(str(path), framework="pt", device="cpu")
-        names = handle.keys()
-        _check_count(path, len(names))
-        slices = {name: handle.get_slice(name) for name in names}
-    except BadInput:
-        raise
+        slices = {name: handle.get_slice(name) for name in handle.keys()}  # noqa: SIM118 - it is no mapping
     except (SafetensorError, OSError, ValueError, OverflowError, RuntimeError) as error:
         raise unreadable("safetensors", path.name, error) from error
     if not slices:
@@ -160,7 +156,9 @@ def _check_count(path: Path, count: int) -> None:
         raise BadInput(f"{path.name} holds {count:,} tensors, over {MOST_TENSORS:,}; give another file")
 
 
-def _check_names(path: Path, names: Iterable[str]) -> None:
+def _check_names(path: Path, names: Collection[str]) -> None:
+    """Raise `BadInput` for more tensors than any checkpoint has, or names that nobody would give them."""
+    _check_count(path, len(names))
     odd = next((name for name in names if len(name) > LONGEST_NAME or not name.isprintable()), None)
     if odd is not None:
         raise BadInput(f"{path.name} has a tensor name of {len(odd)} characters, {odd[:60]!r}; {AS_PUBLISHED}")
@@ -194,7 +192,13 @@ _DTYPES = {
 
 def _open_shards(index: Path) -> WeightFile:
     weight_map = _read_weight_map(index)
-    files = {shard: _open_shard(index, shard) for shard in sorted(set(weight_map.values()))}
+    files = {}
+    for shard in sorted(set(weight_map.values())):
+        path = index.parent / shard
+        if not os.path.isfile(path):  # noqa: PTH113
+            raise BadInput(f"{index.name} names {shard}, which is missing; fetch it too")
+        check_download(path)
+        files[shard] = _open_safetensors(path)
     lost = [name for name, shard in weight_map.items() if name not in files[shard]]
     if lost:
         raise BadInput(f"{weight_map[lost[0]]} lacks {lost[0]}, which {index.name} lists; fetch the shards again")
@@ -219,7 +223,6 @@ def _read_weight_map(index: Path) -> dict[str, str]:
         raise BadInput(f"{index.name} names {strange[0][:100]!r}, no safetensors shard next to it; {AS_PUBLISHED}")
     if not weight_map:
         raise BadInput(f"{index.name} lists no tensors; fetch it again")
-    _check_count(index, len(weight_map))
     _check_names(index, weight_map)
     return weight_map
 
@@ -230,18 +233,9 @@ def _is_name_of_shard(shard: str) -> bool:
     return plain and ":" not in shard and shard.isprintable() and Path(shard).suffix in SAFETENSORS
 
 
-def _open_shard(index: Path, shard: str) -> WeightFile:
-    path = index.parent / shard
-    if not os.path.isfile(path):  # noqa: PTH113
-        raise BadInput(f"{index.name} names {shard}, which is missing; fetch it too")
-    check_download(path)
-    return _open_safetensors(path)
-
-
 def _open_pickle(path: Path, choice: Choice) -> WeightFile:
-    found = read_pickle(path, choice)
-    tensors, state_dict = found.tensors, shown(found.state_dict)
-    _check_count(path, len(tensors))
+    tensors, taken, there = read_pickle(path, choice)
+    state_dict = shown(taken)
     _check_names(path, tensors)
     return WeightFile(
         path,
@@ -250,7 +244,7 @@ def _open_pickle(path: Path, choice: Choice) -> WeightFile:
         tensors.__getitem__,
         {name: name for name in tensors},
         state_dict=state_dict,
-        state_dicts=tuple(shown(name) for name in found.state_dicts),
+        state_dicts=tuple(map(shown, there)),
     )
 
 
@@ -315,19 +309,21 @@ def check_finite_weights(model: nn.Module, file: str) -> None:
 
     Some would go unnoticed: attention on a CPU treats NaN queries or keys as masked and returns zeros.
     """
-    for name, weight in model.state_dict().items():
-        # 8-bit numbers come with a separate scale, and have no test for infinity.
-        if weight.is_floating_point() and weight.element_size() > 1 and not bool(torch.isfinite(weight).all()):
-            raise BadInput(f"{name} in {file} holds NaN or infinity; fetch the file again")
+    bad = first_not_finite(model.state_dict())
+    if bad:
+        raise BadInput(f"{bad} in {file} holds NaN or infinity; fetch the file again")
 
 
-def first_not_finite(file: WeightFile) -> str | None:
-    """Return the name of the first tensor in a file with NaN or infinity, reading one after the other; or None."""
-    for name in file:
-        tensor = file[name]
-        if not tensor.is_floating_point():
-            continue
-        if tensor.element_size() == 1:
+def first_not_finite(weights: Mapping[str, Tensor], *, fp8: bool = False) -> str | None:
+    """Return the name of the first tensor with NaN or infinity, reading one after the other; or None.
+
+    `fp8`: whether 8-bit numbers, which come with a separate scale, are looked at too.
+    """
+    for name in weights:
+        tensor = weights[name]
+        if tensor.element_size() == 1 and tensor.is_floating_point():
+            if not fp8:
+                continue
             tensor = tensor.half()  # torch has no test for 8 bits; a fp8 infinity and NaN stay what they are
         if not bool(torch.isfinite(tensor).all()):
             return name

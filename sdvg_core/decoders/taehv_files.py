@@ -46,7 +46,7 @@ def open_taehv(path: str | Path, stated: StatedKind = AUTO) -> tuple[WeightFile,
 
 
 def find_taehv(file: WeightFile) -> tuple[WeightFile, Taehv]:
-    """Return the weights under their published names and in the shapes that are used, and the empty network for them.
+    """Return the weights under their published names, in the shapes that are used, and the empty network for them.
 
     Raises `BadInput` if they are not the whole decoder of a TAEHV for Wan 2.1; the encoder may be left out.
     """

@@ -142,7 +142,7 @@ def inspect_file(path: str | Path, *, values: bool = False) -> Inspection:
         return found
     if not values:
         return dataclasses.replace(found, values=NOT_READ)
-    bad = first_not_finite(file)
+    bad = first_not_finite(file, fp8=True)
     if bad is None:
         return dataclasses.replace(found, values="all finite")
     reason = f"weights must be finite, but {printable(bad)} holds NaN or infinity; fetch the file again"

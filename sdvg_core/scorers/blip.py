@@ -7,7 +7,6 @@ Source: ImageReward (arXiv 2304.05977); the constants are those of its published
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -78,7 +77,10 @@ def build_model(
         kept = torch.float32 if name.startswith("head.") else dtype
         weights[name] = file[checkpoint_name(name)].to(device, kept)
     model.load_state_dict(weights, assign=True)
-    _rebuild_position_ids(model.text, config.positions, device)
+    # The one buffer that no checkpoint holds; on the meta device it was built empty.
+    text: Any = model.text
+    text.embeddings.position_ids = torch.arange(config.positions, device=device)[None]
+    assert not any(tensor.is_meta for tensor in (*text.parameters(), *text.buffers()))
     return model.requires_grad_(False).train(False)
 
 
@@ -158,15 +160,3 @@ def _head(config: ImageRewardConfig) -> nn.Module:
         head.add_module(str(number), nn.Linear(inputs, outputs))
         inputs = outputs
     return head
-
-
-def _rebuild_position_ids(text: Any, positions: int, device: torch.device) -> None:
-    """Fill the one buffer that no checkpoint holds; on the meta device it was built empty."""
-    text.embeddings.position_ids = torch.arange(positions, device=device)[None]
-    left = [name for name, tensor in _tensors(text) if tensor.is_meta]
-    assert not left, f"transformers made buffers that we do not fill: {left}"
-
-
-def _tensors(module: nn.Module) -> Iterable[tuple[str, Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()

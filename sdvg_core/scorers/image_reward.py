@@ -60,13 +60,9 @@ class ImageRewardScorer:
         broken = ~clip.isfinite().flatten(1).all(dim=1)
         return rewards.amin(dim=1).masked_fill(broken, torch.nan).cpu()
 
-    def reads(self, prompt: str) -> str:
-        """Return the start of the prompt that is scored; the whole prompt if it fits into 35 tokens."""
-        return self.tokenizer.reads(prompt)
-
     def prompt_notes(self, prompt: str) -> tuple[str, ...]:
         """Return what a reader of scores for this prompt must know; nothing if all of it is read."""
-        read = self.reads(prompt)
+        read = self.tokenizer.reads(prompt)
         if read == prompt:
             return ()
         # Without the prompt's words: notes go into files that people pass on.

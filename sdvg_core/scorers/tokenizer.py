@@ -63,7 +63,14 @@ class PromptTokenizer:
 
 def load_tokenizer(vocabulary: Path) -> PromptTokenizer:
     """Build the tokenizer from a `vocab.txt`, one token per line. Raises `BadInput` if it is no such file."""
-    tokenizer = _word_pieces(read_vocabulary(vocabulary))
+    ids = read_vocabulary(vocabulary)
+    tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    tokenizer.add_special_tokens([token for token in (*REQUIRED, "[MASK]") if token in ids])
+    tokenizer.add_special_tokens(list(APPENDED))
+    tokenizer.enable_truncation(MAX_TOKENS)
     return PromptTokenizer(tokenizer, tokenizer.get_vocab_size(with_added_tokens=True))
 
 
@@ -89,17 +96,6 @@ def _text(vocabulary: Path) -> str:
     if found:
         raise BadInput(f"{vocabulary.name} is no vocabulary, but {found}: {SOURCE}")
     return text
-
-
-def _word_pieces(ids: dict[str, int]) -> Tokenizer:
-    tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))
-    tokenizer.normalizer = BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
-    tokenizer.add_special_tokens([token for token in (*REQUIRED, "[MASK]") if token in ids])
-    tokenizer.add_special_tokens(list(APPENDED))
-    tokenizer.enable_truncation(MAX_TOKENS)
-    return tokenizer
 
 
 def find_vocabulary(weights: Path, given: str | Path | None = None) -> Path:

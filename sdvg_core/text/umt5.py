@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,19 +50,6 @@ _BLOCK = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Umt5Sizes:
-    """The sizes needed to build the encoder."""
-
-    vocabulary: int
-    width: int
-    ff_width: int
-    layers: int
-    heads: int
-    head_width: int
-    buckets: int
-
-
 def with_hf_names(file: WeightFile) -> WeightFile:
     """Return the encoder's tensors under Hugging Face's names, without anything else in the file."""
     has_table = TABLE in file or "token_embedding.weight" in file
@@ -87,8 +73,11 @@ def from_original(name: str) -> str:
     return f"{_TOP[layer]}.{leaf}" if layer in _TOP else name
 
 
-def read_sizes(file: WeightFile) -> Umt5Sizes:
-    """Read the sizes from weights with Hugging Face's names. Raises `BadInput` if they are not UMT5's."""
+def read_sizes(file: WeightFile) -> dict[str, int]:
+    """Return the arguments of transformers' `UMT5Config` for weights with its names.
+
+    Raises `BadInput` if they are not UMT5's.
+    """
     layers = count_layers(file, "encoder.block")
     if TABLE not in file or layers == 0:
         raise BadInput(f"{file.path.name} is no UMT5; {ADVICE}")
@@ -99,15 +88,15 @@ def read_sizes(file: WeightFile) -> Umt5Sizes:
     if width == XXL_WIDTH and layers != XXL_LAYERS:
         raise BadInput(f"{file.path.name} has {layers} of umt5-xxl's {XXL_LAYERS} layers; {ADVICE}")
     buckets, heads = _shape(file, bias.format(0))
-    return Umt5Sizes(
-        vocabulary=vocabulary,
-        width=width,
-        ff_width=_shape(file, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight")[0],
-        layers=layers,
-        heads=heads,
-        head_width=max(_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads, 1),
-        buckets=buckets,
-    )
+    return {
+        "vocab_size": vocabulary,
+        "d_model": width,
+        "d_ff": _shape(file, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight")[0],
+        "num_layers": layers,
+        "num_heads": heads,
+        "d_kv": max(_shape(file, "encoder.block.0.layer.0.SelfAttention.q.weight")[0] // heads, 1),
+        "relative_attention_num_buckets": buckets,
+    }
 
 
 def _shape(file: WeightFile, name: str) -> tuple[int, ...]:
@@ -169,9 +158,12 @@ def load_umt5(
     Raises `BadInput` if a file is missing, unreadable, incomplete or another model's, or if `dtype` is float16.
     """
     check_text_dtype(dtype)
-    stored, sizes, model = open_umt5(path)
+    stored, model = open_umt5(path)
     words = _find_words(stored, tokenizer, Path(path))
-    _check_vocabulary(words, sizes, stored)
+    rows = model.get_input_embeddings().num_embeddings
+    if not rows - SPARE_ROWS <= words.size <= rows:
+        size = f"has {words.size} entries, not the {rows} of {stored.path.name}"
+        raise BadInput(f"the tokenizer {size}; {TOKENIZER_ADVICE}")
     device = torch.device(device)
     needed = SLACK * dtype.itemsize * sum(tensor.numel() for tensor in _wanted(model).values())
     streamed = room is not None and needed > room
@@ -187,20 +179,22 @@ def check_text_dtype(dtype: torch.dtype) -> None:
         raise BadInput(f"UMT5 overflows in {dtype}; choose bfloat16 or float32")
 
 
-def open_umt5(path: str | Path) -> tuple[WeightFile, Umt5Sizes, nn.Module]:
-    """Return the file, the encoder's sizes, and the still empty module for its tensors.
+def open_umt5(path: str | Path) -> tuple[WeightFile, Any]:
+    """Return the file, and the still empty `UMT5EncoderModel` for its tensors.
 
     Raises `BadInput` if the encoder could not be loaded; does not check whether there is a tokenizer.
     """
+    from transformers import UMT5Config, UMT5EncoderModel
+
     path = Path(path)
     stored = open_weights(path / "text_encoder" if (path / "text_encoder").is_dir() else path)
     file = with_hf_names(stored)
-    sizes = read_sizes(file)
-    model = _build_on_meta(sizes)
+    with torch.device("meta"):
+        model = UMT5EncoderModel(UMT5Config(**read_sizes(file), feed_forward_proj="gated-gelu"))
     wanted = _wanted(model)
     side = find_quantisation(file, wanted, from_original).side
     check_complete(file, wanted, "UMT5 text encoder", ADVICE, extra=side)
-    return stored, sizes, model
+    return stored, model.train(False).requires_grad_(False)
 
 
 def _find_words(stored: WeightFile, given: str | Path | None, path: Path) -> Tokenizer:
@@ -212,12 +206,6 @@ def _find_words(stored: WeightFile, given: str | Path | None, path: Path) -> Tok
     if found is None:
         raise BadInput(f"there is no tokenizer in or next to {path}; {TOKENIZER_ADVICE}")
     return load_tokenizer(found)
-
-
-def _check_vocabulary(words: Tokenizer, sizes: Umt5Sizes, stored: WeightFile) -> None:
-    if not sizes.vocabulary - SPARE_ROWS <= words.size <= sizes.vocabulary:
-        size = f"has {words.size} entries, not the {sizes.vocabulary} of {stored.path.name}"
-        raise BadInput(f"the tokenizer {size}; {TOKENIZER_ADVICE}")
 
 
 def _wanted(model: nn.Module) -> dict[str, Tensor]:
@@ -239,21 +227,3 @@ def _read_weights(
         weights[name] = dequantized(file[name].to(device), scale, dtype)
     weights[TABLE_COPY] = weights[TABLE]
     model.load_state_dict(weights, assign=True)
-
-
-def _build_on_meta(sizes: Umt5Sizes) -> nn.Module:
-    from transformers import UMT5Config, UMT5EncoderModel
-
-    config = UMT5Config(
-        vocab_size=sizes.vocabulary,
-        d_model=sizes.width,
-        d_kv=sizes.head_width,
-        d_ff=sizes.ff_width,
-        num_layers=sizes.layers,
-        num_heads=sizes.heads,
-        relative_attention_num_buckets=sizes.buckets,
-        feed_forward_proj="gated-gelu",
-    )
-    with torch.device("meta"):
-        model: nn.Module = UMT5EncoderModel(config)
-    return model.train(False).requires_grad_(False)

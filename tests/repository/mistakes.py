@@ -343,8 +343,8 @@ MISTAKES = [
     Mistake(
         "the raw state dict under the name of the EMA",
         "checkpoints/pickles.py",
-        "return PickleContent(name, there, dicts[name])",
-        'return PickleContent(name, there, dicts.get("generator", dicts[name]))',
+        "return dicts[name], name, there",
+        'return dicts.get("generator", dicts[name]), name, there',
         STATE_DICTS + "test_the_state_dict_that_is_named_is_the_one_whose_tensors_are_read",
     ),
     Mistake(

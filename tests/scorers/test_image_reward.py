@@ -105,12 +105,12 @@ def test_another_crop_says_that_tau_must_be_recalibrated(crop: str, weights: Pat
 
 def test_only_a_prompt_that_is_cut_has_a_note(scorer: ImageRewardScorer) -> None:
     assert scorer.prompt_notes(PROMPT) == ()
-    assert scorer.reads(PROMPT) == PROMPT
+    assert scorer.tokenizer.reads(PROMPT) == PROMPT
     (note,) = scorer.prompt_notes(LONG)
     assert "first 35 tokens" in note
-    assert f"{len(scorer.reads(LONG))} of its {len(LONG)} characters" in note
+    assert f"{len(scorer.tokenizer.reads(LONG))} of its {len(LONG)} characters" in note
     assert "fox" not in note
-    assert torch.equal(scorer.score(clip(2), LONG), scorer.score(clip(2), scorer.reads(LONG)))
+    assert torch.equal(scorer.score(clip(2), LONG), scorer.score(clip(2), scorer.tokenizer.reads(LONG)))
 
 
 # --- the files it accepts
