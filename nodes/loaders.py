@@ -21,9 +21,9 @@ from .known import check_option, known_inputs_only, node_schema
 ALIKE, NO_FILE, FLUSH, KEEP = "as the other blocks", "none", "flush", "keep"
 
 
-def _schema(node_id: str, role: str) -> io.Schema:
+def _schema(role: str) -> io.Schema:
     return node_schema(
-        node_id=node_id,
+        node_id=f"SDVG{role.title()}Loader",
         hidden=[io.Hidden.unique_id],
         search_aliases=["Self-Forcing", "Krea", "causal Wan"],
         inputs=[
@@ -92,7 +92,7 @@ class DrafterLoader(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         """Declare inputs and outputs."""
-        return _schema("SDVGDrafterLoader", cls.role)
+        return _schema(cls.role)
 
     @classmethod
     @known_inputs_only
@@ -120,8 +120,3 @@ class TargetLoader(DrafterLoader):
     """Loads the large model."""
 
     role = "target"
-
-    @classmethod
-    def define_schema(cls) -> io.Schema:
-        """Declare inputs and outputs."""
-        return _schema("SDVGTargetLoader", cls.role)

@@ -80,7 +80,8 @@ class QualityRouter(io.ComfyNode):
         check_option(policy, "policy", (*POLICIES, *FIRST, BUDGET, LEARNED), cls)
         router = router_value(policy, forced_blocks=forced_blocks, bail_out=bail_out, handover=handover)
         if router.config.needs_scorer:
-            found = scorer_of(scorer) or _load(reward_file, crop=crop, device=device, dtype=dtype)
+            options = {"crop": crop, "device": device, "dtype": dtype}
+            found = scorer_of(scorer) or load_host_scorer(find_reward_file(reward_file), **options)
             router = replace(router, scorer=found)
         return io.NodeOutput(router)
 
@@ -120,7 +121,7 @@ def _first_inputs(name: str) -> list[Any]:
     ]
 
 
-def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -> RouterValue:
+def router_value(policy: dict[str, Any], **modifiers: Any) -> RouterValue:
     """Return the router from the policy's widgets and the others."""
     own = dict(policy)
     name, budget, file = own["policy"], own.pop("budget", None), own.pop("learned_file", None)
@@ -133,7 +134,7 @@ def router_value(policy: dict[str, Any], scorer: Any = None, **modifiers: Any) -
         cure = f"put one into models/{ROUTES}, or take balanced"
         raise BadInput(f"learned needs a file that study --learn wrote; {cure}")
     learned = open_learned(Path(folder_paths.get_full_path_or_raise(ROUTES, file))) if file else None
-    return RouterValue(RouterConfig(**own, **modifiers), scorer, budget, name, learned)
+    return RouterValue(RouterConfig(**own, **modifiers), None, budget, name, learned)
 
 
 def find_reward_file(reward_file: Any) -> str:
@@ -148,10 +149,6 @@ def find_reward_file(reward_file: Any) -> str:
     path = folder_paths.get_full_path_or_raise(REWARD_FOLDER, reward_file)
     read_vocabulary(find_vocabulary(Path(path)))
     return path
-
-
-def _load(reward_file: str, **options: Any) -> Any:
-    return load_host_scorer(find_reward_file(reward_file), **options)
 
 
 def register_reward_folder() -> None:

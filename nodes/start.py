@@ -13,7 +13,6 @@ from ..sdvg_core.files.footage import RATE, newest_at, time_stamps
 from .known import NOT_WIRED, known_inputs_only, node_schema
 from .sockets import PICTURE, RESTYLE, Start, StartValue
 
-ONE_INPUT = "SDVG Start takes images or a video, but there {}; wire one of them"
 BY_NUMBER = "by number"
 
 
@@ -44,21 +43,25 @@ class StartNode(io.ComfyNode):
     @classmethod
     def validate_inputs(cls, use_as=None, video=NOT_WIRED, images=NOT_WIRED) -> bool:
         """Raise `BadInput` unless one of both is wired in. ComfyUI passes `use_as` whether or not it is named."""
-        if (video is NOT_WIRED) == (images is NOT_WIRED):
-            raise BadInput(ONE_INPUT.format("is neither" if video is NOT_WIRED else "are both"))
+        _check_one(video is not NOT_WIRED, images is not NOT_WIRED)
         return True
 
     @classmethod
     @known_inputs_only
     def execute(cls, use_as, video=None, images=None) -> io.NodeOutput:
         """Return the clip at 16 frames a second, in its own size."""
-        if (video is None) == (images is None):
-            raise BadInput(ONE_INPUT.format("is neither" if video is None else "are both"))
+        _check_one(video is not None, images is not None)
         how, strength, taken = str(use_as["use_as"]), use_as.get("strength", ""), f"{RATE} a second"
         if video is not None:
             images, taken = (video.get_components().images, "") if how == PICTURE else _frames_of(video)
         strength = str(use_as["amount"]) if strength == BY_NUMBER else strength
         return io.NodeOutput(StartValue(images[:1] if how == PICTURE else images, how, strength, taken))
+
+
+def _check_one(video: bool, images: bool) -> None:
+    if video == images:
+        found = "are both" if video else "is neither"
+        raise BadInput(f"SDVG Start takes images or a video, but there {found}; wire one of them")
 
 
 def _frames_of(video: Any) -> tuple[Any, str]:

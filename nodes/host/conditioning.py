@@ -91,11 +91,6 @@ def _extra(conditioning: Sequence[Any], key: str) -> tuple[Any, ...]:
     return conditioning[0][1].get(key, ()) if len(conditioning) == 1 else ()
 
 
-def text_of(conditioning: Sequence[Any]) -> str:
-    """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
-    return _carried(conditioning, TEXT_KEY)
-
-
 def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
     """Return the prompts with the texts that count, and notes: those carried, and one on each text that does not count.
 
@@ -106,7 +101,7 @@ def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...
     for entry in in_order(prompts):
         text, note = _settled(entry)
         settled.append(replace(entry, text=text))
-        notes += [_carried(entry.conditioning, NOTE_KEY), note]
+        notes += [carried_text(entry.conditioning, NOTE_KEY), note]
     return tuple(settled), tuple(dict.fromkeys(note for note in notes if note))
 
 
@@ -115,7 +110,7 @@ def _settled(entry: PromptEntry) -> tuple[str, str]:
 
     Without the words: notes go into files that people pass on.
     """
-    carried, typed = text_of(entry.conditioning), entry.text
+    carried, typed = carried_text(entry.conditioning), entry.text
     from_here = f"From block {entry.index + 1} on, the conditioning"
     if not carried.strip():
         return typed, ""
@@ -191,7 +186,8 @@ def _was_changed(conditioning: Sequence[Any]) -> bool:
     return encoded.dtype != embedding.dtype or not torch.equal(encoded.cpu(), embedding.cpu())
 
 
-def _carried(conditioning: Sequence[Any], key: str) -> str:
+def carried_text(conditioning: Sequence[Any], key: str = TEXT_KEY) -> str:
+    """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
     found = conditioning[0][1].get(key, "") if len(conditioning) == 1 else ""
     return found if isinstance(found, str) else ""
 

@@ -27,7 +27,7 @@ from ...sdvg_core.engine.reuse import Reuse
 from ...sdvg_core.engine.store import GIGABYTE, PixelStore, Store
 from .model import compute_dtype
 from .scorer import HostScorer
-from .vae import is_tae, kind_of_wire
+from .vae import kind_of_wire
 
 PLAIN = (str, int, float, bool, type(None), torch.dtype, torch.device)
 
@@ -94,7 +94,7 @@ def _of_decoder(vae: VAE, tae_kind: StatedKind) -> str:
             str(vae.patcher.patches_uuid),
             _options(vae.patcher),
             str(vae.vae_dtype),
-            kind_of_wire(vae, tae_kind) if is_tae(vae) else "",
+            kind_of_wire(vae, tae_kind),
             arithmetic_on(vae.device),
         )
     )

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import comfy.utils
 from torch import Tensor
 
+from ...sdvg_core.causal_wan.presets import Preset
 from ...sdvg_core.decoders import StatedKind
 from ...sdvg_core.devices.execution import AUTO, Execution
 from ...sdvg_core.engine.plan import ModelSet
 from ...sdvg_core.engine.types import DrafterContext
 from ...sdvg_core.files.footage import Footage
-from ..sockets import PICTURE, PromptEntry, RouterValue, StartValue
-from .model import CONTROL
+from ..sockets import PICTURE, RESTYLE, PromptEntry, RouterValue, StartValue
+from .model import CONTROL, preset_of
 
 if TYPE_CHECKING:
     from .kept import KeptBlocks
@@ -68,6 +69,17 @@ class Job:
         """The MODELs by role, the target first."""
         wired = {"target": self.target, "drafter": self.drafter}
         return {role: patcher for role, patcher in wired.items() if patcher is not None}
+
+    @property
+    def presets(self) -> dict[str, Preset]:
+        """The presets of the MODELs, each with the schedule that the node states."""
+        found = {role: (preset_of(patcher), self.schedules.get(role)) for role, patcher in self.models.items()}
+        return {role: replace(one, schedule=stated) if stated else one for role, (one, stated) in found.items()}
+
+    @property
+    def restyles(self) -> bool:
+        """Whether it restyles a clip."""
+        return self.start is not None and self.start.how == RESTYLE
 
     @property
     def controls(self) -> dict[str, Any]:
@@ -137,13 +149,13 @@ def crop_note(job: Job) -> tuple[str, ...]:
     if job.start_image is None:
         return ()
     count, rows, columns = job.start_image.shape[:3]
-    of_batch = f"The start image is a batch of {count}; the video starts from its first picture."
-    batch = (of_batch,) if count > 1 else ()
     left = cropped(job.start_image, job.width, job.height).shape
-    if left[1:3] == (rows, columns):
-        return batch
-    return (
-        *batch,
-        f"The start image was cropped at its centre from {columns} x {rows} to {left[2]} x {left[1]}, the shape of the "
-        f"video of {job.width} x {job.height}.",
-    )
+    notes = []
+    if count > 1:
+        notes.append(f"The start image is a batch of {count}; the video starts from its first picture.")
+    if left[1:3] != (rows, columns):
+        sizes = f"from {columns} x {rows} to {left[2]} x {left[1]}"
+        notes.append(
+            f"The start image was cropped at its centre {sizes}, the shape of the video of {job.width} x {job.height}."
+        )
+    return tuple(notes)

@@ -28,7 +28,7 @@ from ...sdvg_core.plan.text import NAMES, STEP_NAMES, gigabytes, memory_notes, s
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer
 from .job import Job
 from .model import compute_dtype, config_of
-from .residency import Room, Weights, in_use, load_together, read_room, weights_of
+from .residency import Room, in_use, load_together, read_room
 from .scorer import HostScorer
 from .vae import header_of
 
@@ -106,51 +106,49 @@ def needs_of(request: PlanRequest, devices: Mapping[str, torch.device], *, fp8: 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Memory:
-    """The memory a run requests from ComfyUI: its models, the target first, and further bytes on each device.
+    """The memory a run requests from ComfyUI: its models by name, the target first, and further bytes on each device.
 
     `request`: as the core plans it.
     """
 
     request: PlanRequest
-    patchers: tuple[Any, ...]
-    weights: tuple[Weights, ...]
+    models: dict[str, ModelPatcher]
     needs: dict[torch.device, Needs]
 
     @property
     def devices(self) -> tuple[torch.device, ...]:
         """Where the models run."""
-        return tuple(patcher.load_device for patcher in self.patchers)
+        return tuple(patcher.load_device for patcher in self.models.values())
 
     @property
     def plan(self) -> tuple[str, ...]:
         """What stays on a device, what will be copied, and whether it fits; one sentence each."""
-        lines = [
-            describe_plan(self.weights, needs, read_room(device), device) for device, needs in self.needs.items()
-        ]
-        return tuple(line for lines_of_device in lines for line in lines_of_device)
+        return tuple(
+            line
+            for device, needs in self.needs.items()
+            for line in describe_plan(_on(device, self.models), needs, read_room(device), device)
+        )
 
     def found(self) -> tuple[str, ...]:
         """Return, once a run is made on a GPU, what of its models lay there, and its peak next to the plan."""
         device = self.devices[0]
         if device.type != "cuda":
             return ()
-        of_models = zip(self.weights, self.patchers, strict=True)
-        held = {
-            one.name: (int(patcher.loaded_size()), one.bytes) for one, patcher in of_models if one.device == device
-        }
+        sizes = _on(device, self.models)
+        held = {name: (int(self.models[name].loaded_size()), size) for name, size in sizes.items()}
         planned = sum(there for there, _ in held.values()) + self.needs[device].total
         return memory_notes(held, planned, int(torch.cuda.max_memory_allocated(device)))
 
 
-def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
-    """Work out a run's memory from what is wired in, without loading anything. `presets`: by role."""
+def memory_of(job: Job) -> Memory:
+    """Work out a run's memory from what is wired in, without loading anything."""
     controls = {f"{role} control": control for role, control in job.controls.items()}
     patchers = {**job.models, **controls, **{role: vae.patcher for role, vae in job.decoders.items()}}
     scorer = None
     if isinstance(job.router.scorer, HostScorer):
         patchers["scorer"], scorer = job.router.scorer.patcher, job.router.scorer.scorer
     request = plan_request(
-        {role: (patcher, presets[role]) for role, patcher in job.models.items()},
+        {role: (patcher, job.presets[role]) for role, patcher in job.models.items()},
         job.decoders,
         scorer,
         width=job.width,
@@ -164,11 +162,9 @@ def memory_of(job: Job, presets: Mapping[str, Preset]) -> Memory:
     one_model = len(job.models) == 2 and job.drafter.model is job.target.model
     again = {"drafter"} if one_model else set()
     again |= {"drafter control"} if len({id(one) for one in controls.values()}) < len(controls) else set()
-    loaded = {role: patcher for role, patcher in patchers.items() if role not in again}
     return Memory(
         request=request,
-        patchers=tuple(loaded.values()),
-        weights=tuple(weights_of(role, patcher) for role, patcher in loaded.items()),
+        models={role: patcher for role, patcher in patchers.items() if role not in again},
         needs=needs_of(
             request,
             {role: patcher.load_device for role, patcher in patchers.items()},
@@ -182,8 +178,9 @@ def resident(memory: Memory) -> Iterator[None]:
     """Load all models at once, and hold them until the work inside ends."""
     if memory.devices[0].type == "cuda":
         torch.cuda.reset_peak_memory_stats(memory.devices[0])
-    load_together(memory.patchers, {device: needs.total for device, needs in memory.needs.items()})
-    with in_use(memory.patchers):
+    patchers = tuple(memory.models.values())
+    load_together(patchers, {device: needs.total for device, needs in memory.needs.items()})
+    with in_use(patchers):
         yield
 
 
@@ -191,19 +188,21 @@ def refusal_of(memory: Memory) -> BadInput:
     """Return the error for a run that ran out of memory, with the numbers and what would help."""
     mm.soft_empty_cache()
     device = max(memory.needs, key=lambda d: memory.needs[d].total)
-    room = read_room(device)
-    return out_of_memory(
-        memory.weights, memory.needs[device], room, device, savings(memory.request, room.usable / GB)
-    )
+    room, sizes = read_room(device), _on(device, memory.models)
+    return out_of_memory(sizes, memory.needs[device], room, device, savings(memory.request, room.usable / GB))
 
 
-def describe_plan(models: Sequence[Weights], needs: Needs, room: Room, device: torch.device) -> list[str]:
+def _on(device: torch.device, models: Mapping[str, ModelPatcher]) -> dict[str, int]:
+    """Return the bytes of the weights of those models that run on a device."""
+    return {name: int(one.model_size()) for name, one in models.items() if one.load_device == device}
+
+
+def describe_plan(models: Mapping[str, int], needs: Needs, room: Room, device: torch.device) -> list[str]:
     """Say what a run will keep on `device`, what will be copied there, and whether it fits.
 
-    `models`: those of the run, in the order of `load_together`; models on other devices are left out.
+    `models`: the bytes of those that run there, in the order of `load_together`.
     """
-    here = [model for model in models if model.device == device]
-    weights = sum(model.bytes for model in here)
+    weights = sum(models.values())
     if device.type == "cpu":
         return [
             f"cpu: {gigabytes(weights)} of weights and {gigabytes(needs.total)} besides in main memory, of which "
@@ -214,11 +213,11 @@ def describe_plan(models: Sequence[Weights], needs: Needs, room: Room, device: t
     left = room.usable - needs.total
     if left < 0:
         return [*lines, f"{device}: it does not fit, {gigabytes(-left)} are missing before any weights"]
-    for model in reversed(here):
-        stays = min(model.bytes, left)
+    for name, size in reversed(models.items()):
+        stays = min(size, left)
         left -= stays
-        copied = f", {gigabytes(model.bytes - stays)} are copied over in every pass" if stays < model.bytes else ""
-        lines.append(f"{device}: {NAMES[model.name]}, {gigabytes(stays)} stay there{copied}")
+        copied = f", {gigabytes(size - stays)} are copied over in every pass" if stays < size else ""
+        lines.append(f"{device}: {NAMES[name]}, {gigabytes(stays)} stay there{copied}")
     fits = weights + needs.total <= room.usable
     return [
         *lines,
@@ -227,12 +226,12 @@ def describe_plan(models: Sequence[Weights], needs: Needs, room: Room, device: t
 
 
 def out_of_memory(
-    models: Sequence[Weights], needs: Needs, room: Room, device: torch.device, offers: Sequence[str]
+    models: Mapping[str, int], needs: Needs, room: Room, device: torch.device, offers: Sequence[str]
 ) -> BadInput:
     """Return the error for a run that ran out of memory, with the numbers. `offers`: what would help, and its cost."""
-    weights = sum(model.bytes for model in models if model.device == device)
+    weights = gigabytes(sum(models.values()))
     return BadInput(
-        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {gigabytes(weights)} of "
+        f"out of memory on {device}: the run needs {gigabytes(needs.total)} besides up to {weights} of "
         f"weights, and {gigabytes(room.usable)} of {gigabytes(room.total)} can be used ({_parts(needs)}); "
         + " or ".join((*offers, "lower width and height"))
     )

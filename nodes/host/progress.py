@@ -48,9 +48,6 @@ class NodeProgress:
         steps: int,
         *,
         workflow_id: str | None = None,
-        directions: str = "",
-        takes: str = "",
-        fps: float = 16.0,
         given: int = 0,
         until: int = 0,
         **more: Any,
@@ -69,9 +66,6 @@ class NodeProgress:
             "node": node_id,
             "workflow": workflow_id,
             "of": blocks,
-            "directions": directions,
-            "takes": takes,
-            "fps": fps,
             "reused": 0,
             "loading": 0.0,
             "until": until,
@@ -83,11 +77,6 @@ class NodeProgress:
         self.live.begin |= {"reused": reused, "loading": time.perf_counter() - self._began}
         RUNS.begin(self.live)
         self._send(BEGIN_EVENT, self.live.begin)
-
-    @property
-    def stop_asked(self) -> bool:
-        """Whether the artist wants to end after the block in the making."""
-        return self.live.stop_asked
 
     def before_pass(self, kind: str) -> None:
         """Stop if the user interrupts; otherwise count a denoising step. Called before every forward pass."""

@@ -13,15 +13,6 @@ from comfy.model_patcher import ModelPatcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """A model of the run: its name in the plan, its bytes, and the device it runs on."""
-
-    name: str
-    bytes: int
-    device: torch.device
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """A device's memory in bytes: the total, and what a run can use once ComfyUI has made room."""
 
@@ -34,11 +25,6 @@ def patcher_of(model: torch.nn.Module, *, load_device: torch.device, offload_dev
     # Older versions have no CoreModelPatcher.
     kind = getattr(comfy.model_patcher, "CoreModelPatcher", ModelPatcher)
     return kind(model, load_device=load_device, offload_device=offload_device)
-
-
-def weights_of(name: str, patcher: ModelPatcher) -> Weights:
-    """Return what the plan needs to know about a patcher's model."""
-    return Weights(name=name, bytes=int(patcher.model_size()), device=patcher.load_device)
 
 
 def load_together(patchers: Sequence[ModelPatcher], room: Mapping[torch.device, int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,6 @@ from ...sdvg_core.plan.text import image_note
 from ...sdvg_core.report.assemble import ModelSettings, PartSettings, assemble_report, notes_on, swapped_note
 from ...sdvg_core.report.run_report import RunReport
 from ...sdvg_core.text.prompts import Conditions
-from ..sockets import RESTYLE
 from .checks import check_control, check_loras, check_model
 from .conditioning import (
     has_control,
@@ -46,10 +45,10 @@ from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
 from .memory import Memory, memory_of, refusal_of, resident
-from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of, preset_of
+from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of
 from .progress import NodeProgress
 from .residency import is_out_of_memory
-from .vae import ComfyCodec, check_decoders, codec_of, header_of, is_tae, kind_of_wire
+from .vae import ComfyCodec, check_decoders, codec_of, header_of, kind_of_wire
 
 logger = logging.getLogger(__name__)
 
@@ -78,14 +77,13 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
             resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
         )
     job = replace(job, prompts=prompts).restrict_to(resolved.models_needed)
-    presets = {role: preset_in(job, role) for role in job.models}
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
     conditions = read_conditions(job.prompts, channels, scored=resolved.models_needed.scorer)
     progress = NodeProgress(
         job.node_id,
         before + job.blocks,
-        sum(_most_steps(preset, presets) for preset in presets.values()),
+        _most_steps(job.presets.values()),
         workflow_id=job.workflow_id,
         directions=asked.directions,
         takes=asked.takes,
@@ -98,7 +96,7 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
         signature=job.signature,
         before=len(resolved.plan.clip) - before,
     )
-    memory = memory_of(job, presets)
+    memory = memory_of(job)
     of_start = (*crop_note(job), *unshown(job.prompts, resolved.plan.spans[-1].index))
     image = (job.width, job.height, resolved.plan.spans[-1].stop)
     of_image = (image_note(*image),) if image_bytes(*image) >= LONG_BYTES else ()
@@ -110,17 +108,17 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
     def make() -> tuple[Tensor, Tensor, RunReport]:
         # The engine, which holds the K/V caches, is built in here so that it is freed on return.
-        run = _plan(job, resolved, presets, conditions, memory, progress)
+        run = _plan(job, resolved, conditions, memory, progress)
         try:
             frames, latents, records = _make(run, progress)
             made = (latents, run.spans[: len(records)], before, job.width, job.height, resolved.plan.still)
             progress.digests = remember(*made) if records else []
         finally:
-            ended(progress.live, memory.patchers, run.session.pixel_keys if run.session else ())
+            ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
         return (
             frames,
             latents,
-            _report(job, run, presets, conditions, records, (*notes, *memory.found(), *store_notes())),
+            _report(job, run, conditions, records, (*notes, *memory.found(), *store_notes())),
         )
 
     made = None
@@ -147,12 +145,12 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
 
 def resolve(job: Job) -> ResolvedRequest:
     """Return what a job comes to. Raises `BadInput` for a video that its models cannot make."""
-    controls = job.controls
+    controls, presets = job.controls, job.presets
     headers = Headers(
         models={
             role: WanHeader(
                 config=config_of(patcher.model.diffusion_model),
-                preset=preset_in(job, role),
+                preset=presets[role],
                 weights=(id(patcher.model), patcher.patches_uuid),
                 notes=origin_of(patcher).notes,
                 control_blocks=len(controls[role].model.diffusion_model.vace_blocks) if role in controls else 0,
@@ -187,7 +185,7 @@ def resolve(job: Job) -> ResolvedRequest:
         still=still,
         read_image=None if job.start_image is None else partial(fit, job.start_image),
         read_footage=partial(footage_of, job.start) if job.start else None,
-        restyle=bool(job.start and job.start.how == RESTYLE),
+        restyle=job.restyles,
         controls=_controls(job),
     )
     resolved, route, prompt = decide(request), job.router.learned, job.prompts[0]
@@ -211,9 +209,8 @@ def _controls(job: Job) -> tuple[ControlClip, ...]:
 
 def strength_in(job: Job) -> str:
     """Return the strength of a clip that is restyled, with those of the prompt's lines."""
-    restyles = job.start is not None and job.start.how == RESTYLE
-    usual = job.start.strength if job.start and restyles else USUAL
-    return strength_of(usual, strengths_of(job.prompts), restyles=restyles)
+    usual = job.start.strength if job.start and job.restyles else USUAL
+    return strength_of(usual, strengths_of(job.prompts), restyles=job.restyles)
 
 
 def _swapped(job: Job) -> str:
@@ -222,26 +219,20 @@ def _swapped(job: Job) -> str:
     return " ".join(swapped_note(*trees)) if len(trees) == 2 else ""
 
 
-def _most_steps(preset: Preset, presets: Mapping[str, Preset]) -> int:
-    """Return the denoising steps of one of the run's blocks, perhaps made as several of the model's own."""
-    parts = max(other.block_frames for other in presets.values()) // preset.block_frames
-    return parts * max(len(preset.steps), len(preset.first_steps))
-
-
-def preset_in(job: Job, role: str) -> Preset:
-    """Return the preset of a job's MODEL, with the schedule that the node states."""
-    preset, schedule = preset_of(job.models[role]), job.schedules.get(role)
-    return replace(preset, schedule=schedule) if schedule else preset
+def _most_steps(presets: Collection[Preset]) -> int:
+    """Return the denoising steps of one of the run's blocks by all models, each perhaps making several of its own."""
+    frames = max(preset.block_frames for preset in presets)
+    return sum(frames // one.block_frames * max(len(one.steps), len(one.first_steps)) for one in presets)
 
 
 def _plan(
     job: Job,
     resolved: ResolvedRequest,
-    presets: Mapping[str, Preset],
     conditions: Conditions,
     memory: Memory,
     progress: NodeProgress,
 ) -> Run:
+    presets = job.presets
     codecs = {role: codec_of(vae, job.tae_kind) for role, vae in job.decoders.items()}
     wans: dict[str, Wan] = {
         role: comfy_wan(patcher, presets[role], kv_fp8=job.execution.kv_fp8, control=job.controls.get(role))
@@ -267,7 +258,7 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
     frames: list[Tensor] = []
     records: list[BlockRecord] = []
     given = len(run.before) - len(run.reused)
-    with closing(run.play(lambda: progress.stop_asked)) as video:
+    with closing(run.play(lambda: progress.live.stop_asked)) as video:
         for event in video:
             if event.record:
                 progress.block(event.record, event.preview)
@@ -280,25 +271,20 @@ def _make(run: Run, progress: NodeProgress) -> tuple[Tensor, Tensor, list[BlockR
                 progress.delivering(event.left)
             frames += [delivered.frames().cpu() for delivered in event.delivered]
     history = event.timeline.history
-    return joined(frames), history.latents(0, history.frames), records
-
-
-def joined(clips: Sequence[Tensor]) -> Tensor:
-    """Return the clips of a video, `1 f c h w`, as one `f h w c`. A long video has gigabytes, so it is copied once."""
-    return torch.cat([clip[0].movedim(1, -1) for clip in clips])
+    # A long video has gigabytes, so it is copied once.
+    return torch.cat([clip[0].movedim(1, -1) for clip in frames]), history.latents(0, history.frames), records
 
 
 def _report(
     job: Job,
     run: Run,
-    presets: Mapping[str, Preset],
     conditions: Conditions,
     records: list[BlockRecord],
     notes: tuple[str, ...],
 ) -> RunReport:
     texts = [condition.gate_text for _, condition in conditions.entries]
-    models = {role: _model_settings(patcher, presets[role]) for role, patcher in job.models.items()}
-    device, restyled = str(job.main.load_device), job.start is not None and job.start.how == RESTYLE
+    models = {role: _model_settings(patcher, job.presets[role]) for role, patcher in job.models.items()}
+    device = str(job.main.load_device)
     latent = "LATENT" if job.continue_from is not None or job.kept else None
     return assemble_report(
         run,
@@ -316,10 +302,10 @@ def _report(
         fps=FPS,
         versions={**versions_on(device), "comfyui": comfyui_version.__version__},
         notes=(*notes, *notes_on(job.execution, job.router.scorer, texts)),
-        continue_from="IMAGE" if job.start and not restyled else latent,
+        continue_from="IMAGE" if job.start and not job.restyles else latent,
         kept={"blocks": job.kept.blocks, "digest": job.kept.digest} if job.kept else None,
         start_image=None if job.start_image is None else "IMAGE",
-        restyle="IMAGE" if restyled else None,
+        restyle="IMAGE" if job.restyles else None,
         strength=strength_in(job),
         colour_hold=job.colour_hold,
         control={
@@ -334,7 +320,7 @@ HOST = "comfyui"
 
 
 def _vae_settings(job: Job, vae: Any) -> dict[str, Any]:
-    kind = kind_of_wire(vae, job.tae_kind) if is_tae(vae) else None
+    kind = kind_of_wire(vae, job.tae_kind)
     return {"file": None, "dtype": dtype_name(vae.vae_dtype), "layers": HOST, "tae_kind": kind}
 
 

@@ -65,9 +65,6 @@ def _find_device(name: str) -> tuple[torch.device, tuple[str, ...]]:
     if found is not None:
         return found, ()
     default = mm.get_torch_device()
-    notes = (
-        ()
-        if name == DEFAULT
-        else (f"The scorer was set to {name}, which this machine lacks; it ran on {default}.",)
-    )
-    return default, notes
+    if name == DEFAULT:
+        return default, ()
+    return default, (f"The scorer was set to {name}, which this machine lacks; it ran on {default}.",)

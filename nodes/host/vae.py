@@ -62,10 +62,9 @@ def is_tae(vae: VAE) -> bool:
     return isinstance(model, Taehv) or type(model).__module__.endswith(TAEHV)
 
 
-def kind_of_wire(vae: VAE, stated: StatedKind) -> StatedKind:
-    """Return the kind of a TAEHV: its own if it carries one, as those of ours do, else what the artist states."""
-    kind: StatedKind = getattr(vae, "tae_kind", stated)
-    return kind
+def kind_of_wire(vae: VAE, stated: StatedKind) -> Any:
+    """Return the kind of a TAEHV: its own if it carries one, as those of ours do, else what is stated; None for another."""
+    return getattr(vae, "tae_kind", stated) if is_tae(vae) else None
 
 
 def header_of(vae: VAE, tae_kind: StatedKind = AUTO) -> VaeHeader:
@@ -77,7 +76,7 @@ def header_of(vae: VAE, tae_kind: StatedKind = AUTO) -> VaeHeader:
         decoder_base=None if is_tae(vae) else vae.first_stage_model.decoder.dim,
         # `check_decoders` saw ours; of ComfyUI's TAEHV, nothing tells whether its file had an encoder.
         encodes=isinstance(vae.first_stage_model, Taehv) or not is_tae(vae),
-        tae_kind=kind_of_wire(vae, tae_kind) if is_tae(vae) else None,
+        tae_kind=kind_of_wire(vae, tae_kind),
     )
 
 
@@ -86,10 +85,9 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
 
     A TAEHV's weights are used with our own scaling: ComfyUI goes by their dtype, which tells nothing.
     """
-    if not is_tae(vae):
-        return ComfyCodec(vae)
     kind = kind_of_wire(vae, tae_kind)
-    assert kind != AUTO
+    if kind is None:
+        return ComfyCodec(vae)
     weights = vae.first_stage_model.state_dict()
     return taehv_from_weights(weights, kind=kind, name=f"a TAEHV ({kind})", device=vae.device, dtype=vae.vae_dtype)
 
@@ -97,28 +95,24 @@ def codec_of(vae: VAE, tae_kind: StatedKind) -> ComfyCodec | TaehvCodec:
 def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
     vae.throw_exception_if_invalid()
     model = vae.first_stage_model
-    family = type(model).__module__
-    if isinstance(model, WanVAE) and vae.latent_channels == LATENT_CHANNELS and _shows_rgb(model):
-        return
-    if is_tae(vae) and vae.latent_channels == LATENT_CHANNELS:
-        if kind_of_wire(vae, tae_kind) == AUTO:
-            raise BadInput(
-                f"nothing tells which TAEHV {what} is; set tae_kind to {' or '.join(TAE_KINDS)}, as the file is called"
-            )
-        return
+    family, channels = type(model).__module__, vae.latent_channels
     if isinstance(model, WanVAE):
+        ends = model.encoder.conv1, model.decoder.head[-1]
+        if channels == LATENT_CHANNELS and ends[0].in_channels == ends[1].out_channels == RGB:
+            return
         found = "a variant of it that does not map RGB to RGB"
+    elif is_tae(vae) and channels == LATENT_CHANNELS:
+        if kind_of_wire(vae, tae_kind) != AUTO:
+            return
+        kinds = " or ".join(TAE_KINDS)
+        raise BadInput(f"nothing tells which TAEHV {what} is; set tae_kind to {kinds}, as the file is called")
     elif family.endswith("wan.vae2_2"):
-        found = f"Wan 2.2's, which has {vae.latent_channels} latent channels"
+        found = f"Wan 2.2's, which has {channels} latent channels"
     elif family.endswith(TAEHV):
-        found = f"a TAEHV of another model, with {vae.latent_channels} latent channels"
+        found = f"a TAEHV of another model, with {channels} latent channels"
     else:
         found = f"a VAE of another family ({type(model).__name__})"
     raise BadInput(f"{what} is {found}, not the VAE of Wan 2.1 or its TAEHV; {LOAD_WAN_VAE}")
-
-
-def _shows_rgb(model: WanVAE) -> bool:
-    return model.encoder.conv1.in_channels == model.decoder.head[-1].out_channels == RGB
 
 
 class ComfyCodec:
@@ -148,7 +142,8 @@ class ComfyCodec:
         model, device = self._vae.first_stage_model, self._vae.device
         with _current(device):
             z = self._format.process_out(latents.to(device, torch.float32)).to(self._vae.vae_dtype)
-            cache = list(state or _empty_cache(model.decoder))
+            convolutions = sum(isinstance(module, CausalConv3d) for module in model.decoder.modules())
+            cache = list(state or (None,) * convolutions)
             shown: list[Tensor] = []
             for frame in z.split(1, dim=2):
                 # Contiguous, so that the layers see the same strides for any number of frames.
@@ -174,21 +169,13 @@ def _decode_frame(decoder: Any, x: Tensor, cache: list[Any]) -> list[Tensor]:
     layers before the first temporal upsampling see one frame per call, so we add the frame before it to their cache.
     """
     # These layers work at the latents' own size. Keeping the entries of the others would cost a second cache.
-    old = [entry if _of_size(entry, x) else None for entry in cache]
+    old = [one if torch.is_tensor(one) and one.shape[-2:] == x.shape[-2:] else None for one in cache]
     out = decoder(x, feat_cache=cache, feat_idx=[0])
     for i, (before, after) in enumerate(zip(old, cache, strict=True)):
         if before is not None and after.shape[2] == 1:
             cache[i] = torch.cat((before[:, :, -1:], after), dim=2)
     # Before ComfyUI 0.18 the decoder returned a tensor, since then a list of tensors.
     return out if isinstance(out, list) else [out]
-
-
-def _of_size(entry: Any, x: Tensor) -> bool:
-    return torch.is_tensor(entry) and entry.shape[-2:] == x.shape[-2:]
-
-
-def _empty_cache(decoder: Any) -> DecodeState:
-    return (None,) * sum(isinstance(module, CausalConv3d) for module in decoder.modules())
 
 
 def _current(device: torch.device) -> Any:

@@ -22,7 +22,6 @@ from sdvg_pack.nodes.host.files import load_control_file
 from sdvg_pack.nodes.host.job import Job
 from sdvg_pack.nodes.host.memory import memory_of
 from sdvg_pack.nodes.host.model import CONTROL, attach_origin, comfy_wan, compute_dtype
-from sdvg_pack.nodes.host.run import preset_in
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.causal_wan.attention import TorchOps
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, control_shapes
@@ -216,13 +215,9 @@ def test_chained_controls_are_read_as_comfyuis_own_model_reads_them(parts: Parts
 def test_the_memory_of_the_control_models_is_requested_and_their_passes_are_counted(parts: Parts) -> None:
     plain = job_of(parts, [[torch.randn(1, 512, 32), {}]])
     job = replace(job_of(parts, positive(parts)), controlled=True)
-    presets = {role: preset_in(job, role) for role in job.models}
-    with_it, without = memory_of(job, presets), memory_of(plain, presets)
-    names = [model.name for model in with_it.weights]
-    assert [name for name in names if name not in [model.name for model in without.weights]] == [
-        "target control",
-        "drafter control",
-    ]
+    with_it, without = memory_of(job), memory_of(plain)
+    names = list(with_it.models)
+    assert [name for name in names if name not in without.models] == ["target control", "drafter control"]
     (needed,), (less,) = with_it.needs.values(), without.needs.values()
     assert needed.total > less.total
     assert not [part for part in needed.parts if part.endswith("control")], "weights are ComfyUI's to count"

@@ -21,12 +21,11 @@ from live_bytes import Peak
 from sdvg_pack.nodes.host.files import CARD_GB
 from sdvg_pack.nodes.host.memory import Needs, describe_plan, memory_of, needs_of, plan_request
 from sdvg_pack.nodes.host.model import ComfyOps, preset_of
-from sdvg_pack.nodes.host.residency import load_together, read_room, weights_of
+from sdvg_pack.nodes.host.residency import load_together, read_room
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig
 from sdvg_pack.sdvg_core.causal_wan.forward import Pass, denoise_pass, project_text, token_grid
-from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.devices.execution import Execution
 from sdvg_pack.sdvg_core.engine.router import ROUTER_PRESETS
 from sdvg_pack.sdvg_core.plan import sizes
@@ -139,9 +138,9 @@ def test_each_device_is_planned_for_what_lies_there(real_pair: Any) -> None:
 def test_a_run_is_planned_from_what_is_wired_in(tmp_path: Any) -> None:
     parts = load_parts(tmp_path)
     job = make_job(parts, size=(48, 32))
-    memory = memory_of(job, {"drafter": get_preset("self-forcing-1.3b"), "target": get_preset("krea-14b")})
-    assert [weights.name for weights in memory.weights] == list(ROLES)
-    assert memory.weights[0].bytes == parts.target.model_size()
+    memory = memory_of(job)
+    assert list(memory.models) == list(ROLES)
+    assert memory.models["target"] is parts.target
     [(device, needs)] = memory.needs.items()
     assert device == CPU
     assert needs.parts["vae state"] == (2 if needs.step in ("decode", "score") else 1) * decode_state_bytes(
@@ -198,15 +197,15 @@ def test_a_card_holds_what_the_node_says_and_no_more_is_copied_than_planned(
     comfy.model_management.load_models_gpu([before])
     assert before.loaded_size() > 5 * GB
     room = read_room(META)
-    models = [weights_of(role, one) for role, one in patchers.items()]
+    models = {role: one.model_size() for role, one in patchers.items()}
     said = " ".join(describe_plan(models, needs, room, META))
     stays = {role: float(re.search(rf"{NAMES[role]}, (\d+\.\d) GB stay", said)[1]) * GB for role in patchers}
     for _ in range(2):  # the second run of a node finds them there
         load_together(list(patchers.values()), {META: needs.total})
         there = {role: one.loaded_size() for role, one in patchers.items()}
         assert there == pytest.approx(stays, abs=0.05 * room.usable)
-        assert there.items() >= {one.name: one.bytes for one in models if one.name != "target"}.items()
-        copied = sum(one.bytes - there[one.name] for one in models)
+        assert there.items() >= {name: size for name, size in models.items() if name != "target"}.items()
+        copied = sum(models.values()) - sum(there.values())
         assert copied <= sum(plan(gigabytes, request).copied.values())
         buffers = sum(module.model_offload_buffer_memory for module in modules.values())
         assert sum(there.values()) + buffers + needs.total <= room.total

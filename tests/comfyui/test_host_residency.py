@@ -15,7 +15,7 @@ from protocol import BinaryEventTypes
 from sdvg_pack.nodes.host import memory, residency
 from sdvg_pack.nodes.host.memory import Needs
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
-from sdvg_pack.nodes.host.residency import Room, Weights
+from sdvg_pack.nodes.host.residency import Room
 from sdvg_pack.nodes.routes import register_routes
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.router import Decision, Reason
@@ -77,11 +77,7 @@ def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told
 
 GB = 10**9
 NEEDS = Needs(step="target", parts={"target keys and values": 4 * GB, "vae state": 2 * GB, "working": 4 * GB})
-MODELS = [
-    Weights(name="target", bytes=28 * GB, device=GPU),
-    Weights(name="drafter", bytes=3 * GB, device=GPU),
-    Weights(name="scorer", bytes=2 * GB, device=CPU),
-]
+MODELS = {"target": 28 * GB, "drafter": 3 * GB}
 PARTS = (
     "Peak while generating with the target: "
     "target keys and values 4.0 GB, temporary buffers 4.0 GB, VAE state 2.0 GB"
@@ -107,17 +103,18 @@ def test_a_plan_says_what_stays_and_what_is_copied_over_the_hottest_model_last(u
 def test_after_a_run_the_note_says_what_of_each_model_lay_there_and_the_peak_beside_the_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loaded = {"target": 11 * GB, "drafter": 3 * GB, "scorer": 0}
-    patchers = tuple(
-        SimpleNamespace(load_device=one.device, loaded_size=lambda one=one: loaded[one.name]) for one in MODELS
-    )
+    def model(size: int, loaded: int, device: torch.device) -> Any:
+        return SimpleNamespace(load_device=device, model_size=lambda: size, loaded_size=lambda: loaded)
+
+    target, drafter, scorer = model(28 * GB, 11 * GB, GPU), model(3 * GB, 3 * GB, GPU), model(2 * GB, 0, CPU)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 25 * GB)
-    held = {"request": PlanRequest(), "weights": tuple(MODELS), "needs": {GPU: NEEDS}}
-    assert memory.Memory(patchers=patchers, **held).found() == (
+    held = {"request": PlanRequest(), "needs": {GPU: NEEDS}}
+    models = {"target": target, "drafter": drafter, "scorer": scorer}
+    assert memory.Memory(models=models, **held).found() == (
         "Memory: target 11.0 GB on the device and 17.0 GB copied over in every pass, drafter 3.0 GB on the device, "
         "planned peak 24.0 GB, measured peak 25.0 GB, +4.2 %.",
     )
-    assert memory.Memory(patchers=patchers[::-1], **held).found() == ()
+    assert memory.Memory(models={"scorer": scorer, "target": target}, **held).found() == ()
 
 
 def test_out_of_memory_names_the_numbers_of_the_plan_and_what_would_help() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from comfy.sd import CLIP
 from running_server import Server
-from sdvg_pack.nodes.host.conditioning import settle_texts, strengths_of, text_of, with_text
+from sdvg_pack.nodes.host.conditioning import carried_text, settle_texts, strengths_of, with_text
 from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.sockets import PromptEntry
@@ -44,7 +44,7 @@ def encoded(text: str) -> list[list[Any]]:
 
 def test_the_conditioning_of_sdvg_prompt_carries_its_text_beside_what_the_encoder_made() -> None:
     [conditioning] = Prompt.execute(clip=Reader(), text=SHOWN).args
-    assert text_of(conditioning) == SHOWN
+    assert carried_text(conditioning) == SHOWN
     [[embedding, extras]] = conditioning
     assert embedding.unique().tolist() == [len(SHOWN)]
     assert extras.pop("sdvg_embedding") is embedding
@@ -58,7 +58,7 @@ def test_a_checkpoint_without_a_text_encoder_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("odd", [[], [*encoded(SHOWN), *encoded(STALE)], [[None, {"sdvg_text": 3}]]])
 def test_a_conditioning_that_is_not_of_one_text_carries_none(odd: list[Any]) -> None:
-    assert text_of(odd) == ""
+    assert carried_text(odd) == ""
 
 
 @pytest.mark.parametrize(
