@@ -37,12 +37,8 @@ class Prompt(io.ComfyNode):
         def encoded(one: str) -> list[list[Any]]:
             return with_text(clip.encode_from_tokens_scheduled(clip.tokenize(one)), one)
 
-        if not text.strip():
-            return io.NodeOutput(encoded(text))
-        lines = read_prompt(text)
-        if not lines.changes:
-            return io.NodeOutput(encoded(text))
-        return io.NodeOutput(with_lines(lines, encoded))
+        lines = read_prompt(text) if text.strip() else None
+        return io.NodeOutput(with_lines(lines, encoded) if lines and lines.changes else encoded(text))
 
 
 class PromptSchedule(io.ComfyNode):

@@ -28,8 +28,7 @@ from ...sdvg_core.engine.control import CHANNELS
 from ...sdvg_core.errors import BadInput
 from ...sdvg_core.plan.choose import Plan, plan
 from ...sdvg_core.plan.request import PlanRequest
-from .model import attach_origin, compute_dtype, config_of, origin_of
-from .residency import patcher_of
+from .model import attach_origin, compute_dtype, config_of, origin_of, patcher_of
 
 DEFAULT, FP8 = "default", "fp8_e4m3fn"
 NONE = "none"

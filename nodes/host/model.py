@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import comfy.model_management
+import comfy.model_patcher
 import torch
 from comfy.ldm.flux.math import apply_rope1
 from comfy.ldm.modules.attention import optimized_attention
@@ -62,7 +63,7 @@ class ComfyOps(TorchOps):
 def comfy_wan(
     patcher: ModelPatcher, preset: Preset, *, kv_fp8: bool = False, control: ModelPatcher | None = None
 ) -> Wan:
-    """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `residency`.
+    """Return a transformer to generate with, from a MODEL that passed `check_model`. Loads nothing: see `memory`.
 
     `kv_fp8`: keep keys and values in float8_e4m3fn. `control`: the VACE MODEL whose control blocks run beside it.
     """
@@ -74,6 +75,13 @@ def comfy_wan(
         kv_fp8=kv_fp8,
         control=None if control is None else control.model.diffusion_model,
     )
+
+
+def patcher_of(model: torch.nn.Module, *, load_device: torch.device, offload_device: torch.device) -> ModelPatcher:
+    """Return what lets ComfyUI manage a module of ours."""
+    # Older versions have no CoreModelPatcher.
+    kind = getattr(comfy.model_patcher, "CoreModelPatcher", ModelPatcher)
+    return kind(model, load_device=load_device, offload_device=offload_device)
 
 
 def compute_dtype(patcher: ModelPatcher) -> torch.dtype:

@@ -44,10 +44,9 @@ from .identity import begin_reuse, identify, store_notes
 from .job import Job, crop_note, fit, footage_of, from_start
 from .kept import remember, with_kept
 from .live import LiveRun
-from .memory import Memory, memory_of, refusal_of, resident
+from .memory import Memory, is_out_of_memory, memory_of, refusal_of, resident
 from .model import comfy_wan, compute_dtype, config_of, digest_of, origin_of
 from .progress import NodeProgress
-from .residency import is_out_of_memory
 from .vae import ComfyCodec, check_decoders, codec_of, header_of, kind_of_wire
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...sdvg_core.devices.device import DTYPES
 from ...sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
-from .residency import patcher_of
+from .model import patcher_of
 
 DEFAULT, CPU = "default", "cpu"
 

@@ -25,7 +25,7 @@ from ...sdvg_core.decoders.vae_files import VaeHeader
 from ...sdvg_core.decoders.wan_vae_files import check_frames, check_latents
 from ...sdvg_core.devices.execution import AUTO
 from ...sdvg_core.errors import BadInput
-from .residency import patcher_of
+from .model import patcher_of
 
 # One entry per causal convolution: the newest frames of its input, "Rep" after a clip's first frame, or None.
 # The layers replace entries and never write into the tensors, so a tuple of them is a whole snapshot.
@@ -118,7 +118,7 @@ def _check_decoder(vae: VAE, what: str, tae_kind: StatedKind) -> None:
 class ComfyCodec:
     """Turns Wan 2.1 latents into pixels and back, with a Wan VAE that passed `check_decoders`; a `VideoCodec`.
 
-    It works in the VAE's dtype and on its device, where ComfyUI must have put it (see `residency`). Results are
+    It works in the VAE's dtype and on its device, where ComfyUI must have put it (see `memory`). Results are
     float32 on that device.
     """
 

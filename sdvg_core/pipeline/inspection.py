@@ -39,8 +39,7 @@ from ..files.footage import count_frames
 from ..files.outputs import REPORT
 from ..report.run_report import read_report
 from ..report.summary import count, summarise
-from ..scorers.blip import used_shapes
-from ..scorers.checkpoint import read_config
+from ..scorers.blip import read_config, used_shapes
 from ..text.umt5 import open_umt5
 from .latents import KEY, METADATA, load_latents
 

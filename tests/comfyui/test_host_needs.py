@@ -19,9 +19,16 @@ from host_run import load_parts, make_job
 from host_tiny import load_vae
 from live_bytes import Peak
 from sdvg_pack.nodes.host.files import CARD_GB
-from sdvg_pack.nodes.host.memory import Needs, describe_plan, memory_of, needs_of, plan_request
+from sdvg_pack.nodes.host.memory import (
+    Needs,
+    describe_plan,
+    load_together,
+    memory_of,
+    needs_of,
+    plan_request,
+    read_room,
+)
 from sdvg_pack.nodes.host.model import ComfyOps, preset_of
-from sdvg_pack.nodes.host.residency import load_together, read_room
 from sdvg_pack.nodes.host.vae import ComfyCodec
 from sdvg_pack.sdvg_core.causal_wan.cache import KVCache, Place
 from sdvg_pack.sdvg_core.causal_wan.config import WAN_1_3B, WAN_14B, WanConfig

@@ -12,10 +12,9 @@ import pytest
 import torch
 from aiohttp import web
 from protocol import BinaryEventTypes
-from sdvg_pack.nodes.host import memory, residency
-from sdvg_pack.nodes.host.memory import Needs
+from sdvg_pack.nodes.host import memory
+from sdvg_pack.nodes.host.memory import Needs, Room
 from sdvg_pack.nodes.host.progress import BLOCK_EVENT, NodeProgress, output_of
-from sdvg_pack.nodes.host.residency import Room
 from sdvg_pack.nodes.routes import register_routes
 from sdvg_pack.sdvg_core.engine.records import BlockRecord, Seconds
 from sdvg_pack.sdvg_core.engine.router import Decision, Reason
@@ -48,7 +47,7 @@ def test_each_device_is_asked_once_for_its_models_in_order_and_for_its_needs(
     asked: list[tuple[Any, Any]] = []
     monkeypatch.setattr(comfy.model_management, "load_models_gpu", lambda p, **k: asked.append((p, k)))
     reward, vae, target, drafter = (Patcher(d) for d in (CPU, GPU, GPU, GPU))
-    residency.load_together([reward, vae, target, drafter], {GPU: 9})
+    memory.load_together([reward, vae, target, drafter], {GPU: 9})
     assert asked == [
         ([reward], {"memory_required": 0, "minimum_memory_required": 0}),
         ([vae, target, drafter], {"memory_required": 9, "minimum_memory_required": 9}),
@@ -66,7 +65,7 @@ def test_a_patcher_whose_callbacks_fail_does_not_keep_the_others_from_being_told
         raise RuntimeError("theirs")
 
     monkeypatch.setattr(patchers[1], call, fail)
-    with pytest.raises(RuntimeError, match="theirs"), residency.in_use(patchers):
+    with pytest.raises(RuntimeError, match="theirs"), memory.in_use(patchers):
         pass
     assert patchers[0].told == ["pre_run", "cleanup"]
     assert patchers[2].told == (["pre_run", "cleanup"] if call == "cleanup" else [])
