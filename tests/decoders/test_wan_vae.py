@@ -1,12 +1,33 @@
-"""A clip in pieces: decoded and encoded as diffusers does it whole, with a state that is a value."""
+"""A clip in pieces, by any layers and compiled: as diffusers does it whole, with a state that is a value."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 import torch
-from vae_parts import MEAN, STD, decode_pieces, decode_whole, random_frames, random_latents
+from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, WanRMS_norm
+from tiny import can_compile
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils._python_dispatch import TorchDispatchMode
+from vae_parts import (
+    MEAN,
+    SMALL,
+    STD,
+    assert_still_a_value,
+    codec_of,
+    decode_pieces,
+    decode_whole,
+    random_frames,
+    random_latents,
+    random_vae,
+    tensors,
+)
 
 from sdvg_core.decoders.wan_vae import load_wan_vae
+from sdvg_core.decoders.wan_vae_planes import PlanarConv, PlanarNorm
+from sdvg_core.devices.execution import VaeLayers, settled_layers
+from sdvg_core.errors import BadInput
 
 # --- decode
 
@@ -57,3 +78,118 @@ def test_encoding_is_the_normalised_mode_of_diffusers_posterior(codec, vae, coun
     latents = codec.encode(frames)
     assert latents.shape == (1, 16, 1 + (count - 1) // 4, 4, 6)
     assert torch.equal(latents, (mode - MEAN) / STD)
+
+
+# --- layers in a GPU's order
+
+RELEASED = {"base_dim": 4}
+
+
+@pytest.mark.parametrize("sizes", [SMALL, RELEASED], ids=["small", "released"])
+def test_the_pixels_and_latents_are_the_same_to_rounding(sizes):
+    """In double precision: what is left is the rounding of the float32 results."""
+    vae = random_vae(sizes)
+    plain, fast = codec_of(vae), codec_of(vae, layers="planes")
+    expected, _ = plain.decode(random_latents(5))
+    made, state = decode_pieces(fast, random_latents(5), [2, 3])
+    assert torch.equal(made, fast.decode(random_latents(5))[0])
+    assert all(t.untyped_storage().nbytes() == t.nbytes for t in tensors(state))
+    assert expected.std() > 0.01
+    assert (made - expected).abs().max() < 5e-7
+    assert (fast.encode(expected) - plain.encode(expected)).abs().max() < 5e-6
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1, 500])
+def test_the_length_of_a_pixel_in_half_precision_is_taken_in_a_wider_one(scale):
+    """Catches squares in half precision, which are infinite from 256 on and 0 below 2e-4."""
+    x = (torch.randn(1, 96, 2, 3, 4, generator=torch.Generator().manual_seed(0)) * scale).half()
+    theirs = WanRMS_norm(96, images=False)
+    expected = theirs.double()(x.double())
+    made = PlanarNorm(theirs.half())(x)
+    assert made.dtype == torch.float16
+    assert (made.double() - expected).abs().max() < 4e-3
+    assert PlanarNorm(theirs)(torch.zeros_like(x)).abs().max() == 0
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_planar_convolution_is_diffusers_own_after_any_number_of_frames(before):
+    """Catches zeros behind the frames before instead of in front of them, and sides swapped."""
+    theirs = WanCausalConv3d(4, 6, (3, 3, 5), padding=(1, 1, 2)).double()
+    x, earlier = torch.randn(1, 4, 3, 6, 7).double(), torch.randn(1, 4, before, 6, 7).double()
+    given = earlier if before else None
+    torch.testing.assert_close(PlanarConv(theirs)(x, given), theirs(x, given))
+
+
+class Copies(TorchDispatchMode):
+    """Notes every operation that copies all of a tensor it was told of, and every one that writes into it."""
+
+    def __init__(self, watched):
+        super().__init__()
+        self.watched = {t.untyped_storage()._cdata for t in watched}
+        self.seen = []
+
+    def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+        given = [t for t in args if torch.is_tensor(t) and t.untyped_storage()._cdata in self.watched]
+        name = op.name().removeprefix("aten::").split(".")[0]
+        written = name.endswith("_") and any(args[0] is t for t in given)
+        if given and (name in ("clone", "_to_copy", "copy", "constant_pad_nd") or written):
+            self.seen.append(name)
+        return op(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("layers", get_args(VaeLayers))
+def test_the_state_is_read_where_it_lies_and_never_copied(layers):
+    """A state is nearly a gigabyte at full size. Each frame of it goes into its convolution's input, once."""
+    codec = codec_of(random_vae(RELEASED, torch.float32), layers=layers)
+    _, state = codec.decode(random_latents(3))
+    before = [t.clone() for t in tensors(state)]
+    with Copies(tensors(state)) as copies:
+        codec.decode(random_latents(1, seed=2), state)
+    assert copies.seen == []
+    assert all(torch.equal(now, then) for now, then in zip(tensors(state), before, strict=True))
+
+
+def test_the_watch_sees_a_copy_and_a_write():
+    x = torch.ones(2)
+    with Copies([x]) as copies:
+        x.clone()
+        x.add_(1)
+        x + 1
+    assert copies.seen == ["clone", "add_"]
+
+
+def test_layers_that_do_not_exist_are_refused_and_not_taken_for_others():
+    """Catches: a name from an earlier version, which would pass for diffusers' own."""
+    for gone in ("lean", "channels-last"):
+        with pytest.raises(BadInput, match=f"auto, diffusers, planes, but is '{gone}'"):
+            settled_layers(gone)
+
+
+# --- compiled
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("layers", [pytest.param("diffusers", marks=pytest.mark.exhaustive), "planes"])
+def test_the_decoder_is_compiled_for_the_first_frame_the_second_and_all_later_ones(layers, fresh_compiler):
+    vae, counter, clip = random_vae(SMALL), CompileCounterWithBackend("eager"), random_latents(6)
+    codec = codec_of(vae, layers=layers, compiler=counter)
+    state, pieces, counts = None, [], []
+    for frame in clip.split(1, dim=2):
+        frames, state = codec.decode(frame, state)
+        pieces.append(frames)
+        counts.append(counter.frame_count)
+    assert counts == [1, 2, 3, 3, 3, 3]
+    made = torch.cat(pieces, dim=1)
+    assert (made - codec_of(vae).decode(clip)[0]).abs().max() < 5e-7
+    assert torch.equal(codec.decode(clip)[0], made)
+    assert counter.frame_count == 3
+
+
+@pytest.mark.exhaustive  # over a minute of the compiler's
+@pytest.mark.skipif(not can_compile(), reason="needs a C++ compiler and Python's headers")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own, of other parts of torch
+@pytest.mark.parametrize("layers", ["planes", "diffusers"])
+def test_compiled_to_machine_code_the_pixels_are_the_same_and_the_state_is_still_a_value(layers, fresh_compiler):
+    """Catches state entries that are views into a whole input, as the compiler drops the copy that frees it."""
+    vae, clip = random_vae(SMALL), random_latents(5)
+    assert_still_a_value(codec_of(vae, layers=layers, compiler="inductor"), clip, codec_of(vae).decode(clip)[0])

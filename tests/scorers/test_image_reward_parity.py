@@ -8,16 +8,13 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import image_reward_cases as cases
 import pytest
 import torch
-import torch.nn.functional as F
 from reward_files import case_state, write_case
 from torch import Tensor
 
-from sdvg_core.scorers import blip, preprocess, tokenizer
 from sdvg_core.scorers.image_reward import ImageRewardScorer, load_image_reward
 
 TOLERANCE = 2e-5
@@ -33,11 +30,11 @@ def golden_scores(case: str, block: str) -> Tensor:
     return torch.tensor(GOLDEN[case]["scores"][block])
 
 
-def worst_error(scorer: ImageRewardScorer, case: str, prompts: int = len(cases.PROMPTS)) -> float:
+def worst_error(scorer: ImageRewardScorer, case: str) -> float:
     errors = []
     for block in cases.BLOCKS:
-        scores = torch.stack([scorer.score(frames(block), prompt) for prompt in cases.PROMPTS[:prompts]])
-        errors.append((scores - golden_scores(case, block)[:prompts]).abs().max().item())
+        scores = torch.stack([scorer.score(frames(block), prompt) for prompt in cases.PROMPTS])
+        errors.append((scores - golden_scores(case, block)).abs().max().item())
     return max(errors)
 
 
@@ -61,54 +58,6 @@ def test_token_ids_equal_those_of_the_original_tokenizer(weights: dict[str, Path
         ids, mask = tokenizer.encode(prompt)
         assert ids.shape == mask.shape == (1, 35)
         assert ids[mask.bool()].tolist() == expected
-
-
-def by_torch(pixels: Tensor, height: int, width: int, antialias: bool) -> Tensor:
-    floats = F.interpolate(pixels.float(), size=(height, width), mode="bicubic", antialias=antialias)
-    return (floats + 0.5).floor().clamp(0, 255).int()
-
-
-def attend_to_padding(self: tokenizer.PromptTokenizer, prompt: str) -> tuple[Tensor, Tensor]:
-    ids = self.tokenizer.encode(prompt).ids
-    return torch.tensor([ids + [0] * (35 - len(ids))]), torch.ones(1, 35, dtype=torch.long)
-
-
-def left_of_the_middle(pixels: Tensor, size: int) -> tuple[int, int]:
-    return (pixels.shape[-2] - size) // 2, (pixels.shape[-1] - size) // 2
-
-
-MISTAKES: dict[str, tuple[Any, str, Any]] = {
-    "BLIP's default epsilon in the image tower": (blip, "VISION_EPS", 1e-5),
-    "another epsilon in the text tower": (blip, "TEXT_EPS", 1e-6),
-    "frames rounded to 8 bits, not truncated": (preprocess, "to_bytes", lambda f: (f * 255).round().int()),
-    "no antialiasing": (preprocess, "resize", lambda p, h, w: by_torch(p, h, w, antialias=False)),
-    "one pass, not rounded in the middle": (
-        preprocess,
-        "resize",
-        lambda p, h, w: by_torch(p, h, w, antialias=True),
-    ),
-    "height before width": (preprocess, "resize", lambda p, h, w, right=preprocess.resize: right(p.mT, w, h).mT),
-    "the crop half a pixel off": (preprocess, "_middle", left_of_the_middle),
-    "another normalisation": (preprocess, "MEAN", (0.485, 0.456, 0.406)),
-    "no mask over the padding": (tokenizer.PromptTokenizer, "encode", attend_to_padding),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_the_golden_catches(mistake: str, weights: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A comparison that cannot fail proves nothing: each known mistake must exceed the tolerance by far."""
-    monkeypatch.setattr(*MISTAKES[mistake])
-    assert worst_error(load_image_reward(weights["tiny"]), "tiny", prompts=1) > 20 * TOLERANCE
-
-
-def test_the_golden_catches_a_prompt_read_causally(
-    weights: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first token, which is the one that is scored, would see itself alone."""
-    scorer = load_image_reward(weights["tiny"])
-    right = scorer.model.text.forward
-    monkeypatch.setattr(scorer.model.text, "forward", lambda **kw: right(**{**kw, "is_decoder": True}))
-    assert worst_error(scorer, "tiny", prompts=1) > 20 * TOLERANCE
 
 
 def test_float16_stays_near_the_original_package(weights: dict[str, Path]) -> None:

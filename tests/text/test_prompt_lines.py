@@ -1,14 +1,15 @@
-"""The lines of a prompt: what begins at a block, in the one form that prompts and prompt files share."""
+"""The lines of a prompt, in the one form that prompts and prompt files share, and how a prompt is cleaned."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from sdvg_core.engine.restyle import Strength, read_strengths
 from sdvg_core.errors import BadInput
-from sdvg_core.text.prompts import read_prompt, read_prompt_schedule
+from sdvg_core.text.prompts import clean_prompt, read_prompt, read_prompt_schedule
 
 
 @pytest.mark.parametrize(
@@ -86,3 +87,35 @@ def test_a_cut_belongs_to_the_block_whose_line_states_it():
     for silent in ("12 cut:", "12 cut strength light:"):
         with pytest.raises(BadInput, match="says nothing"):
             read_prompt(f"a sea\n{silent}")
+
+
+# --- cleaning
+
+
+@pytest.mark.parametrize(
+    "prompt, cleaned",
+    [
+        ("  a \t boat\n\n at dawn ", "a boat at dawn"),
+        ("dogs &amp;amp; kites", "dogs & kites"),
+        ("caf\u00c3\u00a9 at night", "café at night"),  # UTF-8 that was once read as Latin-1
+        ("the boat\u2019s sail", "the boat's sail"),
+        ("a\u3000boat", "a boat"),
+        ("a\x1b[31m red\x00 boat", "a red boat"),
+    ],
+)
+def test_prompts_are_cleaned(prompt, cleaned):
+    assert clean_prompt(prompt) == cleaned
+
+
+@pytest.mark.parametrize("prompt", ["", " \n", "&nbsp;"])
+def test_a_prompt_that_is_empty_after_cleaning_is_refused(prompt):
+    with pytest.raises(BadInput, match="the prompt is empty; describe"):
+        clean_prompt(prompt)
+
+
+def test_without_ftfy_ascii_is_cleaned_and_anything_else_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ftfy", None)
+    assert clean_prompt(" a &lt;red&gt;  boat ") == "a <red> boat"
+    for prompt in ("café", "a\x00boat"):
+        with pytest.raises(BadInput, match="pip install ftfy"):
+            clean_prompt(prompt)

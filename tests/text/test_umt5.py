@@ -1,6 +1,7 @@
 import io
 import logging
 import re
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -9,9 +10,11 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
+from sdvg_core.checkpoints.weights import TensorInfo, WeightFile
+from sdvg_core.errors import BadInput
 from sdvg_core.text.prompts import clean_prompt
 from sdvg_core.text.tokenizer import load_tokenizer
-from sdvg_core.text.umt5 import load_umt5, umt5_to_comfy
+from sdvg_core.text.umt5 import load_umt5, read_sizes, umt5_to_comfy
 
 LINES = [
     "a small boat crosses the calm lake at dawn",
@@ -260,3 +263,93 @@ def test_other_sizes_come_from_the_shapes(words, spiece, tmp_path):
     model = make_model(d_model=8, d_kv=6, d_ff=12, num_layers=1, num_heads=4, relative_attention_num_buckets=8)
     encoder = load_umt5(as_comfy(model, tmp_path, spiece), dtype=torch.float32)
     assert torch.equal(encoder.encode("a red boat"), reference_embedding(model, words, "a red boat"))
+
+
+# --- refusals
+
+BIAS = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+WO = "encoder.block.1.layer.1.DenseReluDense.wo"
+SPOILED = {
+    "sample.safetensors is no UMT5; give models_t5": lambda w: {"blocks.0.self_attn.q.weight": torch.ones(2, 2)},
+    "is a T5, with one position bias": lambda w: {
+        n: t for n, t in w.items() if n == BIAS or "attention_bias" not in n
+    },
+    "it lacks encoder.block.0.layer.1.DenseReluDense.wi_0.weight": lambda w: {
+        n.replace("wi_0", "wi"): t for n, t in w.items()
+    },
+    f"lacks {WO}.weight;": lambda w: {n: t for n, t in w.items() if n != f"{WO}.weight"},
+    "has the unknown pooler.weight": lambda w: {**w, "pooler.weight": torch.ones(1)},
+    f"has another shape for {WO}.weight": lambda w: {**w, f"{WO}.weight": torch.ones(24, 9)},
+    "wo.weight_scale has the shape .* for 24 rows": lambda w: {
+        **w,
+        f"{WO}.weight": w[f"{WO}.weight"].to(torch.float8_e4m3fn),
+        f"{WO}.weight_scale": torch.ones(24, 2),
+    },
+    "has a scale, but is float32": lambda w: {**w, f"{WO}.weight_scale": torch.ones(24)},
+    "wo is nvfp4, and only": lambda w: {
+        **w,
+        f"{WO}.comfy_quant": torch.frombuffer(bytearray(b'{"format": "nvfp4"}'), dtype=torch.uint8),
+    },
+    "wi_0.weight is uint8, a quantisation": lambda w: {
+        n: t.to(torch.uint8) if "1.DenseReluDense.wi_0" in n else t for n, t in w.items()
+    },
+}
+
+
+def test_umt5_xxl_without_its_last_layer_is_no_smaller_encoder():
+    shapes = {name: tuple(tensor.shape) for name, tensor in own_weights(make_model(num_layers=23)).items()}
+    info = {name: TensorInfo(shape, torch.float16) for name, shape in shapes.items()}
+    info["shared.weight"] = TensorInfo((256384, 4096), torch.float16)
+    file = WeightFile(Path("xxl.safetensors"), "", info, lambda name: torch.ones(1), {name: name for name in info})
+    with pytest.raises(BadInput, match=r"has 23 of umt5-xxl's 24 layers"):
+        read_sizes(file)
+
+
+@pytest.mark.parametrize("words_of_error", SPOILED)
+def test_a_file_that_is_not_the_whole_encoder_is_refused_by_name(tmp_path, words, words_of_error):
+    save_file(own_weights(make_model()), tmp_path / "sample.safetensors")
+    assert load_umt5(tmp_path / "sample.safetensors", tokenizer=words).encode("boat").shape == (1, 512, 24)
+    save_file(SPOILED[words_of_error](own_weights(make_model())), tmp_path / "sample.safetensors")
+    with pytest.raises(BadInput, match=words_of_error):
+        load_umt5(tmp_path / "sample.safetensors", tokenizer=words)
+
+
+@pytest.mark.parametrize("rows", [3, 1000])
+def test_the_tokenizer_of_another_model_is_refused(tmp_path, words, rows):
+    """Ids beyond the table would crash in the layers; far fewer ids would be the wrong words, silently."""
+    save_file(own_weights(make_model(vocab_size=rows)), tmp_path / "sample.safetensors")
+    with pytest.raises(BadInput, match=rf"has \d+ entries, not the {rows} of"):
+        load_umt5(tmp_path / "sample.safetensors", tokenizer=words)
+
+
+def test_a_missing_tokenizer_is_refused_with_where_to_get_it(tmp_path):
+    save_file(own_weights(make_model()), tmp_path / "sample.safetensors")
+    with pytest.raises(BadInput, match="google/umt5-xxl from the Hugging Face Hub"):
+        load_umt5(tmp_path / "sample.safetensors")
+
+
+def test_float16_is_refused_because_umt5_overflows_in_it(tmp_path):
+    with pytest.raises(BadInput, match="bfloat16 or float32"):
+        load_umt5(tmp_path, dtype=torch.float16)
+
+
+@pytest.mark.parametrize(
+    "name, content, words_of_error",
+    [
+        ("spiece.model", b"no model", "is damaged"),
+        ("spiece.model", b"", "is damaged"),
+        ("tokenizer.json", b"{", "is damaged"),
+        ("vocab.txt", b"boat", "is no .json or .model file"),
+    ],
+)
+def test_a_file_that_is_no_tokenizer_is_refused(tmp_path, name, content, words_of_error):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInput, match=words_of_error):
+        load_tokenizer(tmp_path / name)
+
+
+def test_a_tokenizer_without_end_token_is_refused(tmp_path, words):
+    whole = (words / "tokenizer.json").read_text(encoding="utf-8")
+    (tmp_path / "tokenizer.json").write_text(whole.replace("</s>", "[SEP]"), encoding="utf-8")
+    with pytest.raises(BadInput, match=r"tokenizer\.json has no end token </s>;"):
+        load_tokenizer(tmp_path)
