@@ -87,8 +87,8 @@ def strengths_of(prompts: Sequence[PromptEntry]) -> tuple[tuple[int, str], ...]:
     return tuple(one for entry in prompts for one in _extra(entry.conditioning, STRENGTHS_KEY))
 
 
-def _extra(conditioning: Sequence[Any], key: str) -> tuple[Any, ...]:
-    return conditioning[0][1].get(key, ()) if len(conditioning) == 1 else ()
+def _extra(conditioning: Sequence[Any], key: str, default: Any = ()) -> Any:
+    return conditioning[0][1].get(key, default) if len(conditioning) == 1 else default
 
 
 def settle_texts(prompts: Sequence[PromptEntry]) -> tuple[tuple[PromptEntry, ...], tuple[str, ...]]:
@@ -188,7 +188,7 @@ def _was_changed(conditioning: Sequence[Any]) -> bool:
 
 def carried_text(conditioning: Sequence[Any], key: str = TEXT_KEY) -> str:
     """Return the text that a CONDITIONING carries; empty if it carries none, or is not of one prompt."""
-    found = conditioning[0][1].get(key, "") if len(conditioning) == 1 else ""
+    found = _extra(conditioning, key, "")
     return found if isinstance(found, str) else ""
 
 

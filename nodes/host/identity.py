@@ -50,8 +50,13 @@ def identify(
     `models`: those of drafter and target that the run asks for; `controls`: their VACE MODELs, if the run has a control.
     `decoders`: vae, and perhaps judge.
     """
-    texts = {role: _of_model(patcher, preset, execution) for role, (patcher, preset) in models.items()}
-    texts |= {role: texts[role] + _of_model(one, models[role][1], execution) for role, one in controls.items()}
+
+    def of_model(patcher: ModelPatcher, preset: Preset) -> str:
+        settings = str(compute_dtype(patcher)), preset.identity, execution.kv_dtype
+        return _of_module(patcher.model, patcher, patcher.load_device, *settings)
+
+    texts = {role: of_model(patcher, preset) for role, (patcher, preset) in models.items()}
+    texts |= {role: texts[role] + of_model(one, models[role][1]) for role, one in controls.items()}
     return Identities(
         drafter=texts.get("drafter", ""),
         target=texts.get("target", ""),
@@ -73,39 +78,22 @@ def token(value: Any) -> str:
         return f"object {next(_count)}"
 
 
-def _of_model(patcher: ModelPatcher, preset: Preset, execution: Execution) -> str:
-    return repr(
-        (
-            token(patcher.model),
-            str(patcher.patches_uuid),
-            _options(patcher),
-            str(compute_dtype(patcher)),
-            preset.identity,
-            execution.kv_dtype,
-            arithmetic_on(patcher.load_device),
-        )
-    )
-
-
 def _of_decoder(vae: VAE, tae_kind: StatedKind) -> str:
-    return repr(
-        (
-            token(vae.first_stage_model),
-            str(vae.patcher.patches_uuid),
-            _options(vae.patcher),
-            str(vae.vae_dtype),
-            kind_of_wire(vae, tae_kind),
-            arithmetic_on(vae.device),
-        )
-    )
+    kind = kind_of_wire(vae, tae_kind)
+    return _of_module(vae.first_stage_model, vae.patcher, vae.device, str(vae.vae_dtype), kind)
 
 
 def _of_scorer(scorer: HostScorer | OutsidePart) -> str:
     if isinstance(scorer, OutsidePart):
         return identity_of(scorer.inner)
     settings = json.dumps(scorer.describe(), sort_keys=True, default=str)
-    patches = str(scorer.patcher.patches_uuid)
-    return repr((token(scorer.patcher.model), patches, settings, arithmetic_on(scorer.patcher.load_device)))
+    return _of_module(scorer.patcher.model, scorer.patcher, scorer.patcher.load_device, settings)
+
+
+def _of_module(module: Any, patcher: ModelPatcher, device: torch.device, *settings: Any) -> str:
+    """Return what the results of a module depend on: its weights, its patches, and how and where it runs."""
+    patches = str(patcher.patches_uuid)
+    return repr((token(module), patches, _options(patcher), *settings, arithmetic_on(device)))
 
 
 def _options(patcher: ModelPatcher) -> list[tuple[str, Any]]:

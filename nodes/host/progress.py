@@ -137,8 +137,8 @@ class NodeProgress:
 
     def _preview(self, picture: Image.Image) -> None:
         """Show a picture where the page shows a job's, in its queue and app mode, but not on the node: its strip has it."""
-        server = getattr(PromptServer, "instance", None)
-        if server is None or self._node_id is None:
+        server = _page_of(self._node_id)
+        if server is None:
             return
         place = dict.fromkeys(
             ("node_id", "display_node_id", "parent_node_id", "real_node_id"), f"{self._node_id}.film"
@@ -147,15 +147,18 @@ class NodeProgress:
         server.send_sync(BinaryEventTypes.PREVIEW_IMAGE_WITH_METADATA, shown, server.client_id)
 
     def _send(self, name: str, event: dict[str, Any]) -> None:
-        server = getattr(PromptServer, "instance", None)
-        if server is not None and self._node_id is not None:
+        if server := _page_of(self._node_id):
             server.send_sync(name, event, server.client_id)
+
+
+def _page_of(node_id: str | None) -> Any:
+    """Return the server whose page shows a node; None without a server or a node."""
+    return None if node_id is None else getattr(PromptServer, "instance", None)
 
 
 def show_on(node_id: str | None, text: str) -> None:
     """Show a line of text on a node, if there is a page to show it."""
-    server = getattr(PromptServer, "instance", None)
-    if server is not None and node_id is not None:
+    if server := _page_of(node_id):
         # To the page that queued the prompt: others may have another node of that id.
         server.send_progress_text(text, node_id, server.client_id)
 

@@ -54,9 +54,9 @@ def cut_squares(pixels: Tensor, size: int, crop: Crop) -> Tensor:
         return resize(pixels, size, size)[:, None]
     short = min(h, w)
     pixels = resize(pixels, int(size * h / short), int(size * w / short))
-    places = [_middle(pixels, size)]
+    h, w = pixels.shape[-2:]
+    places = [(round((h - size) / 2), round((w - size) / 2))]
     if crop == "tiles":
-        h, w = pixels.shape[-2:]
         places = sorted({(0, 0), *places, (h - size, w - size)})  # along the long side
     return torch.stack([pixels[..., y : y + size, x : x + size] for y, x in places], dim=1)
 
@@ -98,8 +98,3 @@ def _bicubic(x: Tensor) -> Tensor:
     near = (1.5 * x - 2.5) * x * x + 1
     far = ((-0.5 * x + 2.5) * x - 4) * x + 2
     return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
-
-
-def _middle(pixels: Tensor, size: int) -> tuple[int, int]:
-    h, w = pixels.shape[-2:]
-    return round((h - size) / 2), round((w - size) / 2)

@@ -120,22 +120,21 @@ LAYERS = ("encoder.block.",)
 class TextEncoder:
     """Turns prompts into text embeddings."""
 
-    def __init__(self, model: nn.Module, tokenizer: Tokenizer, *, text_len: int = WAN_TEXT_LEN) -> None:
-        self.text_len = text_len
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._model: Any = model
         self._device = next(model.parameters()).device
 
     @torch.inference_mode()
     def encode(self, prompt: str) -> Tensor:
-        """Return the embedding of a prompt, `(1, text_len, channels)`, zero after the prompt's end.
+        """Return the embedding of a prompt, `(1, 512, channels)`, zero after the prompt's end.
 
         A prompt of more tokens is cut, with a warning in the log. Raises `BadInput` if the prompt is empty.
         """
-        ids = self._tokenizer.ids(clean_prompt(prompt), self.text_len)
-        tokens = torch.zeros(1, self.text_len, dtype=torch.long, device=self._device)
+        ids = self._tokenizer.ids(clean_prompt(prompt), WAN_TEXT_LEN)
+        tokens = torch.zeros(1, WAN_TEXT_LEN, dtype=torch.long, device=self._device)
         tokens[0, : len(ids)] = torch.tensor(ids, device=self._device)
-        real = torch.arange(self.text_len, device=self._device)[None] < len(ids)
+        real = torch.arange(WAN_TEXT_LEN, device=self._device)[None] < len(ids)
         # Padding goes through the layers too, masked: attention over fewer rows would round differently.
         hidden: Tensor = self._model(input_ids=tokens, attention_mask=real.long()).last_hidden_state
         return hidden.masked_fill(~real[..., None], 0)
@@ -147,7 +146,6 @@ def load_umt5(
     tokenizer: str | Path | None = None,
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.bfloat16,
-    text_len: int = WAN_TEXT_LEN,
     room: float | None = None,
 ) -> TextEncoder:
     """Load the UMT5 encoder from ComfyUI's file, the original release's, or a diffusers folder.
@@ -170,7 +168,7 @@ def load_umt5(
     _read_weights(model, with_hf_names(stored), device, dtype, aside=LAYERS if streamed else ())
     if streamed:
         LayerStream([*model.get_submodule(LAYERS[0][:-1]).children()], device)
-    return TextEncoder(model, words, text_len=text_len)
+    return TextEncoder(model, words)
 
 
 def check_text_dtype(dtype: torch.dtype) -> None:
