@@ -65,17 +65,17 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
     check_decoders(job.vae, job.judge_vae, job.tae_kind)
     asked, job = job, from_start(with_kept(job, kept_blocks))
     prompts, of_texts = settle_texts(job.prompts)
-    job = replace(job, controlled=has_control(job.prompts[0].conditioning))
+    job = replace(job, prompts=prompts, controlled=has_control(prompts[0].conditioning))
     for role, control in job.controls.items():
         check_control(job.models[role], control, role)
     with job.router.on_screen():
-        resolved = resolve(replace(job, prompts=prompts))
+        resolved = resolve(job)
     before = job.kept.blocks if job.kept else 0
     if job.until_block > before:
         resolved = replace(
             resolved, plan=replace(resolved.plan, spans=resolved.plan.spans[: job.until_block - before])
         )
-    job = replace(job, prompts=prompts).restrict_to(resolved.models_needed)
+    job = job.restrict_to(resolved.models_needed)
     check_loras(job.models)
     channels = job.main.model.diffusion_model.text_dim
     conditions = read_conditions(job.prompts, channels, scored=resolved.models_needed.scorer)
@@ -114,11 +114,8 @@ def run_job(job: Job, kept_blocks: str = "") -> tuple[Tensor, dict[str, Any], Ru
             progress.digests = remember(*made) if records else []
         finally:
             ended(progress.live, memory.models.values(), run.session.pixel_keys if run.session else ())
-        return (
-            frames,
-            latents,
-            _report(job, run, conditions, records, (*notes, *memory.found(), *store_notes())),
-        )
+        report = _report(job, run, conditions, records, (*notes, *memory.found(), *store_notes()))
+        return frames, latents, report
 
     made = None
     try:

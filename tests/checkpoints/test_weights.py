@@ -75,16 +75,6 @@ def test_too_little_memory_to_map_a_file_is_no_reason_to_fetch_it_again(tmp_path
     assert "fetch" not in message
 
 
-# --- names
-
-
-def test_renaming_keeps_the_values_and_leaves_out_what_is_renamed_to_none(tmp_path):
-    save_file(state(), tmp_path / "a.safetensors")
-    file = open_weights(tmp_path / "a.safetensors")
-    renamed = file.renamed(lambda n: None if n == "layer.1.weight" else f"x.{n}")
-    assert_holds(renamed, {f"x.{n}": t for n, t in state().items() if n != "layer.1.weight"})
-
-
 # --- shards
 
 

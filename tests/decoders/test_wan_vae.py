@@ -58,10 +58,8 @@ def test_decoding_in_pieces_is_diffusers_decoding_of_the_whole_clip(codec, vae):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_latents_of_any_dtype_are_decoded_in_the_codecs_own(original_file, dtype):
-    codec = load_wan_vae(original_file, dtype=torch.bfloat16)
-    frames, state = codec.decode(random_latents(2).to(dtype))
+    frames, state = load_wan_vae(original_file, dtype=torch.bfloat16).decode(random_latents(2).to(dtype))
     assert frames.dtype == torch.float32
-    assert codec.encode(frames).dtype == torch.float32
     assert {entry.dtype for entry in state if torch.is_tensor(entry)} == {torch.bfloat16}
     assert frames.min() >= 0
     assert frames.max() <= 1
