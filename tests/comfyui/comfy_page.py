@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from browser import browse as run_page
 from running_server import Server
+from server_prompts import pocket
 
 HERE = Path(__file__).resolve().parent
 NODES = (
@@ -24,7 +26,24 @@ SCRIPT = "raaraarar"
 ROUTE = ["forced", "kept", "kept", "remade", "kept", "kept", "remade", "kept", "remade"]
 
 
-def browse(server: Server, folder: Path, program: str = "interface.js", **options: Any) -> dict[str, Any]:
+def browse(server: Server, folder: Path, program: str, **options: Any) -> dict[str, Any]:
     """Run a program of the folder `browser` with a page of its own; returns what the page showed."""
     options = {"url": f"http://127.0.0.1:{server.port}", "script": SCRIPT, **options}
     return run_page(HERE / "browser" / program, profile=str(folder / "profile"), **options)
+
+
+def page_of(program: str, *, seed: int) -> Any:
+    """A fixture: what a program saw in one of the two renderers, with seeds of its own: none re-uses another's run.
+
+    The server's history holds a NaN, which is no JSON.
+    """
+
+    @pytest.fixture(scope="module", params=["canvas", pytest.param("nodes 2.0", marks=pytest.mark.exhaustive)])
+    def page(
+        request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
+    ) -> dict[str, Any]:
+        vue = request.param == "nodes 2.0"
+        assert server.run(pocket(router__policy__tau=float("nan"))).message("execution_error")
+        return browse(server, tmp_path_factory.mktemp("page"), program, vue=vue, seed=seed + 20 * vue)
+
+    return page

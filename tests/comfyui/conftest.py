@@ -98,8 +98,8 @@ REASON: pytest.StashKey[str | None] = pytest.StashKey()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start ComfyUI if these tests are asked for by their mark."""
-    if asked_for(config):
+    """Start ComfyUI if these tests are asked for by their mark, but not in a process that only deals them out."""
+    if asked_for(config) and config.getoption("dist", "no") == "no":
         config.stash[REASON] = start_comfyui()
 
 

@@ -20,12 +20,15 @@ from typing import Any
 import comfy.sd
 import comfyui_version
 import pytest
+import safetensors.torch
 from random_set import write_controls, write_random_set
 from sdvg_pack.sdvg_core.checkpoints.model_files import ModelFiles
+from torch import Tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKOUT = Path(comfy.sd.__file__).resolve().parents[1]
 CNR = "sdvg"
+REPORT, KEPT = "6", "latents"  # nodes of the pocket workflow
 VERSION = tuple(int(part) for part in comfyui_version.__version__.split(".")[:3])  # of ComfyUI
 # What our development environment holds and ComfyUI does not ask for: a server goes without, as a user's does.
 NOT_COMFYUI = ("diffusers", "ftfy", "jsonschema", "matplotlib")
@@ -89,6 +92,10 @@ class Finished:
         """Return what each output node left for people to see."""
         return dict(self.entry["outputs"])
 
+    def record(self, report: str = REPORT) -> dict[str, Any]:
+        """Return the record that a Route Report left."""
+        return dict(json.loads(self.outputs[report]["sdvg_report"][0]))
+
     def message(self, kind: str) -> dict[str, Any] | None:
         """Return the details of the first message of a kind, such as `execution_error`."""
         return next((details for name, details in self.entry["status"]["messages"] if name == kind), None)
@@ -138,6 +145,17 @@ class Server:
     def run(self, prompt: dict[str, Any]) -> Finished:
         """Queue a prompt and wait for it."""
         return self.wait(self.queue(prompt))
+
+    def make(self, prompt: dict[str, Any]) -> Finished:
+        """Run a prompt that must succeed."""
+        done = self.run(prompt)
+        assert done.status == "success", done.message("execution_error")
+        return done
+
+    def latents(self, done: Finished) -> Tensor:
+        """Return the latents that the node `KEPT` of a prompt saved."""
+        [file] = done.outputs[KEPT]["latents"]
+        return safetensors.torch.load(self.view(file))["latent_tensor"]
 
     def forget(self) -> None:
         """Have the server drop its models and every cached output."""

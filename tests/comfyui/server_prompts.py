@@ -14,12 +14,12 @@ import hostile
 import torch
 from comfy_extras.frame_interpolation_models.ifnet import IFNet
 from PIL import Image
-from running_server import ROOT, Server, running_server, write_models
+from running_server import KEPT, REPORT, ROOT, Server, running_server, write_models
 from safetensors.torch import save_file
 from sdvg_pack.sdvg_core.causal_wan.config import WanConfig, wan_shapes
 from sdvg_pack.sdvg_core.files.video import write_mp4
 
-POCKET, ROUTER, SAMPLER, REPORT, KEPT = "1", "2", "3", "6", "latents"
+POCKET, ROUTER, SAMPLER = "1", "2", "3"
 EXTRA, GONE = "extra", object()
 # Real text width, tiny otherwise: its conditioning must be 4096 wide.
 WIDE = WanConfig(dim=128, ffn_dim=64, num_layers=1, num_heads=1)

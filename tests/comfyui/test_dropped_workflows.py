@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 from pathlib import Path
@@ -9,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 from comfy_page import browse
 from PIL import Image
-from running_server import ROOT, Server, needs_device_nodes
+from running_server import KEPT, ROOT, Server, needs_device_nodes
 from test_workflows import count_frames, with_tiny_models
 
 pytestmark = pytest.mark.comfyui
@@ -33,9 +33,16 @@ RENDERERS = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 def dropped(server: Server, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What was seen of all workflows, dropped on one page, and of one in API form; the pocket demo was run."""
-    files, runs = [str(path) for path in (*WORKFLOWS, API_DEMO)], WORKFLOWS.index(POCKET_DEMO)
-    return browse(server, tmp_path_factory.mktemp("page"), "drop.js", files=files, runs=runs)
+    """What was seen of all workflows, dropped on one page, and of one in API form; the pocket demo was run.
+
+    `prompts`: of saved workflows that were opened there, each as it was, and as it is now.
+    """
+    options = {"files": [str(path) for path in (*WORKFLOWS, API_DEMO)], "runs": WORKFLOWS.index(POCKET_DEMO)}
+    pairs = ("before_directions", POCKET_DEMO), ("before_sdvg_prompt", TEXT_TO_VIDEO)
+    paths = [path for saved, now in pairs for path in (HERE / "saved" / f"{saved}.json", now)]
+    workflows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    workflows += [of_a_custom_model(workflows[-1]), without_weights(workflows[-1]), workflows[-1]]
+    return browse(server, tmp_path_factory.mktemp("page"), "drop.js", saved=workflows, **options)
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +86,7 @@ def test_what_the_page_sends_of_a_workflow_is_its_api_form_and_runs(
         expected = json.loads(api.read_text(encoding="utf-8"))
         assert {key: sent(node) for key, node in prompt.items()} == {key: sent(n) for key, n in expected.items()}
         return
-    done = server.run(with_tiny_models(prompt))
-    assert done.status == "success", done.message("execution_error")
+    done = server.make(with_tiny_models(prompt))
     videos = [output["images"][0] for output in done.outputs.values() if "mp4" in str(output)]
     # A block shows 12 pixel frames, a clip's first 9; a start image shows one and leaves 12 for every block. A clip
     # that is extended comes first.
@@ -98,8 +104,7 @@ def saved_pictures(prompt: dict[str, Any], wire: list[Any], server: Server) -> t
     """Run a dropped workflow; return what comes over a wire, `f h w`, as ComfyUI saves it in PNG."""
     prompt = with_tiny_models(prompt)
     prompt["saved"] = {"class_type": "SaveImage", "inputs": {"images": wire, "filename_prefix": "seen"}}
-    done = server.run(prompt)
-    assert done.status == "success", done.message("execution_error")
+    done = server.make(prompt)
     files = [server.view(file) for file in done.outputs["saved"]["images"]]
     return torch.stack([torch.tensor(np.asarray(Image.open(io.BytesIO(file)).convert("L"))) for file in files])
 
@@ -183,14 +188,10 @@ def test_a_workflow_dropped_on_the_canvas_opens_with_all_its_nodes(path: Path, d
 # --- saved by older versions
 
 
-@pytest.fixture(scope="module")
-def converted(server: Server, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """The prompts of saved workflows, opened in the page: each as it was, and as it is now."""
-    pairs = ("before_directions", POCKET_DEMO), ("before_sdvg_prompt", TEXT_TO_VIDEO)
-    paths = [path for saved, now in pairs for path in (HERE / "saved" / f"{saved}.json", now)]
-    workflows = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    workflows += [of_a_custom_model(workflows[-1]), without_weights(workflows[-1]), workflows[-1]]
-    prompts = browse(server, tmp_path_factory.mktemp("page"), "convert.js", workflows=workflows)["prompts"]
+@pytest.fixture
+def converted(dropped: dict[str, Any]) -> list[dict[str, Any]]:
+    """The prompts of the saved workflows."""
+    prompts = copy.deepcopy(dropped["prompts"])
     return [*prompts[:2], *map(with_tiny_models, prompts[2:4]), *prompts[4:]]
 
 
@@ -251,11 +252,8 @@ def latents_of(server: Server, prompt: dict[str, Any]) -> torch.Tensor:
     prompt[sampler]["inputs"]["blocks"] = 2
     ends = ("SaveVideo", "SDVGRouteReport")
     kept = {key: node for key, node in prompt.items() if node["class_type"] not in ends}
-    kept["kept"] = {"class_type": "SaveLatent", "inputs": {"samples": [sampler, 1], "filename_prefix": "saved"}}
-    done = server.run(kept)
-    assert done.status == "success", done.message("execution_error")
-    [file] = done.outputs["kept"]["latents"]
-    return safetensors.torch.load(server.view(file))["latent_tensor"]
+    kept[KEPT] = {"class_type": "SaveLatent", "inputs": {"samples": [sampler, 1], "filename_prefix": "saved"}}
+    return server.latents(server.make(kept))
 
 
 @pytest.mark.parametrize("pair", [0, 1], ids=["before_directions", "before_sdvg_prompt"])

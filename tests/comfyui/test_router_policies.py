@@ -11,19 +11,18 @@ from typing import Any
 import folder_paths
 import pytest
 from comfy_page import browse
-from running_server import ROOT, Server
+from running_server import REPORT, ROOT, Server
 from sdvg_pack.nodes.router import QualityRouter, router_value
 from sdvg_pack.sdvg_core.causal_wan.presets import get_preset
 from sdvg_pack.sdvg_core.engine.router import DEFAULT_PRESET, ROUTER_PRESETS, RouterConfig
 from sdvg_pack.sdvg_core.plan.budget import spend
 from sdvg_pack.sdvg_core.plan.choose import plan
 from sdvg_pack.sdvg_core.plan.request import PlanRequest
-from server_prompts import EXTRA, GONE, POCKET, REPORT, SAMPLER, node, pocket
+from server_prompts import GONE, POCKET, SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
 NAMED = ("fast", "balanced", "careful")
-ANOTHER = "another"
 
 
 # --- what the node says ------------------------------------------------------------------------------------------
@@ -131,61 +130,27 @@ def test_notes_of_workflows_say_what_the_planner_predicts(predicted: dict[str, s
 # --- the routes they make ----------------------------------------------------------------------------------------
 
 
-def record_of(server: Server, prompt: dict[str, Any], report: str = REPORT) -> dict[str, Any]:
-    """Run a prompt and return the record that a report left."""
-    done = server.run(prompt)
-    assert done.status == "success", done.message("execution_error")
-    return dict(json.loads(done.outputs[report]["sdvg_report"][0]))
-
-
-def route(record: dict[str, Any]) -> list[tuple[str, int]]:
-    return [(block["author"], block["handover"]) for block in record["blocks"]]
-
-
-def unscored(name: str, *, blocks: int = 4, **values: Any) -> dict[str, Any]:
-    """Return a prompt of a policy that has no scorer to ask."""
-    own = {f"router__policy__{key}": value for key, value in values.items()}
-    return pocket(blocks, router__policy=name, router__scorer=GONE, **own)
-
-
-def bought(note: str, of: int) -> tuple[int, int]:
-    """Return the blocks and the steps handed over of which a budget's sentence speaks."""
-    whole = (
-        r"A budget of 0\.\d+ of target-only's cost: of (\d) blocks the target makes (?:no block|the first block|"
-    )
-    whole += r"the first (\d) blocks)(?:, with (\d) steps of a block handed over)?\. Predicted: \d\.\d\d\."
-    found = re.fullmatch(whole, note)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_budget_buys_the_route_that_its_sentence_tells(goes_on: bool, server: Server) -> None:
+    """Catches: a start image, or blocks of another run, counted as blocks bought."""
+    budget = {"router__policy": "budget", "router__policy__budget": 0.98, "router__scorer": GONE}
+    prompt, report = pocket(4, **budget, sampler__vae=[POCKET, 3]), REPORT
+    inputs = prompt[SAMPLER]["inputs"]
+    if goes_on:
+        report = "another report"
+        prompt["another"] = node("SDVGSpeculativeSampler", **inputs, continue_from=[SAMPLER, 1])
+        prompt[report] = node("SDVGRouteReport", **{**prompt[REPORT]["inputs"], "report": ["another", 2]})
+    prompt["picture"] = node("LoadImage", image="example.png")
+    prompt[SAMPLER]["inputs"] = {**inputs, "start_image": ["picture", 0]}
+    record = server.make(prompt).record(report)
+    [note] = [note for note in record["notes"] if note.startswith("A budget of 0.98 of target-only's cost:")]
+    bought = r" of 4 blocks the target makes the first (\d) blocks(?:, with (\d) steps of a block handed over)?\. "
+    found = re.search(bought, note)
     assert found, note
-    assert int(found[1]) == of
-    return int(found[2] or "the first block" in note), int(found[3] or 0)
-
-
-def budget_note(record: dict[str, Any]) -> str:
-    [note] = [note for note in record["notes"] if note.startswith("A budget of")]
-    return str(note)
-
-
-@pytest.mark.parametrize("start", ["nothing", "a picture", "a picture's clip"])
-def test_a_budget_buys_the_route_that_its_sentence_tells(start: str, server: Server) -> None:
-    """Whatever the run starts from. Catches: a start image, or blocks of another run, counted as blocks bought."""
-    prompt, report, last = unscored("budget", budget=0.98), REPORT, SAMPLER
-    prompt[SAMPLER]["inputs"]["vae"] = [POCKET, 3]
-    if "picture" in start:
-        prompt[EXTRA] = node("LoadImage", image="example.png")
-        prompt[SAMPLER]["inputs"]["start_image"] = [EXTRA, 0]
-    if "clip" in start:
-        going_on = {name: v for name, v in prompt[SAMPLER]["inputs"].items() if name != "start_image"}
-        report, last = "another report", ANOTHER
-        prompt[ANOTHER] = node("SDVGSpeculativeSampler", **{**going_on, "continue_from": [SAMPLER, 1]})
-        prompt[report] = node("SDVGRouteReport", **{**prompt[REPORT]["inputs"], "report": [last, 2]})
-    record = record_of(server, prompt, report)
-    blocks, handover = bought(budget_note(record), 4)
-    authors = ["target"] * blocks + ["drafter"] * (4 - blocks)
-    handed = [handover if author == "target" else 0 for author in authors]
-    if "clip" not in start:
-        handed[0] = 0
-    assert 0 < blocks < 4
-    assert route(record) == list(zip(authors, handed, strict=True))
+    blocks, handover = int(found[1]), int(found[2] or 0)
+    handed = [handover if goes_on else 0, *[handover] * (blocks - 1), *[0] * (4 - blocks)]
+    assert [block["handover"] for block in record["blocks"]] == handed
+    assert [block["author"] for block in record["blocks"]] == ["target"] * blocks + ["drafter"] * (4 - blocks)
     assert record["settings"]["router"]["policy"] == "first"
 
 
@@ -195,19 +160,30 @@ def test_a_budget_buys_the_route_that_its_sentence_tells(start: str, server: Ser
 @pytest.mark.parametrize(
     "vue", [pytest.param(False, marks=pytest.mark.exhaustive), True], ids=["canvas", "nodes 2.0"]
 )
-def test_each_policy_chosen_in_the_page_brings_its_own_numbers(vue: bool, server: Server, tmp_path: Path) -> None:
-    """Also after the last one's were changed. Catches: numbers kept under a name for which they are wrong."""
-    order = ("balanced", "budget", "relative", *NAMED, "reward", "balanced")
-    page = browse(server, tmp_path, "policies.js", vue=vue, policies=order)
+def test_each_policy_chosen_in_the_page_brings_its_own_numbers_in_the_pages_language(
+    vue: bool, server: Server, tmp_path: Path
+) -> None:
+    """Also after the last one's were changed. Catches: numbers kept under a name for which they are wrong.
+
+    ComfyUI would show the English tooltip written on the widgets of a policy, before the translated one.
+    """
+    order = ("balanced", "budget", "relative", *NAMED, "random", "reward", "balanced")
+    zh = server.ask("/i18n")["zh"]["nodeDefs"]["SDVGQualityRouter"]["inputs"]
+    called = {f"{name.replace('_', '.', 1)}": words["name"] for name, words in zh.items()}
+    asked = {"policies": order, "quantile": called["policy.quantile"]}
+    page = browse(server, tmp_path, "policies.js", vue=vue, locale="zh", **asked)
     assert page["errors"] == []
     presets = {name: [ROUTER_PRESETS[name].forced_blocks, ROUTER_PRESETS[name].handover] for name in NAMED}
     numbers = {**presets, "reward": [-0.7, "min", 0.1], "relative": [-0.7, "min", 0.1], "budget": [0.5]}
+    numbers["random"] = [0.7, 0]
     assert [shown["values"] for shown in page["shown"]] == [numbers[name] for name in order]
     for name, shown in zip(order, page["shown"], strict=True):
         assert shown["height"] >= shown["needed"], name
         assert shown["changed"], name
+        assert shown["words"] == [[own, called[own], None] for own, *_ in shown["words"]]
         if vue:  # the classic canvas shows advanced widgets at all times
-            assert not {"forced_blocks", "handover"} & set(shown["labels"]), name
+            assert not {zh["forced_blocks"]["name"], zh["handover"]["name"]} & set(shown["labels"]), name
+            assert {zh["policy"]["name"], *(label for _, label, _ in shown["words"][:1])} <= set(shown["labels"])
     assert page["kept"] == [pytest.approx(-0.5), -1.5], "tau as it was set under this policy"
     rows = {"min": False, "quantile": True, "mean": False, "reopened": False, "quantile, reopened": True}
     assert page["quantile"] == {"rows": rows, "sent": ["min", 0.1]}, "quantile acts with one score of a block alone"

@@ -7,19 +7,13 @@ from typing import Any
 
 import pytest
 from comfy_page import ROUTE as MADE
-from comfy_page import browse
-from running_server import VERSION, Server
+from comfy_page import page_of
+from running_server import Server
 
 pytestmark = pytest.mark.comfyui
 
 
-@pytest.fixture(scope="module", params=["canvas", pytest.param("nodes 2.0", marks=pytest.mark.exhaustive)])
-def page(
-    request: pytest.FixtureRequest, server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
-    """What was seen in one of the two renderers. Each has a seed of its own: neither re-uses the other's."""
-    vue = request.param == "nodes 2.0"
-    return browse(server, tmp_path_factory.mktemp("page"), "strip.js", vue=vue, seed=112 if vue else 111)
+page = page_of("strip.js", seed=100)
 
 
 def of_squares(seen: dict[str, Any], name: str) -> list[Any]:
@@ -235,15 +229,6 @@ def test_the_strip_never_shows_two_runs_at_once(page: dict[str, Any]) -> None:
     assert strays["begun"] == ["bailed_out", *[None] * 8]
 
 
-def test_the_strip_is_no_parameter_of_the_side_panel(page: dict[str, Any]) -> None:
-    without, shown = page["panel"]["without"], page["panel"]["shown"]
-    assert "Directions" not in without
-    assert {"Width", "Directions", "Takes"} <= set(shown)
-    if VERSION < (0, 27, 0):
-        pytest.skip("the pages of older versions show every widget there")
-    assert "route" not in {text.lower() for text in shown}
-
-
 def test_with_the_film_turned_off_no_picture_is_asked_for(page: dict[str, Any]) -> None:
     assert page["off"]["on"] >= 9
     assert (page["off"]["off"], page["off"]["seen"]) == (0, False)
@@ -273,10 +258,6 @@ def test_a_stopped_run_keeps_what_it_made(page: dict[str, Any], server: Server) 
     assert numbers(left["stopped"], "outlined") == list(range(made + 1, 201))
     assert left["seconds"] == pytest.approx((12 * made - 3) / 16, abs=0.1)
     assert list((server.folder / "output" / "sdvg").glob("pocket*.mp4"))
-
-
-def test_the_server_says_why_nothing_is_stopped(page: dict[str, Any]) -> None:
-    assert any("nothing to stop" in told for told in page["left"]["refused"])
 
 
 def test_nothing_went_wrong_meanwhile(page: dict[str, Any]) -> None:

@@ -2,7 +2,8 @@
 //
 //     NODE_PATH=folder/with/playwright-core node drop.js OPTIONS        (see page.js)
 //
-// Further options: `files`: the workflows; `runs`: which of them to run, by its number.
+// Further options: `files`: the workflows; `runs`: which of them to run, by its number; `saved`: workflows that are opened
+// afterwards, to see the prompts that the page would queue.
 const fs = require("node:fs");
 const path = require("node:path");
 const { installContrast } = require("./contrast.js");
@@ -21,7 +22,7 @@ main(async (page, options) => {
     dropped.push({ ...(await page.evaluate(opened)), ...(await page.evaluate(readable)), astray: await page.evaluate(astray), prompt: await page.evaluate(sent) });
     if (number === options.runs) ran = await shownRun(page);
   }
-  return { dropped, ran };
+  return { dropped, ran, prompts: await page.evaluate(convert, options.saved ?? []) };
 });
 
 async function shownRun(page) {
@@ -40,6 +41,15 @@ function drop({ name, text }) {
   dataTransfer.items.add(new File([text], name, { type: "application/json" }));
   const where = { clientX: x + width / 2, clientY: y + height / 2, bubbles: true, cancelable: true };
   for (const type of ["dragenter", "dragover", "drop"]) canvas.dispatchEvent(new DragEvent(type, { ...where, dataTransfer }));
+}
+
+async function convert(saved) {
+  const prompts = [];
+  for (const workflow of saved) {
+    await window.app.loadGraphData(workflow);
+    prompts.push((await window.app.graphToPrompt()).output);
+  }
+  return prompts;
 }
 
 async function sent() {

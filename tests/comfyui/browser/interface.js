@@ -1,22 +1,34 @@
-// What an artist sees of a run: opens ComfyUI, loads and runs a small workflow, and prints what the nodes show.
+// What an artist sees of a run, in one page: opens ComfyUI, loads and runs a small workflow, and prints what the nodes show.
 //
 //     NODE_PATH=folder/with/playwright-core node interface.js OPTIONS        (see page.js)
 const { installContrast } = require("./contrast.js");
 const { build, main, quiet, reload, run } = require("./page.js");
+const { chooseExample, error, refuse, shownPrompt } = require("./told.js");
+const { changeAndCopy, leaveRunning, lookAtFilm } = require("./whose.js");
 
 main(async (page, options) => {
   await page.evaluate(build, options);
   await quiet(page, 1000);
   const loaded = await page.evaluate(look);
+  if (options.withoutOurs) return { loaded, done: await lookAfterRun(page) };
   const lengths = await page.evaluate(tryLengths);
+  const example = await chooseExample(page);
+  const refused = await refuse(page, options);
+  const done = await lookAfterRun(page);
+  const said = { cleared: await error(page), shown: await shownPrompt(page) };
+  const readable = await inPalettes(page);
+  const film = await changeAndCopy(page, done.workflow, options);
+  const pestered = await page.evaluate(pester);
+  const again = await comeBack(page, done.workflow);
+  const live = await leaveRunning(page, done.workflow, options);
+  return { loaded, lengths, example, refused, done, ...said, readable, film, ...pestered, ...again, live };
+});
+
+async function lookAfterRun(page) {
   await run(page);
   await pictured(page);
-  const done = await page.evaluate(look);
-  if (options.withoutOurs) return { loaded, done };
-  const readable = await inPalettes(page);
-  const pestered = await page.evaluate(pester);
-  return { loaded, lengths, done, readable, ...pestered, ...(await comeBack(page, done.workflow)) };
-});
+  return page.evaluate(look);
+}
 
 /**
  * Load the page anew; then open the workflow as if saved under another id, and take its run from the server's cache.
@@ -26,7 +38,9 @@ async function comeBack(page, workflow) {
   await quiet(page, 3000); // ComfyUI keeps a draft of it
   await reload(page);
   await pictured(page);
-  const reloaded = await page.evaluate(look);
+  const reloaded = { ...(await page.evaluate(look)), film: await lookAtFilm(page), shown: await shownPrompt(page, true) };
+  await page.evaluate((saved) => window.app.loadGraphData(saved), workflow); // a page that was loaded anew may set its nodes up twice
+  reloaded.shownTwice = await shownPrompt(page, true);
   const copied = { ...workflow, id: "22222222-3333-4444-8555-666666666666" };
   await page.evaluate((saved) => window.app.loadGraphData(saved), copied);
   await quiet(page, 2200); // see SETTLED in route_strip.js
@@ -34,7 +48,7 @@ async function comeBack(page, workflow) {
   await run(page);
   await pictured(page);
   const known = () => [...document.querySelectorAll(".sdvg-squares button")].every((square) => square.dataset.fate);
-  await page.waitForFunction(known).catch(() => {}); // the picture may be there before
+  await page.waitForFunction(known, null, { timeout: 60000 }).catch(() => {}); // the picture may be there before
   return { reloaded, opened, copied: await page.evaluate(look) };
 }
 
@@ -46,9 +60,10 @@ async function pictured(page) {
     const shown = report?.imgs?.length ?? document.querySelectorAll(`[data-node-id="${report?.id}"] img`).length;
     return Boolean(shown && (!record || record.value));
   };
-  await page.waitForFunction(loaded).catch(() => {});
+  const soon = () => page.waitForFunction(loaded, null, { timeout: 60000 }).catch(() => {});
+  await soon();
   await quiet(page, 1000);
-  await page.waitForFunction(loaded).catch(() => {}); // a page that was loaded anew may set its nodes up twice
+  await soon(); // a page that was loaded anew may set its nodes up twice
 }
 
 /** What sampler and report show, and what of it would be saved or sent. */
@@ -82,7 +97,10 @@ async function inPalettes(page) {
   const worst = { sent: {} };
   await installContrast(page);
   await page.locator('.sdvg-squares [data-number="2"]').dispatchEvent("click");
-  await page.evaluate(() => document.querySelector(".sdvg-json").setAttribute("open", ""));
+  await page.evaluate(() => {
+    document.querySelector(".sdvg-json").setAttribute("open", "");
+    document.querySelector(".sdvg-error").textContent = "an error";
+  });
   for (const name of ["light", "dark"]) {
     await palette(name);
     await quiet(page, 500);

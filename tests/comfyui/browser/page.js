@@ -79,16 +79,13 @@ function repeat() {
 }
 
 async function open(page, options) {
+  const settings = { "TutorialCompleted": true, "VueNodes.Enabled": Boolean(options.vue), "Locale": options.locale ?? "en",
+    "Minimap.Visible": false, "RightSidePanel.IsOpen": false };
+  // The server keeps what the page before set.
+  const data = Object.fromEntries(Object.entries(settings).map(([name, value]) => [`Comfy.${name}`, value]));
+  await page.request.post(`${options.url}/settings`, { data });
   await page.goto(options.url, { waitUntil: "domcontentloaded" });
   await ready(page);
-  await page.evaluate(async ({ vue, locale }) => {
-    const { setting } = window.app.extensionManager;
-    await setting.set("Comfy.TutorialCompleted", true);
-    await setting.set("Comfy.VueNodes.Enabled", Boolean(vue));
-    await setting.set("Comfy.Locale", locale ?? "en");
-    await setting.set("Comfy.Minimap.Visible", false);
-    await setting.set("Comfy.RightSidePanel.IsOpen", false);
-  }, options);
   await quiet(page, 500);
   for (let i = 0; i < 2; i += 1) { // the dialogues of a first visit
     await page.keyboard.press("Escape");

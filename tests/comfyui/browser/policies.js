@@ -2,24 +2,20 @@
 //
 //     NODE_PATH=folder/with/playwright-core node policies.js OPTIONS        (see page.js)
 //
-// Further options: `policies`: their names, in order; `shots`: a folder for a picture of each, if wanted.
-const path = require("node:path");
+// Further options: `policies`: their names, in order; `quantile`: what the page calls that.
 const { main, quiet } = require("./page.js");
 
 main(async (page, options) => {
   await page.evaluate(make);
   const shown = [];
-  for (const [number, name] of options.policies.entries()) {
+  for (const name of options.policies) {
     await page.evaluate(choose, name);
     await quiet(page, 600);
-    shown.push(await page.evaluate(look));
-    const clip = { x: 140, y: 110, width: 420, height: 360 };
-    if (options.shots) await page.screenshot({ path: path.join(options.shots, `${number}_${name}.png`), clip });
-    shown.at(-1).changed = await page.evaluate(spoil);
+    shown.push({ ...(await page.evaluate(look)), changed: await page.evaluate(spoil) });
   }
   await page.evaluate(choose, "reward");
   const kept = await page.evaluate(meddle);
-  const quantile = await seekQuantile(page);
+  const quantile = await seekQuantile(page, options.quantile);
   const saved = {};
   for (const tau of [-3, 0.5]) saved[tau] = await reopen(page, tau, options.vue);
   return { shown, kept, quantile, saved };
@@ -50,7 +46,8 @@ function look() {
     .filter((element) => !element.children.length && element.checkVisibility())
     .map((element) => element.textContent.trim());
   const own = node.widgets.filter((widget) => widget.name.startsWith("policy."));
-  return { values: own.map((widget) => widget.value), labels, height: node.size[1], needed: node.computeSize()[1] };
+  const words = own.map((widget) => [widget.name, widget.label, widget.tooltip ?? null]);
+  return { values: own.map((widget) => widget.value), words, labels, height: node.size[1], needed: node.computeSize()[1] };
 }
 
 /** Change the first number, as a user may before choosing another policy, then a widget that is none of the policy's. */
@@ -74,7 +71,7 @@ function meddle() {
 }
 
 /** Whether the quantile has a row with each score of a block, and after the last was saved and opened; then what is sent. */
-async function seekQuantile(page) {
+async function seekQuantile(page, label) {
   const rows = {};
   await page.evaluate(() => {
     const [node] = window.app.graph.nodes;
@@ -90,7 +87,7 @@ async function seekQuantile(page) {
       });
     }
     await quiet(page, 800);
-    rows[name] = await page.evaluate(rowOfQuantile);
+    rows[name] = await page.evaluate(rowOfQuantile, label);
   }
   await page.evaluate(aggregate, "min");
   await quiet(page, 300);
@@ -106,11 +103,11 @@ function aggregate(to) {
   widget.callback?.(to);
 }
 
-function rowOfQuantile() {
+function rowOfQuantile(label) {
   const [node] = window.app.graph.nodes;
   const element = document.querySelector(`[data-node-id="${node.id}"]`);
   if (!element) return node.isWidgetVisible(node.widgets.find(({ name }) => name === "policy.quantile"));
-  return [...element.querySelectorAll("*")].some((one) => !one.children.length && one.textContent.trim() === "Quantile" && one.checkVisibility());
+  return [...element.querySelectorAll("*")].some((one) => !one.children.length && one.textContent.trim() === label && one.checkVisibility());
 }
 
 /** Open the node as if it had been saved with this tau. */

@@ -21,10 +21,9 @@ main(async (page, options) => {
   const sheet = await compareTakes(page);
   const again = await takeAgain(page);
   const strays = await pester(page);
-  const panel = await sidePanel(page);
   const off = await turnOff(page, pictures);
   const left = await leaveAndStop(page);
-  return { before, menu, keys, undone, first, film, sheet, again, strays, panel, off, left };
+  return { before, menu, keys, undone, first, film, sheet, again, strays, off, left };
 });
 
 /** The drift line as it is drawn, and what the server says of each block. */
@@ -296,7 +295,7 @@ async function compareTakes(page) {
 /** The run before above the one that is shown: looked through, enlarged by a double click, and left by Escape, twice. */
 async function compareRuns(page) {
   await page.keyboard.press("b");
-  await page.waitForFunction(() => document.querySelectorAll(".sdvg-take canvas:not(.blank)").length === 18, null, { timeout: 20000 });
+  await page.waitForFunction(() => document.querySelectorAll(".sdvg-take canvas:not(.blank)").length === 18);
   const eighth = page.locator('.sdvg-take[data-take="8"]');
   await eighth.hover({ position: { x: 4, y: 20 } });
   const seen = () => page.evaluate(() => ({
@@ -352,24 +351,6 @@ async function pester(page) {
   const begun = await send({ prompt, number: 1 });
   const lost = await send({ number: 3 });
   return { before, other, early, begun, lost };
-}
-
-/** The texts in the panel of parameters beside the canvas. */
-async function sidePanel(page) {
-  const open = (shown) => page.evaluate((on) => window.app.extensionManager.setting.set("Comfy.RightSidePanel.IsOpen", on), shown);
-  const texts = () => page.evaluate(() => {
-    const leaves = [...document.querySelectorAll("span, label, div")].filter((one) => !one.children.length && !one.closest(".lg-node"));
-    return leaves.map((one) => one.textContent.trim()).filter(Boolean);
-  });
-  await page.evaluate((type) => window.app.canvas.selectNode(window.app.graph.nodes.find((node) => node.type === type)), SAMPLER);
-  const without = await texts();
-  await open(true);
-  await page.waitForFunction(() => [...document.querySelectorAll("span, label, div")].some((one) => one.textContent.trim() === "Directions" && !one.closest(".lg-node"))).catch(() => {});
-  await quiet(page, 1500);
-  const shown = await texts();
-  await open(false);
-  await quiet(page, 500);
-  return { without, shown };
 }
 
 /** How often a picture of a block was asked for. */
@@ -433,17 +414,5 @@ async function leaveAndStop(page) {
   await page.waitForFunction(() => document.querySelector("video")?.duration > 0);
   const seconds = await page.evaluate(() => document.querySelector("video").duration);
   const stopped = await look(page);
-  const refused = await refuse(page);
-  return { queued: queued.at(-1).run, run: run_, reloaded, server, going, stopping, done, stopped, seconds, refused };
-}
-
-/** What is said when there is nothing to stop any more. */
-async function refuse(page) {
-  await page.evaluate(() => {
-    const stop = document.querySelector(".sdvg-stop");
-    stop.disabled = false;
-    stop.click();
-  });
-  await quiet(page, 800);
-  return page.evaluate(() => [...document.querySelectorAll(".p-toast-message, [data-testid=toast]")].map((toast) => toast.innerText));
+  return { queued: queued.at(-1).run, run: run_, reloaded, server, going, stopping, done, stopped, seconds };
 }

@@ -1,50 +1,28 @@
 // What nodes tell: errors on the strip, before and during a run, and the prompt that Pocket Models shows instead.
-//
-//     NODE_PATH=folder/with/playwright-core node told.js OPTIONS        (see page.js)
-const { installContrast } = require("./contrast.js");
-const { build, main, quiet, reload, run } = require("./page.js");
-
 const [SAMPLER, ROUTER, POCKET] = ["SDVGSpeculativeSampler", "SDVGQualityRouter", "SDVGPocketModels"];
+const WHALES = "two whales sing over the sea"; // no prompt of the pocket world
 
-main(async (page, options) => {
-  await page.evaluate(build, options);
-  await quiet(page, 1000);
-  await installContrast(page);
+/** What the strip says of each run that is refused, as it would be sent; the prompt is WHALES then, all else as before. */
+async function refuse(page, { script }) {
   const refused = [];
   for (const [type, name, wrong, right] of [
-    [SAMPLER, "width", 72, 64], [SAMPLER, "takes", "12:x", ""], [ROUTER, "policy.script", "raxr", options.script], [POCKET, "strict", true, false],
+    [SAMPLER, "width", 72, 64], [SAMPLER, "takes", "12:x", ""], [ROUTER, "policy.script", "raxr", script], [POCKET, "strict", true, false],
   ]) {
     await set(page, type, name, wrong);
-    if (type === POCKET) await set(page, POCKET, "prompt", "two whales sing over the sea");
+    if (type === POCKET) await set(page, POCKET, "prompt", WHALES);
     await page.evaluate(() => window.app.queuePrompt(0, 1).catch(() => {}));
-    await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent).catch(() => {});
+    await page.waitForFunction((before) => !["", before].includes(document.querySelector(".sdvg-error").textContent), refused.at(-1));
     refused.push(await error(page));
-    if (options.pictures && name === "width") await pictures(page, options.pictures);
-    await page.keyboard.press("Escape");
+    await page.keyboard.press("Escape"); // ComfyUI's own dialogue
     await set(page, type, name, right);
   }
-  await page.evaluate(wireControl, options.control);
+  await page.evaluate(wireControl, { width: 64, height: 64, length: 105 });
   await page.evaluate(() => window.app.queuePrompt(0, 1));
   await page.waitForFunction(() => document.querySelector(".sdvg-error").textContent.includes("control"));
   refused.push(await error(page));
   await page.evaluate(wireControl, null);
-  const example = await chooseExample(page);
-  await run(page);
-  await quiet(page, 1500);
-  const cleared = await error(page);
-  const shown = await shownPrompt(page);
-  const { workflow } = await page.evaluate(() => ({ workflow: JSON.parse(JSON.stringify(window.app.graph.serialize())) }));
-  await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
-  await quiet(page, 3000); // ComfyUI keeps a draft of it
-  await reload(page);
-  const reloaded = [];
-  for (const times of [1, 2]) { // a page that was loaded anew may set its nodes up twice
-    await page.waitForFunction(isToldAgain, POCKET).catch(() => {}); // then it is not there
-    reloaded.push(await shownPrompt(page));
-    if (times === 1) await page.evaluate((saved) => window.app.loadGraphData(saved), workflow);
-  }
-  return { example, refused, cleared, shown, reloaded };
-});
+  return refused;
+}
 
 /** Wire ComfyUI's control, with its default frames, between the prompt and the sampler; without `sizes`, take it out. */
 function wireControl(sizes) {
@@ -88,32 +66,17 @@ function set(page, type, name, value) {
   }, [type, name, value]);
 }
 
-/** The sentence on the strip, and in each palette its contrast with the node. */
-async function error(page) {
-  const text = await page.evaluate(() => document.querySelector(".sdvg-error").textContent.trim());
-  const contrast = {};
-  for (const name of text ? ["light", "dark"] : []) {
-    await page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
-    await quiet(page, 300);
-    contrast[name] = await page.evaluate(() => {
-      const colour = getComputedStyle(document.querySelector(".sdvg-error")).color;
-      return window.contrastMeter()([[window.LiteGraph.NODE_DEFAULT_BGCOLOR, 1]], [colour, 1]);
-    });
-  }
-  return { text, contrast };
+function error(page) {
+  return page.evaluate(() => document.querySelector(".sdvg-error").textContent);
 }
 
-async function pictures(page, folder) {
-  for (const name of ["light", "dark"]) {
-    await page.evaluate((id) => window.app.extensionManager.setting.set("Comfy.ColorPalette", id), name);
-    await quiet(page, 500);
-    await page.screenshot({ path: `${folder}-${name}.png` });
-  }
-}
-
-function shownPrompt(page) {
+/** Which prompt Pocket Models says that it shows; `wait`: a page that was loaded anew asks the server first. */
+async function shownPrompt(page, wait = false) {
+  if (wait) await page.waitForFunction(isToldAgain, POCKET, { timeout: 60000 }).catch(() => {}); // then it is not there
   return page.evaluate((type) => {
     const { widgets } = window.app.graph.nodes.find((node) => node.type === type);
     return widgets.filter((widget) => widget.type === "progressText").map((widget) => String(widget.value));
   }, POCKET);
 }
+
+module.exports = { chooseExample, error, refuse, shownPrompt };

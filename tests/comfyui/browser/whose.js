@@ -1,18 +1,13 @@
-// Whose film a strip shows, and what it foretells: a workflow run, its seed and tau changed, and copies of it opened beside it.
-//
-//     NODE_PATH=folder/with/playwright-core node whose.js OPTIONS        (see page.js)
-const { build, main, quiet, reload, run } = require("./page.js");
+// Whose film a strip shows, and what it foretells: a workflow that was run, its seed and tau changed, and copies beside it.
+const { quiet } = require("./page.js");
 
 const [SAMPLER, ROUTER] = ["SDVGSpeculativeSampler", "SDVGQualityRouter"];
 const SETTLED = 2200; // ms, after the last of which (route_strip.js) a strip no longer shows what is not its workflow's
 
-main(async (page, options) => {
-  await page.evaluate(build, options);
-  await quiet(page, 1000);
-  const saved = await page.evaluate(() => JSON.parse(JSON.stringify(window.app.graph.serialize())));
-  await run(page);
+/** What is shown after the run of `saved`, with other settings, and in other tabs; ends in its own tab as it began. */
+async function changeAndCopy(page, saved, options) {
   await page.waitForFunction(() => document.querySelector(".sdvg-next").textContent);
-  const made = await look(page);
+  const made = await lookAtFilm(page);
   const own = await openTab(page);
   const changed = [];
   for (const [type, name, value] of [
@@ -20,26 +15,18 @@ main(async (page, options) => {
     [SAMPLER, "seed", options.seed + 1], [SAMPLER, "takes", "9:2"], [SAMPLER, "takes", ""],
   ]) {
     await edit(page, type, name, value);
-    changed.push((await look(page)).next);
+    changed.push((await lookAtFilm(page)).next);
   }
-  const opened = {};
-  opened.other = await open(page, withSeed(saved, options.seed + 2));
-  opened.same = await open(page, saved);
-  await page.evaluate((id) => window.app.loadGraphData(id), { ...withSeed(saved, options.seed + 2), id: "33333333-3333-4444-8555-666666666666" });
-  await quiet(page, SETTLED);
-  opened.elsewhere = await look(page);
+  const other = await open(page, withSeed(saved, options.seed + 2));
+  const same = await open(page, saved);
+  const elsewhere = await open(page, { ...withSeed(saved, options.seed + 2), id: "33333333-3333-4444-8555-666666666666" });
   await own.click();
   await quiet(page, SETTLED);
-  opened.own = await look(page);
+  const opened = { other, same, elsewhere, own: await lookAtFilm(page) };
   await edit(page, SAMPLER, "seed", options.seed);
-  const back = (await look(page)).next;
-  const before = await movingSeed(page);
-  const forgotten = await forget(page);
-  await reload(page);
-  opened.reloaded = await look(page);
-  const live = await leaveRunning(page, saved, options);
-  return { made, changed, opened, back, before, forgotten, live };
-});
+  const back = (await lookAtFilm(page)).next;
+  return { made, changed, opened, back, before: await movingSeed(page), forgotten: await forget(page) };
+}
 
 function withSeed(saved, seed) {
   const copy = JSON.parse(JSON.stringify(saved));
@@ -48,7 +35,7 @@ function withSeed(saved, seed) {
   return copy;
 }
 
-function look(page) {
+function lookAtFilm(page) {
   return page.evaluate(() => ({
     fates: [...document.querySelectorAll(".sdvg-squares button")].map((square) => square.dataset.fate ?? null),
     next: document.querySelector(".sdvg-next").textContent,
@@ -66,11 +53,12 @@ async function openTab(page) {
 async function open(page, workflow) {
   await page.evaluate((data) => window.app.loadGraphData(data), workflow);
   await quiet(page, SETTLED);
-  return look(page);
+  return lookAtFilm(page);
 }
 
 /** Change a widget as a hand would, and let ComfyUI notice. */
 async function edit(page, type, name, value) {
+  const forecast = page.waitForResponse((one) => one.url().endsWith("/sdvg/runs"), { timeout: 30000 }).catch(() => {});
   await page.evaluate(([of, widget_, news]) => {
     const widget = window.app.graph.nodes.find((node) => node.type === of).widgets.find((one) => one.name === widget_);
     widget.value = news;
@@ -78,7 +66,8 @@ async function edit(page, type, name, value) {
     const { changeTracker } = window.app.extensionManager.workflow.activeWorkflow;
     (changeTracker.captureCanvasState ?? changeTracker.captureState ?? changeTracker.checkState).call(changeTracker);
   }, [type, name, value]);
-  await quiet(page, 1500); // the forecast
+  await forecast;
+  await quiet(page, 500);
 }
 
 /** The control beside the seed set to count up, before a run and after one. */
@@ -90,7 +79,7 @@ async function movingSeed(page) {
   await control("increment");
   await mode("before");
   await edit(page, SAMPLER, "takes", "");
-  const { next } = await look(page);
+  const { next } = await lookAtFilm(page);
   await control("fixed");
   await mode("after");
   return next;
@@ -101,7 +90,7 @@ async function forget(page) {
   const nothing = (route) => route.fulfill({ json: { runs: [], asked: {}, loading: {} } });
   await page.route("**/sdvg/runs", nothing);
   await edit(page, SAMPLER, "takes", "9:2");
-  const { next } = await look(page);
+  const { next } = await lookAtFilm(page);
   await page.unroute("**/sdvg/runs", nothing);
   await edit(page, SAMPLER, "takes", "");
   return next;
@@ -118,15 +107,15 @@ async function leaveRunning(page, saved, { seed }) {
   await page.evaluate(() => void window.app.queuePrompt(0, 1));
   await page.waitForFunction(() => document.querySelector(".sdvg-stop").checkVisibility()); // not the film before
   await page.waitForFunction(() => document.querySelectorAll(".sdvg-squares .made").length >= 2);
-  const going = await look(page);
+  const going = await lookAtFilm(page);
   const copy = await open(page, withSeed(saved, seed + 6));
-  await quiet(page, 2000);
-  const later = await look(page);
   await own.click();
   await quiet(page, SETTLED);
-  const back = await look(page);
+  const back = await lookAtFilm(page);
   await page.locator(".sdvg-stop").click();
   await page.waitForFunction(() => !document.querySelector(".sdvg-stop").checkVisibility());
-  await quiet(page, 1000);
-  return { going, copy, later, back, done: await look(page) };
+  await quiet(page, 300);
+  return { going, copy, back, done: await lookAtFilm(page) };
 }
+
+module.exports = { changeAndCopy, leaveRunning, lookAtFilm };
