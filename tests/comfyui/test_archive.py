@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 from comfy_page import NODES
-from running_server import ROOT, Server, running_server
+from running_server import KEPT, ROOT, Server, running_server
 from sdvg_pack.nodes import routes
-from server_prompts import KEPT, REPORT, ROUTER, change, node, pocket
+from server_prompts import ROUTER, change, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -48,10 +47,8 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_the_archive_alone_makes_the_pocket_video(packed: Server) -> None:
     """Catches a file that the nodes need and .comfyignore leaves out."""
-    done = packed.run(pocket())
-    assert done.status == "success", done.message("execution_error")
-    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
-    assert len(record["blocks"]) == 3
+    done = packed.make(pocket())
+    assert len(done.record()["blocks"]) == 3
     assert done.outputs[KEPT]["latents"]
 
 
@@ -96,9 +93,7 @@ def test_the_example_pack_routes_a_video_and_its_note_is_in_the_report(packed: S
     prompt["brightness"] = node("ExampleBrightness")
     prompt["own"] = node("ExampleEveryNth", every=3, least=0.0, scorer=["brightness", 0])
     del prompt[ROUTER]
-    done = packed.run(prompt)
-    assert done.status == "success", done.message("execution_error")
-    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    record = packed.make(prompt).record()
     reasons = [block["reason"] for block in record["blocks"]]
     assert reasons == ["forced", "router_kept", "router_kept", "router_remade"]
     assert "The router is EveryNth, from outside." in record["notes"]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import comfy.sd
@@ -40,7 +42,7 @@ def whole(vae: comfy.sd.VAE, latents: Tensor) -> Tensor:
     return vae.decode(Wan21().process_out(latents)).movedim(-1, 2).reshape(1, -1, 3, HEIGHT, WIDTH)
 
 
-def in_blocks(codec: ComfyCodec, blocks: list[Tensor]) -> Tensor:
+def in_blocks(codec: ComfyCodec | TaehvCodec, blocks: Iterable[Tensor]) -> Tensor:
     state, shown = None, []
     for block in blocks:
         frames, state = codec.decode(block, state)
@@ -66,13 +68,10 @@ def test_emitted_frames_are_comfyuis_decode_of_the_emitted_latents(pattern: str,
 
 CUTS = [
     (9,),
-    (3, 3, 3),
     (1, 3, 3, 3),
     (1, 1, 1, 1, 1, 1, 1),
-    (2, 2, 2, 2),
     (1, 2, 1, 3, 1, 1, 2),
     (4, 1, 4),
-    (5, 5),
 ]
 
 
@@ -80,7 +79,7 @@ CUTS = [
 def test_blocks_of_any_lengths_are_decoded_as_in_one_go(cut: tuple[int, ...], vae: comfy.sd.VAE) -> None:
     """A start image is a block of one. Catches that ComfyUI's layers forget the frame before a block of one."""
     latents = draw(1, sum(cut))
-    assert torch.equal(in_blocks(ComfyCodec(vae), list(latents.split(cut, dim=2))), whole(vae, latents))
+    assert torch.equal(in_blocks(ComfyCodec(vae), latents.split(cut, dim=2)), whole(vae, latents))
 
 
 def test_the_vaes_dtype_is_honoured() -> None:
@@ -88,7 +87,7 @@ def test_the_vaes_dtype_is_honoured() -> None:
     vae.first_stage_model.to(torch.bfloat16)
     vae.vae_dtype = torch.bfloat16
     latents = draw(1, 6)
-    frames = in_blocks(ComfyCodec(vae), list(latents.split(3, dim=2)))
+    frames = in_blocks(ComfyCodec(vae), latents.split(3, dim=2))
     assert torch.equal(frames, whole(vae, latents))
     assert not torch.equal(frames, whole(load_vae(), latents))
     assert torch.equal(ComfyCodec(vae).encode(frames[:, :5]), encoded(vae, frames[:, :5]))
@@ -107,16 +106,11 @@ def test_a_clip_is_encoded_as_comfyui_encodes_it(count: int, vae: comfy.sd.VAE) 
     assert torch.equal(latents, encoded(vae, frames))
 
 
-@pytest.mark.parametrize("shape", [(1, 4, 3, 24, 40), (1, 5, 4, 24, 40), (1, 5, 3, 20, 40), (5, 3, 24, 40)])
-def test_frames_of_another_shape_are_refused(shape: tuple[int, ...], vae: comfy.sd.VAE) -> None:
+def test_frames_and_latents_of_another_shape_are_refused(vae: comfy.sd.VAE) -> None:
     with pytest.raises(BadInput, match=r"; (cut|crop) "):
-        ComfyCodec(vae).encode(torch.rand(shape))
-
-
-@pytest.mark.parametrize("shape", [(1, 48, 3, 3, 5), (1, 16, 0, 3, 5), (16, 3, 3, 5)])
-def test_latents_of_another_shape_are_refused(shape: tuple[int, ...], vae: comfy.sd.VAE) -> None:
+        ComfyCodec(vae).encode(torch.rand(1, 5, 3, 20, 40))
     with pytest.raises(BadInput, match=r"are not b c t h w with 16 channels"):
-        ComfyCodec(vae).decode(torch.zeros(shape))
+        ComfyCodec(vae).decode(torch.zeros(1, 48, 3, 3, 5))
 
 
 def stand_in(model: Any, channels: int) -> comfy.sd.VAE:
@@ -171,18 +165,6 @@ def codec_of(module: Any, **options: Any) -> TaehvCodec:
     return taehv_from_weights(module.state_dict(), **{"kind": "taew2_1", **options})
 
 
-def draw_frames(frames: int, seed: int = 1) -> Tensor:
-    return torch.randn(1, 16, frames, *SIZE, generator=generator_of(seed))
-
-
-def in_pieces(codec: TaehvCodec, latents: Tensor, cut: list[int]) -> Tensor:
-    state, shown = None, []
-    for piece in latents.split(cut, dim=2):
-        frames, state = codec.decode(piece, state)
-        shown.append(frames)
-    return torch.cat(shown, dim=1)
-
-
 def theirs(module: Any, latents: Tensor, parallel: bool) -> Tensor:
     module.parallel = parallel
     with torch.inference_mode():
@@ -191,41 +173,28 @@ def theirs(module: Any, latents: Tensor, parallel: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-@pytest.mark.parametrize("cut", [[7], [3, 3, 1], [1] * 7], ids=str)
-def test_pixels_are_those_of_comfyuis_own_class(module: Any, parallel: bool, cut: list[int]) -> None:
-    expected = theirs(module, draw_frames(7), parallel)
-    made = in_pieces(codec_of(module), draw_frames(7), cut)
+def test_pixels_and_latents_are_those_of_comfyuis_own_class(module: Any, parallel: bool) -> None:
+    expected = theirs(module, draw(1, 7), parallel)
+    made = in_blocks(codec_of(module), draw(1, 7).split([3, 3, 1], dim=2))
     assert made.shape == expected.shape == (1, 25, 3, 24, 40)
     assert expected.std() > 0.1
     assert (made - expected).abs().max() < ROUNDING
-
-
-@pytest.mark.parametrize("parallel", [True, False])
-@pytest.mark.parametrize("count", [1, 5, 13])
-def test_latents_are_those_of_comfyuis_own_class(module: Any, parallel: bool, count: int) -> None:
-    frames = torch.rand(1, count, 3, 24, 40, generator=generator_of(4))
-    module.parallel = parallel
     with torch.inference_mode():
-        expected = module.encode(frames.movedim(2, 1))
-    made = codec_of(module).encode(frames)
-    assert made.shape == expected.shape == (1, 16, 1 + count // 4, *SIZE)
-    assert (made - expected).abs().max() < ROUNDING
+        encoded = module.encode(made.movedim(2, 1))
+    latents = codec_of(module).encode(made)
+    assert latents.shape == encoded.shape == (1, 16, 7, *SIZE)
+    assert (latents - encoded).abs().max() < ROUNDING
 
 
-@pytest.fixture(scope="module")
-def light_file(module: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("taehv") / "lighttaew2_1.safetensors"
-    save_file(module.state_dict(), path)
-    return str(path)
-
-
-def test_lighttaew2_1_shows_what_vae_decode_shows_for_the_same_latent(light_file: str) -> None:
+def test_lighttaew2_1_shows_what_vae_decode_shows_for_the_same_latent(module: Any, tmp_path: Path) -> None:
     """A file in float32 is scaled rightly there: nothing is done to a LATENT, which is not normalised."""
+    light_file = str(tmp_path / "lighttaew2_1.safetensors")
+    save_file(module.state_dict(), light_file)
     vae = comfy.sd.VAE(sd=comfy.utils.load_torch_file(light_file))
     codec = load_taehv(light_file)
     with torch.inference_mode():
-        shown = vae.decode(Wan21().process_out(draw_frames(4))).reshape(1, 13, 24, 40, 3).movedim(-1, 2)
+        shown = vae.decode(Wan21().process_out(draw(1, 4))).reshape(1, 13, 24, 40, 3).movedim(-1, 2)
     assert codec.kind == "lighttaew2_1"
     assert codec.dtype == vae.vae_dtype == torch.float32
     assert shown.min() < 0 < 1 < shown.max()
-    assert (codec.decode(draw_frames(4))[0] - shown.clamp(0, 1)).abs().max() < ROUNDING
+    assert (codec.decode(draw(1, 4))[0] - shown.clamp(0, 1)).abs().max() < ROUNDING

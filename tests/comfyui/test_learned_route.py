@@ -19,7 +19,7 @@ from sdvg_pack.sdvg_core.pipeline.learned import prompt_hash
 pytestmark = pytest.mark.comfyui
 
 WIDTH, BLOCKS = 32, 5
-RICH, POOR = (f"{TEXT} {number}" for number in (1, 2))
+RICH, POOR = (f"{TEXT} {number}" for number in (1, 2))  # as make_job calls its prompts
 MODIFIERS = {"forced_blocks": 1, "bail_out": 0, "handover": 0}
 
 
@@ -73,24 +73,17 @@ def test_a_prompt_that_gains_more_gets_more_blocks_and_the_video_is_that_of_as_m
 ) -> None:
     write_route(folder)
     parts = load_parts(folder)
-    made = {}
-    for number, text in ((1, RICH), (2, POOR), (3, "another")):
-        job = make_job(parts, prompt=number, script="d" * BLOCKS, router=chosen())
-        job = make_job(parts, prompt=number, script="d" * BLOCKS, router=chosen(), prompts=_named(job, text))
-        made[text] = video_of(job)
-    blocks = {text: video[2].settings["router"]["forced_blocks"] for text, video in made.items()}
-    assert blocks[POOR] == 1 < blocks["another"] < blocks[RICH] == BLOCKS
-    notes = made[RICH][2].notes
+    rich, poor, another = (
+        video_of(make_job(parts, prompt=number, script="d" * BLOCKS, router=chosen())) for number in (1, 2, 3)
+    )
+    blocks = [video[2].settings["router"]["forced_blocks"] for video in (poor, another, rich)]
+    assert blocks[0] == 1 < blocks[1] < blocks[2] == BLOCKS
+    notes = rich[2].notes
     assert "By route.safetensors, the target makes the first 5 of 5 blocks." in notes
     assert any("learned with this target, drafter, text encoder is not known" in note for note in notes)
     assert any("is not recommended" in note for note in notes)
-    first = router_value({"policy": "first", "target_blocks": blocks["another"], "handover_steps": 1}, **MODIFIERS)
-    assert same_video(made["another"], video_of(make_job(parts, prompt=3, script="d" * BLOCKS, router=first)))
-
-
-def _named(job: Any, text: str) -> Any:
-    [entry] = job.prompts
-    return (type(entry)(entry.index, entry.conditioning, text),)
+    first = router_value({"policy": "first", "target_blocks": blocks[1], "handover_steps": 1}, **MODIFIERS)
+    assert same_video(another, video_of(make_job(parts, prompt=3, script="d" * BLOCKS, router=first)))
 
 
 def test_a_route_of_other_models_is_refused_where_their_files_are_known(folder: Path) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import torch
 from comfy.sd import CLIP
-from running_server import Server
+from running_server import REPORT, Server
 from sdvg_pack.nodes.host.conditioning import carried_text, settle_texts, strengths_of, with_text
 from sdvg_pack.nodes.pocket import NEAREST_NOTE
 from sdvg_pack.nodes.prompts import Prompt
 from sdvg_pack.nodes.sockets import PromptEntry
 from sdvg_pack.sdvg_core.errors import BadInput
 from sdvg_pack.sdvg_core.pocket.grammar import nearest
-from server_prompts import POCKET, REPORT, pocket
+from server_prompts import POCKET, pocket
 
 from nodes import ConditioningAverage, ConditioningConcat, ConditioningZeroOut
 
@@ -104,9 +104,7 @@ def test_a_stale_text_on_the_sampler_changes_no_score_and_is_noted(server: Serve
     """A second copy of the prompt used to be scored against, in silence."""
     records = []
     for text in ("", STALE):
-        done = server.run(pocket(blocks=2, sampler__prompt=text))
-        assert done.status == "success", done.message("execution_error")
-        records.append(json.loads(done.outputs[REPORT]["sdvg_report"][0]))
+        records.append(server.make(pocket(blocks=2, sampler__prompt=text)).record())
     one, other = records
     scores, others = ([block["frame_scores"] for block in record["blocks"]] for record in records)
     assert scores == others
@@ -125,9 +123,7 @@ def test_lines_of_the_prompt_begin_at_their_blocks_and_what_is_before_them_is_us
         prompt = pocket(blocks=3, router__policy="always-target")
         prompt[POCKET]["inputs"]["prompt"] = text
         prompt[REPORT]["inputs"]["prompt_in_report"] = True
-        done = server.run(prompt)
-        assert done.status == "success", done.message("execution_error")
-        return json.loads(done.outputs[REPORT]["sdvg_report"][0])["blocks"]
+        return server.make(prompt).record()["blocks"]
 
     assert [block["prompt"] for block in made(BALL)] == [BALL] * 3
     blocks = made(f"{BALL}\n3: {SNOW}")
@@ -158,9 +154,7 @@ def test_the_pocket_world_shows_the_nearest_prompt_scores_by_it_and_the_report_s
     prompt = pocket(blocks=2)
     prompt[POCKET]["inputs"]["prompt"] = "two whales sing over the sea"
     prompt[REPORT]["inputs"]["prompt_in_report"] = True
-    done = server.run(prompt)
-    assert done.status == "success", done.message("execution_error")
-    record = json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    record = server.make(prompt).record()
     assert NEAREST_NOTE in record["notes"]
     assert nearest("two whales sing over the sea").text in json.dumps(record)
     assert "shown is the nearest one of the pocket world" in (server.folder / "log").read_text(encoding="utf-8")

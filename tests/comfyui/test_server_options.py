@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-import safetensors.torch
 import torch
 from running_server import Server, running_server
-from server_prompts import KEPT, REPORT, pocket
+from server_prompts import pocket
 
 pytestmark = [pytest.mark.comfyui, pytest.mark.exhaustive]
 
@@ -23,11 +21,8 @@ OPTIONS = [
 
 def latents(server: Server, **changes: object) -> tuple[torch.Tensor, list[bool]]:
     """Return the latents of a run, and which blocks were taken from an earlier one."""
-    done = server.run(pocket(**changes))
-    assert done.status == "success", done.message("execution_error")
-    blocks = json.loads(done.outputs[REPORT]["sdvg_report"][0])["blocks"]
-    made = safetensors.torch.load(server.view(done.outputs[KEPT]["latents"][0]))["latent_tensor"]
-    return made, [bool(block["reused"]) for block in blocks]
+    done = server.make(pocket(**changes))
+    return server.latents(done), [bool(block["reused"]) for block in done.record()["blocks"]]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=" ".join)

@@ -13,9 +13,9 @@ import pytest
 import torch
 from comfy_api.latest import InputImpl, Types
 from PIL import Image
-from running_server import Server
+from running_server import REPORT, Server
 from sdvg_pack.nodes.start import StartNode
-from server_prompts import REPORT, SAMPLER, node, pocket
+from server_prompts import SAMPLER, node, pocket
 
 pytestmark = pytest.mark.comfyui
 
@@ -42,10 +42,9 @@ def pixels(png: bytes) -> bytes:
 
 def made(server: Server, prompt: dict[str, Any]) -> tuple[list[bytes], list[bytes], dict[str, Any]]:
     """Return the pictures of both samplers, and the record of the second."""
-    done = server.run(prompt)
-    assert done.status == "success", done.message("execution_error")
+    done = server.make(prompt)
     given, new = ([pixels(server.view(one)) for one in done.outputs[name]["images"]] for name in ("given", "made"))
-    return given, new, json.loads(done.outputs[REPORT]["sdvg_report"][0])
+    return given, new, done.record()
 
 
 def test_a_clip_is_extended_and_its_frames_are_shown_as_they_were(server: Server) -> None:

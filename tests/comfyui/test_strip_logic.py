@@ -91,25 +91,18 @@ def after(**changes: Any) -> dict[str, Any]:
 AGAIN = [
     ({}, None),
     ({"takes": "4:2"}, 4),
-    ({"takes": "6:2, 4:2, 5:3"}, 4),
     ({"takes_were": "3:2", "takes": ""}, 3),
     ({"directions": "t...td"}, None),  # the target made it unasked
     ({"directions": "..r.td"}, None),  # the target after a draft, as it was
     ({"directions": "...ttd"}, 4),
     ({"directions": "..d.td"}, 4),  # the rejected draft is kept, and what follows is new
-    ({"directions": "d...td"}, 1),
     ({"directions": "....dd"}, 5),  # the drafter in place of a target without draft
-    ({"directions": ".....d"}, 5),  # the router in place of a direction
-    ({"directions": ""}, 5),
     ({"directions": "..d.td", "takes": "6:2"}, 4),
     ({"fates": [*FATES[:5], "remade"], "directions": "....td", "was": "....t."}, None),
     ({"blocks": 8}, 7),
-    ({"blocks": 3}, None),
     ({"prompts_were": [[3, "p"]], "now": {"prompts": [[3, "p"], [5, "q"]]}}, 5),
-    ({"prompts_were": [[3, "p"]], "now": {"prompts": [[3, "q"]]}}, 3),
     ({"prompts_were": [[3, "p"]], "now": {"prompts": [[9, "q"], [3, "p"]]}}, None),  # beyond the last block
     ({"prompts_were": [[3, "p"]], "now": {"prompts": []}, "before": 1}, 2),  # after a clip of one block
-    ({"prompts_were": [], "now": {"prompts": [[1, "p"]]}}, 1),
     ({"fates": FATES[:4]}, 5),  # a run that was stopped goes on
     ({"fates": ["forced", "bailed_out"], "was": "", "directions": ".d", "blocks": 2}, 2),
 ]
@@ -127,17 +120,14 @@ def test_what_the_next_run_makes_again(modules: Path) -> None:
 SECONDS = [
     ({}, 6 / 4),  # all are decoded
     ({"now": {"all": "all"}}, 0),
-    ({"outlook": {"loading": 7}}, 7 + 6 / 4),
     ({"takes": "4:2"}, 3 / 4 + 1 + 4 + 1),
     (
         {"takes": "4:2", "outlook": {"decoding": [0, 1, 2, 0, 1, 2, 0]}},
         1 + 4 + 1,
     ),  # the pixels of three blocks are kept
-    ({"takes": "6:2", "before": 1, "outlook": {"decoding": [0] * 6 + [2]}}, 2 / 4 + 1),
     ({"directions": "...ttd"}, 3 / 4 + 4 + 4 + 1),
     ({"blocks": 8}, 6 / 4 + 2 * 15 / 6),
     ({"fates": ["kept"] * 6, "was": "", "directions": "t....."}, None),
-    ({"fates": ["remade"] * 6, "was": "", "directions": "dddddd"}, None),
 ]
 
 
@@ -163,7 +153,6 @@ OUTLOOKS = [
     ({"takes": "4:3", "now": {"made": [EARLIER]}}, (True, None, False)),
     ({"now": {"wired": "a take over a wire"}}, (None, None, None)),
     ({"outlook": {"loading": None}}, (None, None, None)),  # the server does not know the run
-    ({"outlook": {"now": None}}, (None, None, None)),
 ]
 
 
@@ -178,10 +167,8 @@ def test_the_forecast_tells_the_truth_or_nothing(modules: Path) -> None:
 LETTERS = [
     ("", 3, "t", "..t..."),
     ("..t...", 3, ".", ""),
-    ("..t...", 3, "d", "..d..."),
     ("t", 6, "d", "t....d"),
     ("........t", 1, "d", "d....."),
-    ("........t", 1, ".", ""),
 ]
 
 
@@ -196,7 +183,6 @@ def test_a_letter_is_written_in_its_place(modules: Path) -> None:
 TAKES = [
     ("", 6, 2, "6:2"),
     ("6:2", 2, 3, "2:3, 6:2"),
-    ("6:2", 6, 3, "6:3"),
     ("6:2", 6, 1, ""),
     (" 6:2;2:4 ", 4, 2, "2:4, 4:2, 6:2"),
     ("9:2, 1:1, nonsense", 3, 2, "3:2"),
@@ -219,7 +205,6 @@ LINES = [
     (f"{SEA}\n5: a storm\nand rain\n9: night", 5, "sun", f"{SEA}\n5: sun\n9: night", "sun"),
     (f"{SEA}\n5: a storm", 5, "", SEA, ""),
     (f"{SEA}\n7 strength 0.6: a lake", 7, "a pond", f"{SEA}\n7 strength 0.6: a pond", "a pond"),
-    (f"{SEA}\n7 strength 0.6: a lake", 7, "", f"{SEA}\n7 strength 0.6:", ""),
     (f"{SEA}\n16:9, at 10:30", 4, "fog", f"{SEA}\n16:9, at 10:30\n4: fog", "fog"),
 ]
 
@@ -234,20 +219,6 @@ def test_a_prompt_from_a_block_on_is_written_as_the_server_reads_it(modules: Pat
     assert told == [[written, said] for *_, written, said in LINES]
     for (written, said), (_, number, *_) in zip(told, LINES, strict=True):
         assert dict(read_prompt(written).entries).get(number - 1, "") == said
-
-
-SENT = [
-    ("", "", ["", ""]),
-    ("t.", "6:2", ["t.....", "6:2"]),
-    ("......t", "7:2, 2:3", ["", "2:3"]),
-    ("ttttttt", "7:2", ["tttttt", ""]),
-    ("x", "2:3, 9:x", ["x.....", "2:3, 9:x"]),  # what the server would object to, it is to see
-]
-
-
-def test_what_is_sent_is_for_the_blocks_of_the_run(modules: Path) -> None:
-    told = call(modules, "([letters, takes]) => [js.fitDirections(letters, 6), js.fitTakes(takes, 6)]", SENT)
-    assert told == [sent for *_, sent in SENT]
 
 
 def test_a_block_is_next_or_known_or_lost(modules: Path) -> None:
@@ -273,7 +244,6 @@ ACCOUNTS = [
     ("a going 3", "a done 3", True),
     ("a done 3", "a going 3", False),
     ("a done 3", "b going 0", True),
-    ("a going 3", "b done 3", True),
     ("a done 3", "b done 3", False),
 ]
 
