@@ -1,38 +1,32 @@
 """What a checkout makes, as digests, to show that a change of its insides changed nothing that it makes.
 
-    python tests/campaigns/digests.py record FILE [--checkout DIR] [--only command-line|nodes]
+    python tests/campaigns/digests.py record FILE [--checkout DIR]
     python tests/campaigns/digests.py compare BEFORE AFTER
 
-`record` makes small videos by the command line, and by the nodes in a ComfyUI server of its own (comfyui/README.md
-says what that needs), and writes of each: hashes of its latents, and of the nodes' frames, and its report without
+`record` makes small videos by the command line, and writes of each: hashes of its latents, and its report without
 seconds, versions and free memory. `compare` lists what differs between two such files and exits with 1 if anything
 does; settings, whose shape may change, are listed apart and do not count. Left out are mp4 files, which x264 does
-not always write alike, and pictures of routes, which show seconds.
+not always write alike, pictures of routes, which show seconds, and the nodes, whose latents
+tests/comfyui/test_same_latents.py holds against the command line's.
 
-It relies on nothing but options, inputs of nodes, the files that are written, the weights in sdvg_core/pocket, and
+It relies on nothing but options, the files that are written, the weights in sdvg_core/pocket, and
 tests/random_set.py, and imports no module of the core; so it serves for a checkout whose modules lie elsewhere.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
 import hashlib
 import json
 import os
 import re
 import shlex
 import shutil
-import socket
 import struct
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,156 +107,36 @@ COMMANDS = {
     "demo": "demo --blocks 6",
     "demo, another tau": "demo --blocks 6 --tau -0.5",
 }
-# --- runs of the nodes
-
-
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
-    """Return a node in API form."""
-    return {"class_type": kind, "inputs": inputs}
-
-
-WORKFLOW = {
-    "models": node("SDVGPocketModels", prompt="a big blue ball drifts right from the left over sand"),
-    "router": node(
-        "SDVGQualityRouter",
-        **{
-            "reward_file": "none",
-            "scorer": ["models", 4],
-            "crop": "center",
-            "device": "default",
-            "dtype": "float32",
-        },
-        **{"policy": "reward", "policy.tau": -0.7, "policy.aggregation": "min", "policy.quantile": 0.1},
-        **{"forced_blocks": 1, "bail_out": 0, "handover": 0},
-    ),
-    "sampler": node(
-        "SDVGSpeculativeSampler",
-        **{"drafter": ["models", 0], "target": ["models", 1], "positive": ["models", 2], "vae": ["models", 3]},
-        **{"router": ["router", 0], "prompt": ["models", 5], "width": 64, "height": 64, "blocks": 5, "seed": 42},
-        **{"schedule": "preset", "drafter_context": "committed", "overlap": False, "kv_dtype": "auto"},
-    ),
-    "report": node("SDVGRouteReport", report=["sampler", 2], prompt_in_report=False),
-    "latents": node("SaveLatent", samples=["sampler", 1], filename_prefix="latents"),
-    "frames": node("SaveImage", images=["sampler", 0], filename_prefix="frames"),
-}
-
-
-def workflow(changes: dict[str, Any]) -> dict[str, Any]:
-    """Return the workflow with nodes added, by name, and inputs set, as `node input` (None takes one out)."""
-    prompt = copy.deepcopy(WORKFLOW)
-    for name, value in changes.items():
-        place, _, key = name.partition(" ")
-        if not key:
-            prompt[place] = value
-        elif value is None:
-            del prompt[place]["inputs"][key]
-        else:
-            prompt[place]["inputs"][key] = value
-    return prompt
-
-
-def loaders(**custom: Any) -> dict[str, Any]:
-    """Return what puts loaders with a preset of one's own in the place of the pocket models."""
-    settings = {"weight_dtype": "default", "preset": "custom"}
-    settings |= {f"preset.{name}": value for name, value in custom.items()}
-    return {
-        "drafter": node("SDVGDrafterLoader", file="pocket_self_forcing.safetensors", **settings),
-        "target": node("SDVGTargetLoader", file="pocket_krea.safetensors", **settings),
-        **{"sampler drafter": ["drafter", 0], "sampler target": ["target", 0], "sampler blocks": 6},
-    }
-
-
-OWN, OVERLAP = {"sampler drafter_context": "own"}, {"sampler overlap": True}
-ROUTE = {"router policy": "scripted", "router policy.script": "rarrrra"}
-TILES = {"router crop": "tiles", "sampler width": 96}
-INCREMENTAL = loaders(block_frames=3, policy="incremental", context_frames=3, window=9, sink=3)
-FIRST_CLIP = node("SDVGSpeculativeSampler", **WORKFLOW["sampler"]["inputs"] | {"blocks": 2, "seed": 7})
-CONTINUE_FROM = {"clip": FIRST_CLIP, "sampler continue_from": ["clip", 1], "router policy.tau": -0.3}
-NEXT_PROMPT = {
-    "next": node("SDVGPocketModels", prompt=OTHER_PROMPT),
-    "schedule": node("SDVGPromptSchedule", from_block=3, conditioning=["next", 2], text=["next", 5]),
-    "sampler prompt_schedule": ["schedule", 0],
-}
-CHANGES: dict[str, dict[str, Any]] = {
-    "policy reward": {},
-    "policy reward, mean": {"router policy.aggregation": "mean", "router policy.tau": -0.1},
-    "policy reward, quantile": {"router policy.aggregation": "quantile", "router policy.tau": -0.5},
-    "policy random": {"router policy": "random", "router policy.rate": 0.5, "router policy.seed": 3},
-    "policy anchor-only": {"router policy": "anchor-only"},
-    "policy always-draft": {"router policy": "always-draft"},
-    "policy always-target": {"router policy": "always-target"},
-    "policy scripted": ROUTE,
-    "no forced first": {"router forced_blocks": 0},
-    "bail-out": {**ROUTE, "router bail_out": 2, "sampler blocks": 6},
-    "repair-step": {**ROUTE, "router handover": 2},
-    "reward file, tiles": {"router scorer": None, "router reward_file": "PocketImageReward.safetensors", **TILES},
-    "own": OWN,
-    "overlap": OVERLAP,
-    "overlap, scripted": {**OVERLAP, **ROUTE},
-    "fp8": {"sampler kv_dtype": "float8_e4m3fn"},
-    "reference5": {"sampler schedule": "reference5"},
-    "presets, recompute": loaders(block_frames=2, policy="recompute", context_frames=4, window=21, sink=0),
-    "presets, incremental": INCREMENTAL,
-    "presets, incremental, own, overlap": {**INCREMENTAL, **OWN, **OVERLAP},
-    "continue_from": CONTINUE_FROM,
-    "continue_from, own": {**CONTINUE_FROM, **OWN},
-    "continue_from, overlap": {**CONTINUE_FROM, **OVERLAP},
-    "start_image": {"picture": node("LoadImage", image="picture.bmp"), "sampler start_image": ["picture", 0]},
-    "prompt schedule": NEXT_PROMPT,
-    "prompt schedule, prompt in report": {**NEXT_PROMPT, "report prompt_in_report": True, "sampler seed": 7},
-}
 
 # --- where they are run
 
-# ComfyUI's torchvision may be a build for CUDA, which lacks these two ops on other machines; and the pack must come
-# from the checkout, not from what is installed in the environment.
-PRESTARTUP = """
-import importlib.util, pathlib, sys
-
-sys.meta_path[:] = [finder for finder in sys.meta_path if "Editable" not in getattr(finder, "__name__", "")]
-
-import torch
-
-for compiled in pathlib.Path(importlib.util.find_spec("torchvision").origin).parent.glob("_C*"):
-    try:
-        torch.ops.load_library(str(compiled))
-    except OSError:
-        for name in ("torchvision::nms", "torchvision::qnms"):
-            torch.library.define(name, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-"""
 # One thread, so that sums are added up in the same order; and nothing is written into the checkout.
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": ""}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The checkout whose work is recorded, interpreters, a checkout of ComfyUI, and a folder to work in."""
+    """The checkout whose work is recorded, its interpreter, and a folder to work in."""
 
     checkout: Path
     python: Path
-    comfyui: Path
-    comfyui_python: Path
     folder: Path
     models: Path | None = None
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start Python on the checkout's modules."""
-        return subprocess.Popen(
+    def run(self, *words: str) -> str:
+        """Run Python on the checkout's modules and return what it printed. Raises `RuntimeError` if it fails."""
+        done = subprocess.run(
             [str(self.python), *words],
             cwd=self.checkout,
             env={**ENVIRONMENT, "PYTHONPATH": f"{self.checkout}{os.pathsep}{self.checkout / 'tests'}"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            check=False,
         )
-
-    def run(self, *words: str) -> str:
-        """Run it to the end and return what it printed. Raises `RuntimeError` if it fails."""
-        with self.start(*words) as process:
-            printed, _ = process.communicate()
-        if process.returncode:
-            raise RuntimeError(f"python {shlex.join(words)} failed:\n{printed[-3000:]}")
-        return printed
+        if done.returncode:
+            raise RuntimeError(f"python {shlex.join(words)} failed:\n{done.stdout[-3000:]}")
+        return done.stdout
 
     def command(self, command: str, output: Path) -> list[str]:
         """Return the words of one of COMMANDS."""
@@ -306,82 +180,6 @@ def digests_in(name: str, output: Path) -> dict[str, Digest]:
     return made
 
 
-def run_nodes(place: Place) -> dict[str, Digest]:
-    """Queue all workflows to a server, one after the other."""
-    base, made = place.folder / "comfyui", {}
-    furnish(base, place)
-    with server(base, place) as address:
-        for name, changes in CHANGES.items():
-            outputs = queue(address, workflow(changes))
-            saved = *outputs["latents"]["latents"], *outputs["frames"]["images"]
-            latents, *frames = (base / file["type"] / file["subfolder"] / file["filename"] for file in saved)
-            report, title = json.loads(outputs["report"]["sdvg_report"][0]), f"nodes: {name}"
-            pictures = hashlib.sha256(b"".join(frame.read_bytes() for frame in frames)).hexdigest()
-            made[title] = {"frames": pictures, **digest(title, latents, report)}
-    return made
-
-
-def furnish(base: Path, place: Place) -> None:
-    """Fill the folder of a server: the pack, the embedded models for the loaders, and a picture."""
-    before = base / "custom_nodes" / "before"
-    before.mkdir(parents=True)
-    (before / "__init__.py").write_text("NODE_CLASS_MAPPINGS = {}\n", encoding="ascii")
-    (before / "prestartup_script.py").write_text(PRESTARTUP, encoding="ascii")
-    (base / "custom_nodes" / "sdvg").symlink_to(place.checkout, target_is_directory=True)
-    for folder in ("models/diffusion_models", "models/image_reward"):
-        shutil.copytree(place.checkout / WEIGHTS, base / folder)
-    (base / "input").mkdir()
-    shutil.copy(place.folder / "picture.bmp", base / "input")
-
-
-@contextmanager
-def server(base: Path, place: Place) -> Iterator[str]:
-    """Start a ComfyUI server on the CPU, yield its address, and end it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    options = ["--cpu", "--disable-api-nodes", "--disable-metadata", "--database-url", "sqlite:///:memory:"]
-    command = [str(place.comfyui_python), str(place.comfyui / "main.py"), *options]
-    command += ["--base-directory", str(base), "--port", str(port)]
-    with (base / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=base, env=ENVIRONMENT, stdout=log, stderr=log)
-        try:
-            while True:
-                try:
-                    ask(f"http://127.0.0.1:{port}/system_stats")
-                    break
-                except OSError as error:
-                    if process.poll() is not None:
-                        printed = (base / "log").read_text(encoding="utf-8", errors="replace")
-                        raise RuntimeError(f"ComfyUI did not start:\n{printed[-3000:]}") from error
-                    time.sleep(0.3)
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
-
-
-def ask(address: str, body: Any = None) -> Any:
-    """GET an address, or POST a body to it, and return the JSON of the answer."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        return json.load(answer)
-
-
-def queue(address: str, prompt: dict[str, Any]) -> Any:
-    """Run a prompt and return what its nodes left in the history. Raises `RuntimeError` if it fails."""
-    try:
-        number = ask(f"{address}/prompt", {"prompt": prompt})["prompt_id"]
-    except urllib.error.HTTPError as error:
-        raise RuntimeError(f"ComfyUI refused a prompt: {error.read()[:3000]!r}") from error
-    while not (history := ask(f"{address}/history/{number}")):
-        time.sleep(0.1)
-    if history[number]["status"]["status_str"] != "success":
-        raise RuntimeError(f"a prompt failed: {json.dumps(history[number]['status'])[:3000]}")
-    return history[number]["outputs"]
-
-
 # --- what is kept of a run
 
 
@@ -418,13 +216,11 @@ def without_volatile(value: Any) -> Any:
 # --- the two commands
 
 
-def record(place: Place, only: str | None) -> dict[str, Digest]:
+def record(place: Place) -> dict[str, Digest]:
     """Return the digests of all runs, by name. Two are made at a time."""
     prepare(place)
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(run_nodes, place)] if only != "command-line" else []
-        if only != "nodes":
-            jobs += [pool.submit(run_command, place, *case) for case in COMMANDS.items()]
+        jobs = [pool.submit(run_command, place, *case) for case in COMMANDS.items()]
         try:
             return {name: made for job in jobs for name, made in job.result().items()}
         finally:
@@ -461,11 +257,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     new.add_argument("file", type=Path, help="file to write")
     new.add_argument("--checkout", type=Path, default=ROOT, help="whose work (default: this one's)")
     new.add_argument("--models", type=Path, help="folder of the tiny set (default: the checkout writes its own)")
-    new.add_argument("--only", choices=("command-line", "nodes"))
     new.add_argument("--python", type=Path, default=ROOT / ".venv-test/bin/python")
-    new.add_argument("--comfyui-python", type=Path, default=ROOT / ".venv-comfyui/bin/python")
-    comfyui = Path(os.environ.get("COMFYUI_PATH") or Path.home() / "comfy" / "ComfyUI")
-    new.add_argument("--comfyui", type=Path, default=comfyui, help="checkout of ComfyUI (default: COMFYUI_PATH)")
     old = commands.add_parser("compare", help="list what differs between two such files")
     old.add_argument("files", type=Path, nargs=2)
     options = parser.parse_args(arguments)
@@ -476,12 +268,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         place = Place(
             checkout=options.checkout.resolve(),
             python=options.python.absolute(),
-            comfyui=options.comfyui.resolve(),
-            comfyui_python=options.comfyui_python.absolute(),
             folder=Path(folder).resolve(),
             models=options.models,
         )
-        made = record(place, options.only)
+        made = record(place)
     options.file.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     return 0
 
